@@ -1,0 +1,49 @@
+"""The contract of an admission plugin: what it is shown of a request, and when it is asked.
+
+The chain calls `admit` (may change `obj` in place) of every plugin in order, then the strategy's defaults and validation
+run, then `validate` (may only refuse) of every plugin. A refusal is a `StatusError`, usually
+`kube.errors.forbidden(...)`. Deletes carry no `obj`; updates and deletes carry `old`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from control.auth.user import UserInfo
+from kube.resources import Resource
+
+Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+Object = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Attributes:
+    """One write (or connect) on its way through admission. `obj` is a JSON-shaped dict."""
+
+    resource: Resource
+    operation: Operation
+    user: UserInfo
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    obj: Object | None = None
+    old: Object | None = None
+    options: Object = field(default_factory=dict)
+    dry_run: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+class Plugin:
+    """Base of all plugins; `handles` keeps a plugin out of requests that cannot concern it."""
+
+    name = ""
+
+    def handles(self, attributes: Attributes) -> bool:
+        return True
+
+    async def admit(self, attributes: Attributes) -> None:
+        """Change the object or refuse it."""
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Refuse the object or let it pass."""

@@ -1,0 +1,77 @@
+"""Who makes a request, what the request is, and what an authorizer says to it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Protocol
+
+SYSTEM_MASTERS = "system:masters"
+AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
+ANONYMOUS = "system:anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class UserInfo:
+    """An authenticated user: name, uid, groups and extra, as upstream's user.Info."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthzAttributes:
+    """One request as the authorizers see it; `path` only for non-resource requests.
+
+    `verb` is get, list, watch, create, update, patch, delete, deletecollection, proxy, ... for resources and the
+    lower-case HTTP method otherwise.
+    """
+
+    user: UserInfo
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    field_selector: str = ""
+    label_selector: str = ""
+
+    @property
+    def is_resource(self) -> bool:
+        return bool(self.resource)
+
+
+class Decision(enum.Enum):
+    ALLOW = "allow"
+    DENY = "deny"
+    NO_OPINION = "no opinion"
+
+
+class Authorizer(Protocol):
+    """Says what a user may do. The first of a chain that does not answer NO_OPINION decides; none means denied."""
+
+    def authorize(self, attributes: AuthzAttributes) -> tuple[Decision, str]:
+        """Return the decision and the reason for it, from memory and without waiting."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a request carried: the verified client certificate (DER) and the bearer token, if any."""
+
+    certificate: bytes | None = None
+    token: str | None = None
+
+
+class Authenticator(Protocol):
+    """Turns credentials into a user."""
+
+    async def authenticate(self, credentials: Credentials) -> UserInfo | None:
+        """Return the user, None where this kind of credential is absent, or raise StatusError(401) where it is bad."""
+        ...

@@ -1,0 +1,112 @@
+"""What a kind customises on the one generic path that every resource takes.
+
+The generic registry (create, get, list, update, patch, delete, watch) knows nothing of kinds. Whatever differs is a
+`Strategy`: defaults, what a create or an update may set, validation, selectable fields, table columns, how deletion
+goes, and extra subresources. Objects are JSON-shaped dicts of the resource's storage version, already decoded into
+their type and back (so wrong types and unknown fields are gone); a hook that changes one does so in place.
+
+`metadata` (name, uid, creationTimestamp, generation, deletionTimestamp, managedFields ...) is the generic path's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kube.errors import FieldError
+from kube.resources import Resource
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `kubectl get`, as in meta.k8s.io/v1 TableColumnDefinition; priority 1 is shown with -o wide."""
+
+    name: str
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+NAME = Column("Name", format="name", description="Name must be unique within a namespace.")
+AGE = Column("Age", description="Time since the object was created.")
+
+
+class Strategy:
+    """The behaviour of a kind that has no wishes of its own; subclasses override what differs."""
+
+    columns: Sequence[Column] = (NAME, AGE)
+    allow_create_on_update = False
+    """PUT of a name that does not exist creates it (upstream: leases, events, endpoints, ...)."""
+    allow_unconditional_update = True
+    """An update without resourceVersion is accepted and overwrites."""
+    has_generation = True
+    """metadata.generation starts at 1 and rises when the spec changes."""
+    default_grace_period: int | None = None
+    """Not None: deletion is graceful (see `deletion_grace`)."""
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+
+    # -- writes ---------------------------------------------------------------------------------------------------
+    def default(self, obj: Object) -> None:
+        """Fill in upstream's defaults (pkg/apis/*/v1/defaults.go). Runs on every create, update and patch."""
+
+    def prepare_create(self, obj: Object) -> None:
+        """Drop what a create may not set; by default `status` is dropped where the resource has that subresource."""
+        if "status" in self.resource.subresources:
+            obj.pop("status", None)
+
+    def prepare_update(self, obj: Object, old: Object) -> None:
+        """Reset what an update may not change; by default `status` stays as it was where it is a subresource."""
+        if "status" in self.resource.subresources:
+            keep(obj, old, "status")
+
+    def prepare_status_update(self, obj: Object, old: Object) -> None:
+        """Reset what an update of the status subresource may not change: all but status (and metadata's freedoms)."""
+        for part in {*obj, *old} - {"status", "metadata", "apiVersion", "kind"}:
+            keep(obj, old, part)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        """Return everything wrong with a new object, with upstream's field paths and messages."""
+        return []
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        """Return everything wrong with a change; by default what is wrong with the object as a whole."""
+        return self.validate(obj)
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return []
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        """Return sentences for Warning headers (deprecated fields and such)."""
+        return []
+
+    # -- reads ----------------------------------------------------------------------------------------------------
+    def fields(self, obj: Object) -> dict[str, str]:
+        """Return the selectable fields besides metadata.name and metadata.namespace, which every kind has."""
+        return {}
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        """Return the cells for `columns`."""
+        from control.registry.tables import age
+
+        metadata = obj.get("metadata", {})
+        return [metadata.get("name", ""), age(metadata.get("creationTimestamp"), now)]
+
+    # -- deletion -------------------------------------------------------------------------------------------------
+    def deletion_grace(self, obj: Object, requested: int | None) -> int | None:
+        """Return the seconds of grace for a deletion, or None where the object goes at once."""
+        return None
+
+
+def keep(obj: Object, old: Object, part: str) -> None:
+    """Make one top-level part of `obj` what it is in `old`."""
+    if part in old:
+        obj[part] = old[part]
+    else:
+        obj.pop(part, None)

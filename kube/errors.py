@@ -1,0 +1,216 @@
+"""The API's errors: a `Status` as an exception, and field errors in upstream's words.
+
+The server raises `StatusError` and its edge writes it as a `Status` object; the client reads a `Status` and raises the
+same class, so that code on either side tells errors apart by `reason`. Codes, reasons and message forms are those of
+apimachinery's pkg/api/errors and pkg/util/validation/field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class StatusError(Exception):
+    """An API request failed: HTTP `code`, machine-readable `reason`, and `details` as in meta.k8s.io/v1 Status."""
+
+    def __init__(self, code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message, self.details = code, reason, message, details or {}
+
+    @property
+    def not_found(self) -> bool:
+        return self.reason == "NotFound"
+
+    @property
+    def already_exists(self) -> bool:
+        return self.reason == "AlreadyExists"
+
+    @property
+    def conflict(self) -> bool:
+        return self.reason == "Conflict"
+
+    @property
+    def expired(self) -> bool:
+        """The resource version asked for is no longer kept: list again (410, reasons Expired and Gone)."""
+        return self.reason in ("Expired", "Gone")
+
+    def to_status(self) -> dict[str, Any]:
+        status: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details:
+            status["details"] = self.details
+        status["code"] = self.code
+        return status
+
+    @classmethod
+    def from_status(cls, status: dict[str, Any], code: int = 500) -> StatusError:
+        return cls(
+            status.get("code") or code, status.get("reason", ""), status.get("message", ""), status.get("details")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One thing wrong with one field, e.g. `spec.replicas: Invalid value: -1: must be greater than or equal to 0`."""
+
+    path: str
+    type: str
+    """Required value | Invalid value | Unsupported value | Duplicate value | Forbidden | Too long | Too many | ..."""
+    detail: str = ""
+    value: Any = field(default=None)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.body}"
+
+    @property
+    def body(self) -> str:
+        """The message without the path, as it stands in a Status cause."""
+        if self.type in ("Required value", "Forbidden", "Too long", "Internal error"):
+            text = self.type
+        else:
+            text = f"{self.type}: {_show(self.value)}"
+        return f"{text}: {self.detail}" if self.detail else text
+
+    @property
+    def cause(self) -> str:
+        """The Status cause's reason."""
+        return "FieldValue" + {
+            "Required value": "Required",
+            "Invalid value": "Invalid",
+            "Unsupported value": "NotSupported",
+            "Duplicate value": "Duplicate",
+            "Forbidden": "Forbidden",
+            "Too long": "TooLong",
+            "Too many": "TooMany",
+            "Not found": "NotFound",
+            "Internal error": "InternalError",
+        }.get(self.type, "Invalid")
+
+
+def _show(value: Any) -> str:
+    """Print a value as Go's %v or %q would in a field error: strings in quotes, the rest as JSON."""
+    if value is None:
+        return "null"
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    return FieldError(path, "Required value", detail)
+
+
+def invalid_value(path: str, value: Any, detail: str) -> FieldError:
+    return FieldError(path, "Invalid value", detail, value)
+
+
+def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
+    names = ", ".join(json.dumps(s) for s in sorted(supported))
+    return FieldError(path, "Unsupported value", f"supported values: {names}", value)
+
+
+def duplicate(path: str, value: Any) -> FieldError:
+    return FieldError(path, "Duplicate value", "", value)
+
+
+def forbidden_field(path: str, detail: str) -> FieldError:
+    return FieldError(path, "Forbidden", detail)
+
+
+def _target(group: str, resource: str) -> str:
+    return f"{resource}.{group}" if group else resource
+
+
+def _details(group: str, resource: str, name: str, **more: Any) -> dict[str, Any]:
+    found = {"name": name, "group": group, "kind": resource, **more}
+    return {k: v for k, v in found.items() if v}
+
+
+def not_found(group: str, resource: str, name: str) -> StatusError:
+    message = f'{_target(group, resource)} "{name}" not found'
+    return StatusError(404, "NotFound", message, _details(group, resource, name))
+
+
+def path_not_found() -> StatusError:
+    """No such path, group or resource."""
+    return StatusError(404, "NotFound", "the server could not find the requested resource")
+
+
+def already_exists(group: str, resource: str, name: str) -> StatusError:
+    message = f'{_target(group, resource)} "{name}" already exists'
+    return StatusError(409, "AlreadyExists", message, _details(group, resource, name))
+
+
+def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
+    message = f'Operation cannot be fulfilled on {_target(group, resource)} "{name}": {why}'
+    return StatusError(409, "Conflict", message, _details(group, resource, name))
+
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def invalid(group: str, kind: str, name: str, errors: list[FieldError]) -> StatusError:
+    """422 with one cause a field error. `kind` is the kind here (Deployment), as upstream has it."""
+    shown = str(errors[0]) if len(errors) == 1 else "[" + ", ".join(map(str, errors)) + "]"
+    causes = [{"reason": e.cause, "message": e.body, "field": e.path} for e in errors]
+    message = f'{_target(group, kind)} "{name}" is invalid: {shown}'
+    return StatusError(422, "Invalid", message, _details(group, kind, name, causes=causes))
+
+
+def forbidden(group: str, resource: str, name: str, why: str) -> StatusError:
+    target = _target(group, resource)
+    message = f'{target} "{name}" is forbidden: {why}' if name else f"{target} is forbidden: {why}"
+    return StatusError(403, "Forbidden", message, _details(group, resource, name))
+
+
+def unauthorized() -> StatusError:
+    return StatusError(401, "Unauthorized", "Unauthorized")
+
+
+def bad_request(message: str) -> StatusError:
+    return StatusError(400, "BadRequest", message)
+
+
+def method_not_allowed(message: str = "the server does not allow this method on the requested resource") -> StatusError:
+    return StatusError(405, "MethodNotAllowed", message)
+
+
+def not_acceptable(accepted: str) -> StatusError:
+    return StatusError(406, "NotAcceptable", f"only the following media types are accepted: {accepted}")
+
+
+def too_large(limit: int) -> StatusError:
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+
+
+def unsupported_media_type(accepted: str) -> StatusError:
+    message = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+    return StatusError(415, "UnsupportedMediaType", message)
+
+
+def too_many_requests(message: str, retry_after: int = 1) -> StatusError:
+    return StatusError(429, "TooManyRequests", message, {"retryAfterSeconds": retry_after})
+
+
+def expired(message: str = "The resourceVersion for the provided watch is too old.") -> StatusError:
+    return StatusError(410, "Expired", message)
+
+
+def timeout(message: str, retry_after: int = 0) -> StatusError:
+    return StatusError(504, "Timeout", message, {"retryAfterSeconds": retry_after} if retry_after else None)
+
+
+def internal(message: str) -> StatusError:
+    details = {"causes": [{"message": message}]}
+    return StatusError(500, "InternalError", f"Internal error occurred: {message}", details)
+
+
+def unavailable(message: str) -> StatusError:
+    return StatusError(503, "ServiceUnavailable", message)
