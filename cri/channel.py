@@ -1,0 +1,85 @@
+"""One gRPC channel over a unix socket, with deadlines, and errors in our own classes.
+
+Calls do not wait for a runtime that is away: they fail at once with `UnavailableError` and the caller's
+own back-off decides, while the channel redials by itself every 0.1 s, slowing to 1 s. So a restarted
+containerd is in use again within a second, and nothing hangs for a deadline of minutes meanwhile.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from cri import errors
+
+MESSAGE_BYTES = 16 << 20  # upstream's limit in both directions; ExecSync answers come close to it
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+    # A channel of its own per client: a shared one would carry another client's back-off.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.default_authority", "localhost"),
+]
+
+R = TypeVar("R", bound=Message)
+
+
+class Channel:
+    """A lazily dialled connection to a runtime's socket; use from one event loop."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self._channel = grpc.aio.insecure_channel(_target(endpoint), options=_OPTIONS)
+        self._calls: dict[str, Any] = {}
+
+    async def unary(self, path: str, request: Message, answer: type[R], deadline: float | None) -> R:
+        """Make one call; deadline in seconds, None waits for ever. Raise CRIError."""
+        call = self._calls.get(path)
+        if call is None:
+            call = self._calls[path] = self._channel.unary_unary(
+                path, request_serializer=_serialize, response_deserializer=answer.FromString
+            )
+        try:
+            result: R = await call(request, timeout=deadline)
+        except grpc.aio.AioRpcError as error:
+            raise errors.translate(error, path.rpartition("/")[2]) from error
+        return result
+
+    async def stream(self, path: str, request: Message, answer: type[R], deadline: float | None) -> AsyncIterator[R]:
+        """Make one call that answers with many messages; closing the iterator cancels it. Raise CRIError."""
+        call = self._channel.unary_stream(path, request_serializer=_serialize, response_deserializer=answer.FromString)(
+            request, timeout=deadline
+        )
+        try:
+            async for message in call:
+                yield message
+        except grpc.aio.AioRpcError as error:
+            raise errors.translate(error, path.rpartition("/")[2]) from error
+        finally:
+            call.cancel()
+
+    async def ready(self) -> None:
+        """Return once the socket accepts connections; bound it with asyncio.timeout."""
+        await self._channel.channel_ready()
+
+    async def close(self) -> None:
+        """Cancel what is under way and close the connection."""
+        with contextlib.suppress(grpc.aio.UsageError):
+            await self._channel.close(None)
+
+
+def _target(endpoint: str) -> str:
+    """Accept both unix:///run/containerd/containerd.sock and a bare path, as upstream's flag does."""
+    return endpoint if endpoint.startswith("unix:") else f"unix://{endpoint}"
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()

@@ -1,0 +1,48 @@
+"""The container runtime, as the agent holds it: one object with the two CRI services and the event stream.
+
+Upstream's kubelet may be told to find images behind another socket than containers
+(imageServiceEndpoint); by default both are one channel.
+"""
+
+from collections.abc import AsyncIterator
+from types import TracebackType
+
+from cri import events
+from cri.channel import Channel
+from cri.image_service import ImageService
+from cri.runtime_service import RuntimeService
+
+
+class Client:
+    """`runtime` and `images` of one container runtime; an async context manager that closes itself."""
+
+    def __init__(self, endpoint: str, image_endpoint: str = "", *, request_timeout: float = 120.0) -> None:
+        """Prepare to talk to unix:// endpoints; nothing is dialled before the first call. Seconds."""
+        self._channel = Channel(endpoint)
+        separate = image_endpoint and image_endpoint != endpoint
+        self._image_channel = Channel(image_endpoint) if separate else self._channel
+        self.runtime = RuntimeService(self._channel, request_timeout)
+        self.images = ImageService(self._image_channel, request_timeout)
+
+    def events(self) -> AsyncIterator[events.ContainerEvent]:
+        """Follow container events until the connection breaks. Raise UnavailableError then."""
+        return events.container_events(self._channel)
+
+    async def ready(self) -> None:
+        """Return once the runtime's socket answers; bound it with asyncio.timeout."""
+        await self._channel.ready()
+        await self._image_channel.ready()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._channel.close()
+        if self._image_channel is not self._channel:
+            await self._image_channel.close()
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
