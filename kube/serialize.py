@@ -1,0 +1,58 @@
+"""JSON bytes to typed objects and back, with Go's tolerance for null.
+
+Go clients write null for an empty list or map; a Struct's list does not take it. The fast path decodes as it stands;
+only where that fails and the text holds a null are the nulls dropped and the rest converted, so nobody pays who does not
+send them.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+encode = msgspec.json.encode
+
+
+@functools.cache
+def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(type_)
+
+
+def decode(data: bytes | str, type_: type[T]) -> T:
+    """Decode JSON into a type; msgspec.ValidationError names the path of a wrong type, DecodeError bad JSON."""
+    try:
+        return _decoder(type_).decode(data)
+    except msgspec.ValidationError:
+        if (b"null" if isinstance(data, bytes) else "null") not in data:  # type: ignore[operator]
+            raise
+        return convert(msgspec.json.decode(data), type_)
+
+
+def convert(obj: Any, type_: type[T]) -> T:
+    """Turn a JSON-shaped value into a type, dropping nulls where they are in the way."""
+    try:
+        return msgspec.convert(obj, type_)
+    except msgspec.ValidationError:
+        return msgspec.convert(without_nulls(obj), type_)
+
+
+def to_dict(obj: msgspec.Struct) -> dict[str, Any]:
+    """Return an object's JSON shape as plain dicts and lists, which the caller owns."""
+    shape: dict[str, Any] = msgspec.to_builtins(obj)
+    return shape
+
+
+def without_nulls(obj: Any) -> Any:
+    if isinstance(obj, dict):
+        return {k: without_nulls(v) for k, v in obj.items() if v is not None}
+    if isinstance(obj, list):
+        return [without_nulls(v) for v in obj if v is not None]
+    return obj
+
+
+def copy(obj: T) -> T:
+    """Return a deep copy of a Struct that may be changed."""
+    return decode(encode(obj), type(obj))
