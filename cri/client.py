@@ -26,7 +26,7 @@ class Client:
 
     def events(self) -> AsyncIterator[events.ContainerEvent]:
         """Follow container events until the connection breaks. Raise UnavailableError then."""
-        return events.container_events(self._channel)
+        return events.container_events(self._channel, self.runtime)
 
     async def ready(self) -> None:
         """Return once the runtime's socket answers; bound it with asyncio.timeout."""

@@ -4,15 +4,21 @@ containerd 1.7 and later speak CRI's GetContainerEvents. Earlier ones (Debian 12
 own event service is on the same socket and tells of every exit just as fast. Both say "look at this
 container now"; neither is a history, so after (re)connecting the caller lists once, and lists slowly ever
 after, to repair what was missed while nobody listened.
+
+containerd's own events run ahead of its CRI state by some milliseconds: the exit is published, then the
+CRI part hears of it, reaps the task and writes the state down. STOPPED is held back here until CRI itself
+reports the exit, so that whoever reads the status on hearing it reads the final one.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import Enum
 
 from cri import errors
 from cri.channel import Channel
-from cri.messages import ContainerEventType, api, containerd_events
+from cri.messages import ContainerEventType, ContainerState, PodSandboxState, api, containerd_events
+from cri.runtime_service import RuntimeService
 
 # CRI containers and sandboxes live in this containerd namespace.
 _NAMESPACE = "k8s.io"
@@ -43,16 +49,26 @@ _CRI_KINDS = {
     ContainerEventType.CONTAINER_DELETED_EVENT: Kind.DELETED,
 }
 
-_TASK_KINDS = {
+_SUBSCRIBE = containerd_events.SubscribeRequest(
+    filters=[f'namespace=={_NAMESPACE},topic=="/tasks/{topic}"' for topic in ("create", "start", "delete")]
+    + [f'namespace=={_NAMESPACE},topic=="/containers/delete"']
+)
+
+_CONTAINERD_KINDS = {
     "/tasks/create": Kind.CREATED,
     "/tasks/start": Kind.STARTED,
-    "/tasks/exit": Kind.STOPPED,
-    "/tasks/delete": Kind.DELETED,
+    "/tasks/delete": Kind.STOPPED,
+    "/containers/delete": Kind.DELETED,
 }
 
+_SETTLE_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256)
 
-async def container_events(channel: Channel) -> AsyncIterator[ContainerEvent]:
-    """Yield events until the connection breaks; then raise UnavailableError, for the caller to subscribe again."""
+
+async def container_events(channel: Channel, runtime: RuntimeService) -> AsyncIterator[ContainerEvent]:
+    """Yield events until the connection breaks; then raise UnavailableError, for the caller to subscribe again.
+
+    Raise UnimplementedError where the runtime has neither kind of event stream: the caller is left with listing.
+    """
     path = "/runtime.v1.RuntimeService/GetContainerEvents"
     try:
         async for message in channel.stream(path, api.GetEventsRequest(), api.ContainerEventResponse, None):
@@ -63,21 +79,37 @@ async def container_events(channel: Channel) -> AsyncIterator[ContainerEvent]:
     except errors.UnimplementedError:
         pass
     async for event in _containerd_events(channel):
+        if event.kind is Kind.STOPPED:
+            await _settled(runtime, event.container_id)
         yield event
 
 
 async def _containerd_events(channel: Channel) -> AsyncIterator[ContainerEvent]:
     path = "/containerd.services.events.v1.Events/Subscribe"
-    request = containerd_events.SubscribeRequest(filters=[f"namespace=={_NAMESPACE},topic~=/tasks/"])
-    async for envelope in channel.stream(path, request, containerd_events.Envelope, None):
-        kind = _TASK_KINDS.get(envelope.topic)
-        if kind is None:
-            continue
+    async for envelope in channel.stream(path, _SUBSCRIBE, containerd_events.Envelope, None):
+        kind = _CONTAINERD_KINDS.get(envelope.topic)
         if kind is Kind.STOPPED:
-            exited = containerd_events.TaskExit.FromString(envelope.event.value)
-            if exited.id != exited.container_id:
-                continue  # a process that was exec'd into the container, not the container
-            yield ContainerEvent(kind, exited.container_id)
-        else:
+            deleted = containerd_events.TaskDelete.FromString(envelope.event.value)
+            if deleted.id in ("", deleted.container_id):  # else: a process that was exec'd into the container
+                yield ContainerEvent(kind, deleted.container_id)
+        elif kind is not None:
+            # The ID is the first field of all these events, whatever it is called.
             yield ContainerEvent(kind, containerd_events.TaskEvent.FromString(envelope.event.value).container_id)
     raise errors.UnavailableError("the runtime closed the event stream", code="UNAVAILABLE")
+
+
+async def _settled(runtime: RuntimeService, container_id: str) -> None:
+    """Return when CRI no longer calls the container running, or after half a second."""
+    for pause in _SETTLE_SECONDS:
+        try:
+            containers = await runtime.list_containers(container_id=container_id)
+            if containers:
+                running = containers[0].state == ContainerState.CONTAINER_RUNNING
+            else:
+                sandboxes = await runtime.list_pod_sandboxes(sandbox_id=container_id)
+                running = bool(sandboxes) and sandboxes[0].state == PodSandboxState.SANDBOX_READY
+        except errors.CRIError:
+            return
+        if not running:
+            return
+        await asyncio.sleep(pause)

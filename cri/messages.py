@@ -6,9 +6,7 @@ enum: `ContainerState.CONTAINER_RUNNING`.
 """
 
 from cri.containerd import events_pb2 as containerd_events
-from cri.containerd import events_pb2_grpc as containerd_events_grpc
 from cri.runtime.v1 import api_pb2 as api
-from cri.runtime.v1 import api_pb2_grpc as api_grpc
 from cri.runtime.v1.api_pb2 import (
     AuthConfig,
     Capability,
@@ -196,7 +194,5 @@ __all__ = [
     "UserNamespace",
     "VersionResponse",
     "api",
-    "api_grpc",
     "containerd_events",
-    "containerd_events_grpc",
 ]

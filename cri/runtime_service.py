@@ -3,18 +3,21 @@
 Deadlines are those of upstream's kubelet (pkg cri-client/remote_runtime): runtimeRequestTimeout for every
 call, twice that for RunPodSandbox (the sandbox image may have to be pulled), the grace period on top for
 StopContainer, the command's own timeout on top for ExecSync.
+
+Stopping and removing what is not there succeeds: CRI promises that, containerd 1.6 keeps it only for removal.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from google.protobuf.message import Message
 
+from cri import errors
 from cri.channel import Channel
 from cri.messages import (
     Container,
     ContainerConfig,
-    ContainerEventResponse,
     ContainerState,
     ContainerStats,
     ContainerStatus,
@@ -70,12 +73,14 @@ class RuntimeService:
     async def stop_pod_sandbox(self, sandbox_id: str) -> None:
         """Kill what runs in the sandbox and tear down its network; idempotent."""
         request = api.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
-        await self._call("StopPodSandbox", request, api.StopPodSandboxResponse)
+        with contextlib.suppress(errors.NotFoundError):
+            await self._call("StopPodSandbox", request, api.StopPodSandboxResponse)
 
     async def remove_pod_sandbox(self, sandbox_id: str) -> None:
         """Remove the sandbox with its containers; idempotent."""
         request = api.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
-        await self._call("RemovePodSandbox", request, api.RemovePodSandboxResponse)
+        with contextlib.suppress(errors.NotFoundError):
+            await self._call("RemovePodSandbox", request, api.RemovePodSandboxResponse)
 
     async def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
         """Read one sandbox. Raise NotFoundError."""
@@ -123,12 +128,14 @@ class RuntimeService:
     async def stop_container(self, container_id: str, grace_seconds: int) -> None:
         """Signal the container and kill it after the grace period; return when it is dead. Idempotent."""
         request = api.StopContainerRequest(container_id=container_id, timeout=grace_seconds)
-        await self._call("StopContainer", request, api.StopContainerResponse, self._timeout + grace_seconds)
+        with contextlib.suppress(errors.NotFoundError):
+            await self._call("StopContainer", request, api.StopContainerResponse, self._timeout + grace_seconds)
 
     async def remove_container(self, container_id: str) -> None:
         """Remove a container; idempotent."""
         request = api.RemoveContainerRequest(container_id=container_id)
-        await self._call("RemoveContainer", request, api.RemoveContainerResponse)
+        with contextlib.suppress(errors.NotFoundError):
+            await self._call("RemoveContainer", request, api.RemoveContainerResponse)
 
     async def container_status(self, container_id: str) -> ContainerStatus:
         """Read one container. Raise NotFoundError."""
@@ -240,11 +247,6 @@ class RuntimeService:
         """List the runtime's own metrics, by sandbox. Raise UnimplementedError from older runtimes."""
         request = api.ListPodSandboxMetricsRequest()
         return list((await self._call("ListPodSandboxMetrics", request, api.ListPodSandboxMetricsResponse)).pod_metrics)
-
-    def container_events(self) -> AsyncIterator[ContainerEventResponse]:
-        """Follow CRI's own event stream. Raise UnimplementedError from containerd before 1.7."""
-        path = "/runtime.v1.RuntimeService/GetContainerEvents"
-        return self._channel.stream(path, api.GetEventsRequest(), api.ContainerEventResponse, None)
 
     async def _call(self, rpc: str, request: Message, answer: type[R], deadline: float | None = -1.0) -> R:
         if deadline is not None and deadline < 0:

@@ -31,16 +31,16 @@ class TaskEvent(_message.Message):
     container_id: str
     def __init__(self, container_id: _Optional[str] = ...) -> None: ...
 
-class TaskExit(_message.Message):
-    __slots__ = ("container_id", "id", "pid", "exit_status", "exited_at")
+class TaskDelete(_message.Message):
+    __slots__ = ("container_id", "pid", "exit_status", "exited_at", "id")
     CONTAINER_ID_FIELD_NUMBER: _ClassVar[int]
-    ID_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     EXIT_STATUS_FIELD_NUMBER: _ClassVar[int]
     EXITED_AT_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
     container_id: str
-    id: str
     pid: int
     exit_status: int
     exited_at: _timestamp_pb2.Timestamp
-    def __init__(self, container_id: _Optional[str] = ..., id: _Optional[str] = ..., pid: _Optional[int] = ..., exit_status: _Optional[int] = ..., exited_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    id: str
+    def __init__(self, container_id: _Optional[str] = ..., pid: _Optional[int] = ..., exit_status: _Optional[int] = ..., exited_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., id: _Optional[str] = ...) -> None: ...
