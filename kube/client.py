@@ -1,0 +1,289 @@
+"""The API client that every role uses: typed calls over a `Transport`.
+
+A transport moves requests and bytes; HTTPS is one (kube/transport.py), the API server's own process has another. The
+client adds types: it fills in apiVersion and kind, encodes Structs, decodes answers, and turns a `Status` into
+`StatusError`. It never retries: callers are level-triggered and do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from kube import resources, serialize
+from kube.api import meta_v1
+from kube.errors import StatusError
+
+T = TypeVar("T", bound=msgspec.Struct)
+R = TypeVar("R")
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Transport(Protocol):
+    """Moves one request; a connection that fails raises `StatusError` 503 (reason ServiceUnavailable)."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        timeout: float | None = 60,
+    ) -> Response:
+        """Send a request and return the whole answer, whatever its status."""
+        ...
+
+    def stream(
+        self, path: str, *, query: Mapping[str, str] | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """GET a long answer in chunks as they come; an answer other than 200 raises StatusError on entry."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListResult(Generic[R]):
+    items: list[R]
+    resource_version: str
+    continue_: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[R]):
+    """`type` is ADDED, MODIFIED, DELETED or BOOKMARK (whose object carries only a resourceVersion)."""
+
+    type: str
+    object: R
+
+
+class _Watched(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _ListEnvelope(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class Client:
+    """Typed access to one API server."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+
+    async def close(self) -> None:
+        await self.transport.close()
+
+    # -- reads ----------------------------------------------------------------------------------------------------
+    async def get(self, kind: type[T], name: str, namespace: str = "", *, resource_version: str = "") -> T:
+        query = {"resourceVersion": resource_version} if resource_version else None
+        data = await self.call("GET", resources.of(kind).path(namespace, name), query=query)
+        return serialize.decode(data, kind)
+
+    async def list(
+        self,
+        kind: type[T],
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str = "",
+        limit: int = 0,
+        continue_: str = "",
+    ) -> ListResult[T]:
+        query = _query(
+            labelSelector=label_selector,
+            fieldSelector=field_selector,
+            resourceVersion=resource_version,
+            limit=limit,
+            **{"continue": continue_},
+        )
+        data = await self.call("GET", resources.of(kind).path(namespace), query=query)
+        envelope = serialize.decode(data, _ListEnvelope)
+        items = [serialize.decode(bytes(raw), kind) for raw in envelope.items or ()]
+        metadata = envelope.metadata
+        return ListResult(items, metadata.get("resourceVersion", ""), metadata.get("continue", ""))
+
+    async def watch(
+        self,
+        kind: type[T],
+        namespace: str = "",
+        *,
+        resource_version: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_seconds: int = 0,
+    ) -> AsyncIterator[WatchEvent[T]]:
+        """Yield changes after `resource_version` until the server ends the watch; 410 raises StatusError (expired)."""
+        query = _query(
+            watch="true",
+            allowWatchBookmarks="true",
+            resourceVersion=resource_version,
+            labelSelector=label_selector,
+            fieldSelector=field_selector,
+            timeoutSeconds=timeout_seconds,
+        )
+        async with self.transport.stream(resources.of(kind).path(namespace), query=query) as chunks:
+            async for line in _lines(chunks):
+                event = serialize.decode(line, _Watched)
+                if event.type == "ERROR":
+                    raise StatusError.from_status(msgspec.json.decode(event.object))
+                yield WatchEvent(event.type, serialize.decode(bytes(event.object), kind))
+
+    # -- writes ---------------------------------------------------------------------------------------------------
+    async def create(self, obj: T, *, dry_run: bool = False, field_manager: str = "") -> T:
+        resource = identify(obj)
+        path = resource.path(namespace_of(obj))
+        query = _query(dryRun="All" if dry_run else "", fieldManager=field_manager)
+        return serialize.decode(await self.call("POST", path, query=query, body=serialize.encode(obj)), type(obj))
+
+    async def update(self, obj: T, *, subresource: str = "", field_manager: str = "") -> T:
+        resource = identify(obj)
+        path = resource.path(namespace_of(obj), name_of(obj), subresource)
+        query = _query(fieldManager=field_manager)
+        return serialize.decode(await self.call("PUT", path, query=query, body=serialize.encode(obj)), type(obj))
+
+    async def update_status(self, obj: T) -> T:
+        return await self.update(obj, subresource="status")
+
+    async def patch(
+        self,
+        kind: type[T],
+        name: str,
+        namespace: str,
+        patch: Any,
+        *,
+        type: str = MERGE,
+        subresource: str = "",
+        field_manager: str = "",
+        force: bool = False,
+    ) -> T:
+        """Patch with a JSON-shaped value or a Struct; `type` is one of MERGE, STRATEGIC, JSON_PATCH, APPLY."""
+        path = resources.of(kind).path(namespace, name, subresource)
+        query = _query(fieldManager=field_manager, force="true" if force else "")
+        data = await self.call("PATCH", path, query=query, body=serialize.encode(patch), content_type=type)
+        return serialize.decode(data, kind)
+
+    async def delete(
+        self,
+        kind: type[T],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_period_seconds: int | None = None,
+        propagation: str = "",
+    ) -> None:
+        """Delete one object; `propagation` is Foreground, Background, Orphan or the kind's default."""
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        preconditions = _query(uid=uid, resourceVersion=resource_version)
+        if preconditions:
+            options["preconditions"] = preconditions
+        if grace_period_seconds is not None:
+            options["gracePeriodSeconds"] = grace_period_seconds
+        if propagation:
+            options["propagationPolicy"] = propagation
+        path = resources.of(kind).path(namespace, name)
+        await self.call("DELETE", path, body=serialize.encode(options))
+
+    async def post(self, kind: type[T], name: str, namespace: str, subresource: str, body: msgspec.Struct) -> bytes:
+        """POST to a subresource (pods/binding, pods/eviction, serviceaccounts/token) and return the answer's JSON."""
+        return await self.call(
+            "POST", resources.of(kind).path(namespace, name, subresource), body=serialize.encode(body)
+        )
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> bytes:
+        """Send any request; return the body of a 2xx answer and raise StatusError for every other."""
+        headers = {"Accept": accept}
+        if body:
+            headers["Content-Type"] = content_type
+        response = await self.transport.request(method, path, query=query, headers=headers, body=body)
+        if response.status >= 300:
+            raise error_of(response.status, response.body)
+        return response.body
+
+
+def error_of(status: int, body: bytes) -> StatusError:
+    """Read an error answer, which is a Status unless something between us and the server wrote it."""
+    try:
+        found = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        found = None
+    if isinstance(found, dict) and found.get("kind") == "Status":
+        return StatusError.from_status(found, status)
+    return StatusError(status, "", body.decode(errors="replace")[:1000].strip() or f"HTTP status {status}")
+
+
+def identify(obj: msgspec.Struct) -> resources.Resource:
+    """Fill in the object's apiVersion and kind and return its resource."""
+    resource = resources.of(type(obj))
+    obj.api_version, obj.kind = resource.api_version, resource.kind  # type: ignore[attr-defined]
+    return resource
+
+
+def metadata_of(obj: Any) -> meta_v1.ObjectMeta:
+    found: meta_v1.ObjectMeta = obj.metadata
+    return found
+
+
+def name_of(obj: Any) -> str:
+    return metadata_of(obj).name or ""
+
+
+def namespace_of(obj: Any) -> str:
+    return metadata_of(obj).namespace or ""
+
+
+def key_of(obj: Any) -> str:
+    """Return "namespace/name", or "name" for what has no namespace."""
+    metadata = metadata_of(obj)
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name or ""
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Return (namespace, name) of a key; the namespace is "" for what has none."""
+    namespace, _, name = key.rpartition("/")
+    return namespace, name
+
+
+def _query(**options: Any) -> dict[str, str]:
+    return {key: str(value) for key, value in options.items() if value}
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    rest = b""
+    async for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            if line:
+                yield line

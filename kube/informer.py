@@ -1,0 +1,221 @@
+"""A local, indexed copy of one kind of object, kept current by list and watch.
+
+Handlers are told of every change in order, on the loop, without waiting: they put keys into queues. A broken watch is
+resumed from the last revision seen (bookmarks move it on); an expired one lists again, and the difference is told as
+changes, so a handler never misses the end state. Objects handed out are shared: they are read-only by convention.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kube.client import Client, key_of, metadata_of
+from kube.clock import SYSTEM, Clock
+from kube.errors import StatusError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T", bound=msgspec.Struct)
+
+FIRST_RETRY, LAST_RETRY = 0.1, 5.0
+"""Seconds before the first and the later tries to reach a server that is away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """`type` is ADDED (old is None), MODIFIED or DELETED (new is the last state seen)."""
+
+    type: str
+    old: T | None
+    new: T
+
+    @property
+    def key(self) -> str:
+        return key_of(self.new)
+
+
+Handler = Callable[[Change[Any]], None]
+IndexFunction = Callable[[Any], Iterable[str]]
+
+
+class Informer(Generic[T]):
+    """Follow the objects of a kind that match the selectors. `indexes` maps a name to object -> keys."""
+
+    def __init__(
+        self,
+        client: Client,
+        kind: type[T],
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        indexes: dict[str, IndexFunction] | None = None,
+        keep_managed_fields: bool = False,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self._client, self._kind, self._namespace = client, kind, namespace
+        self._labels, self._fields = label_selector, field_selector
+        self._keep_managed_fields = keep_managed_fields
+        self._clock = clock
+        self._objects: dict[str, T] = {}
+        self._index_functions: dict[str, IndexFunction] = dict(indexes or {})
+        self._indexes: dict[str, dict[str, dict[str, T]]] = {name: {} for name in self._index_functions}
+        self._handlers: list[Handler] = []
+        self._synced = asyncio.Event()
+        self._revision = ""
+
+    # -- reading --------------------------------------------------------------------------------------------------
+    @property
+    def synced(self) -> bool:
+        """True once the first list has been taken in; from then on the copy is only ever a little behind."""
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        await self._synced.wait()
+
+    def get(self, key: str) -> T | None:
+        """Return the object of a key ("namespace/name", or "name")."""
+        return self._objects.get(key)
+
+    def list(self) -> list[T]:
+        return list(self._objects.values())
+
+    def keys(self) -> Iterable[str]:
+        return self._objects.keys()
+
+    def by_index(self, index: str, value: str) -> list[T]:
+        """Return the objects for which the index function gave this value."""
+        return list(self._indexes[index].get(value, {}).values())
+
+    def add_index(self, name: str, function: IndexFunction) -> None:
+        """Add an index; what is already known is indexed at once."""
+        if name in self._index_functions:
+            return
+        self._index_functions[name] = function
+        self._indexes[name] = {}
+        for key, obj in self._objects.items():
+            for value in function(obj):
+                self._indexes[name].setdefault(value, {})[key] = obj
+
+    def subscribe(self, handler: Handler) -> None:
+        """Call `handler` with every change from now on, and at once with what is already there as ADDED."""
+        self._handlers.append(handler)
+        for obj in list(self._objects.values()):
+            _tell(handler, Change("ADDED", None, obj))
+
+    # -- following ------------------------------------------------------------------------------------------------
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        delay = FIRST_RETRY
+        while True:
+            try:
+                if not self._revision:
+                    await self._list()
+                    delay = FIRST_RETRY
+                if await self._watch():
+                    delay = FIRST_RETRY
+                    continue
+            except StatusError as error:
+                if error.expired or error.code == 410:
+                    self._revision = ""
+                    continue
+                level = logging.WARNING if error.code != 503 else logging.INFO
+                log.log(level, "following %s: %s", self._kind.__name__, error)
+            except msgspec.DecodeError as error:
+                log.warning("following %s: cannot read what the server sent: %s", self._kind.__name__, error)
+                self._revision = ""
+            await self._clock.sleep(delay * random.uniform(0.8, 1.2))
+            delay = min(delay * 2, LAST_RETRY)
+
+    async def _list(self) -> None:
+        result = await self._client.list(
+            self._kind, self._namespace, label_selector=self._labels, field_selector=self._fields
+        )
+        fresh = {key_of(obj): obj for obj in result.items}
+        for key in self._objects.keys() - fresh.keys():
+            self._remove(key, self._objects[key])
+        for key, obj in fresh.items():
+            self._set(key, obj)
+        self._revision = result.resource_version
+        self._synced.set()
+
+    async def _watch(self) -> bool:
+        """Take in one watch until it ends; True when it brought anything."""
+        brought = False
+        watch = self._client.watch(
+            self._kind,
+            self._namespace,
+            resource_version=self._revision,
+            label_selector=self._labels,
+            field_selector=self._fields,
+        )
+        async for event in watch:
+            brought = True
+            if event.type == "DELETED":
+                self._remove(key_of(event.object), event.object)
+            elif event.type != "BOOKMARK":
+                self._set(key_of(event.object), event.object)
+            self._revision = metadata_of(event.object).resource_version or self._revision
+        return brought
+
+    def _set(self, key: str, obj: T) -> None:
+        old = self._objects.get(key)
+        if old is not None and metadata_of(old).resource_version == metadata_of(obj).resource_version:
+            return
+        if not self._keep_managed_fields:
+            metadata_of(obj).managed_fields = []
+        if old is not None and metadata_of(old).uid != metadata_of(obj).uid:
+            self._remove(key, old)  # deleted and made anew while we did not look
+            old = None
+        self._objects[key] = obj
+        self._reindex(key, old, obj)
+        self._publish(Change("ADDED" if old is None else "MODIFIED", old, obj))
+
+    def _remove(self, key: str, last: T) -> None:
+        old = self._objects.pop(key, None)
+        if old is None:
+            return
+        self._reindex(key, old, None)
+        self._publish(Change("DELETED", old, last))
+
+    def _reindex(self, key: str, old: T | None, new: T | None) -> None:
+        for name, function in self._index_functions.items():
+            index = self._indexes[name]
+            if old is not None:
+                for value in function(old):
+                    entries = index.get(value)
+                    if entries is not None:
+                        entries.pop(key, None)
+                        if not entries:
+                            del index[value]
+            if new is not None:
+                for value in function(new):
+                    index.setdefault(value, {})[key] = new
+
+    def _publish(self, change: Change[T]) -> None:
+        for handler in self._handlers:
+            _tell(handler, change)
+
+
+def _tell(handler: Handler, change: Change[Any]) -> None:
+    try:
+        handler(change)
+    except Exception:
+        # One handler's bug must not keep the copy, or the other handlers, from following.
+        log.exception("handler of a %s %s failed", change.type, change.key)
+
+
+def by_namespace(obj: Any) -> Iterable[str]:
+    """Index function: the object's namespace."""
+    return (metadata_of(obj).namespace or "",)
+
+
+def by_controller(obj: Any) -> Iterable[str]:
+    """Index function: the uid of the owner that controls the object."""
+    return [ref.uid for ref in metadata_of(obj).owner_references if ref.controller]

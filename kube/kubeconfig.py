@@ -1,0 +1,164 @@
+"""kubeconfig files: how to reach a cluster and as whom; and writing one for an administrator or a component."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class KubeconfigError(Exception):
+    """A kubeconfig is missing, cannot be read or lacks a part; the message says which file and what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One cluster seen as one user. PEM texts; a file is named instead where it is to be read again."""
+
+    server: str
+    ca: bytes | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+    certificate_file: str = ""
+    key_file: str = ""
+    token: str = ""
+    token_file: str = ""
+    namespace: str = "default"
+    insecure: bool = False
+    server_name: str = ""
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """Build the TLS settings; a bad certificate or key raises ssl.SSLError."""
+        context = ssl.create_default_context(cadata=self.ca.decode() if self.ca else None)
+        if self.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.certificate_file:
+            context.load_cert_chain(self.certificate_file, self.key_file or None)
+        elif self.certificate and self.key:
+            with _as_file(self.certificate + b"\n" + self.key) as path:
+                context.load_cert_chain(path)
+        return context
+
+
+@contextlib.contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """The ssl module loads keys from files alone: lend it one of ours (0600, removed at once)."""
+    handle, path = tempfile.mkstemp()
+    try:
+        os.write(handle, data)
+        os.close(handle)
+        yield path
+    finally:
+        os.unlink(path)
+
+
+def load(path: str | Path, context: str = "") -> Access:
+    """Read a kubeconfig and return the access of a context (its current one by default)."""
+    path = Path(path)
+    try:
+        document = yaml.safe_load(path.read_text()) or {}
+    except FileNotFoundError as error:
+        raise KubeconfigError(f"{path}: no such file") from error
+    except (OSError, yaml.YAMLError) as error:
+        raise KubeconfigError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(document, dict):
+        raise KubeconfigError(f"{path}: not a kubeconfig")
+    chosen = _named(document, "contexts", "context", context or document.get("current-context", ""), path)
+    cluster = _named(document, "clusters", "cluster", chosen.get("cluster", ""), path)
+    user = _named(document, "users", "user", chosen["user"], path) if chosen.get("user") else {}
+    if not cluster.get("server"):
+        raise KubeconfigError(f"{path}: cluster {chosen.get('cluster')!r} names no server")
+    base = path.parent
+    certificate_file, key_file = (_relative(base, user.get(k, "")) for k in ("client-certificate", "client-key"))
+    return Access(
+        server=cluster["server"].rstrip("/"),
+        ca=_data(cluster, "certificate-authority", base, path),
+        certificate=_data(user, "client-certificate", base, path) if not certificate_file else None,
+        key=_data(user, "client-key", base, path) if not key_file else None,
+        certificate_file=certificate_file,
+        key_file=key_file,
+        token=user.get("token", ""),
+        token_file=_relative(base, user.get("tokenFile", "")),
+        namespace=chosen.get("namespace") or "default",
+        insecure=bool(cluster.get("insecure-skip-tls-verify")),
+        server_name=cluster.get("tls-server-name", ""),
+    )
+
+
+def _named(document: dict[str, Any], part: str, inner: str, name: str, path: Path) -> dict[str, Any]:
+    for entry in document.get(part) or ():
+        if entry.get("name") == name:
+            found: dict[str, Any] = entry.get(inner) or {}
+            return found
+    raise KubeconfigError(f"{path}: no {inner} named {name!r}")
+
+
+def _relative(base: Path, name: str) -> str:
+    return str(base / name) if name else ""
+
+
+def _data(part: dict[str, Any], name: str, base: Path, path: Path) -> bytes | None:
+    try:
+        if inline := part.get(name + "-data"):
+            return base64.b64decode(inline, validate=True)
+        if file := part.get(name):
+            return (base / file).read_bytes()
+    except (OSError, ValueError) as error:
+        raise KubeconfigError(f"{path}: {name}: {error}") from error
+    return None
+
+
+def render(access: Access, *, cluster: str = "wherry", user: str = "admin") -> str:
+    """Return the YAML of a kubeconfig with one context, everything inline."""
+
+    def inline(data: bytes | None) -> str:
+        return base64.b64encode(data or b"").decode()
+
+    who: dict[str, Any] = {}
+    if access.certificate_file:
+        who = {"client-certificate": access.certificate_file, "client-key": access.key_file}
+    elif access.certificate:
+        who = {"client-certificate-data": inline(access.certificate), "client-key-data": inline(access.key)}
+    elif access.token:
+        who = {"token": access.token}
+    where: dict[str, Any] = {"server": access.server}
+    if access.ca:
+        where["certificate-authority-data"] = inline(access.ca)
+    name = f"{user}@{cluster}"
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": cluster, "cluster": where}],
+            "users": [{"name": user, "user": who}],
+            "contexts": [{"name": name, "context": {"cluster": cluster, "user": user}}],
+            "current-context": name,
+        },
+        sort_keys=False,
+    )
+
+
+def write(path: str | Path, text: str) -> None:
+    """Write a kubeconfig (or any secret) whole or not at all, readable by its owner alone."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise

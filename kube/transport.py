@@ -1,0 +1,117 @@
+"""HTTPS to an API server: one pooled aiohttp session, client certificate or bearer token.
+
+The token may be a file that somebody rotates; it is read again at most once a minute, as client-go does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import aiohttp
+from yarl import URL
+
+from kube.client import Response, error_of
+from kube.errors import StatusError
+from kube.kubeconfig import Access
+
+TOKEN_LIFE = 60.0
+"""Seconds that a token read from a file is used."""
+
+
+class HttpsTransport:
+    """A `Transport` to the server that an `Access` names. Make and close it inside a running loop."""
+
+    def __init__(self, access: Access, user_agent: str = "wherry") -> None:
+        self._access = access
+        self._agent = user_agent
+        self._token = access.token
+        self._token_read = float("-inf")
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def server(self) -> str:
+        return self._access.server
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            context: ssl.SSLContext | bool = True
+            if self._access.server.startswith("https://"):
+                context = self._access.ssl_context()
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=context, limit=0, keepalive_timeout=60),
+                headers={"User-Agent": self._agent},
+                auto_decompress=True,
+            )
+        return self._session
+
+    def _headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
+        found = dict(headers or {})
+        if self._access.token_file and time.monotonic() - self._token_read > TOKEN_LIFE:
+            self._token = Path(self._access.token_file).read_text().strip()
+            self._token_read = time.monotonic()
+        if self._token:
+            found["Authorization"] = f"Bearer {self._token}"
+        return found
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        timeout: float | None = 60,
+    ) -> Response:
+        url = URL(self._access.server + path, encoded=True).update_query(query or {})
+        try:
+            async with self._open().request(
+                method,
+                url,
+                headers=self._headers(headers),
+                data=body or None,
+                timeout=aiohttp.ClientTimeout(total=timeout),
+                allow_redirects=False,
+            ) as answer:
+                return Response(answer.status, answer.headers, await answer.read())
+        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+            raise _unreachable(self.server, error) from error
+
+    @contextlib.asynccontextmanager
+    async def stream(self, path: str, *, query: Mapping[str, str] | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
+        url = URL(self._access.server + path, encoded=True).update_query(query or {})
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        headers = self._headers({"Accept": "application/json"})
+        try:
+            answer = await self._open().get(url, headers=headers, timeout=timeout, allow_redirects=False)
+        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+            raise _unreachable(self.server, error) from error
+        try:
+            if answer.status != 200:
+                raise error_of(answer.status, await answer.read())
+            yield _chunks(answer, self.server)
+        finally:
+            answer.close()
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+async def _chunks(answer: aiohttp.ClientResponse, server: str) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in answer.content.iter_any():
+            yield chunk
+    except (aiohttp.ClientError, OSError) as error:
+        raise _unreachable(server, error) from error
+
+
+def _unreachable(server: str, error: BaseException) -> StatusError:
+    why = str(error) or type(error).__name__
+    return StatusError(503, "ServiceUnavailable", f"cannot reach the API server at {server}: {why}")
