@@ -8,6 +8,7 @@ changes, so a handler never misses the end state. Objects handed out are shared:
 from __future__ import annotations
 
 import asyncio
+import builtins
 import logging
 import random
 from collections.abc import Callable, Iterable
@@ -66,9 +67,10 @@ class Informer(Generic[T]):
         self._objects: dict[str, T] = {}
         self._index_functions: dict[str, IndexFunction] = dict(indexes or {})
         self._indexes: dict[str, dict[str, dict[str, T]]] = {name: {} for name in self._index_functions}
-        self._handlers: list[Handler] = []
+        self._handlers: builtins.list[Handler] = []
         self._synced = asyncio.Event()
         self._revision = ""
+        self._delay = FIRST_RETRY
 
     # -- reading --------------------------------------------------------------------------------------------------
     @property
@@ -83,15 +85,15 @@ class Informer(Generic[T]):
         """Return the object of a key ("namespace/name", or "name")."""
         return self._objects.get(key)
 
-    def list(self) -> list[T]:
-        return list(self._objects.values())
+    def list(self) -> builtins.list[T]:
+        return builtins.list(self._objects.values())
 
     def keys(self) -> Iterable[str]:
         return self._objects.keys()
 
-    def by_index(self, index: str, value: str) -> list[T]:
+    def by_index(self, index: str, value: str) -> builtins.list[T]:
         """Return the objects for which the index function gave this value."""
-        return list(self._indexes[index].get(value, {}).values())
+        return builtins.list(self._indexes[index].get(value, {}).values())
 
     def add_index(self, name: str, function: IndexFunction) -> None:
         """Add an index; what is already known is indexed at once."""
@@ -106,21 +108,17 @@ class Informer(Generic[T]):
     def subscribe(self, handler: Handler) -> None:
         """Call `handler` with every change from now on, and at once with what is already there as ADDED."""
         self._handlers.append(handler)
-        for obj in list(self._objects.values()):
+        for obj in self.list():
             _tell(handler, Change("ADDED", None, obj))
 
     # -- following ------------------------------------------------------------------------------------------------
     async def run(self) -> None:
         """Follow until cancelled."""
-        delay = FIRST_RETRY
         while True:
             try:
                 if not self._revision:
                     await self._list()
-                    delay = FIRST_RETRY
-                if await self._watch():
-                    delay = FIRST_RETRY
-                    continue
+                await self._watch()
             except StatusError as error:
                 if error.expired or error.code == 410:
                     self._revision = ""
@@ -130,8 +128,8 @@ class Informer(Generic[T]):
             except msgspec.DecodeError as error:
                 log.warning("following %s: cannot read what the server sent: %s", self._kind.__name__, error)
                 self._revision = ""
-            await self._clock.sleep(delay * random.uniform(0.8, 1.2))
-            delay = min(delay * 2, LAST_RETRY)
+            await self._clock.sleep(self._delay * random.uniform(0.8, 1.2))
+            self._delay = min(self._delay * 2, LAST_RETRY)
 
     async def _list(self) -> None:
         result = await self._client.list(
@@ -144,10 +142,10 @@ class Informer(Generic[T]):
             self._set(key, obj)
         self._revision = result.resource_version
         self._synced.set()
+        self._delay = FIRST_RETRY
 
-    async def _watch(self) -> bool:
-        """Take in one watch until it ends; True when it brought anything."""
-        brought = False
+    async def _watch(self) -> None:
+        """Take in one watch until it ends."""
         watch = self._client.watch(
             self._kind,
             self._namespace,
@@ -156,13 +154,12 @@ class Informer(Generic[T]):
             field_selector=self._fields,
         )
         async for event in watch:
-            brought = True
+            self._delay = FIRST_RETRY
             if event.type == "DELETED":
                 self._remove(key_of(event.object), event.object)
             elif event.type != "BOOKMARK":
                 self._set(key_of(event.object), event.object)
             self._revision = metadata_of(event.object).resource_version or self._revision
-        return brought
 
     def _set(self, key: str, obj: T) -> None:
         old = self._objects.get(key)

@@ -111,7 +111,7 @@ def _data(part: dict[str, Any], name: str, base: Path, path: Path) -> bytes | No
         if inline := part.get(name + "-data"):
             return base64.b64decode(inline, validate=True)
         if file := part.get(name):
-            return (base / file).read_bytes()
+            return Path(base / file).read_bytes()
     except (OSError, ValueError) as error:
         raise KubeconfigError(f"{path}: {name}: {error}") from error
     return None

@@ -1,8 +1,8 @@
 """JSON bytes to typed objects and back, with Go's tolerance for null.
 
 Go clients write null for an empty list or map; a Struct's list does not take it. The fast path decodes as it stands;
-only where that fails and the text holds a null are the nulls dropped and the rest converted, so nobody pays who does not
-send them.
+only where that fails and the text holds a null are the nulls dropped and the rest converted, so only they pay who send
+them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ encode = msgspec.json.encode
 
 
 @functools.cache
-def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
+def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(type_)
 
 
 def decode(data: bytes | str, type_: type[T]) -> T:
     """Decode JSON into a type; msgspec.ValidationError names the path of a wrong type, DecodeError bad JSON."""
     try:
-        return _decoder(type_).decode(data)
+        found: T = _decoder(type_).decode(data)
+        return found
     except msgspec.ValidationError:
         if (b"null" if isinstance(data, bytes) else "null") not in data:  # type: ignore[operator]
             raise

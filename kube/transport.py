@@ -5,7 +5,6 @@ The token may be a file that somebody rotates; it is read again at most once a m
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ssl
 import time
@@ -79,7 +78,7 @@ class HttpsTransport:
                 allow_redirects=False,
             ) as answer:
                 return Response(answer.status, answer.headers, await answer.read())
-        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise _unreachable(self.server, error) from error
 
     @contextlib.asynccontextmanager
@@ -89,7 +88,7 @@ class HttpsTransport:
         headers = self._headers({"Accept": "application/json"})
         try:
             answer = await self._open().get(url, headers=headers, timeout=timeout, allow_redirects=False)
-        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise _unreachable(self.server, error) from error
         try:
             if answer.status != 200:

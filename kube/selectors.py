@@ -1,0 +1,240 @@
+"""Label and field selectors: parsing, matching, and the text form, as apimachinery's pkg/labels and pkg/fields.
+
+A selector is a tuple of requirements that must all hold. Parse errors carry upstream's messages and become 400s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kube import names
+
+
+class SelectorError(ValueError):
+    """A selector cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label. `operator` is in, notin, exists, !, gt or lt."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        value = labels.get(self.key)
+        if self.operator == "in":
+            return value is not None and value in self.values
+        if self.operator == "notin":
+            return value is None or value not in self.values
+        if self.operator == "exists":
+            return value is not None
+        if self.operator == "!":
+            return value is None
+        (bound,) = self.values
+        try:
+            number = int(value or "")
+        except ValueError:
+            return False
+        return number > int(bound) if self.operator == "gt" else number < int(bound)
+
+    def __str__(self) -> str:
+        if self.operator == "exists":
+            return self.key
+        if self.operator == "!":
+            return "!" + self.key
+        if self.operator in ("gt", "lt"):
+            return f"{self.key}{'>' if self.operator == 'gt' else '<'}{next(iter(self.values))}"
+        if len(self.values) == 1 and self.operator == "in":
+            return f"{self.key}={next(iter(self.values))}"
+        return f"{self.key} {self.operator} ({','.join(sorted(self.values))})"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """All requirements must hold; none of them means everything. `nothing` matches no object at all."""
+
+    requirements: tuple[Requirement, ...] = ()
+    nothing: bool = False
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return not self.nothing and all(r.matches(labels) for r in self.requirements)
+
+    @property
+    def empty(self) -> bool:
+        return not self.requirements and not self.nothing
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+
+EVERYTHING = LabelSelector()
+NOTHING = LabelSelector(nothing=True)
+
+_TOKEN = re.compile(r"\s*(?:(==|!=|=|!|\(|\)|,|>|<)|([^\s=!(),<>]+))")
+
+
+def parse_labels(text: str) -> LabelSelector:
+    """Parse "a=b,c!=d,e in (x,y),f notin (z),g,!h,i>1"."""
+    tokens: list[str] = []
+    position, text = 0, text.strip()
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if not match:
+            raise SelectorError(f"unable to parse requirement: found '{text[position:]}', expected: identifier")
+        tokens.append(match.group(1) or match.group(2))
+        position = match.end()
+    parser = _Parser(tokens)
+    requirements = parser.parse() if tokens else []
+    return LabelSelector(tuple(sorted(requirements, key=lambda r: r.key)))
+
+
+class _Parser:
+    def __init__(self, tokens: list[str]) -> None:
+        self.tokens, self.at = tokens, 0
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self) -> str:
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def fail(self, found: str, expected: str) -> SelectorError:
+        return SelectorError(f"unable to parse requirement: found '{found}', expected: {expected}")
+
+    def parse(self) -> list[Requirement]:
+        found = []
+        while True:
+            found.append(self.requirement())
+            token = self.take()
+            if not token:
+                return found
+            if token != ",":
+                raise self.fail(token, "',' or 'end of string'")
+
+    def requirement(self) -> Requirement:
+        negated = self.peek() == "!"
+        if negated:
+            self.take()
+        key = self.take()
+        if not key or not _identifier(key):
+            raise self.fail(key, "identifier" if negated else "!, identifier, or 'end of string'")
+        _check(names.qualified_name(key), key, "key")
+        if negated:
+            return Requirement(key, "!")
+        operator = self.peek()
+        if operator in ("", ","):
+            return Requirement(key, "exists")
+        self.take()
+        if operator in ("in", "notin"):
+            return Requirement(key, operator, self.value_set(key))
+        if operator in ("=", "==", "!="):
+            value = self.take() if _identifier(self.peek()) else ""
+            _check(names.label_value(value), value, f"values[0][{key}]")
+            return Requirement(key, "notin" if operator == "!=" else "in", frozenset({value}))
+        if operator in (">", "<"):
+            value = self.take()
+            if not re.fullmatch(r"-?\d+", value):
+                raise SelectorError(
+                    f"values[0][{key}]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
+                )
+            return Requirement(key, "gt" if operator == ">" else "lt", frozenset({value}))
+        raise self.fail(operator, "in, notin, =, ==, !=, gt, lt")
+
+    def value_set(self, key: str) -> frozenset[str]:
+        if (token := self.take()) != "(":
+            raise self.fail(token, "'('")
+        values: set[str] = set()
+        if self.peek() == ")":
+            self.take()
+            return frozenset({""})
+        while True:
+            value = self.take() if _identifier(self.peek()) else ""
+            _check(names.label_value(value), value, f"values[{len(values)}][{key}]")
+            values.add(value)
+            token = self.take()
+            if token == ")":
+                return frozenset(values)
+            if token != ",":
+                raise self.fail(token, "',' or ')'")
+
+
+def _identifier(token: str) -> bool:
+    return bool(token) and token not in ("=", "==", "!=", "!", "(", ")", ",", ">", "<")
+
+
+def _check(problems: list[str], value: str, where: str) -> None:
+    if problems:
+        raise SelectorError(f'{where}: Invalid value: "{value}": {"; ".join(problems)}')
+
+
+_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": "gt", "Lt": "lt"}
+
+
+def from_label_selector(selector: Any) -> LabelSelector:
+    """Build from a metav1.LabelSelector (Struct or dict): None matches nothing, an empty one everything."""
+    if selector is None:
+        return NOTHING
+    if isinstance(selector, dict):
+        labels = selector.get("matchLabels") or {}
+        expressions = [
+            (e.get("key", ""), e.get("operator", ""), e.get("values") or ())
+            for e in selector.get("matchExpressions") or ()
+        ]
+    else:
+        labels = selector.match_labels
+        expressions = [(e.key, e.operator, e.values) for e in selector.match_expressions]
+    requirements = [Requirement(key, "in", frozenset({value})) for key, value in sorted(labels.items())]
+    for key, operator, values in expressions:
+        if operator not in _OPERATORS:
+            raise SelectorError(f'"{operator}" is not a valid label selector operator')
+        requirements.append(Requirement(key, _OPERATORS[operator], frozenset(values)))
+    return LabelSelector(tuple(requirements))
+
+
+def from_map(labels: Mapping[str, str]) -> LabelSelector:
+    """Build from plain equalities, as a Service's selector."""
+    return LabelSelector(tuple(Requirement(k, "in", frozenset({v})) for k, v in sorted(labels.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """Terms of a field selector: (field, value, equal?)."""
+
+    terms: tuple[tuple[str, str, bool], ...] = ()
+
+    def matches(self, fields: Mapping[str, str]) -> bool:
+        return all((fields.get(field, "") == value) is equal for field, value, equal in self.terms)
+
+    @property
+    def empty(self) -> bool:
+        return not self.terms
+
+    def exact(self, field: str) -> str | None:
+        """Return the value that the selector demands of a field, if it does."""
+        for name, value, equal in self.terms:
+            if name == field and equal:
+                return value
+        return None
+
+
+def parse_fields(text: str) -> FieldSelector:
+    r"""Parse "a=b,c!=d,e==f"; a backslash escapes comma, equals sign and itself."""
+    terms = []
+    for part in re.split(r"(?<!\\),", text):
+        if not part.strip():
+            continue
+        match = re.match(r"^((?:[^\\=!]|\\.)+?)(==|!=|=)(.*)$", part.strip(), re.DOTALL)
+        if not match:
+            raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
+        field, operator, value = match.groups()
+        if re.search(r"(?<!\\)=", value):
+            raise SelectorError(f"invalid field selector: unescaped '=' in '{part}'")
+        terms.append((field, re.sub(r"\\([\\,=])", r"\1", value), operator != "!="))
+    return FieldSelector(tuple(terms))
