@@ -1,0 +1,108 @@
+"""What the parts of the agent ask of each other: the prober, the pods' view for the server, the hooks' runner.
+
+Each is the smallest interface its user needs; `agent.main` joins them to what implements them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from agent.records import ContainerRecord, SandboxRecord
+from kube.api import core_v1
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOutcome:
+    """What the probes of one container instance say.
+
+    `started`: the startup probe succeeded, or there is none. `ready`: the readiness probe's last word, True without
+    one. `failed`: "Liveness" or "Startup" once that probe failed often enough that the container has to be killed,
+    with the probe's own `grace` in seconds where it has one.
+    """
+
+    started: bool = True
+    ready: bool = True
+    failed: str = ""
+    grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeTarget:
+    """One running container instance of a pod."""
+
+    container: core_v1.Container
+    container_id: str
+    started_at: float
+    restarts_on_failure: bool = True
+    """A sidecar or main container: liveness counts. Plain init containers have no probes."""
+
+
+class Prober(Protocol):
+    """Runs the probes of containers; tells of changed outcomes through the callback it was made with."""
+
+    def sync(self, pod: core_v1.Pod, pod_ip: str, targets: Sequence[ProbeTarget]) -> None:
+        """Probe exactly these containers of the pod: begin with new ones, stop with the others."""
+        ...
+
+    def stop(self, uid: str) -> None:
+        """Stop everything for a pod; what was going on is cancelled."""
+        ...
+
+    def outcome(self, container_id: str) -> ProbeOutcome | None:
+        """Return what is known of a container; None where it is not probed."""
+        ...
+
+
+OutcomeChanged = Callable[[str], None]
+"""Called by a prober with the pod's UID when an outcome has changed."""
+
+
+class HookRunner(Protocol):
+    """Runs postStart and preStop handlers (exec, httpGet, sleep; tcpSocket is refused by the API)."""
+
+    async def run(
+        self, pod: core_v1.Pod, pod_ip: str, container: core_v1.Container, container_id: str, handler: core_v1.LifecycleHandler
+    ) -> None:
+        """Run the handler to its end. Raise HookError with the reason in upstream's words."""
+        ...
+
+
+class HookError(Exception):
+    """A lifecycle hook failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """One pod as the server shows it: the API object with the agent's own status, and what runs of it."""
+
+    pod: core_v1.Pod
+    containers: tuple[ContainerRecord, ...]
+    """Every instance the runtime has, newest first."""
+    sandbox: SandboxRecord | None
+    terminating: bool = False
+
+    def running(self, name: str) -> ContainerRecord | None:
+        return next((c for c in self.containers if c.name == name and c.running), None)
+
+    def latest(self, name: str) -> ContainerRecord | None:
+        return next((c for c in self.containers if c.name == name), None)
+
+    def previous(self, name: str) -> ContainerRecord | None:
+        older = [c for c in self.containers if c.name == name][1:]
+        return next((c for c in older if c.exited), None)
+
+
+class Pods(Protocol):
+    """The pods of this node, for the server, statistics and eviction."""
+
+    def views(self) -> Sequence[PodView]:
+        """Return every pod that the agent runs or is ending."""
+        ...
+
+    def view(self, namespace: str, name: str) -> PodView | None:
+        """Return one pod."""
+        ...
+
+    def by_uid(self) -> Mapping[str, PodView]: ...

@@ -1,0 +1,201 @@
+"""What the runtime has of a pod, as plain values that the state machine and the status read.
+
+CRI's messages are turned into these once, at the edge, so that decisions are tested without protobuf and a record can
+be made from a call's own return without asking again. Times are seconds since the epoch (0.0: never).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from cri.messages import Container, ContainerState, ContainerStatus, PodSandbox, PodSandboxState, PodSandboxStatus
+
+# Labels and annotations by which a kubelet finds its own in the runtime (pkg/kubelet/types/labels.go, kuberuntime/labels.go).
+POD_NAME = "io.kubernetes.pod.name"
+POD_NAMESPACE = "io.kubernetes.pod.namespace"
+POD_UID = "io.kubernetes.pod.uid"
+CONTAINER_NAME = "io.kubernetes.container.name"
+HASH = "io.kubernetes.container.hash"
+RESTART_COUNT = "io.kubernetes.container.restartCount"
+MESSAGE_PATH = "io.kubernetes.container.terminationMessagePath"
+MESSAGE_POLICY = "io.kubernetes.container.terminationMessagePolicy"
+PRE_STOP = "io.kubernetes.container.preStopHandler"
+PORTS = "io.kubernetes.container.ports"
+CONTAINER_GRACE = "io.kubernetes.container.terminationGracePeriod"
+POD_DELETION_GRACE = "io.kubernetes.pod.deletionGracePeriod"
+POD_GRACE = "io.kubernetes.pod.terminationGracePeriod"
+
+
+class State(Enum):
+    """A container's state in the runtime."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    EXITED = "exited"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRecord:
+    """One container instance; `restart_count` is its attempt."""
+
+    id: str
+    name: str
+    state: State
+    restart_count: int = 0
+    sandbox_id: str = ""
+    image: str = ""
+    image_ref: str = ""
+    hash: str = ""
+    created_at: float = 0.0
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    log_path: str = ""
+    message_file: str = ""
+    """The host's path of the termination message."""
+    message_policy: str = "File"
+    grace: int | None = None
+    """The pod's terminationGracePeriodSeconds when the container was made, for pods no longer in the API."""
+
+    @property
+    def running(self) -> bool:
+        return self.state is State.RUNNING
+
+    @property
+    def exited(self) -> bool:
+        return self.state in (State.EXITED, State.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxRecord:
+    """One sandbox; `network` is the namespace mode it was made with."""
+
+    id: str
+    ready: bool
+    attempt: int = 0
+    created_at: float = 0.0
+    ips: tuple[str, ...] = ()
+    host_network: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodRuntime:
+    """Everything the runtime has of one pod, newest first."""
+
+    sandboxes: tuple[SandboxRecord, ...] = ()
+    containers: tuple[ContainerRecord, ...] = ()
+
+    @property
+    def sandbox(self) -> SandboxRecord | None:
+        """The newest sandbox, ready or not."""
+        return self.sandboxes[0] if self.sandboxes else None
+
+    def latest(self, name: str) -> ContainerRecord | None:
+        """Return the newest instance of a container."""
+        return next((record for record in self.containers if record.name == name), None)
+
+    def previous(self, name: str) -> ContainerRecord | None:
+        """Return the newest exited instance before the newest one."""
+        older = [record for record in self.containers if record.name == name][1:]
+        return next((record for record in older if record.exited), None)
+
+    def find(self, container_id: str) -> ContainerRecord | None:
+        return next((record for record in self.containers if record.id == container_id), None)
+
+    @property
+    def alive(self) -> tuple[ContainerRecord, ...]:
+        """The containers that run."""
+        return tuple(record for record in self.containers if record.running)
+
+    def with_container(self, record: ContainerRecord) -> PodRuntime:
+        """Put in a new container, or a known one's new state."""
+        others = (other for other in self.containers if other.id != record.id)
+        return replace(self, containers=_newest_first((record, *others)))
+
+    def without_container(self, container_id: str) -> PodRuntime:
+        return replace(self, containers=tuple(c for c in self.containers if c.id != container_id))
+
+    def with_sandbox(self, record: SandboxRecord) -> PodRuntime:
+        """Put in a new sandbox, or a known one's new state."""
+        others = [other for other in self.sandboxes if other.id != record.id]
+        ordered = sorted((record, *others), key=lambda s: (s.attempt, s.created_at), reverse=True)
+        return replace(self, sandboxes=tuple(ordered))
+
+    def without_sandbox(self, sandbox_id: str) -> PodRuntime:
+        return replace(self, sandboxes=tuple(s for s in self.sandboxes if s.id != sandbox_id))
+
+
+def _newest_first(records: Iterable[ContainerRecord]) -> tuple[ContainerRecord, ...]:
+    return tuple(sorted(records, key=lambda r: (r.created_at, r.restart_count), reverse=True))
+
+
+_STATES = {
+    ContainerState.CONTAINER_CREATED: State.CREATED,
+    ContainerState.CONTAINER_RUNNING: State.RUNNING,
+    ContainerState.CONTAINER_EXITED: State.EXITED,
+    ContainerState.CONTAINER_UNKNOWN: State.UNKNOWN,
+}
+
+
+def container_record(status: ContainerStatus, sandbox_id: str = "") -> ContainerRecord:
+    """Read a ContainerStatus answer, with what the labels and annotations remember."""
+    annotations = status.annotations
+    path = annotations.get(MESSAGE_PATH, "")
+    message_file = next((m.host_path for m in status.mounts if path and m.container_path == path), "")
+    return ContainerRecord(
+        id=status.id,
+        name=status.labels.get(CONTAINER_NAME, status.metadata.name),
+        state=_STATES[status.state],
+        restart_count=_number(annotations.get(RESTART_COUNT)) or status.metadata.attempt,
+        sandbox_id=sandbox_id,
+        image=status.image.image,
+        image_ref=status.image_ref,
+        hash=annotations.get(HASH, ""),
+        created_at=status.created_at / 1e9,
+        started_at=status.started_at / 1e9,
+        finished_at=status.finished_at / 1e9,
+        exit_code=status.exit_code,
+        reason=status.reason,
+        message=status.message,
+        log_path=status.log_path,
+        message_file=message_file,
+        message_policy=annotations.get(MESSAGE_POLICY, "File"),
+        grace=_number(annotations.get(POD_DELETION_GRACE)) or _number(annotations.get(POD_GRACE)),
+    )
+
+
+def listed_state(container: Container) -> State:
+    """Read the state in a ListContainers answer."""
+    return _STATES[container.state]
+
+
+def sandbox_record(status: PodSandboxStatus) -> SandboxRecord:
+    """Read a PodSandboxStatus answer; its addresses are in the runtime's order, the first is the pod's IP."""
+    ips = [status.network.ip, *(extra.ip for extra in status.network.additional_ips)]
+    return SandboxRecord(
+        id=status.id,
+        ready=status.state == PodSandboxState.SANDBOX_READY,
+        attempt=status.metadata.attempt,
+        created_at=status.created_at / 1e9,
+        ips=tuple(ip for ip in ips if ip),
+        host_network=status.linux.namespaces.options.network == 2,
+    )
+
+
+def listed_sandbox(sandbox: PodSandbox) -> SandboxRecord:
+    """Read a ListPodSandbox entry, which tells no addresses."""
+    return SandboxRecord(
+        id=sandbox.id,
+        ready=sandbox.state == PodSandboxState.SANDBOX_READY,
+        attempt=sandbox.metadata.attempt,
+        created_at=sandbox.created_at / 1e9,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.lstrip("-").isdigit() else None
