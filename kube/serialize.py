@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 import functools
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -23,8 +23,9 @@ def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
 
 def decode(data: bytes | str, type_: type[T]) -> T:
     """Decode JSON into a type; msgspec.ValidationError names the path of a wrong type, DecodeError bad JSON."""
+    decoder = _decoder(cast(Any, type_))
     try:
-        found: T = _decoder(type_).decode(data)
+        found: T = decoder.decode(data)
         return found
     except msgspec.ValidationError:
         if (b"null" if isinstance(data, bytes) else "null") not in data:  # type: ignore[operator]

@@ -1,0 +1,219 @@
+"""Events: what happened to which object, told to the API without holding anybody up.
+
+A recorder queues; one task sends. What happens again is counted on the event that is already there (same source,
+object, reason, message), many of a kind with different messages are folded into one "(combined from similar events)", and
+a source that floods one object is cut off for a while: client-go's EventCorrelator with its numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kube import resources
+from kube.api import core_v1, meta_v1
+from kube.client import Client, metadata_of
+from kube.clock import SYSTEM, Clock, format_micro_time, format_time
+from kube.errors import StatusError
+
+log = logging.getLogger(__name__)
+
+NORMAL, WARNING = "Normal", "Warning"
+CACHE_SIZE = 4096
+SIMILAR_LIMIT, SIMILAR_SECONDS = 10, 600
+BURST, REFILL_SECONDS = 25, 300
+MAX_QUEUED = 1000
+TRIES, RETRY_SECONDS = 12, 10
+COMBINED = "(combined from similar events): "
+
+
+def reference(obj: Any, field_path: str = "") -> core_v1.ObjectReference:
+    """Return a reference to an object, with a field path such as `spec.containers{web}` where one is meant."""
+    if isinstance(obj, core_v1.ObjectReference):
+        return msgspec.structs.replace(obj, field_path=field_path) if field_path else obj
+    resource = resources.of(type(obj))
+    metadata = metadata_of(obj)
+    return core_v1.ObjectReference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        field_path=field_path or None,
+    )
+
+
+@dataclass(slots=True)
+class _Known:
+    name: str
+    namespace: str
+    count: int
+    first: str
+
+
+@dataclass(slots=True)
+class _Similar:
+    messages: set[str] = field(default_factory=set)
+    last: float = 0.0
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float = BURST
+    last: float = 0.0
+
+
+class EventRecorder:
+    """Record events of one component ("kubelet", "default-scheduler") on one host. `run` sends them."""
+
+    def __init__(self, client: Client, component: str, host: str = "", *, clock: Clock = SYSTEM) -> None:
+        self._client, self._component, self._host, self._clock = client, component, host, clock
+        self._queue: deque[core_v1.Event] = deque(maxlen=MAX_QUEUED)
+        self._wake = asyncio.Event()
+        self._numbers = itertools.count()
+        self._known: OrderedDict[tuple[str, ...], _Known] = OrderedDict()
+        self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, ...], _Bucket] = OrderedDict()
+
+    def event(
+        self,
+        obj: Any,
+        type: str,
+        reason: str,
+        message: str,
+        *,
+        field_path: str = "",
+        action: str = "",
+        related: Any = None,
+    ) -> None:
+        """Record that something happened to `obj` (an object or a reference); returns at once."""
+        about = reference(obj, field_path)
+        now = self._clock.now()
+        stamp = format_time(now)
+        nanos = int(now.timestamp() * 1e6) * 1000 + next(self._numbers) % 1000
+        self._queue.append(
+            core_v1.Event(
+                api_version="v1",
+                kind="Event",
+                metadata=meta_v1.ObjectMeta(
+                    # The namespace of what has none is default.
+                    name=f"{about.name}.{nanos:x}",
+                    namespace=about.namespace or "default",
+                ),
+                involved_object=about,
+                related=reference(related) if related is not None else None,
+                reason=reason,
+                message=message[:1024],
+                type=type,
+                source=core_v1.EventSource(component=self._component, host=self._host or None),
+                first_timestamp=stamp,
+                last_timestamp=stamp,
+                count=1,
+                action=action or None,
+                event_time=format_micro_time(now) if action else None,
+                reporting_component=self._component,
+                reporting_instance=self._host or (self._component if action else ""),
+            )
+        )
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Send what is recorded until cancelled."""
+        while True:
+            while self._queue:
+                await self._send(self._queue.popleft())
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def flush(self) -> None:
+        """Send what is queued now (at shutdown)."""
+        while self._queue:
+            await self._send(self._queue.popleft())
+
+    async def _send(self, event: core_v1.Event) -> None:
+        if not self._allowed(event):
+            return
+        self._combine(event)
+        key = _identity(event)
+        for _ in range(TRIES):
+            try:
+                await self._write(event, key)
+                return
+            except StatusError as error:
+                if error.code not in (429, 500, 503, 504):
+                    # Its namespace is going away, or it is not valid: another try would say the same.
+                    log.debug("event %s %s refused: %s", event.reason, event.message, error)
+                    return
+                await self._clock.sleep(RETRY_SECONDS)
+
+    async def _write(self, event: core_v1.Event, key: tuple[str, ...]) -> None:
+        known = self._known.get(key)
+        if known is not None:
+            self._known.move_to_end(key)
+            patch = {"count": known.count + 1, "lastTimestamp": event.last_timestamp, "message": event.message}
+            try:
+                await self._client.patch(core_v1.Event, known.name, known.namespace, patch)
+                known.count += 1
+                return
+            except StatusError as error:
+                if not error.not_found:  # it has lived its hour: begin anew
+                    raise
+        await self._client.create(event)
+        self._known[key] = _Known(
+            event.metadata.name or "", event.metadata.namespace or "", 1, event.first_timestamp or ""
+        )
+        _trim(self._known)
+
+    def _allowed(self, event: core_v1.Event) -> bool:
+        """Take a token from the bucket of this source and object: 25 at once, then one every 5 minutes."""
+        about, now = event.involved_object or core_v1.ObjectReference(), self._clock.monotonic()
+        key = (self._component, about.kind or "", about.namespace or "", about.name or "", about.uid or "")
+        bucket = self._buckets.setdefault(key, _Bucket(last=now))
+        self._buckets.move_to_end(key)
+        _trim(self._buckets)
+        bucket.tokens = min(BURST, bucket.tokens + (now - bucket.last) / REFILL_SECONDS)
+        bucket.last = now
+        if bucket.tokens < 1:
+            return False
+        bucket.tokens -= 1
+        return True
+
+    def _combine(self, event: core_v1.Event) -> None:
+        """Fold the event into a combined one when ten different messages of its kind came within ten minutes."""
+        key, now = _identity(event)[:-1], self._clock.monotonic()
+        similar = self._similar.setdefault(key, _Similar(last=now))
+        self._similar.move_to_end(key)
+        _trim(self._similar)
+        if now - similar.last > SIMILAR_SECONDS:
+            similar.messages.clear()
+        similar.last = now
+        similar.messages.add(event.message or "")
+        if len(similar.messages) >= SIMILAR_LIMIT:
+            event.message = COMBINED + (event.message or "")
+
+
+def _identity(event: core_v1.Event) -> tuple[str, ...]:
+    about = event.involved_object or core_v1.ObjectReference()
+    message = event.message or ""
+    return (
+        about.kind or "",
+        about.namespace or "",
+        about.name or "",
+        about.uid or "",
+        about.field_path or "",
+        event.type or "",
+        event.reason or "",
+        COMBINED if message.startswith(COMBINED) else message,
+    )
+
+
+def _trim(cache: OrderedDict[Any, Any]) -> None:
+    while len(cache) > CACHE_SIZE:
+        cache.popitem(last=False)
