@@ -1,0 +1,115 @@
+"""Watches of the SQLite store: published changes go to subscriptions, older ones are read from the history.
+
+A subscription is made at a published revision P. Changes up to P come from the file in chunks, those after P are
+queued as they are published, so there is neither gap nor overlap. A subscriber that lets too much queue up loses its
+queue, not its place: it goes back to reading the file from where it was, until compaction overtakes it (Compacted).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from control.storage import reader as sql
+from control.storage.reader import Reader
+from control.storage.store import Batch, Event
+
+CHUNK = 500
+BACKLOG = 10_000
+
+
+class Feed:
+    """What has been published, and who listens. Belongs to the event loop."""
+
+    def __init__(self, reader: Reader, revision: int) -> None:
+        self.reader = reader
+        self.revision = revision
+        self.subscriptions: set[Subscription] = set()
+
+    def publish(self, events: Sequence[Event], revision: int) -> None:
+        self.revision = max(self.revision, revision)
+        if events:
+            for subscription in self.subscriptions:
+                subscription.offer(events)
+
+    async def close(self) -> None:
+        for subscription in list(self.subscriptions):
+            await subscription.aclose()
+
+
+class Subscription:
+    """One watch (see `control.storage.store.Watch`)."""
+
+    def __init__(self, feed: Feed, prefix: str, after: int, previous: bool, backlog: int = BACKLOG) -> None:
+        self._feed, self._prefix, self._previous, self._backlog = feed, prefix, previous, backlog
+        self._after = after
+        self._seen = after
+        self._live_from = feed.revision
+        self._pending: list[Event] = []
+        self._progress = False
+        self._closed = False
+        self._waiter: asyncio.Future[None] | None = None
+        feed.subscriptions.add(self)
+
+    def offer(self, events: Sequence[Event]) -> None:
+        """Queue the changes that concern this watch."""
+        before = len(self._pending)
+        prefix, after = self._prefix, self._after
+        self._pending += [event for event in events if event.key.startswith(prefix) and event.revision > after]
+        if len(self._pending) > self._backlog:
+            self._pending.clear()
+            self._live_from = self._feed.revision
+        if len(self._pending) > before or self._seen < self._live_from:
+            self._wake()
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        return self
+
+    async def __anext__(self) -> Batch:
+        while not self._closed:
+            if self._seen < self._live_from:
+                if events := await self._catch_up():
+                    return Batch(await self._with_previous(events), self._seen)
+            elif self._pending:
+                events, self._pending = self._pending, []
+                self._seen = self._feed.revision
+                self._live_from = min(self._live_from, self._seen)
+                self._progress = False
+                return Batch(await self._with_previous(events), self._seen)
+            elif self._progress:
+                self._progress = False
+                self._seen = max(self._seen, self._feed.revision)
+                return Batch((), self._seen)
+            else:
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+        raise StopAsyncIteration
+
+    async def _catch_up(self) -> list[Event]:
+        """Read the next changes up to where the queue begins."""
+        prefix, seen, until = self._prefix, self._seen, self._live_from
+        events = await self._feed.reader.read(lambda c: sql.events(c, prefix, seen, until, CHUNK))
+        self._seen = events[-1].revision if len(events) == CHUNK else until
+        return events
+
+    async def _with_previous(self, events: Sequence[Event]) -> Sequence[Event]:
+        if not self._previous:
+            return events
+        revisions = [event.revision for event in events if event.type != "ADDED"]
+        before = await self._feed.reader.read(lambda c: sql.states_before(c, revisions))
+        return [replace(event, previous=before.get(event.revision)) for event in events]
+
+    def request_progress(self) -> None:
+        self._progress = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def aclose(self) -> None:
+        self._closed = True
+        self._feed.subscriptions.discard(self)
+        self._pending.clear()
+        self._wake()

@@ -1,0 +1,125 @@
+"""Reads of the SQLite file, off the event loop, each in one read transaction.
+
+In WAL mode a reader sees a commit only after its log was synced, so nothing it returns can be lost; and one transaction
+a read makes the revision it reports the revision its rows show. Two threads, so that a long listing delays nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from control.storage import schema
+from control.storage.store import Compacted, Event, FutureRevision, Item, Page, Unavailable, prefix_end
+
+T = TypeVar("T")
+THREADS = 2
+
+# The newest row of each key not above a revision, from the index alone; max() makes `deleted` that row's.
+_NEWEST = """
+SELECT key, max(revision) AS revision, deleted FROM history INDEXED BY history_by_key
+WHERE key >= ? AND key > ? AND key < ? AND revision <= ? GROUP BY key HAVING NOT deleted
+"""
+_LIST = f"""
+SELECT h.key, h.value, h.revision, h.create_revision
+FROM ({_NEWEST} ORDER BY key LIMIT ?) n JOIN history h ON h.revision = n.revision ORDER BY h.key
+"""  # noqa: S608 - only constants
+_EVENTS = """
+SELECT revision, key, create_revision, previous_revision, deleted, value FROM history
+WHERE revision > ? AND revision <= ? AND +key >= ? AND +key < ? ORDER BY revision LIMIT ?
+"""
+
+
+class Reader:
+    """A pool of reading threads with a connection each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="store-reader")
+
+    async def read(self, question: Callable[[sqlite3.Connection], T], transaction: bool = True) -> T:
+        """Run a question in a read transaction; raises Unavailable when the file cannot answer."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question, transaction)
+        except (sqlite3.Error, RuntimeError) as error:
+            raise Unavailable(f"storage cannot be read: {error}") from error
+
+    def _ask(self, question: Callable[[sqlite3.Connection], T], transaction: bool) -> T:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = schema.connect(self._path, read_only=True)
+            self._connections.append(connection)
+        if not transaction:
+            return question(connection)
+        connection.execute("BEGIN")
+        try:
+            return question(connection)
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Wait for the reads under way and close the connections. Blocks."""
+        self._pool.shutdown(cancel_futures=True)
+        for connection in self._connections:
+            connection.close()
+
+
+def get(connection: sqlite3.Connection, key: str) -> Item | None:
+    row = connection.execute(
+        "SELECT key, value, revision, create_revision, deleted FROM history"
+        " WHERE key = ? ORDER BY revision DESC LIMIT 1",
+        (key,),
+    ).fetchone()
+    return None if row is None or row[4] else Item(*row[:4])
+
+
+def page(connection: sqlite3.Connection, prefix: str, revision: int, start_after: str, limit: int) -> Page:
+    """Answer `Store.list`."""
+    newest = schema.newest_revision(connection)
+    at = revision or newest
+    if at > newest:
+        raise FutureRevision(at, newest)
+    if at < (compacted := schema.mark(connection, "compacted")):
+        raise Compacted(at, compacted)
+    end = prefix_end(prefix)
+    rows = connection.execute(_LIST, (prefix, start_after, end, at, limit + 1 if limit else -1)).fetchall()
+    if not limit or len(rows) <= limit:
+        return Page([Item(*row) for row in rows], at)
+    items = [Item(*row) for row in rows[:limit]]
+    rest = connection.execute(f"SELECT count(*) FROM ({_NEWEST})", (prefix, items[-1].key, end, at))  # noqa: S608
+    return Page(items, at, more=True, remaining=rest.fetchone()[0])
+
+
+def events(connection: sqlite3.Connection, prefix: str, after: int, until: int, limit: int) -> list[Event]:
+    """Return changes with after < revision <= until, at most `limit`; raises Compacted."""
+    if after < (compacted := schema.mark(connection, "compacted")):
+        raise Compacted(after, compacted)
+    rows = connection.execute(_EVENTS, (after, until, prefix, prefix_end(prefix), limit))
+    return [event_of(row) for row in rows]
+
+
+def event_of(row: Sequence[Any]) -> Event:
+    """Make an event of (revision, key, create_revision, previous_revision, deleted, value)."""
+    revision, key, create_revision, previous_revision, deleted, value = row
+    kind = "DELETED" if deleted else "MODIFIED" if previous_revision else "ADDED"
+    return Event(kind, key, value, revision, create_revision)  # type: ignore[arg-type]
+
+
+def states_before(connection: sqlite3.Connection, revisions: Sequence[int]) -> dict[int, Item]:
+    """Return what each of these changes replaced, where it is still kept."""
+    rows = connection.execute(
+        "SELECT n.revision, o.key, o.value, o.revision, o.create_revision FROM history n"
+        " JOIN history o ON o.revision = n.previous_revision WHERE n.revision IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(revisions)),),
+    )
+    return {row[0]: Item(*row[1:]) for row in rows}

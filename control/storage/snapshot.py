@@ -1,0 +1,84 @@
+"""Snapshots of the SQLite store: written beside and renamed, restored with revisions that rise past all ever seen.
+
+Clients remember revisions newer than a snapshot's. Were they handed out again, a watcher would take another history for
+its own; so a restore skips far ahead and marks everything before as compacted, which sends every watcher to a new list.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+
+from control.storage import schema
+from control.storage.store import StoreError
+
+LEAP = 1_000_000_000
+"""Revisions skipped by a restore; etcd's documented bump, more than a cluster writes between two snapshots."""
+
+
+def write_snapshot(connection: sqlite3.Connection, path: Path) -> None:
+    """Copy the database as of now to `path`, which appears whole, synced and with mode 0600, or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, schema.MODE))
+    try:
+        connection.execute("VACUUM INTO ?", (str(partial),))
+        _sync(partial)
+        os.replace(partial, path)
+        _sync(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def restore(snapshot: Path, path: Path) -> int:
+    """Make a snapshot the database at `path` and return its revision; blocks.
+
+    Raises Unavailable while a process uses the database, Corrupt when the snapshot is damaged. The database that was
+    there is kept beside it with the suffix ".replaced".
+    """
+    lock = schema.own(path)
+    try:
+        staged = path.with_name(path.name + ".restoring")
+        staged.unlink(missing_ok=True)
+        with contextlib.closing(sqlite3.connect(f"file:{snapshot}?mode=ro", uri=True)) as source:
+            write_snapshot(source, staged)
+        schema.prepare(staged)
+        with contextlib.closing(schema.connect(staged)) as connection:
+            revision = max(schema.newest_revision(connection), _newest(path)) + LEAP
+            connection.execute("UPDATE marks SET revision = ? WHERE name = 'compacted'", (revision,))
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if path.exists():
+            os.replace(path, path.with_name(path.name + ".replaced"))
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+            staged.with_name(staged.name + suffix).unlink(missing_ok=True)
+        os.replace(staged, path)
+        _sync(path.parent)
+        return revision
+    finally:
+        os.close(lock)
+
+
+def _newest(path: Path) -> int:
+    """Return the revision of the database being replaced, 0 when there is none or it cannot be read."""
+    if not path.exists():
+        return 0
+    try:
+        with contextlib.closing(schema.connect(path)) as connection:
+            revision = schema.newest_revision(connection)
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return revision
+    except (sqlite3.Error, StoreError):
+        return 0
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
