@@ -32,7 +32,7 @@ _LABEL_VALUE_RULE = (
 
 
 def _example(rule: str, examples: tuple[str, ...], pattern: str) -> str:
-    shown = ", or ".join(f"'{e}'" for e in examples)
+    shown = ",  or ".join(f"'{e}'" for e in examples)  # two spaces: upstream's RegexError puts them there
     return f"{rule} (e.g. {shown}, regex used for validation is '{pattern}')"
 
 
@@ -50,7 +50,10 @@ def _against(value: str, limit: int, pattern: str, message: str) -> list[str]:
 
 
 def dns1123_label(value: str) -> list[str]:
-    return _against(value, 63, _DNS1123_LABEL, _example(_LABEL_RULE, ("my-name", "123-abc"), _DNS1123_LABEL))
+    message = _example(_LABEL_RULE, ("my-name", "123-abc"), _DNS1123_LABEL)
+    if re.fullmatch(_DNS1123_SUBDOMAIN, value):
+        message = "must not contain dots"
+    return _against(value, 63, _DNS1123_LABEL, message)
 
 
 def dns1123_subdomain(value: str) -> list[str]:
@@ -65,7 +68,7 @@ def qualified_name(value: str) -> list[str]:
     """A label or annotation key: an optional DNS prefix and a slash, then a name of at most 63 characters."""
     prefix, slash, name = value.rpartition("/")
     if value.count("/") > 1:
-        examples = "'MyName', or 'my.name', or '123-abc'"
+        examples = "'MyName',  or 'my.name',  or '123-abc'"
         return [
             f"a qualified name {_QUALIFIED_RULE} (e.g. {examples}, regex used for validation is '{_QUALIFIED}') with an "
             "optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
@@ -81,13 +84,13 @@ def qualified_name(value: str) -> list[str]:
     elif len(name.encode()) > 63:
         problems.append(f"name part {_too_long(63)}")
     if not re.fullmatch(_QUALIFIED, name):
-        examples = "'MyName', or 'my.name', or '123-abc'"
+        examples = "'MyName',  or 'my.name',  or '123-abc'"
         problems.append(f"name part {_QUALIFIED_RULE} (e.g. {examples}, regex used for validation is '{_QUALIFIED}')")
     return problems
 
 
 def label_value(value: str) -> list[str]:
-    examples = "'MyValue', or 'my_value', or '12345'"
+    examples = "'MyValue',  or 'my_value',  or '12345'"
     message = f"{_LABEL_VALUE_RULE} (e.g. {examples}, regex used for validation is '{_LABEL_VALUE}')"
     return _against(value, 63, _LABEL_VALUE, message)
 
@@ -133,7 +136,7 @@ def config_map_key(value: str) -> list[str]:
         value,
         253,
         "[-._a-zA-Z0-9]+",
-        "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name', or 'KEY_NAME', or "
+        "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
         "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
     )
     if value in (".", ".."):
