@@ -11,8 +11,6 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CREATE_ONLY = ("create",)
 READ_ONLY = ("get", "list")
@@ -236,7 +234,12 @@ def by_kind(api_version: str, kind: str) -> Resource | None:
     return _BY_KIND.get((api_version, kind))
 
 
-@functools.cache
-def of(struct: type[msgspec.Struct]) -> Resource:
+def of(struct: type[Any]) -> Resource:
     """Return the resource whose objects are of this Struct; KeyError where it is not a resource's type."""
-    return _BY_CLASS[(struct.__module__.rpartition(".")[2], struct.__name__)]
+    found = _OF.get(struct)
+    if found is None:
+        found = _OF[struct] = _BY_CLASS[(struct.__module__.rpartition(".")[2], struct.__name__)]
+    return found
+
+
+_OF: dict[type[Any], Resource] = {}
