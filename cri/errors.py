@@ -62,6 +62,9 @@ _CLASSES: dict[grpc.StatusCode, type[CRIError]] = {
     grpc.StatusCode.PERMISSION_DENIED: UnauthenticatedError,
 }
 
+# What containerd says, with an unknown status, while it reads its containers back after a restart.
+_LOADING = "server is not initialized yet"
+
 _GO_NAMES = {
     "CANCELLED": "Canceled",
     "UNKNOWN": "Unknown",
@@ -85,4 +88,6 @@ _GO_NAMES = {
 def translate(error: grpc.aio.AioRpcError, method: str) -> CRIError:
     """Turn a gRPC failure into the class callers catch."""
     code = error.code()
+    if error.details() == _LOADING:
+        code = grpc.StatusCode.UNAVAILABLE
     return _CLASSES.get(code, CRIError)(error.details() or code.name, code=code.name, method=method)
