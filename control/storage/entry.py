@@ -1,0 +1,67 @@
+"""One object as the watch cache holds it: its bytes, with labels, selectable fields and a decoded view made on demand.
+
+Most objects are only ever joined into lists or sent to watchers, as bytes. Decoded views are many times larger, so only
+the most recently used ones are kept; they are shared, hence read-only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from control.storage import codec
+
+KEPT_VIEWS = 1024
+Fields = Callable[[dict[str, Any]], dict[str, str]]
+Predicate = Callable[["Entry"], bool]
+
+_views: deque[Entry] = deque()
+_NONE: dict[str, str] = {}
+
+
+class Entry:
+    """An object at a revision; `data` is its JSON with resourceVersion."""
+
+    __slots__ = ("_fields", "_fields_of", "_labels", "_obj", "data", "key", "revision")
+
+    def __init__(self, key: str, revision: int, data: bytes, fields_of: Fields) -> None:
+        self.key, self.revision, self.data = key, revision, data
+        self._fields_of = fields_of
+        self._obj: dict[str, Any] | None = None
+        self._labels: dict[str, str] | None = None
+        self._fields: dict[str, str] | None = None
+
+    @property
+    def obj(self) -> dict[str, Any]:
+        """The object as a dict that nobody may change; `codec.decode(entry.data)` makes one to change."""
+        if self._obj is None:
+            self._obj = codec.decode(self.data)
+            _views.append(self)
+            if len(_views) > KEPT_VIEWS:
+                _views.popleft()._obj = None
+        return self._obj
+
+    @property
+    def labels(self) -> dict[str, str]:
+        if self._labels is None:
+            self._labels = self.obj.get("metadata", _NONE).get("labels") or _NONE
+        return self._labels
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Selectable fields by path; metadata.name and metadata.namespace are always there."""
+        if self._fields is None:
+            metadata = self.obj.get("metadata", _NONE)
+            names = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
+            self._fields = {**names, **self._fields_of(self.obj)}
+        return self._fields
+
+    def at(self, revision: int) -> Entry:
+        """Return the same state under another revision, as deletions are told."""
+        entry = Entry(self.key, revision, codec.with_revision(self.data, revision), self._fields_of)
+        entry._labels, entry._fields = self._labels, self._fields
+        return entry
+
+    def __repr__(self) -> str:
+        return f"Entry({self.key!r}, {self.revision})"

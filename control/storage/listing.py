@@ -1,0 +1,210 @@
+"""Lists as the API means them: what resourceVersion, resourceVersionMatch, limit and continue ask for.
+
+Without a resourceVersion a list shows all that was acknowledged before it; "0" shows whatever the cache has; N shows N or
+later, or with Exact (and, as upstream has kept it, with a limit) precisely N. The first page of a long list is cut
+from the cache and its token remembers the revision; the next pages show that same revision, from the cache while
+nothing of the resource has changed since, else from the store's history until compaction takes it (410 Expired).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from control.storage.cache import WatchCache
+from control.storage.entry import Entry, Predicate
+from control.storage.resource_cache import ResourceCache, Slice
+from control.storage.store import Compacted, FutureRevision
+from kube.errors import StatusError, bad_request
+
+TOKEN_VERSION = "meta.k8s.io/v1"
+PAGE = 500
+LATEST = -1
+"""A token's revision that asks for the present state, offered once the revision a list began at is gone."""
+
+_TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter."
+)
+_TOO_OLD_BUT = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+class ContinueExpired(StatusError):
+    """410 whose ListMeta carries a token for going on inconsistently."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__(410, "Expired", _TOO_OLD_BUT if token else _TOO_OLD)
+        self.token = token
+
+    def to_status(self) -> dict[str, Any]:
+        status = super().to_status()
+        if self.token:
+            status["metadata"] = {"continue": self.token}
+        return status
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What goes into a list: entries, the list's revision, a token if there is more, and how many are left if known."""
+
+    entries: list[Entry]
+    revision: int
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+async def list_objects(
+    cache: WatchCache,
+    resource: ResourceCache,
+    prefix: str,
+    predicate: Predicate | None = None,
+    *,
+    resource_version: str = "",
+    match: str = "",
+    limit: int = 0,
+    continue_token: str = "",
+) -> Listing:
+    """Answer a list request for a folder; raises StatusError 400, 410 Expired, 504 Timeout.
+
+    The combinations of parameters that upstream refuses as Invalid are the caller's to refuse.
+    """
+    if continue_token:
+        if resource_version not in ("", "0"):
+            raise bad_request("specifying resource version is not allowed when using continue")
+        revision, start = decode_token(continue_token)
+        return await _next_page(cache, resource, prefix, predicate, limit, revision, prefix + start)
+    wanted = parse_revision(resource_version)
+    if wanted and (match == "Exact" or (limit and not match)):
+        try:
+            return await _at(cache, resource, prefix, predicate, limit, wanted, "")
+        except Compacted as error:
+            raise StatusError(410, "Expired", "The resourceVersion for the provided list is too old.") from error
+    try:
+        if wanted:
+            await cache.wait_fresh(wanted)
+        elif resource_version == "0":
+            await cache.wait_ready()
+            limit = 0  # any state will do and all of it is at hand; upstream does not cut such lists either
+        else:
+            await cache.wait_current()
+    except FutureRevision as error:
+        raise too_large(error.revision, error.current) from error
+    return _listing(resource.list(prefix, predicate, limit), prefix, predicate)
+
+
+async def _next_page(
+    cache: WatchCache,
+    resource: ResourceCache,
+    prefix: str,
+    predicate: Predicate | None,
+    limit: int,
+    revision: int,
+    start_after: str,
+) -> Listing:
+    if revision == LATEST:
+        await cache.wait_current()
+        return _listing(resource.list(prefix, predicate, limit, start_after), prefix, predicate)
+    try:
+        return await _at(cache, resource, prefix, predicate, limit, revision, start_after)
+    except Compacted as error:
+        raise ContinueExpired(encode_token(LATEST, start_after.removeprefix(prefix))) from error
+
+
+async def _at(
+    cache: WatchCache,
+    resource: ResourceCache,
+    prefix: str,
+    predicate: Predicate | None,
+    limit: int,
+    revision: int,
+    start_after: str,
+) -> Listing:
+    """List exactly the state of a revision."""
+    if resource.changed <= revision <= cache.revision:
+        found = resource.list(prefix, predicate, limit, start_after)
+        return _listing(Slice(found.entries, revision, found.more, found.remaining), prefix, predicate)
+    entries: list[Entry] = []
+    folder = prefix.endswith("/")
+    while True:
+        try:
+            # One object's key is not a folder: list no keys that merely begin with it.
+            size = (limit or PAGE) if predicate is None else PAGE
+            page = await cache.store.list(prefix, revision, start_after, size if folder else 1)
+        except FutureRevision as error:
+            raise too_large(error.revision, error.current) from error
+        items = page.items if folder else [item for item in page.items if item.key == prefix]
+        for index, item in enumerate(items):
+            entry = resource.entry(item.key, item.value, item.revision)
+            if predicate is None or predicate(entry):
+                if limit and len(entries) == limit:
+                    return _listing(Slice(entries, revision, True, len(items) - index), prefix, predicate)
+                entries.append(entry)
+        if not page.more or not folder:
+            return _listing(Slice(entries, revision), prefix, predicate)
+        if limit and predicate is None and len(entries) == limit:
+            return _listing(Slice(entries, revision, True, page.remaining), prefix, predicate)
+        start_after = page.items[-1].key
+
+
+def _listing(found: Slice, prefix: str, predicate: Predicate | None) -> Listing:
+    entries = list(found.entries)
+    if not found.more:
+        return Listing(entries, found.revision)
+    token = encode_token(found.revision, entries[-1].key.removeprefix(prefix))
+    # As upstream: with a selector nobody knows how many of the rest would match.
+    return Listing(entries, found.revision, token, found.remaining if predicate is None else None)
+
+
+def parse_revision(text: str) -> int:
+    """Read a resourceVersion parameter; "" and "0" are 0. Raises StatusError 400."""
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()):
+        raise bad_request(f'Invalid value: "{text}": resourceVersion must be a non-negative integer')
+    return int(text)
+
+
+def too_large(wanted: int, current: int) -> StatusError:
+    """Make the 504 that tells a client that its resourceVersion lies ahead of this server."""
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    details = {"causes": [cause], "retryAfterSeconds": 1}
+    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
+    return StatusError(504, "Timeout", message, details)
+
+
+def encode_token(revision: int, last: str) -> str:
+    """Make a continue token for what follows the key `last`, which is relative to the listed folder."""
+    token = msgspec.json.encode({"v": TOKEN_VERSION, "rv": revision, "start": last + "\0"})
+    return base64.urlsafe_b64encode(token).rstrip(b"=").decode()
+
+
+def decode_token(token: str) -> tuple[int, str]:
+    """Return a token's revision and the relative key after which it goes on; raises StatusError 400."""
+    try:
+        raw = base64.urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4))
+        fields = msgspec.json.decode(raw, type=dict[str, Any])
+        version, revision, start = fields["v"], fields["rv"], fields["start"]
+    except (KeyError, ValueError, binascii.Error, msgspec.DecodeError) as error:
+        raise bad_request(f"continue key is not valid: {error}") from error
+    if version != TOKEN_VERSION:
+        raise bad_request(f"continue key is not valid: server does not recognize this encoded version {version!r}")
+    if not isinstance(revision, int) or revision == 0 or not isinstance(start, str) or not start:
+        raise bad_request("continue key is not valid: incorrect encoded start resourceVersion or start key")
+    if start.startswith("/") or ".." in start.split("/"):
+        raise bad_request(f"continue key is not valid: {start!r}")
+    # Keys are compared as "greater than": what comes after "name\\0" exclusively is what comes after "name".
+    return revision, start.removesuffix("\0") if start.endswith("\0") else _before(start)
+
+
+def _before(start: str) -> str:
+    """Return a text that sorts before `start` and after every other key below it."""
+    return start[:-1] + chr(ord(start[-1]) - 1) + "\U0010ffff"

@@ -1,0 +1,226 @@
+"""The watch cache of one resource: its objects sorted by key, its recent changes, its watchers.
+
+Keys are kept in one sorted list (finding a place is a binary search, making room a short memmove), so that a namespace
+is a slice. Watchers are registered by the folder they watch: a change looks up the three folders that can concern it (the
+resource, the namespace, the object) instead of asking every watcher. Recent changes stay in a ring; a watch from
+further back is replayed from the store's history first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from control.storage import codec
+from control.storage.entry import Entry, Fields, Predicate
+from control.storage.store import Event, FutureRevision, Item, Store, prefix_end
+from control.storage.watcher import CHUNK, Change, Notice, Watcher
+from kube.clock import Clock
+
+RING = 2048
+RING_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Objects in key order as of `revision`; `remaining` counts those after the last one (0 unless `more`)."""
+
+    entries: Sequence[Entry]
+    revision: int
+    more: bool = False
+    remaining: int = 0
+
+
+class ResourceCache:
+    """All objects under `prefix` ("/registry/pods/"). Prefixes given to methods end in "/" or are one whole key."""
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        kind: str,
+        api_version: str,
+        fields: Fields,
+        now: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        self.prefix, self.kind, self.api_version = prefix, kind, api_version
+        self._store, self._fields, self._now, self._clock = store, fields, now, clock
+        self._entries: dict[str, Entry] = {}
+        self._keys: list[str] = []
+        self._ring: deque[Change] = deque()
+        self._floor = 0
+        self._watchers: dict[str, set[Watcher]] = {}
+        self.changed = 0
+        """The revision of the last change to this resource."""
+
+    # -- filling --------------------------------------------------------------------------------------------------
+    def load(self, items: Sequence[Item], revision: int) -> None:
+        """Start from a listing at a revision."""
+        self._entries = {item.key: self.entry(item.key, item.value, item.revision) for item in items}
+        self._keys = sorted(self._entries)
+        self._ring.clear()
+        self._floor = self.changed = revision
+
+    def entry(self, key: str, value: bytes, revision: int) -> Entry:
+        return Entry(key, revision, codec.with_revision(value, revision), self._fields)
+
+    def apply(self, event: Event) -> None:
+        """Take over one change from the store and tell the watchers."""
+        if event.revision <= self._floor:
+            return
+        key, previous = event.key, self._entries.get(event.key)
+        entry: Entry | None = None
+        if event.type == "DELETED":
+            if previous is None:
+                return
+            del self._entries[key]
+            del self._keys[bisect_left(self._keys, key)]
+        else:
+            entry = self.entry(key, event.value, event.revision)
+            self._entries[key] = entry
+            if previous is None:
+                insort(self._keys, key)
+        self.changed = event.revision
+        change = Change(key, event.revision, entry, previous, self._clock.monotonic())
+        self._remember(change)
+        folder = key[: key.rindex("/") + 1]
+        for place in (self.prefix, folder, key) if folder != self.prefix else (folder, key):
+            if watchers := self._watchers.get(place):
+                for watcher in tuple(watchers):
+                    watcher.offer(change)
+
+    def _remember(self, change: Change) -> None:
+        ring = self._ring
+        ring.append(change)
+        while len(ring) > RING or ring[0].at < change.at - RING_SECONDS:
+            self._floor = ring.popleft().revision
+
+    # -- reading --------------------------------------------------------------------------------------------------
+    def get(self, key: str) -> Entry | None:
+        return self._entries.get(key)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def list(
+        self, prefix: str = "", predicate: Predicate | None = None, limit: int = 0, start_after: str = ""
+    ) -> Slice:
+        """Return the objects of a folder that match, at most `limit`; `remaining` is exact without a predicate."""
+        low, high = self._bounds(prefix or self.prefix)
+        if start_after:
+            low = max(low, bisect_right(self._keys, start_after))
+        entries = self._entries
+        if predicate is None:
+            end = min(high, low + limit) if limit else high
+            found = [entries[key] for key in self._keys[low:end]]
+            return Slice(found, self._now(), end < high, max(0, high - end))
+        found = []
+        for index in range(low, high):
+            entry = entries[self._keys[index]]
+            if predicate(entry):
+                if limit and len(found) == limit:
+                    return Slice(found, self._now(), True, high - index)
+                found.append(entry)
+        return Slice(found, self._now())
+
+    def _bounds(self, prefix: str) -> tuple[int, int]:
+        low = bisect_left(self._keys, prefix)
+        if prefix.endswith("/"):
+            return low, bisect_left(self._keys, prefix_end(prefix), low)
+        return low, bisect_right(self._keys, prefix, low)
+
+    # -- watching -------------------------------------------------------------------------------------------------
+    def watch(
+        self,
+        after_revision: int,
+        prefix: str = "",
+        predicate: Predicate | None = None,
+        *,
+        bookmarks: bool = False,
+        initial: bool = False,
+        initial_end: bool = False,
+        limit: int = 0,
+    ) -> Watcher:
+        """Watch a folder for changes after a revision.
+
+        `initial` sends the present objects as ADDED first and then what follows, whatever the revision; `initial_end`
+        closes that part with the bookmark of sendInitialEvents. Raises FutureRevision: wait for freshness before.
+        """
+        prefix, now = prefix or self.prefix, self._now()
+        past: AsyncGenerator[Sequence[Notice], None] | None = None
+        recent: list[Change] = []
+        if initial:
+            past = self._state(self.list(prefix, predicate), initial_end)
+        elif after_revision > now:
+            raise FutureRevision(after_revision, now)
+        elif after_revision >= self._floor:
+            recent = [change for change in self._ring if change.revision > after_revision]
+        elif after_revision < now:
+            past = self._replay(after_revision, now, prefix, predicate)
+        watchers = self._watchers.setdefault(prefix, set())
+
+        def unregister(watcher: Watcher) -> None:
+            watchers.discard(watcher)
+            if not watchers and self._watchers.get(prefix) is watchers:
+                del self._watchers[prefix]
+
+        watcher = Watcher(predicate, bookmarks, unregister, past, **({"limit": limit} if limit else {}))
+        watchers.add(watcher)
+        for change in recent:
+            if change.key == prefix or (prefix.endswith("/") and change.key.startswith(prefix)):
+                watcher.offer(change)
+        return watcher
+
+    async def _state(self, state: Slice, end: bool) -> AsyncGenerator[Sequence[Notice], None]:
+        for start in range(0, len(state.entries), CHUNK):
+            yield [Notice("ADDED", entry) for entry in state.entries[start : start + CHUNK]]
+        if end:
+            yield [self.bookmark(state.revision, {"k8s.io/initial-events-end": "true"})]
+
+    async def _replay(
+        self, after: int, until: int, prefix: str, predicate: Predicate | None
+    ) -> AsyncGenerator[Sequence[Notice], None]:
+        """Read changes with after < revision <= until from the store's history; raises Compacted."""
+        async with aclosing(self._store.watch(prefix, after, previous=True)) as history:
+            history.request_progress()
+            async for batch in history:
+                notices = []
+                for event in batch.events:
+                    if event.revision > until or not (prefix.endswith("/") or event.key == prefix):
+                        continue
+                    now = None if event.type == "DELETED" else self.entry(event.key, event.value, event.revision)
+                    before = event.previous
+                    old = self.entry(before.key, before.value, before.revision) if before else None
+                    if now is None and old is None:
+                        continue
+                    notice = Change(event.key, event.revision, now, old).seen_by(predicate)
+                    if notice is not None:
+                        notices.append(notice)
+                if notices:
+                    yield notices
+                if batch.revision >= until:
+                    return
+                history.request_progress()
+
+    def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> Notice:
+        """Return a bookmark: an object of the kind with nothing in it but the resourceVersion."""
+        metadata = {"creationTimestamp": None, **({"annotations": annotations} if annotations else {})}
+        value = codec.encode({"kind": self.kind, "apiVersion": self.api_version, "metadata": metadata})
+        return Notice("BOOKMARK", self.entry("", value, revision))
+
+    def tell_progress(self) -> None:
+        """Send a bookmark to the watchers that asked for them."""
+        notice = self.bookmark(self._now())
+        for watchers in tuple(self._watchers.values()):
+            for watcher in tuple(watchers):
+                if watcher.bookmarks:
+                    watcher.push(notice)
+
+    def end_watches(self, failure: Exception | None = None) -> None:
+        for watchers in tuple(self._watchers.values()):
+            for watcher in tuple(watchers):
+                watcher.close(failure)

@@ -1,0 +1,146 @@
+"""What watchers of the cache receive, and how: notices encoded once, handed to every watcher's bounded queue.
+
+A change is told as it happened to those who see every object, and from each selector's point of view to the others: an
+object that begins to match is ADDED, one that ceases to match is DELETED with its last matching state. All of these
+forms are made at most once a change, whoever asks first. A watcher that does not keep up is dropped (its iteration
+ends); the client comes back with the last resourceVersion it saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import Literal
+
+from control.storage.entry import Entry, Predicate
+
+Kind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+QUEUE = 4096
+CHUNK = 256
+
+
+class Notice:
+    """One line of a watch response; `wire` is `{"type":...,"object":{...}}` and a newline."""
+
+    __slots__ = ("_wire", "entry", "type")
+
+    def __init__(self, kind: Kind, entry: Entry) -> None:
+        self.type, self.entry = kind, entry
+        self._wire: bytes | None = None
+
+    @property
+    def wire(self) -> bytes:
+        if self._wire is None:
+            self._wire = b'{"type":"%b","object":%b}\n' % (self.type.encode(), self.entry.data)
+        return self._wire
+
+    def __repr__(self) -> str:
+        return f"Notice({self.type}, {self.entry!r})"
+
+
+class Change:
+    """A revision's change to one object; `entry` is None after a deletion, `previous` None before a creation."""
+
+    __slots__ = ("_appears", "_leaves", "at", "entry", "key", "plain", "previous", "revision")
+
+    def __init__(self, key: str, revision: int, entry: Entry | None, previous: Entry | None, at: float = 0.0) -> None:
+        self.key, self.revision, self.entry, self.previous, self.at = key, revision, entry, previous, at
+        self._appears: Notice | None = None
+        self._leaves: Notice | None = None
+        self.plain: Notice
+        if entry is None:
+            assert previous is not None
+            self.plain = self._leaves = Notice("DELETED", previous.at(revision))
+        elif previous is None:
+            self.plain = self._appears = Notice("ADDED", entry)
+        else:
+            self.plain = Notice("MODIFIED", entry)
+
+    def seen_by(self, predicate: Predicate | None) -> Notice | None:
+        """Return the change as someone sees it who sees only what matches; None if not at all."""
+        if predicate is None:
+            return self.plain
+        now = self.entry is not None and predicate(self.entry)
+        before = self.previous is not None and predicate(self.previous)
+        if now and before:
+            return self.plain
+        if now:
+            assert self.entry is not None
+            if self._appears is None:
+                self._appears = Notice("ADDED", self.entry)
+            return self._appears
+        if before:
+            assert self.previous is not None
+            if self._leaves is None:
+                self._leaves = Notice("DELETED", self.previous.at(self.revision))
+            return self._leaves
+        return None
+
+
+class Watcher:
+    """An iterator of lists of notices. It ends when closed or dropped; raises Compacted if its past is gone."""
+
+    def __init__(
+        self,
+        predicate: Predicate | None,
+        bookmarks: bool,
+        unregister: Callable[[Watcher], None],
+        past: AsyncGenerator[Sequence[Notice], None] | None = None,
+        limit: int = QUEUE,
+    ) -> None:
+        self.predicate, self.bookmarks = predicate, bookmarks
+        self.dropped = False
+        self._unregister, self._past, self._limit = unregister, past, limit
+        self._pending: list[Notice] = []
+        self._closed = False
+        self._failure: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def offer(self, change: Change) -> None:
+        """Queue a change as this watcher sees it."""
+        notice = change.plain if self.predicate is None else change.seen_by(self.predicate)
+        if notice is not None:
+            self.push(notice)
+
+    def push(self, notice: Notice) -> None:
+        pending = self._pending
+        pending.append(notice)
+        if len(pending) > self._limit:
+            self.dropped = True
+            self.close()
+        elif self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __aiter__(self) -> AsyncIterator[Sequence[Notice]]:
+        return self
+
+    async def __anext__(self) -> Sequence[Notice]:
+        if self._past is not None:
+            async for notices in self._past:
+                if self._closed:
+                    break
+                return notices
+            self._past = None
+        while not self._pending:
+            if self._failure is not None:
+                raise self._failure
+            if self._closed:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        notices, self._pending = self._pending, []
+        return notices
+
+    def close(self, failure: Exception | None = None) -> None:
+        """End the iteration; what is still queued is not delivered. A failure is raised to the iterating task."""
+        self._closed = True
+        self._failure = failure
+        self._pending = []
+        self._unregister(self)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def aclose(self) -> None:
+        self.close()
+        if self._past is not None:
+            await self._past.aclose()
