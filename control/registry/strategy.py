@@ -10,15 +10,40 @@ their type and back (so wrong types and unknown fields are gone); a hook that ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
+from control.auth.user import UserInfo
 from kube.errors import FieldError
 from kube.resources import Resource
 
 Object = dict[str, Any]
+Finish = Callable[[bool], Awaitable[None]]
+"""Called once after a write that `allocate` prepared, with whether it was stored."""
+
+
+class Context(Protocol):
+    """What a strategy may know of the request and of other objects while it allocates."""
+
+    @property
+    def user(self) -> UserInfo: ...
+
+    @property
+    def dry_run(self) -> bool: ...
+
+    def objects(self, group: str, version: str, plural: str) -> Iterable[Object]:
+        """Return all objects of a resource, from the watch cache (or the store); they are read-only."""
+        ...
+
+    async def create(self, obj: Object) -> Object:
+        """Create another built-in object (apiVersion and kind say which) as the server itself."""
+        ...
+
+    async def delete(self, group: str, version: str, plural: str, namespace: str, name: str) -> None:
+        """Delete another built-in object as the server itself; gone already is no error."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +96,23 @@ class Strategy:
         for part in {*obj, *old} - {"status", "metadata", "apiVersion", "kind"}:
             keep(obj, old, part)
 
+    async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish | None:
+        """Fill in what the server hands out: addresses, ports, the requester's name. Runs after prepare_*, before validation.
+
+        Raises StatusError where there is nothing to hand out. The returned callback is awaited once the write is stored
+        (True) or has failed at any later point, dry-run included (False).
+        """
+        return None
+
+    async def release(self, obj: Object, context: Context) -> None:
+        """Take back what `allocate` handed out; runs once an object is gone from the store."""
+
+    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
+        """Return what is wrong with metadata.name (or generateName, with `prefix`); by default the RFC 1123 subdomain rule."""
+        from control.registry.naming import subdomain
+
+        return subdomain(name, prefix)
+
     def validate(self, obj: Object) -> list[FieldError]:
         """Return everything wrong with a new object, with upstream's field paths and messages."""
         return []
@@ -97,6 +139,10 @@ class Strategy:
 
         metadata = obj.get("metadata", {})
         return [metadata.get("name", ""), age(metadata.get("creationTimestamp"), now)]
+
+    def row_conditions(self, obj: Object) -> list[Object]:
+        """Return a table row's conditions (pods that have ended carry Completed)."""
+        return []
 
     # -- deletion -------------------------------------------------------------------------------------------------
     def deletion_grace(self, obj: Object, requested: int | None) -> int | None:

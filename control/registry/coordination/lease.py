@@ -1,0 +1,20 @@
+"""Leases: who holds a thing, and until when."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.strategy import Object, Strategy
+from control.registry.tables import age
+
+
+class LeaseStrategy(Strategy):
+    columns = (NAME, Column("Holder", description="Identity of the current holder."), AGE)
+    allow_create_on_update = True
+    allow_unconditional_update = False
+    has_generation = False
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        return [name_of(obj), (obj.get("spec") or {}).get("holderIdentity") or "", age(created(obj), now)]

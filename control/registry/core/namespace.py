@@ -1,0 +1,43 @@
+"""Namespaces: born Active with the kubernetes finalizer, which the namespace controller takes off when all is gone."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.naming import label
+from control.registry.strategy import Object, Strategy, keep
+from control.registry.tables import age
+
+NAME_LABEL = "kubernetes.io/metadata.name"
+
+
+class NamespaceStrategy(Strategy):
+    columns = (NAME, Column("Status", description="The status of the namespace."), AGE)
+    has_generation = False
+
+    def default(self, obj: Object) -> None:
+        metadata = obj.setdefault("metadata", {})
+        if metadata.get("name"):
+            metadata.setdefault("labels", {})[NAME_LABEL] = metadata["name"]
+
+    def prepare_create(self, obj: Object) -> None:
+        obj["status"] = {"phase": "Active"}
+        finalizers = obj.setdefault("spec", {}).setdefault("finalizers", [])
+        if "kubernetes" not in finalizers:
+            finalizers.append("kubernetes")
+
+    def prepare_update(self, obj: Object, old: Object) -> None:
+        # The finalizers of spec are changed through the finalize subresource alone.
+        keep(obj, old, "spec")
+        keep(obj, old, "status")
+
+    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
+        return label(name, prefix)
+
+    def fields(self, obj: Object) -> dict[str, str]:
+        return {"name": name_of(obj), "status.phase": (obj.get("status") or {}).get("phase") or ""}
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        return [name_of(obj), (obj.get("status") or {}).get("phase") or "", age(created(obj), now)]

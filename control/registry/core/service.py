@@ -1,0 +1,38 @@
+"""Services: addresses and ports are handed out before validation, so that what is validated is what is stored."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from control.registry.core import service_table
+from control.registry.core.service_defaults import default_service, drop_disabled, keep_allocated
+from control.registry.naming import label1035
+from control.registry.strategy import Object, Strategy, keep
+
+
+class ServiceStrategy(Strategy):
+    columns = service_table.COLUMNS
+    allow_create_on_update = True
+    has_generation = False
+
+    def default(self, obj: Object) -> None:
+        default_service(obj)
+
+    def prepare_create(self, obj: Object) -> None:
+        obj["status"] = {"loadBalancer": {}}
+
+    def prepare_update(self, obj: Object, old: Object) -> None:
+        keep(obj, old, "status")
+        keep_allocated(obj, old)
+        drop_disabled(obj, old)
+
+    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
+        return label1035(name, prefix)
+
+    def fields(self, obj: Object) -> dict[str, str]:
+        spec = obj.get("spec") or {}
+        return {"spec.clusterIP": spec.get("clusterIP") or "", "spec.type": spec.get("type") or ""}
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        return service_table.row(obj, now)

@@ -1,0 +1,148 @@
+"""How an object goes: at once, after a grace period, or when the last finalizer is gone. Pure decisions.
+
+A graceful deletion first only sets deletionTimestamp and deletionGracePeriodSeconds; whoever runs the object (the kubelet)
+deletes it again with grace 0. Finalizers hold an object back in the same marked state. The propagation policy becomes
+a finalizer (`orphan`, `foregroundDeletion`) that the garbage collector takes off when it has done its part. The rules
+are those of apiserver's rest/delete.go and registry/store.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from kube import errors
+from kube.clock import format_time, parse_time
+
+Object = dict[str, Any]
+ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+
+
+@dataclass(slots=True)
+class DeleteOptions:
+    """A delete's options, read from its body and query. Seconds."""
+
+    grace_period: int | None = None
+    propagation: str | None = None
+    orphan_dependents: bool | None = None
+    preconditions: Object | None = None
+    dry_run: bool = False
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the client asked to wait for dependents, in which case what is not gone yet answers 202."""
+        return self.orphan_dependents is False or self.propagation == "Foreground"
+
+
+Outcome = Literal["delete", "mark", "pending"]
+
+
+def plan(metadata: Object, options: DeleteOptions, grace: int | None, now: datetime) -> Outcome:
+    """Decide, and change `metadata` accordingly: delete now, write the marked object, or nothing to do.
+
+    `grace` is the kind's answer to the request: None where it knows no graceful deletion.
+    """
+    finalizers = _finalizers(metadata.get("finalizers") or [], options)
+    changed = finalizers != (metadata.get("finalizers") or [])
+    if changed:
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        else:
+            metadata.pop("finalizers", None)
+    outcome = _graceful(metadata, options, grace, now) if grace is not None else "delete"
+    if outcome == "pending":
+        return "mark" if changed else "pending"
+    if outcome == "mark":
+        return "mark"
+    if not finalizers:
+        return "delete"
+    if metadata.get("deletionTimestamp") is None:
+        _mark(metadata, 0, now)
+        return "mark"
+    if metadata.get("deletionGracePeriodSeconds"):
+        metadata["deletionGracePeriodSeconds"] = 0
+        return "mark"
+    return "mark" if changed else "pending"
+
+
+def _graceful(metadata: Object, options: DeleteOptions, grace: int, now: datetime) -> Outcome:
+    marked = metadata.get("deletionTimestamp")
+    if marked is not None:
+        before = metadata.get("deletionGracePeriodSeconds")
+        if before is None or before == 0:
+            return "delete" if grace == 0 else "pending"
+        if options.grace_period is None or grace >= before:
+            return "pending"
+        # Only a shorter grace may follow: the moment of deletion moves back by as much.
+        metadata["deletionTimestamp"] = format_time(parse_time(marked) - timedelta(seconds=before - grace))
+        metadata["deletionGracePeriodSeconds"] = grace
+        return "mark" if grace else "delete"
+    if grace == 0:
+        return "delete"
+    _mark(metadata, grace, now)
+    return "mark"
+
+
+def _mark(metadata: Object, grace: int, now: datetime) -> None:
+    metadata["deletionTimestamp"] = format_time(now + timedelta(seconds=grace))
+    metadata["deletionGracePeriodSeconds"] = grace
+    if metadata.get("generation"):
+        metadata["generation"] += 1
+
+
+def _finalizers(present: list[str], options: DeleteOptions) -> list[str]:
+    """Return the finalizers with those that the propagation policy wants, and without those it does not."""
+    if options.orphan_dependents is not None:
+        wanted = ORPHAN if options.orphan_dependents else ""
+    elif options.propagation is not None:
+        wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(options.propagation, "")
+    else:
+        return present
+    rest = [f for f in present if f not in (ORPHAN, FOREGROUND) or f == wanted]
+    return [*rest, wanted] if wanted and wanted not in rest else rest
+
+
+def ready_to_go(metadata: Object) -> bool:
+    """Say whether a marked object has nothing left to wait for (after an update that took a finalizer off)."""
+    return (
+        metadata.get("deletionTimestamp") is not None
+        and not metadata.get("finalizers")
+        and not metadata.get("deletionGracePeriodSeconds")
+    )
+
+
+def read_options(body: Object, query: dict[str, list[str]]) -> DeleteOptions:
+    """Read DeleteOptions from a decoded body, or from the query where there is no body; raises 400 and 422."""
+    found = dict(body)
+    if not found:
+        for name in ("gracePeriodSeconds", "orphanDependents", "propagationPolicy"):
+            if name in query and query[name][0] != "":
+                found[name] = query[name][0]
+        if "gracePeriodSeconds" in found:
+            try:
+                found["gracePeriodSeconds"] = int(found["gracePeriodSeconds"])
+            except ValueError:
+                text = found["gracePeriodSeconds"]
+                raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+        if "orphanDependents" in found:
+            found["orphanDependents"] = found["orphanDependents"].lower() not in ("false", "0")
+    dry_run = query.get("dryRun") or found.get("dryRun") or []
+    problems = []
+    propagation, orphan = found.get("propagationPolicy"), found.get("orphanDependents")
+    if propagation is not None and orphan is not None:
+        problems.append(
+            errors.invalid_value(
+                "propagationPolicy", propagation, "orphanDependents and deletionPropagation cannot be both set"
+            )
+        )
+    elif propagation is not None and propagation not in ("Foreground", "Background", "Orphan"):
+        problems.append(errors.not_supported("propagationPolicy", propagation, ("Foreground", "Background", "Orphan")))
+    if any(value != "All" for value in dry_run):
+        problems.append(errors.not_supported("dryRun", dry_run, ("All",)))
+    if problems:
+        raise errors.invalid("meta.k8s.io", "DeleteOptions", "", problems)
+    grace = found.get("gracePeriodSeconds")
+    if grace is not None and grace < 0:
+        grace = 1
+    return DeleteOptions(grace, propagation, orphan, found.get("preconditions"), bool(dry_run))
