@@ -1,0 +1,3 @@
+from .controller import DeploymentController
+
+__all__ = ["DeploymentController"]

@@ -1,0 +1,50 @@
+"""Pod templates of a Deployment: their hash, and whether two are the same.
+
+The hash becomes the label pod-template-hash and the end of the ReplicaSet's name, so it must be the same for the same
+template in every process and version: FNV-1a over the template's JSON with sorted keys (upstream hashes Go's memory
+layout, which cannot be reproduced; only the alphabet and the length class are shared).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kube.api import core_v1
+
+HASH_LABEL = "pod-template-hash"
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+def fnv32a(data: bytes) -> int:
+    value = 2166136261
+    for byte in data:
+        value = ((value ^ byte) * 16777619) & 0xFFFFFFFF
+    return value
+
+
+def safe_encode(text: str) -> str:
+    """Write a string in 27 letters and digits that spell no word (apimachinery's rand.SafeEncodeString)."""
+    return "".join(_ALPHABET[byte % 27] for byte in text.encode())
+
+
+def template_hash(template: core_v1.PodTemplateSpec, collision_count: int | None) -> str:
+    """Return the hash of a template; a rising collision count gives another one for the same template."""
+    data = _encoder.encode(template)
+    if collision_count is not None:
+        data += collision_count.to_bytes(8, "little", signed=True)
+    return safe_encode(str(fnv32a(data)))
+
+
+def same_template(a: core_v1.PodTemplateSpec, b: core_v1.PodTemplateSpec) -> bool:
+    """Compare two templates, leaving the hash label aside."""
+    return _without_hash(a) == _without_hash(b)
+
+
+def _without_hash(template: core_v1.PodTemplateSpec) -> core_v1.PodTemplateSpec:
+    labels = template.metadata.labels
+    if HASH_LABEL not in labels:
+        return template
+    kept = {name: value for name, value in labels.items() if name != HASH_LABEL}
+    metadata = msgspec.structs.replace(template.metadata, labels=kept)
+    return msgspec.structs.replace(template, metadata=metadata)

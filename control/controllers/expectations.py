@@ -1,0 +1,57 @@
+"""Expectations: what a controller has asked for and not yet seen in its cache.
+
+After creating three pods a controller's cache may for a moment still show none; counting again then would create three
+more. So each key remembers how many creations and which deletions are under way, the informer's events settle them, and a
+key is not reconciled while some are open. One that stays open for five minutes is given up (a missed event must not stop
+a controller for ever).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kube.clock import Clock
+
+EXPIRY_SECONDS = 300.0
+
+
+@dataclass(slots=True)
+class _Open:
+    since: float
+    creations: int = 0
+    deletions: set[str] = field(default_factory=set)
+
+
+class Expectations:
+    """Open creations (a count) and deletions (pod UIDs) of each controller key."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._open: dict[str, _Open] = {}
+
+    def satisfied(self, key: str) -> bool:
+        """True where nothing is open for the key, or it has been open for too long."""
+        found = self._open.get(key)
+        if found is None:
+            return True
+        if found.creations <= 0 and not found.deletions:
+            return True
+        return self._clock.monotonic() - found.since > EXPIRY_SECONDS
+
+    def expect_creations(self, key: str, count: int) -> None:
+        self._open[key] = _Open(self._clock.monotonic(), creations=count)
+
+    def expect_deletions(self, key: str, uids: Iterable[str]) -> None:
+        self._open[key] = _Open(self._clock.monotonic(), deletions=set(uids))
+
+    def creation_observed(self, key: str, count: int = 1) -> None:
+        if found := self._open.get(key):
+            found.creations -= count
+
+    def deletion_observed(self, key: str, uid: str) -> None:
+        if found := self._open.get(key):
+            found.deletions.discard(uid)
+
+    def forget(self, key: str) -> None:
+        self._open.pop(key, None)

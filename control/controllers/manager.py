@@ -1,0 +1,55 @@
+"""The controller manager: every controller in one process, on shared informers.
+
+It talks to the API server through the client alone, so it runs over HTTPS as well as in the server's own process. When
+the server goes away informers reconnect and reconcilers back off; nothing here ends but by cancellation or a bug.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from control.controllers.context import Context
+from control.controllers.deployment import DeploymentController
+from control.controllers.replicaset import ReplicaSetController
+from kube.client import Client
+from kube.clock import SYSTEM, Clock
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """What the controllers need to know of the cluster. Empty CA material leaves out what needs it."""
+
+    cluster_cidr: str = "10.244.0.0/16"
+    node_mask: int = 24
+    """Prefix length of the pod range that each node gets."""
+    root_ca: str = ""
+    """PEM of the CA that signed the API server's certificate, published in every namespace."""
+    signing_cert: str = ""
+    signing_key: str = ""
+    """PEM of the CA that signs certificates of nodes and users."""
+
+
+class Runnable(Protocol):
+    async def run(self) -> None: ...
+
+
+CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable]] = {
+    "replicaset": lambda context, config: ReplicaSetController(context),
+    "deployment": lambda context, config: DeploymentController(context),
+}
+
+
+async def run(client: Client, config: ControllerConfig, clock: Clock = SYSTEM) -> None:
+    """Run all controllers until cancelled."""
+    context = Context(client, clock)
+    controllers = {name: make(context, config) for name, make in CONTROLLERS.items()}
+    async with asyncio.TaskGroup() as group:
+        group.create_task(context.informers.run(), name="informers")
+        for recorder in context.recorders():
+            group.create_task(recorder.run(), name="events")
+        await context.informers.wait_synced()
+        for name, controller in controllers.items():
+            group.create_task(controller.run(), name=f"{name} controller")

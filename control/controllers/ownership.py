@@ -1,0 +1,124 @@
+"""Who controls what: controller references, adoption of orphans and release of what no longer matches.
+
+A controller's children are those whose controller reference has its UID. An orphan that matches the selector is adopted,
+after a live look at the controller (its UID might be gone, and then the garbage collector would take the child); a child
+that no longer matches is released. Upstream: pkg/controller/controller_ref_manager.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from kube import resources
+from kube.api import meta_v1
+from kube.client import STRATEGIC, Client, metadata_of, name_of, namespace_of
+from kube.errors import StatusError
+from kube.informer import Informer
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def controller_of(obj: Any) -> meta_v1.OwnerReference | None:
+    """Return the reference to the owner that controls an object."""
+    for reference in metadata_of(obj).owner_references:
+        if reference.controller:
+            return reference
+    return None
+
+
+def controller_uid(obj: Any) -> str:
+    found = controller_of(obj)
+    return found.uid if found else ""
+
+
+def controller_reference(owner: Any) -> meta_v1.OwnerReference:
+    """Make the reference that names `owner` as an object's controller."""
+    resource = resources.of(type(owner))
+    return meta_v1.OwnerReference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        name=name_of(owner),
+        uid=metadata_of(owner).uid or "",
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+def by_controller_or_orphan(obj: Any) -> Iterable[str]:
+    """Index function: the UID of the controller, or "/namespace" for what has none."""
+    return (controller_uid(obj) or f"/{namespace_of(obj)}",)
+
+
+def claimable(informer: Informer[T], owner: Any) -> list[T]:
+    """Return the owner's children and its namespace's orphans; the informer has the index "claim" made as above."""
+    children = informer.by_index("claim", metadata_of(owner).uid or "")
+    return children + informer.by_index("claim", f"/{namespace_of(owner)}")
+
+
+async def claim(
+    client: Client, owner: Any, candidates: Iterable[T], matches: Callable[[dict[str, str]], bool]
+) -> list[T]:
+    """Return the candidates that belong to `owner`, adopting and releasing on the way.
+
+    The first failure of an adoption is raised after all have been tried; a child that is gone is passed over.
+    """
+    claimed: list[T] = []
+    adopt: list[T] = []
+    release: list[T] = []
+    dying = metadata_of(owner).deletion_timestamp is not None
+    for child in candidates:
+        metadata = metadata_of(child)
+        controller = controller_of(child)
+        if controller is not None:
+            if controller.uid != metadata_of(owner).uid:
+                continue
+            if matches(metadata.labels):
+                claimed.append(child)
+            elif not dying:
+                release.append(child)
+        elif not dying and metadata.deletion_timestamp is None and matches(metadata.labels):
+            adopt.append(child)
+    if adopt:
+        await _check_alive(client, owner)
+    changes = [_patch(client, child, _adoption(owner, child)) for child in adopt]
+    changes += [_patch(client, child, _release(owner, child)) for child in release]
+    results = await asyncio.gather(*changes, return_exceptions=True)
+    failures = [result for result in results if isinstance(result, BaseException)]
+    claimed += [child for child, result in zip(adopt, results, strict=False) if result is True]
+    if failures:
+        raise failures[0]
+    return claimed
+
+
+async def _check_alive(client: Client, owner: Any) -> None:
+    fresh = await client.get(type(owner), name_of(owner), namespace_of(owner))
+    metadata = metadata_of(fresh)
+    if metadata.uid != metadata_of(owner).uid:
+        raise StatusError(409, "Conflict", f"original {name_of(owner)} is gone: got uid {metadata.uid}")
+    if metadata.deletion_timestamp is not None:
+        raise StatusError(409, "Conflict", f"{name_of(owner)} has just been deleted at {metadata.deletion_timestamp}")
+
+
+async def _patch(client: Client, child: T, patch: dict[str, Any]) -> bool:
+    """Send a patch; False where the child is gone or was made anew (the uid in the patch then conflicts)."""
+    try:
+        await client.patch(type(child), name_of(child), namespace_of(child), patch, type=STRATEGIC)
+    except StatusError as error:
+        if error.not_found or error.reason == "Invalid":
+            return False
+        raise
+    return True
+
+
+def _adoption(owner: Any, child: Any) -> dict[str, Any]:
+    reference = msgspec.to_builtins(controller_reference(owner))
+    return {"metadata": {"uid": metadata_of(child).uid, "ownerReferences": [reference]}}
+
+
+def _release(owner: Any, child: Any) -> dict[str, Any]:
+    gone = {"$patch": "delete", "uid": metadata_of(owner).uid}
+    return {"metadata": {"uid": metadata_of(child).uid, "ownerReferences": [gone]}}

@@ -1,0 +1,155 @@
+"""What controllers ask of a pod: is it active, ready, available, and since when; which of several goes first.
+
+The rules are upstream's (pkg/controller/controller_utils.go, pkg/api/v1/pod/util.go). All functions are pure; `now` is
+passed in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import cmp_to_key
+
+from kube.api import core_v1
+from kube.clock import parse_time
+
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_PHASE_ORDER = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+def is_terminal(pod: core_v1.Pod) -> bool:
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def is_active(pod: core_v1.Pod) -> bool:
+    """A pod that counts as a replica: neither finished nor being deleted."""
+    return not is_terminal(pod) and pod.metadata.deletion_timestamp is None
+
+
+def is_terminating(pod: core_v1.Pod) -> bool:
+    return not is_terminal(pod) and pod.metadata.deletion_timestamp is not None
+
+
+def condition(pod: core_v1.Pod, type_: str) -> core_v1.PodCondition | None:
+    for found in pod.status.conditions:
+        if found.type == type_:
+            return found
+    return None
+
+
+def is_ready(pod: core_v1.Pod) -> bool:
+    found = condition(pod, "Ready")
+    return found is not None and found.status == "True"
+
+
+def ready_since(pod: core_v1.Pod) -> datetime | None:
+    """Return when a ready pod became so, or None."""
+    found = condition(pod, "Ready")
+    if found is None or found.status != "True" or not found.last_transition_time:
+        return None
+    return parse_time(found.last_transition_time)
+
+
+def available_in(pod: core_v1.Pod, min_ready_seconds: int, now: datetime) -> float | None:
+    """Return the seconds until a ready pod counts as available (0: it does), or None where it is not ready."""
+    if not is_ready(pod):
+        return None
+    if min_ready_seconds <= 0:
+        return 0.0
+    since = ready_since(pod)
+    if since is None:
+        return None
+    return max(0.0, (since + timedelta(seconds=min_ready_seconds) - now).total_seconds())
+
+
+def is_available(pod: core_v1.Pod, min_ready_seconds: int, now: datetime) -> bool:
+    return available_in(pod, min_ready_seconds, now) == 0.0
+
+
+def next_availability(pods: Iterable[core_v1.Pod], min_ready_seconds: int, now: datetime) -> float | None:
+    """Return the seconds until the next ready pod turns available, or None where none is on its way."""
+    waits = [wait for pod in pods if (wait := available_in(pod, min_ready_seconds, now))]
+    return min(waits, default=None)
+
+
+def same_node_ranks(pods: Sequence[core_v1.Pod], related: Iterable[core_v1.Pod]) -> list[int]:
+    """Return for each pod how many active related pods share its node: crowded nodes lose pods first."""
+    on_node: dict[str, int] = {}
+    for pod in related:
+        if is_active(pod) and pod.spec.node_name:
+            on_node[pod.spec.node_name] = on_node.get(pod.spec.node_name, 0) + 1
+    return [on_node.get(pod.spec.node_name or "", 0) for pod in pods]
+
+
+def deletion_order(pods: Sequence[core_v1.Pod], ranks: Sequence[int], now: datetime) -> list[core_v1.Pod]:
+    """Sort pods so that those to be deleted first come first (upstream: ActivePodsWithRanks)."""
+
+    def compare(a: tuple[core_v1.Pod, int], b: tuple[core_v1.Pod, int]) -> int:
+        return _compare(a[0], a[1], b[0], b[1], now)
+
+    return [pod for pod, _ in sorted(zip(pods, ranks, strict=True), key=cmp_to_key(compare))]
+
+
+def _compare(a: core_v1.Pod, a_rank: int, b: core_v1.Pod, b_rank: int, now: datetime) -> int:
+    """Return < 0 where `a` is to be deleted before `b`."""
+    steps = (
+        bool(a.spec.node_name) - bool(b.spec.node_name),
+        _PHASE_ORDER.get(a.status.phase or "Pending", 0) - _PHASE_ORDER.get(b.status.phase or "Pending", 0),
+        is_ready(a) - is_ready(b),
+        deletion_cost(a) - deletion_cost(b),
+        b_rank - a_rank,
+    )
+    for step in steps:
+        if step:
+            return step
+    if is_ready(a):
+        step = _younger_first(ready_since(a), ready_since(b), a, b, now)
+        if step:
+            return step
+    for sidecars in (False, True):
+        step = _restarts(b, sidecars) - _restarts(a, sidecars)
+        if step:
+            return step
+    return _younger_first(_created(a), _created(b), a, b, now)
+
+
+def _younger_first(a: datetime | None, b: datetime | None, x: core_v1.Pod, y: core_v1.Pod, now: datetime) -> int:
+    """Compare ages by powers of two, so that pods of about one age are picked at random (by UID)."""
+    if a == b:
+        return 0
+    if a is None or b is None:
+        return -1 if a is None else 1
+    buckets = _age_bucket(a, now) - _age_bucket(b, now)
+    if buckets:
+        return buckets
+    left, right = x.metadata.uid or "", y.metadata.uid or ""
+    return (left > right) - (left < right)
+
+
+def _age_bucket(since: datetime, now: datetime) -> int:
+    nanoseconds = (now - since) / timedelta(microseconds=1) * 1000
+    return int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
+
+
+def _created(pod: core_v1.Pod) -> datetime | None:
+    return parse_time(pod.metadata.creation_timestamp) if pod.metadata.creation_timestamp else None
+
+
+def _restarts(pod: core_v1.Pod, sidecars: bool) -> int:
+    if not sidecars:
+        return max((status.restart_count for status in pod.status.container_statuses), default=0)
+    always = {c.name for c in pod.spec.init_containers if c.restart_policy == "Always"}
+    return max((s.restart_count for s in pod.status.init_container_statuses if s.name in always), default=0)
+
+
+def deletion_cost(pod: core_v1.Pod) -> int:
+    """Return the annotated cost of deleting a pod; 0 where there is none or it is no 32-bit integer."""
+    text = pod.metadata.annotations.get(DELETION_COST, "")
+    if not text or text.startswith("+") or (len(text) > 1 and text.lstrip("-").startswith("0")):
+        return 0
+    try:
+        cost = int(text)
+    except ValueError:
+        return 0
+    return cost if -(2**31) <= cost < 2**31 else 0

@@ -1,0 +1,237 @@
+"""ReplicaSets: keep as many pods as asked for.
+
+`plan` decides from the pods that exist; `reconcile` claims them, applies the plan and writes the status. Creations and
+deletions under way are remembered as expectations, so that a cache that lags behind does not make pods twice.
+Upstream: pkg/controller/replicaset/replica_set.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from control.controllers import pods as pod_rules
+from control.controllers.context import Context
+from control.controllers.expectations import Expectations
+from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, controller_uid
+from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
+from kube import selectors
+from kube.api import apps_v1, core_v1
+from kube.client import key_of, metadata_of
+from kube.clock import format_time
+from kube.controller import Controller
+from kube.errors import StatusError
+from kube.informer import Change
+
+BURST = 500
+"""Most creations or deletions in one reconcile (upstream: BurstReplicas)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do to the pods: create so many, delete these."""
+
+    create: int = 0
+    delete: tuple[core_v1.Pod, ...] = ()
+
+
+def plan(
+    replicas: int, active: Sequence[core_v1.Pod], related: Sequence[core_v1.Pod], now: datetime, burst: int = BURST
+) -> Plan:
+    """Compare the active pods with the wish; `related` are the pods of all ReplicaSets of the same owner."""
+    missing = replicas - len(active)
+    if missing >= 0:
+        return Plan(create=min(missing, burst))
+    ranks = pod_rules.same_node_ranks(active, related)
+    ordered = pod_rules.deletion_order(active, ranks, now)
+    return Plan(delete=tuple(ordered[: min(-missing, burst)]))
+
+
+def status_of(
+    rs: apps_v1.ReplicaSet,
+    active: Sequence[core_v1.Pod],
+    terminating: int,
+    failure: StatusError | None,
+    now: datetime,
+) -> apps_v1.ReplicaSetStatus:
+    """Return the status that the pods give."""
+    wanted = dict(rs.spec.template.metadata.labels).items() if rs.spec.template else {}.items()
+    min_ready = rs.spec.min_ready_seconds or 0
+    conditions = [c for c in rs.status.conditions if c.type != "ReplicaFailure"]
+    if failure is not None:
+        reason = "FailedCreate" if len(active) < (rs.spec.replicas or 0) else "FailedDelete"
+        old = next((c for c in rs.status.conditions if c.type == "ReplicaFailure"), None)
+        if old is not None and old.reason == reason:
+            conditions.append(old)
+        else:
+            conditions.append(
+                apps_v1.ReplicaSetCondition(
+                    type="ReplicaFailure",
+                    status="True",
+                    reason=reason,
+                    message=failure.message,
+                    last_transition_time=format_time(now),
+                )
+            )
+    return apps_v1.ReplicaSetStatus(
+        replicas=len(active),
+        fully_labeled_replicas=sum(1 for p in active if wanted <= p.metadata.labels.items()) or None,
+        ready_replicas=sum(1 for p in active if pod_rules.is_ready(p)) or None,
+        available_replicas=sum(1 for p in active if pod_rules.is_available(p, min_ready, now)) or None,
+        terminating_replicas=terminating,
+        observed_generation=rs.metadata.generation,
+        conditions=conditions,
+    )
+
+
+class ReplicaSetController:
+    """Follows ReplicaSets and pods."""
+
+    def __init__(self, context: Context) -> None:
+        self._client, self._clock = context.client, context.clock
+        self._sets = context.informers.of(apps_v1.ReplicaSet)
+        self._pods = context.informers.of(core_v1.Pod)
+        self._sets.add_index("claim", by_controller_or_orphan)
+        self._pods.add_index("claim", by_controller_or_orphan)
+        self._expectations = Expectations(self._clock)
+        self._control = PodControl(self._client, context.recorder("replicaset-controller"))
+        self.controller = Controller("replicaset", self.reconcile, workers=5, clock=self._clock)
+        self._sets.subscribe(self._set_changed)
+        self._pods.subscribe(self._pod_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    # -- events -----------------------------------------------------------------------------------------------------
+    def _set_changed(self, change: Change[apps_v1.ReplicaSet]) -> None:
+        if change.type == "DELETED":
+            self._expectations.forget(change.key)
+        self.controller.enqueue(change.key)
+
+    def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
+        pod, old = change.new, change.old
+        if old is not None and controller_uid(old) != controller_uid(pod):
+            self._enqueue_owner_of(old)
+        owner = self._owner_of(pod)
+        if owner is not None:
+            key = key_of(owner)
+            if change.type == "ADDED" and pod.metadata.deletion_timestamp is None:
+                self._expectations.creation_observed(key)
+            if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
+                self._expectations.deletion_observed(key, pod.metadata.uid or "")
+            self.controller.enqueue(key)
+        elif controller_of(pod) is None and change.type != "DELETED":
+            if old is None or old.metadata.labels != pod.metadata.labels or controller_of(old) is not None:
+                self._enqueue_matching(pod)
+
+    def _owner_of(self, pod: core_v1.Pod) -> apps_v1.ReplicaSet | None:
+        reference = controller_of(pod)
+        if reference is None or reference.kind != "ReplicaSet":
+            return None
+        found = self._sets.get(f"{pod.metadata.namespace}/{reference.name}")
+        return found if found is not None and found.metadata.uid == reference.uid else None
+
+    def _enqueue_owner_of(self, pod: core_v1.Pod) -> None:
+        if (owner := self._owner_of(pod)) is not None:
+            self.controller.enqueue(key_of(owner))
+
+    def _enqueue_matching(self, pod: core_v1.Pod) -> None:
+        """An orphan appeared: whoever selects it may adopt it."""
+        for rs in self._sets.list():
+            if rs.metadata.namespace == pod.metadata.namespace and _selector(rs).matches(pod.metadata.labels):
+                self.controller.enqueue(key_of(rs))
+
+    # -- reconciling ------------------------------------------------------------------------------------------------
+    async def reconcile(self, key: str) -> float | None:
+        """Bring one ReplicaSet's pods and status to what its spec says."""
+        rs = self._sets.get(key)
+        if rs is None:
+            self._expectations.forget(key)
+            return None
+        settled = self._expectations.satisfied(key)
+        selector = _selector(rs)
+        claimed = await claim(self._client, rs, claimable(self._pods, rs), selector.matches)
+        active = [pod for pod in claimed if pod_rules.is_active(pod)]
+        terminating = sum(1 for pod in claimed if pod_rules.is_terminating(pod))
+        failure: StatusError | None = None
+        if settled and rs.metadata.deletion_timestamp is None:
+            failure = await self._apply(key, rs, plan(rs.spec.replicas or 0, active, self._related(rs), self._now()))
+        status = status_of(rs, active, terminating, failure, self._now())
+        await self._write_status(rs, status)
+        if failure is not None:
+            raise failure
+        if (status.ready_replicas or 0) > (status.available_replicas or 0):
+            return pod_rules.next_availability(active, rs.spec.min_ready_seconds or 0, self._now())
+        return None
+
+    def _now(self) -> datetime:
+        return self._clock.now()
+
+    def _related(self, rs: apps_v1.ReplicaSet) -> list[core_v1.Pod]:
+        owner = controller_uid(rs)
+        family = self._sets.by_index("claim", owner) if owner else [rs]
+        return [pod for member in family for pod in self._pods.by_index("claim", member.metadata.uid or "")]
+
+    async def _apply(self, key: str, rs: apps_v1.ReplicaSet, todo: Plan) -> StatusError | None:
+        if todo.create:
+            return await self._create(key, rs, todo.create)
+        if todo.delete:
+            return await self._delete(key, rs, todo.delete)
+        return None
+
+    async def _create(self, key: str, rs: apps_v1.ReplicaSet, count: int) -> StatusError | None:
+        pod = pod_from_template(rs.spec.template or core_v1.PodTemplateSpec(), rs)
+        self._expectations.expect_creations(key, count)
+
+        async def one(_: int) -> None:
+            try:
+                await self._control.create(pod, rs)
+            except StatusError as error:
+                # A refused pod will never be seen; so counts one whose namespace is going away, which is no failure.
+                self._expectations.creation_observed(key)
+                if not namespace_terminating(error):
+                    raise
+
+        tried, failure = await slow_start(count, one)
+        self._expectations.creation_observed(key, count - tried)
+        return failure
+
+    async def _delete(self, key: str, rs: apps_v1.ReplicaSet, doomed: Sequence[core_v1.Pod]) -> StatusError | None:
+        self._expectations.expect_deletions(key, [pod.metadata.uid or "" for pod in doomed])
+
+        async def one(pod: core_v1.Pod) -> None:
+            try:
+                await self._control.delete(pod, rs)
+            except StatusError as error:
+                self._expectations.deletion_observed(key, pod.metadata.uid or "")
+                if not error.not_found:
+                    raise
+
+        results = await asyncio.gather(*(one(pod) for pod in doomed), return_exceptions=True)
+        for result in results:
+            if isinstance(result, StatusError):
+                return result
+            if isinstance(result, BaseException):
+                raise result
+        return None
+
+    async def _write_status(self, rs: apps_v1.ReplicaSet, status: apps_v1.ReplicaSetStatus) -> None:
+        if status == rs.status:
+            return
+        try:
+            await self._client.update_status(msgspec.structs.replace(rs, status=status))
+        except StatusError as error:
+            if not error.conflict:
+                raise
+            fresh = await self._client.get(apps_v1.ReplicaSet, rs.metadata.name or "", rs.metadata.namespace or "")
+            if metadata_of(fresh).uid == rs.metadata.uid:
+                await self._client.update_status(msgspec.structs.replace(fresh, status=status))
+
+
+def _selector(rs: apps_v1.ReplicaSet) -> selectors.LabelSelector:
+    return selectors.from_label_selector(rs.spec.selector)
