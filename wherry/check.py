@@ -1,0 +1,117 @@
+"""Preflight: does this machine have what a node needs? Every finding comes with its fix."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from wherry.containerd import CNI_PLUGINS
+from wherry.settings import Settings
+
+MIN_DISK_BYTES = 2 << 30
+MIN_MEMORY_BYTES = 700 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at. `fix` says what to type where `level` is not ok."""
+
+    level: Literal["ok", "warning", "error"]
+    what: str
+    fix: str = ""
+
+
+def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
+    """Look at everything. With `running`, the cluster is up here, and its own ports are meant to be taken."""
+    yield _ok("runs as root") if os.geteuid() == 0 else _error("not root", "run it with sudo")
+    yield from _programs(settings)
+    yield from _kernel()
+    if not running:
+        yield from _ports(settings)
+    yield from _room(settings)
+
+
+def _programs(settings: Settings) -> Iterator[Finding]:
+    wanted = {"iptables-restore": "iptables", "nsenter": "util-linux", "mount": "mount"}
+    if settings.own_containerd:
+        wanted |= {"containerd": "containerd", "ctr": "containerd", "runc": "runc"}
+    for program, package in wanted.items():
+        path = shutil.which(program)
+        yield _ok(f"{program} is {path}") if path else _error(f"no {program}", f"apt-get install {package}")
+    if any(Path(folder, "bridge").exists() for folder in CNI_PLUGINS):
+        yield _ok("the CNI plugins are there")
+    else:
+        yield _error("no CNI plugins", "apt-get install containernetworking-plugins")
+
+
+def _kernel() -> Iterator[Finding]:
+    filesystems = Path("/proc/filesystems").read_text()
+    if "overlay" in filesystems:
+        yield _ok("overlayfs is there")
+    else:
+        yield _error("the kernel has no overlayfs", "modprobe overlay")
+    mounts = Path("/proc/self/mountinfo").read_text()
+    if " - cgroup2 " in mounts or " - cgroup " in mounts:
+        yield _ok("cgroups are mounted")
+    else:
+        yield _error("no cgroups are mounted", "mount -t cgroup2 none /sys/fs/cgroup")
+    if Path("/proc/sys/net/bridge/bridge-nf-call-iptables").exists():
+        yield _ok("bridged packets can pass iptables (br_netfilter)")
+    else:
+        yield Finding(
+            "warning",
+            "br_netfilter is not loaded: pods on one node could not reach each other through a Service",
+            "modprobe br_netfilter",
+        )
+
+
+def _ports(settings: Settings) -> Iterator[Finding]:
+    ports = {
+        settings.api_port: ("the API server", "--api-port"),
+        settings.kubelet_port: ("the agent", "--kubelet-port"),
+        settings.proxy_healthz_port: ("the proxy's health", "--proxy-healthz-port"),
+        settings.proxy_metrics_port: ("the proxy's metrics", "--proxy-metrics-port"),
+    }
+    for port, (use, option) in ports.items():
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                yield _error(
+                    f"port {port}, wanted for {use}, is taken",
+                    f"see who has it with `ss -ltnp sport = :{port}` and stop it, or choose another with {option}",
+                )
+            else:
+                yield _ok(f"port {port} is free for {use}")
+
+
+def _room(settings: Settings) -> Iterator[Finding]:
+    folder = settings.layout.state
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free >= MIN_DISK_BYTES:
+        yield _ok(f"{free >> 30} GiB are free under {settings.layout.state}")
+    else:
+        yield Finding("warning", f"only {free >> 20} MiB are free under {settings.layout.state}", "make room: 2 GiB or more")
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            total = int(line.split()[1]) << 10
+            if total < MIN_MEMORY_BYTES:
+                yield Finding("warning", f"only {total >> 20} MiB of memory", "give the machine 1 GiB or more")
+            else:
+                yield _ok(f"{total >> 20} MiB of memory")
+
+
+def _ok(what: str) -> Finding:
+    return Finding("ok", what)
+
+
+def _error(what: str, fix: str) -> Finding:
+    return Finding("error", what, fix)

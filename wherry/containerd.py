@@ -1,0 +1,128 @@
+"""Wherry's own containerd: its configuration, and images brought into it.
+
+It has a root, a state folder and a socket of its own, so a containerd that Docker or somebody else runs on the machine
+is neither used nor disturbed.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+from kube.process import run
+from wherry import pause
+from wherry.errors import WherryError
+from wherry.settings import Settings
+
+CNI_PLUGINS = ("/usr/lib/cni", "/opt/cni/bin")
+CAP_SYS_RESOURCE = 24
+NAMESPACE = "k8s.io"
+# Snapshotters and leases for them that no pod here uses; each costs start-up time.
+UNUSED = ("internal.v1.opt", "snapshotter.v1.aufs", "snapshotter.v1.btrfs", "snapshotter.v1.devmapper", "snapshotter.v1.zfs")
+
+
+def plugin_folder() -> str:
+    """Return the folder of the CNI plugins; WherryError where there is none."""
+    for folder in CNI_PLUGINS:
+        if Path(folder, "bridge").exists():
+            return folder
+    raise WherryError(f"no CNI plugins in {' or '.join(CNI_PLUGINS)}: apt-get install containernetworking-plugins")
+
+
+def lacks_sys_resource() -> bool:
+    """True where the OOM score of a process cannot be lowered, which containerd must then not try."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return not int(line.split()[1], 16) >> CAP_SYS_RESOURCE & 1
+    return True
+
+
+def configuration(settings: Settings) -> str:
+    """Return containerd's configuration file (version 2, which containerd 1.5 to 2.x read)."""
+    layout = settings.layout
+    disabled = json.dumps([f"io.containerd.{name}" for name in UNUSED])
+    return f"""\
+version = 2
+root = "{layout.containerd_root}"
+state = "{layout.containerd_state}"
+disabled_plugins = {disabled}
+
+[grpc]
+  address = "{layout.containerd_socket}"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{settings.sandbox_image or pause.IMAGE}"
+  restrict_oom_score_adj = {json.dumps(lacks_sys_resource())}
+  netns_mounts_under_state_dir = true
+  stream_server_address = "127.0.0.1"
+  max_container_log_line_size = 16384
+  enable_unprivileged_ports = true
+  enable_unprivileged_icmp = true
+
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{plugin_folder()}"
+    conf_dir = "{layout.cni_configuration}"
+
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{layout.etc / "registries"}"
+"""
+
+
+def write_configuration(settings: Settings) -> None:
+    layout = settings.layout
+    layout.etc.mkdir(parents=True, exist_ok=True)
+    layout.cni_configuration.mkdir(parents=True, exist_ok=True)
+    layout.containerd_configuration.write_text(configuration(settings))
+    for host, mirror in settings.registry_mirrors.items():
+        folder = layout.etc / "registries" / host
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "hosts.toml").write_text(
+            f'server = "https://{host}"\n\n[host."{mirror}"]\n  capabilities = ["pull", "resolve"]\n'
+        )
+    if not settings.sandbox_image:
+        pause.write_image(layout.pause_archive)
+
+
+async def load_archive(settings: Settings, archive: Path) -> list[str]:
+    """Import the images of an archive (OCI layout or `docker save`) and return their names."""
+    if not archive.is_file():
+        raise WherryError(f"{archive}: no such file")
+    before = set(await image_names(settings))
+    result = await run([*ctr(settings), "images", "import", "--all-platforms", str(archive)], timeout=600, check=False)
+    if result.returncode != 0:
+        raise WherryError(f"{archive} cannot be imported: {result.stderr.strip() or result.stdout.strip()}")
+    after = set(await image_names(settings))
+    return sorted(after - before) or sorted(line.split()[1] for line in result.stdout.splitlines() if " " in line)
+
+
+async def image_names(settings: Settings) -> list[str]:
+    return (await run([*ctr(settings), "images", "list", "--quiet"])).stdout.split()
+
+
+async def load_from_docker(settings: Settings, image: str) -> list[str]:
+    """Bring an image of the local Docker engine over."""
+    import docker
+    from docker.errors import DockerException, ImageNotFound
+
+    try:
+        engine = docker.from_env()
+        found = engine.images.get(image)
+        with tempfile.NamedTemporaryFile(suffix=".tar") as file:
+            for chunk in found.save(named=image):
+                file.write(chunk)
+            file.flush()
+            return await load_archive(settings, Path(file.name))
+    except ImageNotFound as error:
+        raise WherryError(f"the local Docker engine has no image {image}: `docker pull {image}` first") from error
+    except DockerException as error:
+        raise WherryError(f"the local Docker engine does not answer ({error}): start it, or name an archive") from error
+
+
+def ctr(settings: Settings) -> list[str]:
+    return ["ctr", "--address", settings.runtime.removeprefix("unix://"), "--namespace", NAMESPACE]

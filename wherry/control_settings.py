@@ -1,0 +1,29 @@
+"""The control plane's configuration on a machine that Wherry set up."""
+
+from __future__ import annotations
+
+from control.config import ControlConfig
+from wherry.settings import Settings
+
+
+def control_config(settings: Settings) -> ControlConfig:
+    layout = settings.layout
+    keys = layout.pki
+    return ControlConfig(
+        data_dir=layout.state / "control",
+        cert_file=keys / "apiserver.crt",
+        key_file=keys / "apiserver.key",
+        client_ca_file=keys / "ca.crt",
+        ca_file=keys / "ca.crt",
+        ca_key_file=keys / "ca.key",
+        service_account_key_file=keys / "sa.key",
+        kubelet_client_cert_file=keys / "apiserver-kubelet-client.crt",
+        kubelet_client_key_file=keys / "apiserver-kubelet-client.key",
+        kubelet_ca_file=keys / "ca.crt",
+        port=settings.api_port,
+        advertise_address=settings.node_ip,
+        service_cidr=settings.service_cidr,
+        pod_cidr=settings.pod_cidr,
+        cluster_domain=settings.cluster_domain,
+        cluster_dns=settings.cluster_dns,
+    )

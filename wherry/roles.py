@@ -1,0 +1,118 @@
+"""One role in the foreground: what a systemd unit or the supervisor starts.
+
+    python -m wherry.roles server|agent|proxy [--prefix /]
+
+Only the role's own packages are imported, so a process carries nothing that it does not need. Readiness and the watchdog
+are told to systemd over $NOTIFY_SOCKET where there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import socket
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+from wherry.errors import WherryError
+from wherry.settings import Settings, load
+
+
+def notify(message: str) -> None:
+    """Tell systemd a state such as READY=1; without systemd nobody listens."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect("\0" + address[1:] if address.startswith("@") else address)
+        sender.sendall(message.encode())
+
+
+def ready() -> None:
+    notify("READY=1")
+    # What start-up made lives as long as the process: keep the collector from walking it again and again.
+    gc.collect()
+    gc.freeze()
+
+
+async def _watchdog() -> None:
+    """Feed systemd's watchdog from the loop that does the work, so that a stuck loop is noticed."""
+    period = int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6 / 2
+    while period:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(period)
+
+
+def server(settings: Settings) -> Coroutine[Any, Any, None]:
+    from control.main import run
+    from wherry.control_settings import control_config
+
+    return run(control_config(settings), ready=ready)
+
+
+def agent(settings: Settings) -> Coroutine[Any, Any, None]:
+    from agent.config import Flags, from_flags
+    from agent.main import run
+
+    layout = settings.layout
+    flags = Flags(
+        config=str(layout.kubelet_configuration),
+        kubeconfig=str(layout.agent_kubeconfig),
+        root_dir=str(layout.kubelet),
+        hostname_override=settings.node_name,
+        node_ip=settings.node_ip,
+        container_logs_dir=str(layout.container_logs),
+        node_labels="",
+    )
+    return run(from_flags(flags), ready=ready)
+
+
+def proxy(settings: Settings) -> Coroutine[Any, Any, None]:
+    from netproxy.config import load as load_proxy
+    from netproxy.main import run
+    from wherry.proxy_settings import proxy_config
+
+    return run(proxy_config(settings, load_proxy(settings.layout.proxy_configuration)), ready=ready)
+
+
+ROLES = {"server": server, "agent": agent, "proxy": proxy}
+
+
+async def _run(role: str, settings: Settings) -> None:
+    watchdog = asyncio.create_task(_watchdog(), name="watchdog")
+    try:
+        await ROLES[role](settings)
+    finally:
+        watchdog.cancel()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="wherry", description="Run one role of this machine's node.")
+    parser.add_argument("role", choices=sorted(ROLES))
+    parser.add_argument("--prefix", default="/")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    options = parser.parse_args()
+    logging.basicConfig(
+        level=logging.DEBUG if options.verbose else logging.INFO,
+        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        settings = load(options.prefix)
+        if settings is None:
+            raise WherryError("this machine has not been set up: run `wherry up` first")
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(options.role, settings))
+    except (WherryError, OSError) as error:
+        logging.getLogger("wherry").error("%s", error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

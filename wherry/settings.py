@@ -1,0 +1,124 @@
+"""What the person who typed `wherry up` decided, kept for the commands that come after it."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kube import names
+from wherry.errors import WherryError
+from wherry.layout import Layout
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """One machine's choices. Empty strings are filled in by `complete`."""
+
+    prefix: str = "/"
+    node_name: str = ""
+    node_ip: str = ""
+    api_port: int = 6443
+    kubelet_port: int = 10250
+    kubelet_healthz_port: int = 10248
+    proxy_healthz_port: int = 10256
+    proxy_metrics_port: int = 10249
+    pod_cidr: str = "10.244.0.0/16"
+    service_cidr: str = "10.96.0.0/12"
+    cluster_domain: str = "cluster.local"
+    cluster_dns: str = ""
+    proxy_mode: str = "iptables"
+    runtime_endpoint: str = ""
+    """Another containerd's socket (unix://...); empty: Wherry runs its own."""
+    sandbox_image: str = ""
+    registry_mirrors: dict[str, str] = {}
+    """Registry host -> URL of the mirror to ask in its place."""
+    resolv_conf: str = "/etc/resolv.conf"
+    names: list[str] = []
+    """More names and addresses for the API server's certificate."""
+    max_pods: int = 110
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(Path(self.prefix))
+
+    @property
+    def server(self) -> str:
+        """The API server's URL as the roles on this machine use it."""
+        return f"https://{_bracketed(self.node_ip)}:{self.api_port}"
+
+    @property
+    def own_containerd(self) -> bool:
+        return not self.runtime_endpoint
+
+    @property
+    def runtime(self) -> str:
+        return self.runtime_endpoint or f"unix://{self.layout.containerd_socket}"
+
+    @property
+    def kubernetes_service(self) -> str:
+        """The first address of the service range, where pods find the API server."""
+        return str(ipaddress.ip_network(self.service_cidr)[1])
+
+    def save(self) -> None:
+        path = self.layout.settings
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+
+
+def load(prefix: str = "/") -> Settings | None:
+    """Return the settings of the cluster that was brought up here, or None where there is none."""
+    path = Layout(Path(prefix)).settings
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Settings)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise WherryError(f"{path} is damaged ({error}): remove it and run `wherry up` with your options again") from error
+
+
+def complete(settings: Settings, default_address: str) -> Settings:
+    """Check the choices and fill in what follows from the machine; WherryError says what is wrong and what to type."""
+    changes: dict[str, Any] = {}
+    name = settings.node_name or socket.gethostname().lower()
+    if problems := names.dns1123_subdomain(name):
+        raise WherryError(f"node name {name!r}: {problems[0]}; choose one with --node-name")
+    changes["node_name"] = name
+    services = _network("--service-cidr", settings.service_cidr)
+    pods = _network("--pod-cidr", settings.pod_cidr)
+    if services.overlaps(pods):
+        raise WherryError(f"--service-cidr {services} and --pod-cidr {pods} overlap: choose ranges that do not")
+    if services.num_addresses < 16:
+        raise WherryError(f"--service-cidr {services} holds fewer than 16 addresses: choose a larger range")
+    changes["cluster_dns"] = settings.cluster_dns or str(services[10])
+    if ipaddress.ip_address(changes["cluster_dns"]) not in services:
+        raise WherryError(f"--cluster-dns {settings.cluster_dns} lies outside of the service range {services}")
+    address = settings.node_ip or default_address
+    if not address:
+        raise WherryError("this machine has no default route to take its address from: name it with --node-ip")
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError as error:
+        raise WherryError(f"--node-ip {address}: not an IP address") from error
+    if parsed.is_loopback or parsed.is_link_local or parsed.is_unspecified:
+        raise WherryError(f"--node-ip {address}: pods and other nodes cannot reach this; name a routable address")
+    if parsed in services or parsed in pods:
+        raise WherryError(
+            f"this machine's address {address} lies in {services if parsed in services else pods}: choose another "
+            "--service-cidr or --pod-cidr"
+        )
+    changes["node_ip"] = str(parsed)
+    return msgspec.structs.replace(settings, **changes)
+
+
+def _network(option: str, text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise WherryError(f"{option} {text}: {error}") from error
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

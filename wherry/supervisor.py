@@ -1,0 +1,137 @@
+"""Keep the daemons running where there is no systemd: start them, write down their process IDs, start again what ends.
+
+It is a process of its own with nothing but the interpreter in it (one loop in waitpid, no packages), so it costs little
+and does not fall with what it watches. A daemon that ends is started again after a delay that doubles from 0.2 s to 10 s
+and is forgotten after a minute of running. SIGTERM stops all of them, last started first; containers live on, since
+each has a shim of its own.
+
+    python -m wherry.supervisor PLAN.json      (see `write_plan`)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+FIRST_DELAY, LAST_DELAY, SETTLED = 0.2, 10.0, 60.0
+STOP_SECONDS = 20.0
+LOG_BYTES = 32 << 20
+"""A log past this is moved aside when its daemon starts."""
+
+
+def write_plan(path: Path, run: Path, logs: Path, daemons: dict[str, list[str]]) -> None:
+    """Write what to run: daemon name -> command line, started in this order."""
+    plan = {"run": str(run), "logs": str(logs), "daemons": [{"name": n, "argv": a} for n, a in daemons.items()]}
+    path.write_text(json.dumps(plan, indent=1))
+
+
+class Daemon:
+    def __init__(self, name: str, argv: list[str], run: Path, logs: Path) -> None:
+        self.name, self.argv = name, argv
+        self.pid_file, self.log = run / f"{name}.pid", logs / f"{name}.log"
+        self.pid = 0
+        self.started = 0.0
+        self.delay = FIRST_DELAY
+        self.due = 0.0
+
+    def start(self) -> None:
+        if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
+            self.log.replace(self.log.with_suffix(".log.1"))
+        output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        try:
+            self.pid = os.posix_spawnp(
+                self.argv[0],
+                self.argv,
+                os.environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, output, 1),
+                    (os.POSIX_SPAWN_DUP2, output, 2),
+                ],
+                setsigmask=(),
+                setpgroup=0,
+            )
+        except OSError as error:
+            os.write(output, f"supervisor: cannot start {self.argv[0]}: {error}\n".encode())
+            self.pid, self.due = 0, time.monotonic() + self.delay
+            self.delay = min(self.delay * 2, LAST_DELAY)
+            return
+        finally:
+            os.close(output)
+        self.started = time.monotonic()
+        self.pid_file.write_text(f"{self.pid}\n")
+
+    def ended(self) -> None:
+        """Note the end and set the moment of the next start."""
+        if time.monotonic() - self.started > SETTLED:
+            self.delay = FIRST_DELAY
+        self.pid, self.due = 0, time.monotonic() + self.delay
+        self.delay = min(self.delay * 2, LAST_DELAY)
+        self.pid_file.unlink(missing_ok=True)
+
+
+def supervise(daemons: list[Daemon]) -> None:
+    """Run the daemons until SIGTERM or SIGINT."""
+    watched = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    for daemon in daemons:
+        daemon.start()
+    while True:
+        waiting = [d.due - time.monotonic() for d in daemons if not d.pid]
+        # With all running there is nothing to do until a signal; an hour is as good as for ever.
+        got = signal.sigtimedwait(watched, max(0.0, min(waiting, default=3600.0)))
+        if got is not None and got.si_signo != signal.SIGCHLD:
+            stop(daemons)
+            return
+        reap(daemons)
+        for daemon in daemons:
+            if not daemon.pid and daemon.due <= time.monotonic():
+                daemon.start()
+
+
+def reap(daemons: list[Daemon]) -> None:
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        for daemon in daemons:
+            if daemon.pid == pid:
+                daemon.ended()
+
+
+def stop(daemons: list[Daemon]) -> None:
+    for daemon in reversed(daemons):
+        if not daemon.pid:
+            continue
+        deadline = time.monotonic() + STOP_SECONDS
+        os.kill(daemon.pid, signal.SIGTERM)
+        while daemon.pid:
+            if signal.sigtimedwait({signal.SIGCHLD}, max(0.0, deadline - time.monotonic())) is None:
+                os.kill(daemon.pid, signal.SIGKILL)
+                deadline += STOP_SECONDS
+            reap(daemons)
+
+
+def main() -> None:
+    plan: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
+    run, logs = Path(plan["run"]), Path(plan["logs"])
+    for folder in (run, logs):
+        folder.mkdir(parents=True, exist_ok=True)
+    mine = run / "supervisor.pid"
+    mine.write_text(f"{os.getpid()}\n")
+    try:
+        supervise([Daemon(d["name"], d["argv"], run, logs) for d in plan["daemons"]])
+    finally:
+        mine.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main()
