@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 
-from control.registry.strategy import Strategy
+from control.registry.strategy import Settings, Strategy
 from kube.resources import Resource
 
 _STRATEGIES: dict[tuple[str, str], str] = {
@@ -33,12 +33,12 @@ _STRATEGIES: dict[tuple[str, str], str] = {
 }
 
 
-def strategy_for(resource: Resource) -> Strategy:
-    """Return a new strategy for a built-in resource."""
+def strategy_for(resource: Resource, settings: Settings = Settings()) -> Strategy:  # noqa: B008 - it is frozen
+    """Return a new strategy for a built-in resource; a server makes one a resource, as Services' holds what is allocated."""
     target = _STRATEGIES.get((resource.group, resource.plural))
     if target is None:
-        return Strategy(resource)
+        return Strategy(resource, settings)
     module, _, name = target.partition(":")
-    found = getattr(importlib.import_module(f"control.registry.{module}"), name)(resource)
+    found = getattr(importlib.import_module(f"control.registry.{module}"), name)(resource, settings)
     assert isinstance(found, Strategy)
     return found

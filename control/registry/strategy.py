@@ -57,6 +57,15 @@ class Column:
     priority: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What strategies have to know of the cluster."""
+
+    service_ranges: tuple[str, ...] = ("10.96.0.0/12",)
+    """CIDRs of Services' addresses; the first one's family is the default."""
+    node_ports: range = range(30000, 32768)
+
+
 NAME = Column("Name", format="name", description="Name must be unique within a namespace.")
 AGE = Column("Age", description="Time since the object was created.")
 
@@ -74,8 +83,8 @@ class Strategy:
     default_grace_period: int | None = None
     """Not None: deletion is graceful (see `deletion_grace`)."""
 
-    def __init__(self, resource: Resource) -> None:
-        self.resource = resource
+    def __init__(self, resource: Resource, settings: Settings = Settings()) -> None:
+        self.resource, self.settings = resource, settings
 
     # -- writes ---------------------------------------------------------------------------------------------------
     def default(self, obj: Object) -> None:

@@ -6,15 +6,21 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.core import service_table
+from control.registry.core.allocation import ServiceAllocator
 from control.registry.core.service_defaults import default_service, drop_disabled, keep_allocated
 from control.registry.naming import label1035
-from control.registry.strategy import Object, Strategy, keep
+from control.registry.strategy import Context, Finish, Object, Settings, Strategy, keep
+from kube.resources import Resource
 
 
 class ServiceStrategy(Strategy):
     columns = service_table.COLUMNS
     allow_create_on_update = True
     has_generation = False
+
+    def __init__(self, resource: Resource, settings: Settings = Settings()) -> None:  # noqa: B008 - it is frozen
+        super().__init__(resource, settings)
+        self.allocator = ServiceAllocator(settings.service_ranges, settings.node_ports)
 
     def default(self, obj: Object) -> None:
         default_service(obj)
@@ -26,6 +32,12 @@ class ServiceStrategy(Strategy):
         keep(obj, old, "status")
         keep_allocated(obj, old)
         drop_disabled(obj, old)
+
+    async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish | None:
+        return await self.allocator.allocate(obj, old, context)
+
+    async def release(self, obj: Object, context: Context) -> None:
+        await self.allocator.release(obj, context)
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:
         return label1035(name, prefix)

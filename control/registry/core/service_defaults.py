@@ -57,7 +57,7 @@ def drop_disabled(obj: Object, old: Object) -> None:
     if before.get("type") == "ExternalName" and spec.get("type") != "ExternalName":
         if spec.get("externalName") == before.get("externalName"):
             spec.pop("externalName", None)
-    if _needs_node_port(before) and not _needs_node_port(spec):
+    if needs_node_port(before) and not needs_node_port(spec):
         held = [p.get("nodePort") for p in before.get("ports") or ()]
         if [p.get("nodePort") for p in spec.get("ports") or ()] == held:
             for port in spec.get("ports") or ():
@@ -89,7 +89,7 @@ def keep_allocated(obj: Object, old: Object) -> None:
     for field in ("ipFamilies", "ipFamilyPolicy"):
         if not spec.get(field) and before.get(field):
             spec[field] = before[field]
-    if _needs_node_port(spec) and _needs_node_port(before):
+    if needs_node_port(spec) and needs_node_port(before):
         _keep_node_ports(spec, before)
     if needs_health_check_port(spec) and needs_health_check_port(before) and not spec.get("healthCheckNodePort"):
         if before.get("healthCheckNodePort"):
@@ -105,7 +105,7 @@ def _keep_node_ports(spec: Object, before: Object) -> None:
             port["nodePort"] = number
 
 
-def _needs_node_port(spec: Object) -> bool:
+def needs_node_port(spec: Object) -> bool:
     return spec.get("type") == "NodePort" or (
         spec.get("type") == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False
     )
