@@ -14,8 +14,6 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
-import msgspec
-
 from control.storage.entry import Fields
 from control.storage.resource_cache import ResourceCache
 from control.storage.store import Compacted, Event, FutureRevision, Item, Store, Unavailable
@@ -130,10 +128,7 @@ class WatchCache:
             # The revision moves with each event, so that a bookmark or a list made in between is right.
             self.revision = event.revision
             if prefix is not None:
-                try:
-                    self._resources[prefix].apply(event)
-                except msgspec.DecodeError as error:
-                    log.error("ignoring revision %d of %s: %s", event.revision, event.key, error)
+                self._resources[prefix].apply(event)
             for loading, late in self._loading.items():
                 if event.key.startswith(loading):
                     late.append(event)

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-_HEAD = re.compile(rb'\{"kind":"[^"\\]*","apiVersion":"[^"\\]*","metadata":\{"resourceVersion":"(\d*)"')
+_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_HEAD = re.compile(rb'\{"kind":%b,"apiVersion":%b,"metadata":\{"resourceVersion":"(\d*)"' % (_TEXT, _TEXT))
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 

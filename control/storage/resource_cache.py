@@ -8,17 +8,22 @@ further back is replayed from the store's history first.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
+import msgspec
+
 from control.storage import codec
 from control.storage.entry import Entry, Fields, Predicate
 from control.storage.store import Event, FutureRevision, Item, Store, prefix_end
 from control.storage.watcher import CHUNK, Change, Notice, Watcher
 from kube.clock import Clock
+
+log = logging.getLogger(__name__)
 
 RING = 2048
 RING_SECONDS = 300.0
@@ -60,13 +65,22 @@ class ResourceCache:
     # -- filling --------------------------------------------------------------------------------------------------
     def load(self, items: Sequence[Item], revision: int) -> None:
         """Start from a listing at a revision."""
-        self._entries = {item.key: self.entry(item.key, item.value, item.revision) for item in items}
+        found = (self._readable(item.key, item.value, item.revision) for item in items)
+        self._entries = {entry.key: entry for entry in found if entry is not None}
         self._keys = sorted(self._entries)
         self._ring.clear()
         self._floor = self.changed = revision
 
     def entry(self, key: str, value: bytes, revision: int) -> Entry:
         return Entry(key, revision, codec.with_revision(value, revision), self._fields)
+
+    def _readable(self, key: str, value: bytes, revision: int) -> Entry | None:
+        """Return the entry of a value that is JSON; others (protobuf, damage) are passed over, not fatal."""
+        try:
+            return self.entry(key, value, revision)
+        except msgspec.DecodeError as error:
+            log.error("ignoring %s at revision %d: %s", key, revision, error)
+            return None
 
     def apply(self, event: Event) -> None:
         """Take over one change from the store and tell the watchers."""
@@ -80,7 +94,9 @@ class ResourceCache:
             del self._entries[key]
             del self._keys[bisect_left(self._keys, key)]
         else:
-            entry = self.entry(key, event.value, event.revision)
+            entry = self._readable(key, event.value, event.revision)
+            if entry is None:
+                return
             self._entries[key] = entry
             if previous is None:
                 insort(self._keys, key)

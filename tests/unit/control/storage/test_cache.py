@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.storage import codec, entry, resource_cache
+from control.storage.entry import Entry
+from control.storage.store import Compacted, FutureRevision
+from control.storage.watcher import Notice, Watcher
+
+from .conftest import PODS, Bench, make_bench, pod
+
+
+def is_web(entry: Entry) -> bool:
+    return entry.labels.get("app") == "web"
+
+
+async def take(watcher: Watcher, count: int) -> list[Notice]:
+    notices: list[Notice] = []
+    async with asyncio.timeout(10):
+        while len(notices) < count:
+            notices += await anext(watcher)
+    return notices
+
+
+def told(notices: list[Notice]) -> list[tuple[str, str, str]]:
+    lines = [json.loads(notice.wire) for notice in notices]
+    return [
+        (line["type"], *(line["object"]["metadata"].get(k, "") for k in ("name", "resourceVersion"))) for line in lines
+    ]
+
+
+# -- reads ------------------------------------------------------------------------------------------------------------
+async def test_an_acknowledged_write_is_seen_with_its_revision(bench: Bench) -> None:
+    item = await bench.create(pod("a", node="n1"))
+    found = bench.pods.get(item.key)
+    assert found is not None
+    assert found.revision == item.revision
+    assert json.loads(found.data)["metadata"] == {
+        "resourceVersion": str(item.revision),
+        "name": "a",
+        "namespace": "default",
+    }
+    assert found.fields == {"metadata.name": "a", "metadata.namespace": "default", "spec.nodeName": "n1"}
+
+
+async def test_lists_are_sorted_and_cut_to_a_folder(bench: Bench) -> None:
+    for namespace, name in (("b", "x"), ("a", "z"), ("a", "y"), ("aa", "w")):
+        await bench.create(pod(name, namespace))
+    names = [e.key.removeprefix(PODS) for e in bench.pods.list().entries]
+    assert names == ["a/y", "a/z", "aa/w", "b/x"]
+    assert [e.key for e in bench.pods.list(PODS + "a/").entries] == [PODS + "a/y", PODS + "a/z"]
+    assert [e.key for e in bench.pods.list(PODS + "a/y").entries] == [PODS + "a/y"]
+    assert bench.pods.list(PODS + "a").entries == []
+    page = bench.pods.list(PODS, limit=3)
+    assert page.more and page.remaining == 1
+    assert [e.key for e in bench.pods.list(PODS, start_after=page.entries[-1].key).entries] == [PODS + "b/x"]
+
+
+async def test_deletions_and_labels_are_followed(bench: Bench) -> None:
+    await bench.create(pod("a", labels={"app": "web"}))
+    await bench.create(pod("b"))
+    assert [e.key for e in bench.pods.list(predicate=is_web).entries] == [PODS + "default/a"]
+    await bench.update(pod("b", labels={"app": "web"}))
+    await bench.delete("a")
+    assert [e.key for e in bench.pods.list(predicate=is_web).entries] == [PODS + "default/b"]
+    assert bench.pods.get(PODS + "default/a") is None
+
+
+async def test_waiting_for_a_revision_that_does_not_come_fails(bench: Bench) -> None:
+    with pytest.raises(FutureRevision):
+        await bench.cache.wait_fresh(bench.cache.revision + 100, timeout=0.01)
+
+
+async def test_waiting_for_now_covers_writes_to_resources_nobody_caches(bench: Bench) -> None:
+    item = await bench.store.create("/registry/unknown/x", b"{}")
+    assert await bench.cache.wait_current() >= item.revision
+
+
+async def test_what_cannot_be_decoded_is_passed_over(bench: Bench) -> None:
+    await bench.store.create(PODS + "default/bad", b"k8s\x00")
+    await bench.create(pod("good"))
+    assert [e.key for e in bench.pods.list().entries] == [PODS + "default/good"]
+
+
+async def test_a_start_finds_what_was_stored_before_even_what_cannot_be_decoded(tmp_path: Path) -> None:
+    bench = await make_bench(tmp_path / "state.db")
+    await bench.store.create(PODS + "default/a", codec.encode(pod("a")))
+    await bench.store.create(PODS + "default/bad", b"k8s\x00")
+    await bench.start()
+    assert [e.key for e in bench.pods.list().entries] == [PODS + "default/a"]
+    await bench.stop()
+
+
+async def test_a_resource_added_later_has_everything_from_before_and_after(bench: Bench) -> None:
+    def widget(name: str) -> bytes:
+        return codec.encode({"kind": "Widget", "apiVersion": "x.io/v1", "metadata": {"name": name}})
+
+    folder = "/registry/x.io/widgets/"
+    await bench.store.create(folder + "default/a", widget("a"))
+    adding = asyncio.create_task(bench.cache.add_resource(folder, "Widget", "x.io/v1"))
+    await asyncio.gather(*(bench.store.create(f"{folder}default/b{i}", widget("b")) for i in range(20)))
+    widgets = await adding
+    item = await bench.store.create(folder + "default/c", widget("c"))
+    await bench.cache.wait_fresh(item.revision)
+    assert len(widgets) == 22
+    bench.cache.remove_resource(folder)
+
+
+async def test_only_some_decoded_views_are_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, "KEPT_VIEWS", 2)
+    entries = [bench.pods.entry(f"{PODS}d/{i}", codec.encode(pod(str(i))), 1) for i in range(50)]
+    views = [e.obj for e in entries]
+    assert entries[-1].obj is views[-1]
+    assert entries[0].obj is not views[0] and entries[0].obj == views[0]
+
+
+# -- watches ----------------------------------------------------------------------------------------------------------
+async def test_a_watch_tells_changes_in_order_and_deletions_with_the_last_state(bench: Bench) -> None:
+    async with aclosing(bench.pods.watch(bench.cache.revision)) as watcher:
+        created = await bench.create(pod("a", labels={"x": "1"}))
+        updated = await bench.update(pod("a", labels={"x": "2"}))
+        deleted = await bench.delete("a")
+        notices = await take(watcher, 3)
+    revisions = [str(item.revision) for item in (created, updated, deleted)]
+    assert told(notices) == [
+        ("ADDED", "a", revisions[0]),
+        ("MODIFIED", "a", revisions[1]),
+        ("DELETED", "a", revisions[2]),
+    ]
+    assert json.loads(notices[2].wire)["object"]["metadata"]["labels"] == {"x": "2"}
+    assert notices[0].wire.endswith(b"}\n") and notices[0].wire.count(b"\n") == 1
+
+
+async def test_watchers_share_one_encoding(bench: Bench) -> None:
+    watchers = [bench.pods.watch(bench.cache.revision) for _ in range(3)]
+    await bench.create(pod("a"))
+    wires = {id((await take(watcher, 1))[0].wire) for watcher in watchers}
+    assert len(wires) == 1
+    for watcher in watchers:
+        await watcher.aclose()
+
+
+async def test_a_watch_of_a_folder_sees_only_that_folder(bench: Bench) -> None:
+    start = bench.cache.revision
+    folder, single = bench.pods.watch(start, PODS + "a/"), bench.pods.watch(start, PODS + "a/x")
+    for namespace, name in (("b", "x"), ("ab", "x"), ("a", "xy"), ("a", "x")):
+        await bench.create(pod(name, namespace))
+    assert [n.entry.key for n in await take(folder, 2)] == [PODS + "a/xy", PODS + "a/x"]
+    assert [n.entry.key for n in await take(single, 1)] == [PODS + "a/x"]
+    late = [bench.pods.watch(start, PODS + "a/"), bench.pods.watch(start, PODS + "a/x")]
+    assert [n.entry.key for n in await take(late[0], 2)] == [PODS + "a/xy", PODS + "a/x"]
+    assert [n.entry.key for n in await take(late[1], 1)] == [PODS + "a/x"]
+    for watcher in (folder, single, *late):
+        await watcher.aclose()
+
+
+async def test_a_selector_turns_changes_into_appearing_and_leaving(bench: Bench) -> None:
+    web, other = {"app": "web"}, {"app": "db"}
+    start = bench.cache.revision
+    live = bench.pods.watch(start, predicate=is_web)
+    items = [await bench.create(pod("a", labels=other))]
+    for labels in (web, {**web, "v": "2"}, other, web):
+        items.append(await bench.update(pod("a", labels=labels)))
+    items.append(await bench.delete("a"))
+    r = [str(item.revision) for item in items]
+    expected = [
+        ("ADDED", "a", r[1]),
+        ("MODIFIED", "a", r[2]),
+        ("DELETED", "a", r[3]),
+        ("ADDED", "a", r[4]),
+        ("DELETED", "a", r[5]),
+    ]
+    late = bench.pods.watch(start, predicate=is_web)
+    for watcher in (live, late):
+        notices = await take(watcher, 5)
+        assert told(notices) == expected
+        # What leaves is told as it last matched, under the revision at which it left.
+        assert json.loads(notices[2].wire)["object"]["metadata"]["labels"] == {**web, "v": "2"}
+        await watcher.aclose()
+
+
+async def test_a_watch_from_before_the_ring_is_replayed_from_the_store(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource_cache, "RING", 3)
+    start = bench.cache.revision
+    expected = []
+    for i in range(10):
+        expected.append(("ADDED", f"p{i}", str((await bench.create(pod(f"p{i}", labels={"app": "web"}))).revision)))
+    expected.append(("DELETED", "p0", str((await bench.delete("p0")).revision)))
+    for predicate in (None, is_web):
+        async with aclosing(bench.pods.watch(start, predicate=predicate)) as watcher:
+            item = await bench.create(pod(f"live-{predicate is None}".lower(), labels={"app": "web"}))
+            more = [("ADDED", f"live-{predicate is None}".lower(), str(item.revision))]
+            assert told(await take(watcher, len(expected) + 1)) == expected + more
+            expected += more
+
+
+async def test_a_watch_from_a_compacted_revision_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_cache, "RING", 1)
+    first = await bench.create(pod("a"))
+    for i in range(5):
+        last = await bench.update(pod("a", labels={"i": str(i)}))
+    await bench.store.compact(last.revision)
+    with pytest.raises(Compacted):
+        await take(bench.pods.watch(first.revision), 1)
+
+
+async def test_a_watch_from_a_revision_to_come_is_refused(bench: Bench) -> None:
+    with pytest.raises(FutureRevision):
+        bench.pods.watch(bench.cache.revision + 1)
+
+
+async def test_initial_events_end_with_an_annotated_bookmark(bench: Bench) -> None:
+    for i in range(600):
+        await bench.store.create(f"{PODS}default/p{i:03}", codec.encode(pod(f"p{i:03}")))
+    await bench.cache.wait_current()
+    at = bench.cache.revision
+    async with aclosing(bench.pods.watch(0, initial=True, initial_end=True)) as watcher:
+        await bench.create(pod("later"))
+        notices = await take(watcher, 602)
+    assert [n.type for n in notices] == ["ADDED"] * 600 + ["BOOKMARK", "ADDED"]
+    mark = json.loads(notices[600].wire)["object"]
+    assert mark["kind"] == "Pod" and mark["apiVersion"] == "v1"
+    assert mark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert mark["metadata"]["resourceVersion"] == str(at)
+    assert notices[601].entry.key.endswith("/later")
+
+
+async def test_bookmarks_come_every_minute_to_those_who_asked(bench: Bench) -> None:
+    asking, silent = bench.pods.watch(bench.cache.revision, bookmarks=True), bench.pods.watch(bench.cache.revision)
+    item = await bench.store.create(
+        "/registry/minions/n", codec.encode({"kind": "Node", "apiVersion": "v1", "metadata": {}})
+    )
+    await bench.cache.wait_fresh(item.revision)
+    await bench.clock.advance(61)
+    (notice,) = await take(asking, 1)
+    assert told([notice]) == [("BOOKMARK", "", str(item.revision))]
+    await bench.create(pod("a"))
+    assert [n.type for n in await take(silent, 1)] == ["ADDED"]
+    await asking.aclose()
+    await silent.aclose()
+
+
+async def test_a_watcher_that_does_not_keep_up_is_dropped_and_the_others_go_on(bench: Bench) -> None:
+    slow = bench.pods.watch(bench.cache.revision, limit=3)
+    quick = bench.pods.watch(bench.cache.revision)
+    for i in range(6):
+        await bench.create(pod(f"p{i}"))
+    assert [notice async for notice in slow] == [] and slow.dropped
+    assert len(await take(quick, 6)) == 6
+    await quick.aclose()
+    assert bench.pods._watchers == {}
+
+
+async def test_a_closed_watcher_wakes_its_reader(bench: Bench) -> None:
+    watcher = bench.pods.watch(bench.cache.revision)
+    reading = asyncio.ensure_future(anext(watcher, None))
+    await asyncio.sleep(0)
+    await watcher.aclose()
+    assert await asyncio.wait_for(reading, 10) is None
+
+
+async def test_a_list_and_a_watch_from_it_equal_the_state_for_everyone(bench: Bench) -> None:
+    state: dict[str, dict[str, Any]] = {}
+
+    async def write(worker: int) -> None:
+        for i in range(40):
+            name = f"w{worker}-{i % 7}"
+            if (PODS + "default/" + name) not in {e.key for e in bench.pods.list().entries}:
+                await bench.create(pod(name, labels={"i": str(i)}))
+            elif i % 5 == 0:
+                await bench.delete(name)
+            else:
+                await bench.update(pod(name, labels={"i": str(i)}))
+
+    async def follow(done: asyncio.Event) -> dict[str, str]:
+        listing = bench.pods.list()
+        seen = {e.key: e.data.decode() for e in listing.entries}
+        watcher = bench.pods.watch(listing.revision)
+        while True:
+            step = asyncio.ensure_future(anext(watcher))
+            finish = asyncio.ensure_future(done.wait())
+            await asyncio.wait({step, finish}, return_when=asyncio.FIRST_COMPLETED)
+            finish.cancel()
+            if not step.done():
+                step.cancel()
+                await watcher.aclose()
+                return seen
+            for notice in step.result():
+                if notice.type == "DELETED":
+                    del seen[notice.entry.key]
+                else:
+                    seen[notice.entry.key] = notice.entry.data.decode()
+
+    done = asyncio.Event()
+    followers = [asyncio.create_task(follow(done)) for _ in range(5)]
+    await asyncio.gather(*(write(w) for w in range(4)))
+    await bench.cache.wait_current()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    done.set()
+    state = {e.key: e.data.decode() for e in bench.pods.list().entries}
+    for follower in followers:
+        assert await follower == state

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from control.storage.listing import Listing, decode_token, encode_token, list_objects
+from kube.errors import StatusError
+
+from .conftest import PODS, Bench, pod
+from .test_cache import is_web
+
+
+def names(listing: Listing) -> list[str]:
+    return [entry.key.rpartition("/")[2] for entry in listing.entries]
+
+
+async def listed(bench: Bench, **options: Any) -> Listing:
+    return await list_objects(bench.cache, bench.pods, PODS, **options)
+
+
+async def fill(bench: Bench, count: int) -> None:
+    for i in range(count):
+        await bench.create(pod(f"p{i}", labels={"app": "web" if i % 2 else "db"}))
+
+
+async def test_pages_show_the_state_of_the_first_page_through_later_changes(bench: Bench) -> None:
+    await fill(bench, 7)
+    first = await listed(bench, limit=3)
+    assert names(first) == ["p0", "p1", "p2"] and first.remaining == 4
+    await bench.delete("p3")
+    await bench.create(pod("p35"))
+    second = await listed(bench, limit=3, continue_token=first.continue_token)
+    assert names(second) == ["p3", "p4", "p5"] and second.remaining == 1
+    assert second.revision == first.revision
+    third = await listed(bench, limit=3, continue_token=second.continue_token)
+    assert names(third) == ["p6"] and third.remaining is None and not third.continue_token
+
+
+async def test_pages_with_a_selector_are_full_and_do_not_say_how_many_are_left(bench: Bench) -> None:
+    await fill(bench, 9)
+    first = await listed(bench, limit=2, predicate=is_web)
+    assert names(first) == ["p1", "p3"] and first.remaining is None
+    await bench.create(pod("p4a", labels={"app": "web"}))
+    second = await listed(bench, limit=2, predicate=is_web, continue_token=first.continue_token)
+    assert names(second) == ["p5", "p7"] and not second.continue_token
+
+
+async def test_an_expired_token_says_gone_and_offers_to_go_on_inconsistently(bench: Bench) -> None:
+    await fill(bench, 4)
+    first = await listed(bench, limit=2)
+    item = await bench.create(pod("p9"))
+    await bench.store.compact(item.revision)
+    with pytest.raises(StatusError) as caught:
+        await listed(bench, limit=2, continue_token=first.continue_token)
+    status = caught.value.to_status()
+    assert (status["code"], status["reason"]) == (410, "Expired")
+    rest = await listed(bench, continue_token=status["metadata"]["continue"])
+    assert names(rest) == ["p2", "p3", "p9"] and rest.revision == bench.cache.revision
+
+
+async def test_exact_shows_that_revision_and_other_matches_what_is_not_older(bench: Bench) -> None:
+    first = await bench.create(pod("a"))
+    await bench.create(pod("b"))
+    version = str(first.revision)
+    assert names(await listed(bench, resource_version=version, match="Exact")) == ["a"]
+    assert names(await listed(bench, resource_version=version, limit=10)) == ["a"]
+    assert names(await listed(bench, resource_version=version, match="NotOlderThan")) == ["a", "b"]
+    assert names(await listed(bench, resource_version=version)) == ["a", "b"]
+    assert names(await listed(bench, resource_version="0", limit=1)) == ["a", "b"]
+
+
+async def test_exact_after_compaction_is_gone(bench: Bench) -> None:
+    first = await bench.create(pod("a"))
+    second = await bench.create(pod("b"))
+    await bench.store.compact(second.revision)
+    with pytest.raises(StatusError) as caught:
+        await listed(bench, resource_version=str(first.revision), match="Exact")
+    assert (caught.value.code, caught.value.reason) == (410, "Expired")
+
+
+async def test_a_revision_ahead_of_the_server_times_out_as_too_large(bench: Bench) -> None:
+    with pytest.raises(StatusError) as caught:
+        await listed(bench, resource_version="99999", match="Exact")
+    assert (caught.value.code, caught.value.reason) == (504, "Timeout")
+    assert caught.value.message == f"Timeout: Too large resource version: 99999, current: {bench.cache.revision}"
+    assert caught.value.details["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
+async def test_one_object_is_listed_by_its_key_at_a_revision_too(bench: Bench) -> None:
+    item = await bench.create(pod("a"))
+    await bench.create(pod("ab"))
+    await bench.update(pod("a", labels={"x": "y"}))
+    for at in ({}, {"resource_version": str(item.revision), "match": "Exact"}):
+        listing = await list_objects(bench.cache, bench.pods, PODS + "default/a", **at)  # type: ignore[arg-type]
+        assert names(listing) == ["a"]
+
+
+def test_a_token_has_upstreams_form() -> None:
+    token = encode_token(7, "default/nginx")
+    assert "=" not in token
+    decoded = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    assert decoded == {"v": "meta.k8s.io/v1", "rv": 7, "start": "default/nginx\0"}
+    assert decode_token(token) == (7, "default/nginx")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}",
+        "[]",
+        '{"v":"v2","rv":1,"start":"a"}',
+        '{"v":"meta.k8s.io/v1","rv":0,"start":"a"}',
+        '{"v":"meta.k8s.io/v1","rv":"1","start":"a"}',
+        '{"v":"meta.k8s.io/v1","rv":1,"start":""}',
+        '{"v":"meta.k8s.io/v1","rv":1,"start":"/../secrets/a"}',
+        '{"v":"meta.k8s.io/v1","rv":1,"start":"../secrets/a"}',
+    ],
+)
+def test_tokens_that_were_made_up_are_refused(content: str) -> None:
+    token = base64.urlsafe_b64encode(content.encode()).decode()
+    with pytest.raises(StatusError) as caught:
+        decode_token(token)
+    assert caught.value.code == 400 and caught.value.message.startswith("continue key is not valid")
+    with pytest.raises(StatusError):
+        decode_token("%%%")
