@@ -99,7 +99,9 @@ def _room(settings: Settings) -> Iterator[Finding]:
     if free >= MIN_DISK_BYTES:
         yield _ok(f"{free >> 30} GiB are free under {settings.layout.state}")
     else:
-        yield Finding("warning", f"only {free >> 20} MiB are free under {settings.layout.state}", "make room: 2 GiB or more")
+        yield Finding(
+            "warning", f"only {free >> 20} MiB are free under {settings.layout.state}", "make room: 2 GiB or more"
+        )
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemTotal:"):
             total = int(line.split()[1]) << 10

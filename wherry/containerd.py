@@ -19,7 +19,13 @@ CNI_PLUGINS = ("/usr/lib/cni", "/opt/cni/bin")
 CAP_SYS_RESOURCE = 24
 NAMESPACE = "k8s.io"
 # Snapshotters and leases for them that no pod here uses; each costs start-up time.
-UNUSED = ("internal.v1.opt", "snapshotter.v1.aufs", "snapshotter.v1.btrfs", "snapshotter.v1.devmapper", "snapshotter.v1.zfs")
+UNUSED = (
+    "internal.v1.opt",
+    "snapshotter.v1.aufs",
+    "snapshotter.v1.btrfs",
+    "snapshotter.v1.devmapper",
+    "snapshotter.v1.zfs",
+)
 
 
 def plugin_folder() -> str:

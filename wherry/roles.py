@@ -49,14 +49,16 @@ async def _watchdog() -> None:
 
 def server(settings: Settings) -> Coroutine[Any, Any, None]:
     from control.main import run
+
     from wherry.control_settings import control_config
 
     return run(control_config(settings), ready=ready)
 
 
 def agent(settings: Settings) -> Coroutine[Any, Any, None]:
-    from agent.config import Flags, from_flags
     from agent.main import run
+
+    from agent.config import Flags, from_flags
 
     layout = settings.layout
     flags = Flags(
@@ -72,8 +74,9 @@ def agent(settings: Settings) -> Coroutine[Any, Any, None]:
 
 
 def proxy(settings: Settings) -> Coroutine[Any, Any, None]:
-    from netproxy.config import load as load_proxy
     from netproxy.main import run
+
+    from netproxy.config import load as load_proxy
     from wherry.proxy_settings import proxy_config
 
     return run(proxy_config(settings, load_proxy(settings.layout.proxy_configuration)), ready=ready)

@@ -76,7 +76,9 @@ def load(prefix: str = "/") -> Settings | None:
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
-        raise WherryError(f"{path} is damaged ({error}): remove it and run `wherry up` with your options again") from error
+        raise WherryError(
+            f"{path} is damaged ({error}): remove it and run `wherry up` with your options again"
+        ) from error
 
 
 def complete(settings: Settings, default_address: str) -> Settings:

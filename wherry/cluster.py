@@ -1,0 +1,114 @@
+"""Look at the running cluster through its API, as any client would, with the administrator's kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+from kube import kubeconfig
+from kube.api import core_v1, discovery_v1, meta_v1
+from kube.client import Client
+from kube.errors import StatusError
+from kube.transport import HttpsTransport
+from wherry.errors import WherryError
+from wherry.settings import Settings
+
+POLL_SECONDS = 0.05
+
+
+@contextlib.asynccontextmanager
+async def admin(settings: Settings) -> AsyncIterator[Client]:
+    """Lend a client with all rights."""
+    try:
+        access = kubeconfig.load(settings.layout.admin_kubeconfig)
+    except kubeconfig.KubeconfigError as error:
+        raise WherryError(f"{error}: run `wherry up` first") from error
+    client = Client(HttpsTransport(access, "wherry"))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def wait_ready(client: Client, settings: Settings, seconds: float) -> None:
+    """Wait until the API server says that it is ready."""
+    why = "it does not answer"
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            await client.call("GET", "/readyz")
+            return
+        except StatusError as error:
+            why = error.message
+        await asyncio.sleep(POLL_SECONDS)
+    raise WherryError(f"the API server is not ready after {seconds:g} s: {why}; see {settings.layout.logs}/control.log")
+
+
+async def wait_node(client: Client, settings: Settings, seconds: float) -> core_v1.Node:
+    """Wait until this machine's node is Ready and may be given pods."""
+    why = "it has not registered"
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(StatusError):
+            node = await client.get(core_v1.Node, settings.node_name)
+            ready = ready_condition(node)
+            tainted = [t.key for t in node.spec.taints if t.effect in ("NoSchedule", "NoExecute")]
+            if ready is not None and ready.status == "True" and "node.kubernetes.io/not-ready" not in tainted:
+                return node
+            why = ready.message or why if ready is not None else why
+        await asyncio.sleep(POLL_SECONDS)
+    raise WherryError(
+        f"node {settings.node_name} is not Ready after {seconds:g} s: {why}; see {settings.layout.logs}/agent.log"
+    )
+
+
+def ready_condition(node: core_v1.Node) -> core_v1.NodeCondition | None:
+    return next((c for c in node.status.conditions if c.type == "Ready"), None)
+
+
+async def ensure_dns_service(client: Client, settings: Settings) -> None:
+    """Register the node-local DNS as the Service that manifests and people know, kube-system/kube-dns.
+
+    It has no selector: each node answers its address itself, so its one endpoint slice names this node.
+    """
+    labels = {"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS"}
+    service = core_v1.Service(
+        metadata=meta_v1.ObjectMeta(name="kube-dns", namespace="kube-system", labels=labels),
+        spec=core_v1.ServiceSpec(
+            cluster_ip=settings.cluster_dns,
+            ports=[
+                core_v1.ServicePort(name="dns", port=53, protocol="UDP"),
+                core_v1.ServicePort(name="dns-tcp", port=53, protocol="TCP"),
+            ],
+        ),
+    )
+    slice_ = discovery_v1.EndpointSlice(
+        metadata=meta_v1.ObjectMeta(
+            name="kube-dns",
+            namespace="kube-system",
+            labels={
+                "kubernetes.io/service-name": "kube-dns",
+                "endpointslice.kubernetes.io/managed-by": "wherry",
+            },
+        ),
+        address_type="IPv6" if ":" in settings.node_ip else "IPv4",
+        endpoints=[
+            discovery_v1.Endpoint(
+                addresses=[settings.node_ip],
+                node_name=settings.node_name,
+                conditions=discovery_v1.EndpointConditions(ready=True, serving=True, terminating=False),
+            )
+        ],
+        ports=[
+            discovery_v1.EndpointPort(name="dns", port=53, protocol="UDP"),
+            discovery_v1.EndpointPort(name="dns-tcp", port=53, protocol="TCP"),
+        ],
+    )
+    for obj in (service, slice_):
+        try:
+            await client.create(obj)
+        except StatusError as error:
+            if not error.already_exists:
+                raise WherryError(f"the kube-dns Service cannot be made: {error}") from error

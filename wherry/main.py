@@ -1,0 +1,206 @@
+"""The `wherry` command. `wherry server|agent|proxy` run one role and bypass everything below."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+
+from wherry import settings as saved
+from wherry.errors import WherryError
+from wherry.progress import console, errors
+from wherry.settings import Settings
+
+T = TypeVar("T")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="A Kubernetes that a person can read.")
+image_app = typer.Typer(no_args_is_help=True, help="Images in this machine's containerd.")
+app.add_typer(image_app, name="image")
+
+Prefix = Annotated[str, typer.Option(help="Where the installation's files are; for a second one on the machine.")]
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def _root() -> None:
+    if os.geteuid() != 0:
+        raise WherryError("this needs root: run it with sudo")
+
+
+def _settings(prefix: str) -> Settings:
+    found = saved.load(prefix)
+    if found is None:
+        raise WherryError("there is no cluster on this machine: `wherry up` makes one")
+    return found
+
+
+@app.command()
+def up(
+    prefix: Prefix = "/",
+    node_name: Annotated[str, typer.Option(help="The node's name; the host name by default.")] = "",
+    node_ip: Annotated[str, typer.Option(help="The node's address; that of the default route by default.")] = "",
+    api_port: int | None = None,
+    kubelet_port: int | None = None,
+    kubelet_healthz_port: int | None = None,
+    proxy_healthz_port: int | None = None,
+    proxy_metrics_port: int | None = None,
+    pod_cidr: Annotated[str, typer.Option(help="The range that pods' addresses come from.")] = "",
+    service_cidr: Annotated[str, typer.Option(help="The range that Services' addresses come from.")] = "",
+    cluster_domain: str = "",
+    cluster_dns: Annotated[str, typer.Option(help="Where pods ask for names; the 10th Service address.")] = "",
+    proxy_mode: Annotated[str, typer.Option(help="iptables, nftables, ipvs or auto.")] = "",
+    runtime_endpoint: Annotated[str, typer.Option(help="Use this containerd (unix://...), not one of our own.")] = "",
+    sandbox_image: Annotated[str, typer.Option(help="An image for pod sandboxes; one is built in.")] = "",
+    resolv_conf: Annotated[str, typer.Option(help="Whose resolvers are asked for names outside.")] = "",
+    registry_mirror: Annotated[list[str] | None, typer.Option(help="HOST=URL: ask URL for images of HOST.")] = None,
+    name: Annotated[list[str] | None, typer.Option(help="One more name for the API server's certificate.")] = None,
+    max_pods: int | None = None,
+) -> None:
+    """Make this machine a cluster of one node, or start it again; waits until it serves."""
+    from wherry.up import up as bring_up
+
+    _root()
+    given = {k: v for k, v in locals().items() if k in Settings.__struct_fields__ and v not in ("", None)}
+    if registry_mirror:
+        pairs = [pair.partition("=") for pair in registry_mirror]
+        if bad := [host for host, _, url in pairs if not url]:
+            raise WherryError(f"--registry-mirror {bad[0]}: write HOST=URL, as in docker.io=http://127.0.0.1:5000")
+        given["registry_mirrors"] = {host: url for host, _, url in pairs}
+    if name:
+        given["names"] = name
+    before = saved.load(prefix) or Settings(prefix=prefix)
+    _run(bring_up(msgspec.structs.replace(before, **given)))
+
+
+@app.command()
+def down(
+    prefix: Prefix = "/",
+    pods: Annotated[bool, typer.Option("--pods", help="Stop and remove all pods too.")] = False,
+) -> None:
+    """Stop control plane, agent, proxy and containerd. Containers run on unless --pods is given."""
+    from wherry import daemons
+    from wherry.reset import remove_pods
+
+    _root()
+    settings = _settings(prefix)
+    stopped = _run(daemons.stop(settings))
+    console.print("stopped" if stopped else "nothing was running")
+    if pods:
+        _run(remove_pods(settings))
+        console.print("all pods removed")
+
+
+@app.command()
+def status(prefix: Prefix = "/") -> None:
+    """Show what runs; ends with status 1 where something does not."""
+    from wherry.status import show
+
+    if not _run(show(_settings(prefix))):
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(prefix: Prefix = "/") -> None:
+    """Look at this machine: has it what a node needs? Each finding comes with its fix."""
+    from wherry import check as checks
+    from wherry import daemons
+
+    settings = saved.load(prefix) or Settings(prefix=prefix)
+    running = bool(daemons.supervisor_pid(settings)) or (
+        daemons.uses_systemd(settings) and any(_run(daemons.running(settings)).values())
+    )
+    colours = {"ok": "green", "warning": "yellow", "error": "red"}
+    worst = False
+    for finding in checks.findings(settings, running=running):
+        worst |= finding.level == "error"
+        fix = f" → {finding.fix}" if finding.fix else ""
+        console.print(f"[{colours[finding.level]}]{finding.level:8}[/]{finding.what}{fix}")
+    if worst:
+        raise typer.Exit(1)
+
+
+@app.command()
+def kubeconfig(prefix: Prefix = "/") -> None:
+    """Print the administrator's kubeconfig."""
+    path = _settings(prefix).layout.admin_kubeconfig
+    try:
+        sys.stdout.write(path.read_text())
+    except PermissionError as error:
+        raise WherryError(f"{path} is for root alone: run it with sudo") from error
+
+
+@app.command()
+def reset(
+    prefix: Prefix = "/",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    keep_data: Annotated[bool, typer.Option(help="Keep the database, certificates and configuration.")] = False,
+) -> None:
+    """Remove the cluster from this machine: pods, rules, links, mounts and files."""
+    from wherry.reset import reset as take_away
+
+    _root()
+    settings = saved.load(prefix)
+    if settings is None:
+        console.print("there is no cluster on this machine")
+        return
+    if not yes and not typer.confirm("Remove the cluster with all that it holds?"):
+        raise typer.Exit(1)
+    _run(take_away(settings, keep_data=keep_data))
+
+
+@image_app.command("load")
+def image_load(
+    what: Annotated[
+        str, typer.Argument(help="An archive (docker save, OCI layout), or an image of the Docker engine.")
+    ],
+    prefix: Prefix = "/",
+) -> None:
+    """Bring an image into containerd without a registry."""
+    from wherry import containerd
+
+    _root()
+    settings = _settings(prefix)
+    if Path(what).exists() or what.endswith(".tar"):
+        names = _run(containerd.load_archive(settings, Path(what)))
+    else:
+        names = _run(containerd.load_from_docker(settings, what))
+    for name in names:
+        console.print(name)
+
+
+@image_app.command("list")
+def image_list(prefix: Prefix = "/") -> None:
+    """List the images of containerd."""
+    from wherry import containerd
+
+    for name in _run(containerd.image_names(_settings(prefix))):
+        if not name.startswith("sha256:"):
+            console.print(name)
+
+
+def main() -> None:
+    """Run the command; what goes wrong is said in one sentence."""
+    from kube.errors import StatusError
+    from kube.process import CommandError
+
+    if len(sys.argv) > 1 and sys.argv[1] in ("server", "agent", "proxy"):
+        from wherry.roles import main as run_role
+
+        run_role()
+        return
+    try:
+        app()
+    except (WherryError, CommandError, StatusError) as error:
+        errors.print(f"wherry: {error}", style="red", markup=False)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

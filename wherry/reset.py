@@ -1,0 +1,146 @@
+"""`wherry reset`: remove the cluster from this machine so that nothing of it is left.
+
+Order matters: pods first, while containerd can still take them down properly; then the daemons; then what they left in
+the kernel; files last. Every step only touches what is ours by name or path, and goes on where there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+from pathlib import Path
+
+from kube.process import CommandError
+from wherry import daemons
+from wherry.errors import WherryError
+from wherry.progress import step
+from wherry.settings import Settings
+
+SANDBOXES_AT_ONCE = 4
+
+
+async def reset(settings: Settings, *, keep_data: bool = False) -> None:
+    """Take everything down and away; with `keep_data` certificates and database stay."""
+    with step("stop control plane, agent and proxy"):
+        await daemons.stop(settings)
+    with step("remove all pods"):
+        await remove_pods(settings)
+    with step("take rules, routes and links away"):
+        await _clean_network(settings)
+    with step("remove files"):
+        _unmount(settings)
+        await _remove_cgroups(settings)
+        _remove_files(settings, keep_data)
+
+
+async def remove_pods(settings: Settings) -> None:
+    """Stop and remove every pod sandbox and its containers through the container runtime."""
+    from cri.client import Client as RuntimeClient
+    from cri.errors import CRIError
+
+    started = None
+    layout = settings.layout
+    if settings.own_containerd:
+        if not layout.containerd_root.exists():
+            return
+        started = await asyncio.create_subprocess_exec(
+            "containerd",
+            "--config",
+            str(layout.containerd_configuration),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    try:
+        limit = asyncio.Semaphore(SANDBOXES_AT_ONCE)
+
+        async with RuntimeClient(settings.runtime) as client:
+
+            async def remove(sandbox: str) -> None:
+                async with limit:
+                    await client.runtime.stop_pod_sandbox(sandbox)
+                    await client.runtime.remove_pod_sandbox(sandbox)
+
+            try:
+                async with asyncio.timeout(120):
+                    await client.ready()
+                async with asyncio.timeout(120), asyncio.TaskGroup() as group:
+                    for sandbox in await client.runtime.list_pod_sandboxes():
+                        group.create_task(remove(sandbox.id), name=f"remove sandbox {sandbox.id[:12]}")
+            except* (CRIError, TimeoutError) as errors:
+                raise WherryError(f"pods cannot be removed: {errors.exceptions[0]}") from errors
+    finally:
+        if started is not None:
+            started.terminate()
+            await started.wait()
+            _end_shims(settings)
+
+
+def _end_shims(settings: Settings) -> None:
+    """End shims of our containerd that outlived their container (they name our socket on their command line)."""
+    ours = str(settings.layout.containerd_socket).encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            arguments = (folder / "cmdline").read_bytes().split(b"\0")
+            if arguments[0].endswith(b"containerd-shim-runc-v2") and ours in arguments:
+                os.kill(int(folder.name), signal.SIGKILL)
+
+
+async def _clean_network(settings: Settings) -> None:
+    from netproxy.cleanup import cleanup
+
+    from netproxy.config import load
+    from wherry.proxy_settings import proxy_config
+
+    with contextlib.suppress(FileNotFoundError):
+        await cleanup(proxy_config(settings, load(settings.layout.proxy_configuration)))
+
+
+def _unmount(settings: Settings) -> None:
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    roots = tuple(f"{path}/" for path in _folders(settings))
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in sorted((p for p in points if p.startswith(roots)), reverse=True):
+        libc.umount2(point.encode().decode("unicode_escape").encode(), 2)  # MNT_DETACH
+
+
+async def _remove_cgroups(settings: Settings) -> None:
+    top = settings.layout.cgroup.strip("/")
+    for controller in Path("/sys/fs/cgroup").glob("*"):
+        ours = [controller / top] if top else [controller / "kubepods"]
+        for folder in ours:
+            for inner, _, _ in os.walk(folder, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(inner)
+
+
+def _folders(settings: Settings) -> list[Path]:
+    layout = settings.layout
+    return [layout.run, layout.kubelet, layout.containerd_root, layout.state]
+
+
+def _remove_files(settings: Settings, keep_data: bool) -> None:
+    layout = settings.layout
+    doomed = [layout.run, layout.kubelet, layout.pod_logs, layout.container_logs, layout.logs, layout.containerd_root]
+    if not keep_data:
+        doomed += [layout.state, layout.etc]
+    for folder in doomed:
+        shutil.rmtree(folder, ignore_errors=True)
+    if daemons.uses_systemd(settings):
+        for unit in daemons.UNITS.values():
+            Path("/etc/systemd/system", unit).unlink(missing_ok=True)
+        for file in ("/etc/sysctl.d/90-wherry.conf", "/etc/modules-load.d/wherry.conf"):
+            Path(file).unlink(missing_ok=True)
+    with contextlib.suppress(CommandError):
+        if settings.prefix != "/":
+            _remove_empty_parents(settings)
+
+
+def _remove_empty_parents(settings: Settings) -> None:
+    for folder, _, _ in os.walk(settings.layout.prefix, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)

@@ -1,0 +1,57 @@
+"""`wherry status`: the daemons of this machine and the health of the cluster, at a glance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table
+
+from kube.api import core_v1
+from kube.errors import StatusError
+from wherry import cluster, daemons
+from wherry.progress import console
+from wherry.settings import Settings
+
+
+async def show(settings: Settings) -> bool:
+    """Print the state and return whether all is well."""
+    well = True
+    table = Table(box=None, header_style="bold")
+    for heading in ("DAEMON", "PID", "MEMORY", "STATE"):
+        table.add_column(heading)
+    for daemon, pid in (await daemons.running(settings)).items():
+        well &= pid > 0
+        memory = f"{_resident(pid) >> 20} MiB" if pid else ""
+        table.add_row(daemon, str(pid or ""), memory, "[green]running[/]" if pid else "[red]stopped[/]")
+    console.print(table)
+    try:
+        async with cluster.admin(settings) as client:
+            await client.call("GET", "/readyz")
+            nodes = await client.list(core_v1.Node)
+            pods = await client.list(core_v1.Pod)
+    except StatusError as error:
+        console.print(f"API server {settings.server}: [red]{error.message}[/]")
+        return False
+    console.print(f"API server {settings.server}: [green]ready[/]")
+    for node in nodes.items:
+        condition = cluster.ready_condition(node)
+        ready = condition is not None and condition.status == "True"
+        well &= ready
+        console.print(f"node {node.metadata.name}: {'[green]Ready[/]' if ready else '[red]not Ready[/]'}")
+    phases: dict[str, int] = {}
+    for pod in pods.items:
+        phase = pod.status.phase or "Unknown"
+        phases[phase] = phases.get(phase, 0) + 1
+    console.print("pods: " + (", ".join(f"{n} {phase}" for phase, n in sorted(phases.items())) or "none"))
+    return well
+
+
+def _resident(pid: int) -> int:
+    """Return the bytes of memory that a process has for itself and its share of what it shares (PSS)."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return 0

@@ -1,0 +1,84 @@
+"""`wherry up`: one machine, everything. Each step may be repeated: what is there and right is left as it is."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+from pathlib import Path
+
+from wherry import check, cluster, configuration, containerd, daemons
+from wherry.errors import WherryError
+from wherry.progress import console, errors, step
+from wherry.settings import Settings, complete
+
+READY_SECONDS = 90.0
+
+
+def default_address() -> str:
+    """Return the address that this machine uses towards its default route, or "" where it has none."""
+    # Connecting a datagram socket sends nothing; it only asks the kernel for a route.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.254", 9))
+        except OSError:
+            return ""
+        address: str = probe.getsockname()[0]
+        return address
+
+
+async def up(wanted: Settings) -> Settings:
+    """Set up and start the cluster and wait until it serves; return the settings in force."""
+    settings = complete(wanted, default_address())
+    running = daemons.uses_systemd(settings) is False and bool(daemons.supervisor_pid(settings))
+    with step("check the machine"):
+        bad = [f for f in check.findings(settings, running=running) if f.level != "ok"]
+        for finding in bad:
+            errors.print(f"  [yellow]{finding.what}[/]: {finding.fix}")
+        if any(f.level == "error" for f in bad):
+            raise WherryError("this machine lacks what is named above; nothing was started")
+    with step("write certificates and configuration"):
+        settings.save()
+        if settings.own_containerd:
+            containerd.write_configuration(settings)
+        configuration.write_all(settings)
+    with step("start containerd, control plane, agent and proxy"):
+        await daemons.start(settings)
+    async with cluster.admin(settings) as client:
+        with step("wait for the API server"):
+            await cluster.wait_ready(client, settings, READY_SECONDS)
+        with step(f"wait for node {settings.node_name}"):
+            await cluster.ensure_dns_service(client, settings)
+            await cluster.wait_node(client, settings, READY_SECONDS)
+    offer_kubeconfig(settings)
+    return settings
+
+
+def offer_kubeconfig(settings: Settings) -> None:
+    """Give the person behind sudo a ~/.kube/config where they have none, and say what to type next."""
+    admin = settings.layout.admin_kubeconfig
+    user = pwd.getpwnam(os.environ.get("SUDO_USER") or "root")
+    target = Path(user.pw_dir) / ".kube" / "config"
+    prefix = ""
+    if settings.prefix == "/" and not target.exists():
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(admin.read_bytes())
+        target.chmod(0o600)
+        for path in (target.parent, target):
+            os.chown(path, user.pw_uid, user.pw_gid)
+        console.print(f"\nkubectl is set up for {user.pw_name} in {target}. Try:")
+    elif target.exists() and target.read_bytes() == admin.read_bytes():
+        console.print("\nThe cluster is up. Try:")
+    else:
+        prefix = f"export KUBECONFIG={admin}\n  "
+        console.print("\nThe cluster is up. Try:")
+    console.print(
+        f"""
+  {prefix}kubectl get nodes -o wide
+  kubectl create deployment web --image=nginx --replicas=3
+  kubectl expose deployment web --port=80
+  curl "http://$(kubectl get service web -o jsonpath='{{.spec.clusterIP}}')"
+
+`wherry status` shows what runs, `wherry down` stops it, `wherry reset` removes it.""",
+        markup=False,
+    )
