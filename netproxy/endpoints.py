@@ -1,0 +1,121 @@
+"""Endpoint slices to the endpoints that a service port may use, by traffic policy, condition and hint.
+
+Upstream's rule (pkg/proxy/topology.go): ready endpoints first; where a policy finds none, those that still serve while
+they terminate. Hints (topology aware routing, trafficDistribution) narrow the ready ones to this node or zone only when
+every ready endpoint carries a hint and at least one points here, for otherwise a part of the cluster would starve.
+An address that is loopback, link-local, multicast or unspecified is never an endpoint: whoever may write a slice could
+otherwise aim a Service at the node itself (CVE-2021-25737).
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kube.api import discovery_v1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What endpoint selection needs to know of the node it runs on."""
+
+    name: str = ""
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Endpoint:
+    """One address and port behind a service port."""
+
+    ip: str
+    port: int
+    local: bool = False
+    ready: bool = True
+    serving: bool = True
+    terminating: bool = False
+    zones: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
+
+
+@functools.lru_cache(maxsize=65536)
+def usable_address(text: str) -> str:
+    """Return the canonical form of an endpoint address, or "" for one that must not be an endpoint."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return ""
+    bad = address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified
+    return "" if bad else str(address)
+
+
+def collect(
+    slices: Iterable[discovery_v1.EndpointSlice], family: int, port_name: str, protocol: str, node: NodeView
+) -> tuple[Endpoint, ...]:
+    """Return the endpoints of a service port from all its slices, each address and port once, in a fixed order."""
+    address_type = "IPv4" if family == 4 else "IPv6"
+    found: dict[tuple[str, int], Endpoint] = {}
+    for slice_ in slices:
+        if slice_.address_type != address_type:
+            continue
+        ports = [
+            port.port
+            for port in slice_.ports
+            if (port.name or "") == port_name and (port.protocol or "TCP") == protocol and port.port
+        ]
+        if not ports:
+            continue
+        for endpoint in slice_.endpoints:
+            # All addresses of one endpoint are fungible: upstream uses the first.
+            ip = usable_address(endpoint.addresses[0]) if endpoint.addresses else ""
+            if not ip:
+                continue
+            conditions = endpoint.conditions or discovery_v1.EndpointConditions()
+            ready = conditions.ready is not False
+            hints = endpoint.hints or discovery_v1.EndpointHints()
+            for port in ports:
+                candidate = Endpoint(
+                    ip=ip,
+                    port=port,
+                    local=bool(node.name) and endpoint.node_name == node.name,
+                    ready=ready,
+                    serving=ready if conditions.serving is None else conditions.serving,
+                    terminating=conditions.terminating is True,
+                    zones=frozenset(zone.name for zone in hints.for_zones),
+                    nodes=frozenset(each.name for each in hints.for_nodes),
+                )
+                known = found.get((ip, port))
+                # During a move between slices an endpoint may be in two of them: the one that may be used wins.
+                if known is None or (candidate.ready, candidate.serving) > (known.ready, known.serving):
+                    found[ip, port] = candidate
+    return tuple(found[key] for key in sorted(found))
+
+
+def cluster_endpoints(endpoints: Iterable[Endpoint], node: NodeView) -> tuple[Endpoint, ...]:
+    """Return what the policy `Cluster` may use."""
+    ready = tuple(endpoint for endpoint in endpoints if endpoint.ready)
+    return _narrow(ready, node) or _dying(endpoints)
+
+
+def local_endpoints(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+    """Return what the policy `Local` may use."""
+    local = tuple(endpoint for endpoint in endpoints if endpoint.local)
+    return tuple(endpoint for endpoint in local if endpoint.ready) or _dying(local)
+
+
+def _dying(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+    return tuple(endpoint for endpoint in endpoints if endpoint.serving and endpoint.terminating)
+
+
+def _narrow(ready: tuple[Endpoint, ...], node: NodeView) -> tuple[Endpoint, ...]:
+    if node.name and all(endpoint.nodes for endpoint in ready):
+        here = tuple(endpoint for endpoint in ready if node.name in endpoint.nodes)
+        if here:
+            return here
+    if node.zone and all(endpoint.zones for endpoint in ready):
+        return tuple(endpoint for endpoint in ready if node.zone in endpoint.zones) or ready
+    return ready

@@ -1,0 +1,255 @@
+"""One service port to iptables rules, as text in the form in which iptables-save prints them. No I/O.
+
+Writing rules in the kernel's own canonical form means that what was written and what is read back compare as strings,
+so drift is found without parsing. A port gives chains of its own (rewritten whole when they change) and entries in
+chains shared by all ports (added and deleted one by one, so that a change never rewrites 5 000 neighbours).
+
+The packet's way is upstream's: KUBE-SERVICES (or KUBE-NODEPORTS) -> KUBE-SVC / KUBE-SVL / KUBE-EXT / KUBE-FW ->
+KUBE-SEP -> DNAT, with the masquerade mark set on the way where the answer would not find its way back otherwise.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from netproxy.endpoints import Endpoint
+from netproxy.iptables import names
+from netproxy.model import ServicePort
+
+Chain = tuple[str, str]
+"""(table, chain)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSettings:
+    """What shapes the rules of every port in one family."""
+
+    family: int = 4
+    local_cidrs: tuple[str, ...] = ()
+    """Where pods live: traffic to a cluster IP from elsewhere is masqueraded. Empty: none is."""
+    masquerade_all: bool = False
+    node_addresses: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Fragment:
+    """The rules of some service ports: chains of their own, and entries in shared chains."""
+
+    chains: dict[Chain, tuple[str, ...]] = field(default_factory=dict)
+    entries: dict[tuple[str, str, str], None] = field(default_factory=dict)
+    """(table, chain, rule) in order; a dict for its ordered uniqueness."""
+
+    def add_entry(self, table: str, chain: str, rule: str) -> None:
+        self.entries[table, chain, rule] = None
+
+
+def fragment(ports: Sequence[ServicePort], settings: RuleSettings) -> Fragment:
+    """Return the rules of the given ports; those of the other family are left out."""
+    result = Fragment()
+    for port in ports:
+        if port.family == settings.family:
+            _PortRules(port, settings, result).write()
+    return result
+
+
+def comment(text: str) -> str:
+    return f'-m comment --comment "{text}"'
+
+
+class _PortRules:
+    """The rules of one port, written into a fragment."""
+
+    def __init__(self, port: ServicePort, settings: RuleSettings, out: Fragment) -> None:
+        self.port, self.settings, self.out = port, settings, out
+        self.label = str(port.name)
+        self.protocol = port.protocol.lower()
+        self.svc = names.cluster_policy(self.label, port.protocol)
+        self.svl = names.local_policy(self.label, port.protocol)
+        self.ext = names.external(self.label, port.protocol)
+        self.fw = names.load_balancer_firewall(self.label, port.protocol)
+
+    def write(self) -> None:
+        port = self.port
+        internal_chain = self.svl if port.internal_local else self.svc
+        self._cluster_ip(internal_chain)
+        if port.reachable_from_outside:
+            self._outside()
+        self._refusals()
+        uses_svc = bool(port.endpoints)
+        uses_svl = bool(port.local_endpoints)
+        if uses_svc:
+            self._balance(self.svc, port.endpoints, masquerade=internal_chain == self.svc)
+        if uses_svl:
+            self._balance(self.svl, port.local_endpoints, masquerade=internal_chain == self.svl)
+        for endpoint in dict.fromkeys((*port.endpoints, *port.local_endpoints)):
+            self._endpoint(endpoint)
+
+    # -- ways in --------------------------------------------------------------------------------------------------
+    def _to(self, ip: str, number: int, note: str, target: str) -> str:
+        return (
+            f"-d {_host(ip)} -p {self.protocol} {comment(f'{self.label} {note}')} "
+            f"-m {self.protocol} --dport {number} -j {target}"
+        )
+
+    def _cluster_ip(self, chain: str) -> None:
+        port = self.port
+        if port.internal_endpoints:
+            self.out.add_entry("nat", names.SERVICES, self._to(port.cluster_ip, port.port, "cluster IP", chain))
+
+    def _outside(self) -> None:
+        port = self.port
+        if port.health_check_node_port:
+            self.out.add_entry(
+                "filter",
+                names.NODE_PORTS,
+                f"-p tcp {comment(f'{self.label} health check node port')} "
+                f"-m tcp --dport {port.health_check_node_port} -j ACCEPT",
+            )
+        if not port.has_endpoints or not (port.endpoints or port.local_endpoints):
+            return
+        for ip in port.external_ips:
+            self.out.add_entry("nat", names.SERVICES, self._to(ip, port.port, "external IP", self.ext))
+        target = self.fw if port.source_ranges else self.ext
+        for ip in port.load_balancer_ips:
+            self.out.add_entry("nat", names.SERVICES, self._to(ip, port.port, "loadbalancer IP", target))
+        if port.load_balancer_ips and port.source_ranges:
+            self._source_ranges()
+        if port.node_port:
+            self.out.add_entry(
+                "nat",
+                names.NODE_PORTS,
+                f"-p {self.protocol} {comment(self.label)} -m {self.protocol} --dport {port.node_port} -j {self.ext}",
+            )
+        self._external_chain()
+
+    def _external_chain(self) -> None:
+        port, settings = self.port, self.settings
+        rules: list[str] = []
+        if not port.external_local:
+            # The endpoint may be on another node: its answer must come back through here to be translated back.
+            rules.append(
+                f"{comment(f'masquerade traffic for {self.label} external destinations')} -j {names.MARK_MASQ}"
+            )
+            rules.append(f"-j {self.svc}")
+        else:
+            if port.endpoints:
+                # Traffic from inside is not bound to this node's endpoints: it goes the way of the cluster policy.
+                rules += [
+                    f"-s {cidr} {comment(f'pod traffic for {self.label} external destinations')} -j {self.svc}"
+                    for cidr in settings.local_cidrs
+                ]
+                rules.append(
+                    f"{comment(f'masquerade LOCAL traffic for {self.label} external destinations')} "
+                    f"-m addrtype --src-type LOCAL -j {names.MARK_MASQ}"
+                )
+                rules.append(
+                    f"{comment(f'route LOCAL traffic for {self.label} external destinations')} "
+                    f"-m addrtype --src-type LOCAL -j {self.svc}"
+                )
+            if port.local_endpoints:
+                rules.append(f"-j {self.svl}")
+        self.out.chains["nat", self.ext] = tuple(rules)
+
+    def _source_ranges(self) -> None:
+        port = self.port
+        rules = [
+            f"{_from(cidr)}{comment(f'{self.label} loadbalancer IP')} -j {self.ext}" for cidr in port.source_ranges
+        ]
+        networks = [ipaddress.ip_network(cidr, strict=False) for cidr in port.source_ranges]
+        from_node = any(
+            ipaddress.ip_address(address) in network for address in self.settings.node_addresses for network in networks
+        )
+        if from_node:
+            # Where the balancer's address is a local one, the node's own requests carry it as their source.
+            rules += [
+                f"-s {_host(ip)} {comment(f'{self.label} loadbalancer IP')} -j {self.ext}"
+                for ip in port.load_balancer_ips
+            ]
+        rules.append(comment(f"other traffic to {self.label} will be dropped by KUBE-PROXY-FIREWALL"))
+        self.out.chains["nat", self.fw] = tuple(rules)
+        for ip in port.load_balancer_ips:
+            self.out.add_entry(
+                "filter",
+                names.PROXY_FIREWALL,
+                self._to(ip, port.port, f"traffic not accepted by {self.fw}", "DROP"),
+            )
+
+    # -- nobody there ---------------------------------------------------------------------------------------------
+    def _refusals(self) -> None:
+        """Reject a port without any endpoint; drop where only this node has none, as its balancer expects."""
+        port = self.port
+        reject = "REJECT --reject-with " + ("icmp-port-unreachable" if port.family == 4 else "icmp6-port-unreachable")
+        target, note = ("DROP", "has no local endpoints") if port.has_endpoints else (reject, "has no endpoints")
+        if not port.internal_endpoints:
+            self.out.add_entry("filter", names.SERVICES, self._to(port.cluster_ip, port.port, note, target))
+        if not port.external_endpoints:
+            for ip in (*port.external_ips, *port.load_balancer_ips):
+                self.out.add_entry("filter", names.EXTERNAL_SERVICES, self._to(ip, port.port, note, target))
+            if port.node_port:
+                self.out.add_entry(
+                    "filter",
+                    names.EXTERNAL_SERVICES,
+                    f"-p {self.protocol} {comment(f'{self.label} {note}')} -m addrtype --dst-type LOCAL "
+                    f"-m {self.protocol} --dport {port.node_port} -j {target}",
+                )
+
+    # -- balancing ------------------------------------------------------------------------------------------------
+    def _balance(self, chain: str, endpoints: Sequence[Endpoint], *, masquerade: bool) -> None:
+        port, settings = self.port, self.settings
+        rules: list[str] = []
+        if masquerade:
+            to_cluster_ip = self._to(port.cluster_ip, port.port, "cluster IP", names.MARK_MASQ)
+            if settings.masquerade_all:
+                rules.append(to_cluster_ip)
+            elif settings.local_cidrs:
+                rules.append(f"! -s {settings.local_cidrs[0]} {to_cluster_ip}")
+        targets = [
+            (names.endpoint(self.label, port.protocol, str(each)), f"{self.label} -> {each}") for each in endpoints
+        ]
+        if port.affinity_seconds:
+            rules += [
+                f"{comment(note)} -m recent --rcheck --seconds {port.affinity_seconds} --reap "
+                f"--name {target} --mask {_full_mask(port.family)} --rsource -j {target}"
+                for target, note in targets
+            ]
+        for index, (target, note) in enumerate(targets):
+            left = len(targets) - index
+            chance = f" -m statistic --mode random --probability {probability(left)}" if left > 1 else ""
+            rules.append(f"{comment(note)}{chance} -j {target}")
+        self.out.chains["nat", chain] = tuple(rules)
+
+    def _endpoint(self, endpoint: Endpoint) -> None:
+        port = self.port
+        chain = names.endpoint(self.label, port.protocol, str(endpoint))
+        remember = (
+            f" -m recent --set --name {chain} --mask {_full_mask(port.family)} --rsource"
+            if port.affinity_seconds
+            else ""
+        )
+        self.out.chains["nat", chain] = (
+            # Hairpin: an endpoint that reaches itself must see the node as the source, or it would answer itself.
+            f"-s {_host(endpoint.ip)} {comment(self.label)} -j {names.MARK_MASQ}",
+            f"-p {self.protocol} {comment(self.label)}{remember} -m {self.protocol} "
+            f"-j DNAT --to-destination {endpoint}",
+        )
+
+
+def probability(left: int) -> str:
+    """Return 1/left as iptables prints it: the kernel keeps it in units of 2^-31."""
+    return f"{round((1 << 31) / left) / (1 << 31):.11f}"
+
+
+def _host(ip: str) -> str:
+    return f"{ip}/128" if ":" in ip else f"{ip}/32"
+
+
+def _from(cidr: str) -> str:
+    """iptables prints no source match for the whole address space."""
+    network = ipaddress.ip_network(cidr, strict=False)
+    return "" if network.prefixlen == 0 else f"-s {network} "
+
+
+def _full_mask(family: int) -> str:
+    return "255.255.255.255" if family == 4 else "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"

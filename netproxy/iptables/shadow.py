@@ -1,0 +1,201 @@
+"""What the kernel should hold of ours, and the text for iptables-restore that leads from one state to the next.
+
+A delta names only what changed: a chain of a port's own is flushed and refilled in the same transaction, an entry in a
+shared chain is inserted or deleted by itself. iptables-restore takes each table in one transaction, so there is no
+moment with half of a change. nat goes before filter: a Service that gains its first endpoint is translated before the
+rule that rejects it goes, and one that loses its last falls from translation straight to a refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from netproxy.iptables import names, static
+from netproxy.iptables.rules import Chain, Fragment
+
+TABLE_ORDER = ("mangle", "nat", "filter")
+Tables = dict[str, dict[str, list[str]]]
+"""table -> chain -> rules, as iptables-save prints them without "-A chain "."""
+
+
+def parse_save(text: str) -> Tables:
+    """Read the output of iptables-save."""
+    tables: Tables = {}
+    chains: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line.startswith("*"):
+            chains = tables.setdefault(line[1:].strip(), {})
+        elif line.startswith(":"):
+            chains.setdefault(line[1:].split(" ", 1)[0], [])
+        elif line.startswith("-A "):
+            _, chain, rule = line.split(" ", 2)
+            chains.setdefault(chain, []).append(rule.rstrip())
+    return tables
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The lines of one table, in the order in which they are safe: declare, fill, link, unlink, remove."""
+
+    declare: list[str] = field(default_factory=list)
+    fill: list[str] = field(default_factory=list)
+    delete: list[str] = field(default_factory=list)
+    insert: list[str] = field(default_factory=list)
+    remove: list[str] = field(default_factory=list)
+
+    def render(self, table: str) -> str:
+        lines = [f"*{table}", *self.declare, *self.fill, *self.delete, *self.insert, *self.remove, "COMMIT", ""]
+        return "\n".join(lines)
+
+
+class _Batches:
+    def __init__(self) -> None:
+        self._tables: dict[str, _Batch] = {}
+
+    def __getitem__(self, table: str) -> _Batch:
+        return self._tables.setdefault(table, _Batch())
+
+    def rewrite(self, chain: Chain, rules: Iterable[str]) -> None:
+        """Make a chain hold exactly these rules, creating it where it is missing."""
+        table, name = chain
+        batch = self[table]
+        batch.declare.append(f":{name} - [0:0]")
+        batch.fill += [f"-A {name} {rule}" for rule in rules]
+
+    def drop(self, chain: Chain) -> None:
+        table, name = chain
+        self[table].declare.append(f":{name} - [0:0]")
+        self[table].remove.append(f"-X {name}")
+
+    def render(self) -> str:
+        order = [*TABLE_ORDER, *(table for table in self._tables if table not in TABLE_ORDER)]
+        return "".join(self._tables[table].render(table) for table in order if table in self._tables)
+
+
+class Shadow:
+    """The desired state: fixed chains, and a fragment a Service."""
+
+    def __init__(self, settings: static.StaticSettings) -> None:
+        self.settings = settings
+        self.fragments: dict[str, Fragment] = {}
+
+    # -- deltas ---------------------------------------------------------------------------------------------------
+    def delta(self, changes: Mapping[str, Fragment]) -> str:
+        """Take in the new fragment of each Service named and return the text that brings the kernel along.
+
+        The text is empty where nothing changed. A fragment without rules forgets the Service.
+        """
+        batches = _Batches()
+        gone: dict[Chain, None] = {}
+        fresh: dict[Chain, tuple[str, ...]] = {}
+        removed: dict[tuple[str, str, str], None] = {}
+        added: dict[tuple[str, str, str], None] = {}
+        for key, new in changes.items():
+            old = self.fragments.get(key) or Fragment()
+            for chain, rules in new.chains.items():
+                if old.chains.get(chain) != rules:
+                    fresh[chain] = rules
+            gone.update(dict.fromkeys(chain for chain in old.chains if chain not in new.chains))
+            removed.update(dict.fromkeys(entry for entry in old.entries if entry not in new.entries))
+            added.update(dict.fromkeys(entry for entry in new.entries if entry not in old.entries))
+            if new.chains or new.entries:
+                self.fragments[key] = new
+            else:
+                self.fragments.pop(key, None)
+        for chain, rules in fresh.items():
+            batches.rewrite(chain, rules)
+        for chain in gone:
+            if chain not in fresh:
+                batches.drop(chain)
+        for table, name, rule in removed:
+            batches[table].delete.append(f"-D {name} {rule}")
+        for table, name, rule in added:
+            batches[table].insert.append(f"-I {name} 1 {rule}")
+        return batches.render()
+
+    # -- the whole ------------------------------------------------------------------------------------------------
+    def desired(self) -> dict[Chain, tuple[str, ...]]:
+        """Return every chain of ours with its rules."""
+        chains = dict(static.fixed(self.settings))
+        shared: dict[Chain, list[str]] = {chain: [] for chain in static.SHARED}
+        for each in self.fragments.values():
+            chains.update(each.chains)
+            for table, name, rule in each.entries:
+                shared[table, name].append(rule)
+        last = static.tail(self.settings)
+        for chain, rules in shared.items():
+            chains[chain] = (*dict.fromkeys(rules), *last.get(chain, ()))
+        return chains
+
+    def reconcile(self, actual: Tables) -> str:
+        """Return the text that turns what the kernel holds into what it should hold; empty where it does already.
+
+        Only chains of ours and our jumps in the kernel's chains are touched. Chains of the per-port kind that belong
+        to no Service (left by an earlier life, or by another kube-proxy) are removed.
+        """
+        batches = _Batches()
+        desired = self.desired()
+        last = static.tail(self.settings)
+        for chain, rules in desired.items():
+            table, name = chain
+            held = actual.get(table, {}).get(name)
+            if held is None:
+                batches.rewrite(chain, rules)
+            elif chain in static.SHARED:
+                self._reconcile_shared(batches, chain, rules, held, last.get(chain, ()))
+            elif tuple(held) != rules:
+                batches.rewrite(chain, rules)
+        for table, held_chains in actual.items():
+            for name in held_chains:
+                if names.is_per_port(name) and (table, name) not in desired:
+                    batches.drop((table, name))
+        for jump in static.jumps(self.settings.family):
+            held = actual.get(jump.table, {}).get(jump.chain, [])
+            # Canonical text first; another program's jump to the same chain, however written, is left alone.
+            count = held.count(jump.rule)
+            if count == 0:
+                batches[jump.table].insert.append(f"-I {jump.chain} 1 {jump.rule}")
+            batches[jump.table].delete += [f"-D {jump.chain} {jump.rule}"] * (count - 1)
+        self._drop_empty(batches)
+        return batches.render()
+
+    def _reconcile_shared(
+        self, batches: _Batches, chain: Chain, rules: tuple[str, ...], held: list[str], last: tuple[str, ...]
+    ) -> None:
+        table, name = chain
+        ends_right = not last or tuple(held[-len(last) :]) == last
+        if not ends_right or len(set(held)) != len(held):
+            batches.rewrite(chain, rules)
+            return
+        wanted, there = set(rules), set(held)
+        if len(wanted ^ there) > 100 and len(wanted ^ there) * 4 > len(held):
+            batches.rewrite(chain, rules)  # deleting one by one searches the chain each time
+            return
+        batches[table].delete += [f"-D {name} {rule}" for rule in held if rule not in wanted]
+        batches[table].insert += [f"-I {name} 1 {rule}" for rule in rules if rule not in there]
+
+    @staticmethod
+    def _drop_empty(batches: _Batches) -> None:
+        batches._tables = {
+            table: batch
+            for table, batch in batches._tables.items()
+            if batch.declare or batch.fill or batch.delete or batch.insert or batch.remove
+        }
+
+
+def cleanup(actual: Tables, family: int = 4) -> str:
+    """Return the text that removes everything of ours from what the kernel holds."""
+    batches = _Batches()
+    ours = {chain for chain in static.fixed(static.StaticSettings(family=family))} | set(static.SHARED)
+    targets = {name for _, name in ours}
+    for table, chains in actual.items():
+        for name, rules in chains.items():
+            if (table, name) in ours or names.is_per_port(name):
+                batches.drop((table, name))
+                continue
+            for rule in rules:
+                words = rule.split()
+                if words[-2:-1] == ["-j"] and (words[-1] in targets or names.is_per_port(words[-1])):
+                    batches[table].delete.append(f"-D {name} {rule}")
+    return batches.render()

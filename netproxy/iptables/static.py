@@ -1,0 +1,153 @@
+"""The chains that are there whatever Services exist, and the jumps into them from the kernel's own chains.
+
+Beside upstream's: KUBE-FIREWALL drops packets from elsewhere to 127.0.0.0/8 and is in force before route_localnet is
+switched on (CVE-2020-8558). WHERRY-SERVICE-RANGE rejects what is addressed to a cluster IP that no Service has, which
+otherwise would leave the host through the default gateway; translated packets no longer carry such an address when they
+come by, and the node's own (cluster DNS) are local. WHERRY-POD-MASQ gives pods the node's address towards
+the world outside the cluster; WHERRY-POD-FORWARD lets pods through where the FORWARD policy is DROP (Docker).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from netproxy.iptables import names
+from netproxy.iptables.rules import Chain, comment
+
+CANARY_TABLES = ("mangle", "nat", "filter")
+
+
+@dataclass(frozen=True, slots=True)
+class StaticSettings:
+    """What shapes the fixed chains of one family."""
+
+    family: int = 4
+    mark: str = "0x4000"
+    service_cidrs: tuple[str, ...] = ()
+    cluster_cidrs: tuple[str, ...] = ()
+    pod_cidrs: tuple[str, ...] = ()
+    """This node's pods, where this process runs the pod network; empty leaves the pod chains empty."""
+    node_port_cidrs: tuple[str, ...] = ()
+    """Where node ports are served; empty: on every local address."""
+    localhost_node_ports: bool = True
+    drop_invalid: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A rule of ours in one of the kernel's chains, kept at its head."""
+
+    table: str
+    chain: str
+    target: str
+    rule: str
+
+
+def jumps(family: int = 4) -> list[Jump]:
+    """Return the jumps, in the order in which each is put at its chain's head."""
+    new = "-m conntrack --ctstate NEW"
+
+    def jump(table: str, chain: str, target: str, note: str, match: str = "") -> Jump:
+        return Jump(table, chain, target, " ".join(filter(None, (match, comment(note), f"-j {target}"))))
+
+    return [
+        # Put in first, so it stands last: pods are let through only after every refusal of ours was asked.
+        jump("filter", "FORWARD", names.POD_FORWARD, "wherry pod traffic"),
+        jump("filter", "INPUT", names.EXTERNAL_SERVICES, "kubernetes externally-visible service portals", new),
+        jump("filter", "FORWARD", names.EXTERNAL_SERVICES, "kubernetes externally-visible service portals", new),
+        jump("filter", "INPUT", names.NODE_PORTS, "kubernetes health check service ports"),
+        jump("filter", "FORWARD", names.SERVICE_RANGE, "wherry cluster IPs without a service"),
+        jump("filter", "OUTPUT", names.SERVICE_RANGE, "wherry cluster IPs without a service"),
+        jump("filter", "FORWARD", names.SERVICES, "kubernetes service portals", new),
+        jump("filter", "OUTPUT", names.SERVICES, "kubernetes service portals", new),
+        jump("filter", "FORWARD", names.FORWARD, "kubernetes forwarding rules"),
+        jump("filter", "INPUT", names.PROXY_FIREWALL, "kubernetes load balancer firewall", new),
+        jump("filter", "OUTPUT", names.PROXY_FIREWALL, "kubernetes load balancer firewall", new),
+        jump("filter", "FORWARD", names.PROXY_FIREWALL, "kubernetes load balancer firewall", new),
+        Jump("filter", "INPUT", names.FIREWALL, f"-j {names.FIREWALL}"),
+        Jump("filter", "OUTPUT", names.FIREWALL, f"-j {names.FIREWALL}"),
+        jump("nat", "OUTPUT", names.SERVICES, "kubernetes service portals"),
+        jump("nat", "PREROUTING", names.SERVICES, "kubernetes service portals"),
+        jump("nat", "POSTROUTING", names.POD_MASQUERADE, "wherry pod traffic leaving the cluster"),
+        jump("nat", "POSTROUTING", names.POSTROUTING, "kubernetes postrouting rules"),
+    ]
+
+
+SHARED: Sequence[Chain] = (
+    ("filter", names.SERVICES),
+    ("filter", names.EXTERNAL_SERVICES),
+    ("filter", names.NODE_PORTS),
+    ("filter", names.PROXY_FIREWALL),
+    ("nat", names.SERVICES),
+    ("nat", names.NODE_PORTS),
+)
+"""Chains whose entries come from service ports; KUBE-SERVICES in nat also ends in fixed rules (see `tail`)."""
+
+
+def fixed(settings: StaticSettings) -> dict[Chain, tuple[str, ...]]:
+    """Return the chains whose rules depend on the configuration alone."""
+    mark = settings.mark
+    chains: dict[Chain, tuple[str, ...]] = {
+        ("nat", names.MARK_MASQ): (f"-j MARK --set-xmark {mark}/{mark}",),
+        ("nat", names.POSTROUTING): (
+            f"-m mark ! --mark {mark}/{mark} -j RETURN",
+            # Unmark: a packet that passes the stack again, through a tunnel, must not be translated twice.
+            f"-j MARK --set-xmark {mark}/0x0",
+            f"{comment('kubernetes service traffic requiring SNAT')} -j MASQUERADE --random-fully",
+        ),
+        ("nat", names.POD_MASQUERADE): tuple(_pod_masquerade(settings)),
+        ("filter", names.FORWARD): (
+            *(("-m conntrack --ctstate INVALID -j DROP",) if settings.drop_invalid else ()),
+            f"{comment('kubernetes forwarding rules')} -m mark --mark {mark}/{mark} -j ACCEPT",
+            f"{comment('kubernetes forwarding conntrack rule')} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+        ),
+        ("filter", names.FIREWALL): _localnet_guard(settings.family),
+        ("filter", names.SERVICE_RANGE): tuple(
+            f"-d {cidr} -m addrtype ! --dst-type LOCAL -j REJECT --reject-with "
+            + ("icmp-port-unreachable" if settings.family == 4 else "icmp6-port-unreachable")
+            for cidr in settings.service_cidrs
+        ),
+        ("filter", names.POD_FORWARD): tuple(
+            rule
+            for cidr in (settings.cluster_cidrs if settings.pod_cidrs else ())
+            for rule in (f"-s {cidr} -j ACCEPT", f"-d {cidr} -j ACCEPT")
+        ),
+    }
+    for table in CANARY_TABLES:
+        chains[table, names.CANARY] = ()
+    return chains
+
+
+def tail(settings: StaticSettings) -> dict[Chain, tuple[str, ...]]:
+    """Return the rules that come last in shared chains, after all entries: those that lead to node ports."""
+    note = "kubernetes service nodeports; NOTE: this must be the last rule in this chain"
+    if settings.node_port_cidrs:
+        rules = [f"-d {cidr} {comment(note)} -j {names.NODE_PORTS}" for cidr in settings.node_port_cidrs]
+    else:
+        spare = ""
+        if settings.family == 6:
+            spare = "! -d ::1/128 "
+        elif not settings.localhost_node_ports:
+            spare = "! -d 127.0.0.0/8 "
+        rules = [f"{spare}{comment(note)} -m addrtype --dst-type LOCAL -j {names.NODE_PORTS}"]
+    return {("nat", names.SERVICES): tuple(rules)}
+
+
+def _localnet_guard(family: int) -> tuple[str, ...]:
+    if family != 4:
+        return ()
+    return (
+        f"! -s 127.0.0.0/8 -d 127.0.0.0/8 {comment('block incoming localnet connections')} "
+        "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
+    )
+
+
+def _pod_masquerade(settings: StaticSettings) -> list[str]:
+    multicast = "224.0.0.0/4" if settings.family == 4 else "ff00::/8"
+    random = "-j MASQUERADE --random-fully"
+    rules: list[str] = []
+    for pods in settings.pod_cidrs:
+        rules += [f"-s {pods} -d {cidr} -j RETURN" for cidr in (*settings.cluster_cidrs, multicast)]
+        rules.append(f"-s {pods} {random}")
+    return rules

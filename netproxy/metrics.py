@@ -1,0 +1,51 @@
+"""Upstream's metrics (pkg/proxy/metrics) under upstream's names, in a registry of this role's own."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+REGISTRY = CollectorRegistry(auto_describe=False)
+_BUCKETS = tuple(0.001 * 2**power for power in range(15))
+_PROGRAMMING = (0.25, 0.5, *range(1, 60), *range(60, 120, 5), *range(120, 300, 30))
+
+SYNC = Histogram(
+    "kubeproxy_sync_proxy_rules_duration_seconds",
+    "Time to bring the rules up to date",
+    buckets=_BUCKETS,
+    registry=REGISTRY,
+)
+FULL_SYNC = Histogram(
+    "kubeproxy_sync_full_proxy_rules_duration_seconds", "Time of full comparisons", buckets=_BUCKETS, registry=REGISTRY
+)
+PARTIAL_SYNC = Histogram(
+    "kubeproxy_sync_partial_proxy_rules_duration_seconds", "Time of deltas", buckets=_BUCKETS, registry=REGISTRY
+)
+LATENCY = Histogram(
+    "kubeproxy_network_programming_duration_seconds",
+    "Time from a pod's or Service's change to its rules",
+    buckets=_PROGRAMMING,
+    registry=REGISTRY,
+)
+SERVICE_CHANGES = Counter("kubeproxy_sync_proxy_rules_service_changes", "Service changes taken in", registry=REGISTRY)
+ENDPOINT_CHANGES = Counter(
+    "kubeproxy_sync_proxy_rules_endpoint_changes", "EndpointSlice changes taken in", registry=REGISTRY
+)
+RESTORE_FAILURES = Counter(
+    "kubeproxy_sync_proxy_rules_iptables_restore_failures", "Writes the kernel refused", registry=REGISTRY
+)
+LAST_SYNC = Gauge(
+    "kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When rules were last brought up to date", registry=REGISTRY
+)
+LAST_QUEUED = Gauge(
+    "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When a change last came in", registry=REGISTRY
+)
+HEALTHZ = Counter("kubeproxy_proxy_healthz", "Answers of /healthz", ["code"], registry=REGISTRY)
+LIVEZ = Counter("kubeproxy_proxy_livez", "Answers of /livez", ["code"], registry=REGISTRY)
+REPAIRS = Counter("wherry_proxy_repairs", "Times that rules changed by others were repaired", registry=REGISTRY)
+DNS_QUERIES = Counter("wherry_dns_queries", "DNS queries by how they were answered", ["answer"], registry=REGISTRY)
+
+
+def exposition() -> bytes:
+    """Return all metrics in Prometheus' text format."""
+    return generate_latest(REGISTRY)

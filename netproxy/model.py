@@ -1,0 +1,246 @@
+"""Services and EndpointSlices to the desired state of the proxy: one `ServicePort` a port and family. No I/O.
+
+`plan_service` is the whole rule for one Service. `ServiceTable` keeps the objects and says which Services a change
+touches, so that a change costs one Service's worth of work however many there are. What a backend needs to know of a
+port is in `ServicePort` alone: addresses to listen on, endpoints for each traffic policy, what happens without any.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kube.api import core_v1, discovery_v1
+from netproxy import endpoints as selection
+from netproxy.endpoints import Endpoint, NodeView
+
+SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name"
+HEADLESS_LABEL = "service.kubernetes.io/headless"
+DEFAULT_AFFINITY_SECONDS = 10800
+
+
+class ServicePortName(NamedTuple):
+    """Names a port of a Service; as text "namespace/name:port", without ":port" where the port has no name."""
+
+    namespace: str
+    name: str
+    port: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}:{self.port}" if self.port else f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePort:
+    """The desired state of one port of a Service in one IP family."""
+
+    name: ServicePortName
+    family: int
+    protocol: str
+    cluster_ip: str
+    port: int
+    node_port: int = 0
+    external_ips: tuple[str, ...] = ()
+    load_balancer_ips: tuple[str, ...] = ()
+    source_ranges: tuple[str, ...] = ()
+    affinity_seconds: int = 0
+    internal_local: bool = False
+    external_local: bool = False
+    health_check_node_port: int = 0
+    endpoints: tuple[Endpoint, ...] = ()
+    """Those that the policy Cluster uses."""
+    local_endpoints: tuple[Endpoint, ...] = ()
+    """Those that the policy Local uses; empty where no policy of this port is Local."""
+    has_endpoints: bool = False
+    """Whether any endpoint anywhere could answer: tells "no endpoints" (reject) from "none here" (drop)."""
+
+    @property
+    def reachable_from_outside(self) -> bool:
+        return bool(self.node_port or self.external_ips or self.load_balancer_ips)
+
+    @property
+    def internal_endpoints(self) -> tuple[Endpoint, ...]:
+        """The endpoints that the cluster IP leads to."""
+        return self.local_endpoints if self.internal_local else self.endpoints
+
+    @property
+    def external_endpoints(self) -> tuple[Endpoint, ...]:
+        """The endpoints that a packet from outside the cluster is led to."""
+        return self.local_endpoints if self.external_local else self.endpoints
+
+
+def is_proxied(service: core_v1.Service) -> bool:
+    """Tell whether this proxy serves the Service: not headless, not ExternalName, not another proxy's."""
+    labels = service.metadata.labels
+    if PROXY_NAME_LABEL in labels or HEADLESS_LABEL in labels:
+        return False
+    return service.spec.type != "ExternalName" and service.spec.cluster_ip not in (None, "", "None")
+
+
+def plan_service(
+    service: core_v1.Service,
+    slices: Iterable[discovery_v1.EndpointSlice],
+    node: NodeView = NodeView(),  # noqa: B008 - frozen
+    families: Collection[int] = (4,),
+    served_here: Collection[str] = (),
+) -> tuple[ServicePort, ...]:
+    """Return the desired state of one Service, families apart.
+
+    `served_here` are cluster IPs that the node answers itself (cluster DNS): they are local addresses, so rules for
+    them would only take their packets away.
+    """
+    if not is_proxied(service):
+        return ()
+    spec = service.spec
+    slices = list(slices)
+    result: list[ServicePort] = []
+    for cluster_ip in spec.cluster_ips or [spec.cluster_ip or ""]:
+        family = family_of(cluster_ip)
+        if family not in families or cluster_ip in served_here:
+            continue
+        for port in spec.ports:
+            result.append(_plan_port(service, port, cluster_ip, family, slices, node))
+    return tuple(result)
+
+
+def _plan_port(
+    service: core_v1.Service,
+    port: core_v1.ServicePort,
+    cluster_ip: str,
+    family: int,
+    slices: list[discovery_v1.EndpointSlice],
+    node: NodeView,
+) -> ServicePort:
+    spec = service.spec
+    protocol = port.protocol or "TCP"
+    kind = spec.type or "ClusterIP"
+    node_port = (port.node_port or 0) if kind in ("NodePort", "LoadBalancer") else 0
+    external_ips = tuple(ip for ip in spec.external_ips if family_of(ip) == family)
+    load_balancer_ips = _load_balancer_ips(service, family) if kind == "LoadBalancer" else ()
+    outside = bool(node_port or external_ips or load_balancer_ips)
+    internal_local = spec.internal_traffic_policy == "Local"
+    external_local = spec.external_traffic_policy == "Local" and outside
+
+    every = selection.collect(slices, family, port.name or "", protocol, node)
+    cluster: tuple[Endpoint, ...] = ()
+    local: tuple[Endpoint, ...] = ()
+    # A port that is reachable from outside under the policy Local still needs the cluster's endpoints: traffic that
+    # starts in the cluster takes the short way round and must not depend on what runs on this node.
+    if not internal_local or outside:
+        cluster = selection.cluster_endpoints(every, node)
+    if internal_local or external_local:
+        local = selection.local_endpoints(every)
+    return ServicePort(
+        name=ServicePortName(service.metadata.namespace or "", service.metadata.name or "", port.name or ""),
+        family=family,
+        protocol=protocol,
+        cluster_ip=cluster_ip,
+        port=port.port,
+        node_port=node_port,
+        external_ips=external_ips,
+        load_balancer_ips=load_balancer_ips,
+        source_ranges=tuple(
+            cidr.strip() for cidr in spec.load_balancer_source_ranges if family_of(cidr.strip()) == family
+        )
+        if kind == "LoadBalancer"
+        else (),
+        affinity_seconds=_affinity_seconds(spec),
+        internal_local=internal_local,
+        external_local=external_local,
+        health_check_node_port=(spec.health_check_node_port or 0) if external_local else 0,
+        endpoints=cluster,
+        local_endpoints=local,
+        has_endpoints=bool(cluster) or any(each.ready or (each.serving and each.terminating) for each in every),
+    )
+
+
+def _affinity_seconds(spec: core_v1.ServiceSpec) -> int:
+    if spec.session_affinity != "ClientIP":
+        return 0
+    client_ip = spec.session_affinity_config.client_ip if spec.session_affinity_config else None
+    return (client_ip.timeout_seconds if client_ip else None) or DEFAULT_AFFINITY_SECONDS
+
+
+def _load_balancer_ips(service: core_v1.Service, family: int) -> tuple[str, ...]:
+    status = service.status.load_balancer
+    return tuple(
+        ingress.ip
+        for ingress in (status.ingress if status else ())
+        # ipMode Proxy: the balancer sends to node ports itself and its address must not be short-circuited.
+        if ingress.ip and (ingress.ip_mode or "VIP") == "VIP" and family_of(ingress.ip) == family
+    )
+
+
+def family_of(text: str) -> int:
+    """Return 4 or 6 for an address or range, 0 for what is neither."""
+    try:
+        return ipaddress.ip_network(text, strict=False).version
+    except ValueError:
+        return 0
+
+
+class ServiceTable:
+    """All Services and slices known, and the Services whose desired state may have changed since last asked."""
+
+    def __init__(self, node: NodeView, families: Collection[int] = (4,), served_here: Collection[str] = ()) -> None:
+        self._node, self._families, self._served_here = node, families, served_here
+        self._services: dict[str, core_v1.Service] = {}
+        self._slices: dict[str, dict[str, discovery_v1.EndpointSlice]] = {}
+        self._dirty: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._services)
+
+    def set_service(self, key: str, service: core_v1.Service) -> None:
+        self._services[key] = service
+        self._dirty.add(key)
+
+    def delete_service(self, key: str) -> None:
+        if self._services.pop(key, None) is not None:
+            self._dirty.add(key)
+
+    def set_slice(self, slice_: discovery_v1.EndpointSlice) -> None:
+        """Take in a slice; one without the service-name label belongs to no Service."""
+        owner = owner_of(slice_)
+        if owner:
+            self._slices.setdefault(owner, {})[slice_.metadata.name or ""] = slice_
+            self._dirty.add(owner)
+
+    def delete_slice(self, slice_: discovery_v1.EndpointSlice) -> None:
+        owner = owner_of(slice_)
+        known = self._slices.get(owner)
+        if known is not None and known.pop(slice_.metadata.name or "", None) is not None:
+            self._dirty.add(owner)
+            if not known:
+                del self._slices[owner]
+
+    def set_node(self, node: NodeView) -> None:
+        """Take in what the node says of itself; a new zone or name touches every Service."""
+        if node != self._node:
+            self._node = node
+            self._dirty.update(self._services)
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self._dirty)
+
+    def take_changes(self) -> dict[str, tuple[ServicePort, ...]]:
+        """Return the desired state of each Service touched since the last call; () for one that is gone."""
+        keys, self._dirty = self._dirty, set()
+        return {key: self.plan(key) for key in keys}
+
+    def plan(self, key: str) -> tuple[ServicePort, ...]:
+        service = self._services.get(key)
+        if service is None:
+            return ()
+        slices = self._slices.get(key, {}).values()
+        return plan_service(service, slices, self._node, self._families, self._served_here)
+
+
+def owner_of(slice_: discovery_v1.EndpointSlice) -> str:
+    """Return the key of the Service that a slice belongs to, or ""."""
+    name = slice_.metadata.labels.get(SERVICE_NAME_LABEL)
+    return f"{slice_.metadata.namespace or ''}/{name}" if name else ""
