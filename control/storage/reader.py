@@ -46,20 +46,18 @@ class Reader:
         self._connections: list[sqlite3.Connection] = []
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="store-reader")
 
-    async def read(self, question: Callable[[sqlite3.Connection], T], transaction: bool = True) -> T:
+    async def read(self, question: Callable[[sqlite3.Connection], T]) -> T:
         """Run a question in a read transaction; raises Unavailable when the file cannot answer."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question, transaction)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question)
         except (sqlite3.Error, RuntimeError) as error:
             raise Unavailable(f"storage cannot be read: {error}") from error
 
-    def _ask(self, question: Callable[[sqlite3.Connection], T], transaction: bool) -> T:
+    def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = schema.connect(self._path, read_only=True)
             self._connections.append(connection)
-        if not transaction:
-            return question(connection)
         connection.execute("BEGIN")
         try:
             return question(connection)

@@ -12,19 +12,21 @@ import sqlite3
 from pathlib import Path
 
 from control.storage import schema
-from control.storage.store import StoreError
+from control.storage.store import Corrupt, StoreError, Unavailable
 
 LEAP = 1_000_000_000
 """Revisions skipped by a restore; etcd's documented bump, more than a cluster writes between two snapshots."""
 
 
-def write_snapshot(connection: sqlite3.Connection, path: Path) -> None:
-    """Copy the database as of now to `path`, which appears whole, synced and with mode 0600, or not at all."""
+def write_snapshot(source: Path, path: Path) -> None:
+    """Copy the database `source` as of now to `path`, which appears whole, synced and with mode 0600, or not at all."""
     partial = path.with_name(path.name + ".partial")
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, schema.MODE))
     try:
-        connection.execute("VACUUM INTO ?", (str(partial),))
+        # A connection of its own, in the mode the file is in: a snapshot being restored must not be changed.
+        with contextlib.closing(sqlite3.connect(f"file:{source}?mode=rw", uri=True)) as connection:
+            connection.execute("VACUUM INTO ?", (str(partial),))
         _sync(partial)
         os.replace(partial, path)
         _sync(path.parent)
@@ -44,8 +46,12 @@ def restore(snapshot: Path, path: Path) -> int:
     try:
         staged = path.with_name(path.name + ".restoring")
         staged.unlink(missing_ok=True)
-        with contextlib.closing(sqlite3.connect(f"file:{snapshot}?mode=ro", uri=True)) as source:
-            write_snapshot(source, staged)
+        try:
+            write_snapshot(snapshot, staged)
+        except sqlite3.OperationalError as error:
+            raise Unavailable(f"cannot restore {snapshot}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise Corrupt(f"the snapshot {snapshot} is damaged: {error}") from error
         schema.prepare(staged)
         with contextlib.closing(schema.connect(staged)) as connection:
             revision = max(schema.newest_revision(connection), _newest(path)) + LEAP

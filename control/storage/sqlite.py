@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sqlite3
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -99,8 +100,10 @@ class SqliteStore:
         return await self._reader.read(lambda connection: schema.mark(connection, "compacted"))
 
     async def snapshot(self, path: Path) -> None:
-        # VACUUM INTO is a transaction of its own.
-        await self._reader.read(lambda connection: write_snapshot(connection, path), transaction=False)
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, write_snapshot, self._path, path)
+        except (sqlite3.Error, OSError) as error:
+            raise Unavailable(f"cannot write the snapshot {path}: {error}") from error
 
     async def current_revision(self) -> int:
         return self._feed.revision

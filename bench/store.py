@@ -1,0 +1,118 @@
+"""Measure the store and the watch cache in one process and print JSON: durable creates a second, update to last watcher."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from control.storage import codec
+from control.storage.cache import WatchCache
+from control.storage.sqlite import SqliteStore
+
+PREFIX = "/registry/pods/"
+
+
+def pod(name: str) -> dict[str, Any]:
+    container = {
+        "name": "c",
+        "image": "registry.k8s.io/pause:3.10",
+        "env": [{"name": f"E{i}", "value": "x" * 40} for i in range(20)],
+    }
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "default", "uid": "0" * 36, "labels": {"app": "web"}},
+        "spec": {"containers": [container], "nodeName": "node-1"},
+        "status": {"phase": "Running", "conditions": [{"type": t, "status": "True"} for t in ("Ready", "Initialized")]},
+    }
+
+
+async def creates(store: SqliteStore, writers: int, seconds: float) -> dict[str, float]:
+    value = codec.encode(pod("x"))
+    latencies: list[float] = []
+    end = time.perf_counter() + seconds
+
+    async def write(worker: int) -> None:
+        index = 0
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            await store.create(f"{PREFIX}bench-{writers}/{worker}-{index}", value)
+            latencies.append(time.perf_counter() - start)
+            index += 1
+
+    await asyncio.gather(*(write(worker) for worker in range(writers)))
+    latencies.sort()
+    return {
+        "writers": writers,
+        "value_bytes": len(value),
+        "creates_per_second": round(len(latencies) / seconds),
+        "p50_ms": round(statistics.median(latencies) * 1000, 2),
+        "p99_ms": round(latencies[int(len(latencies) * 0.99)] * 1000, 2),
+    }
+
+
+async def fan_out(store: SqliteStore, watchers: int, updates: int) -> dict[str, float]:
+    cache = WatchCache(store)
+    pods = cache.resource(PREFIX, "Pod", "v1")
+    running = asyncio.create_task(cache.run())
+    await cache.wait_ready()
+    item = await store.create(PREFIX + "default/fan-out", codec.encode(pod("fan-out")))
+    await cache.wait_fresh(item.revision)
+    arrived: list[float] = []
+
+    async def follow() -> None:
+        async for notices in pods.watch(item.revision):
+            for notice in notices:
+                assert notice.wire
+                arrived.append(time.perf_counter())
+
+    tasks = [asyncio.create_task(follow()) for _ in range(watchers)]
+    await asyncio.sleep(0)
+    value, total, told = codec.encode(pod("fan-out")), [], []
+    for _ in range(updates):
+        arrived.clear()
+        start = time.perf_counter()
+        item = await store.update(item.key, value, item.revision)
+        while len(arrived) < watchers:
+            await asyncio.sleep(0)
+        total.append(max(arrived) - start)
+        told.append(max(arrived) - min(arrived))
+    for task in [*tasks, running]:
+        task.cancel()
+    return {
+        "watchers": watchers,
+        "update_to_last_watcher_p50_ms": round(statistics.median(total) * 1000, 2),
+        "first_to_last_watcher_p50_ms": round(statistics.median(told) * 1000, 2),
+        "per_delivery_us": round(statistics.median(told) / watchers * 1e6, 2),
+    }
+
+
+async def main(folder: Path, seconds: float) -> None:
+    store = await SqliteStore.open(folder / "bench.db")
+    result = {
+        "creates_32": await creates(store, 32, seconds),
+        "creates_1": await creates(store, 1, seconds),
+        "fan_out": await fan_out(store, 100, 200),
+    }
+    await store.close()
+    start = time.perf_counter()
+    store = await SqliteStore.open(folder / "bench.db")
+    result["reopen_ms"] = round((time.perf_counter() - start) * 1000, 1)
+    result["revisions"] = await store.current_revision()
+    await store.close()
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--directory", type=Path, help="where the file goes; its disk is what is measured")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.directory) as made:
+        asyncio.run(main(Path(made), options.seconds))

@@ -1,0 +1,49 @@
+"""When history is forgotten: every five minutes, what is older than five minutes; sooner if there is very much of it.
+
+The rhythm is upstream's (--etcd-compaction-interval=5m): a client that was away for less can resume its watch and finish a
+paged list. Engine-neutral: it only remembers which revision was current when, and asks the store to compact.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from control.storage.store import Compacted, Store, StoreError
+from kube.clock import SYSTEM, Clock
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 300.0
+CHECK_SECONDS = 30.0
+MAX_REVISIONS = 200_000
+"""Revisions kept at most, whatever their age: some hundred MB of pods."""
+
+
+class Compactor:
+    """Run it beside the store, in one process of those that share it (two only cost a refused request)."""
+
+    def __init__(self, store: Store, clock: Clock = SYSTEM, max_revisions: int = MAX_REVISIONS) -> None:
+        self._store, self._clock, self._max = store, clock, max_revisions
+
+    async def run(self) -> None:
+        """Compact until cancelled."""
+        then, since = await self._store.current_revision(), self._clock.monotonic()
+        while True:
+            await self._clock.sleep(CHECK_SECONDS)
+            try:
+                revision = await self._store.current_revision()
+                if self._clock.monotonic() - since >= INTERVAL_SECONDS:
+                    await self._compact(then)
+                    then, since = revision, self._clock.monotonic()
+                elif revision - await self._store.compacted_revision() > self._max:
+                    await self._compact(revision - self._max // 2)
+            except StoreError as error:
+                log.warning("compaction will be tried again: %s", error)
+
+    async def _compact(self, revision: int) -> None:
+        if revision > 0:
+            try:
+                await self._store.compact(revision)
+                log.info("compacted history up to revision %d", revision)
+            except Compacted:
+                log.debug("revision %d was compacted already", revision)

@@ -1,0 +1,223 @@
+"""What is particular to the SQLite engine: its file, its failures, its snapshots."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+from contextlib import aclosing, closing
+from pathlib import Path
+
+import pytest
+
+from control.storage import feed, history
+from control.storage.compactor import Compactor
+from control.storage.snapshot import LEAP, restore
+from control.storage.sqlite import SqliteStore
+from control.storage.store import Compacted, Corrupt, Unavailable
+from kube.clock import FakeClock, settle
+
+
+async def test_all_files_are_private(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "state.db")
+    await store.create("/a", b"1")
+    await store.snapshot(tmp_path / "snapshot.db")
+    modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in os.listdir(tmp_path)}
+    assert {"state.db", "state.db-wal", "snapshot.db"} <= set(modes)
+    assert set(modes.values()) == {0o600}
+    await store.close()
+
+
+async def test_commits_wait_for_the_disk(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "state.db")
+    connection = store._writer._connection
+    assert connection is not None
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    await store.close()
+
+
+async def test_a_file_that_is_no_database_is_named_corrupt_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    path.write_bytes(b"not a database at all" * 1000)
+    with pytest.raises(Corrupt, match=r"state\.db is damaged"):
+        await SqliteStore.open(path)
+    assert path.read_bytes().startswith(b"not a database")
+
+
+async def test_a_damaged_page_is_found_at_start(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    store = await SqliteStore.open(path)
+    for i in range(200):
+        await store.create(f"/{i}", b"v" * 1000)
+    await store.close()
+    content = bytearray(path.read_bytes())
+    content[8 * 4096 : 12 * 4096] = b"\xff" * (4 * 4096)
+    path.write_bytes(content)
+    with pytest.raises(Corrupt, match="restore a snapshot"):
+        await SqliteStore.open(path)
+
+
+async def test_a_format_of_the_future_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    await (await SqliteStore.open(path)).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(Corrupt, match="format 99"):
+        await SqliteStore.open(path)
+
+
+async def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    store = await SqliteStore.open(path)
+    with pytest.raises(Unavailable, match="in use by another process"):
+        await SqliteStore.open(path)
+    await store.close()
+    await (await SqliteStore.open(path)).close()
+
+
+async def test_a_closed_store_refuses_and_ends_its_watches(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "state.db")
+    watching = asyncio.ensure_future(anext(store.watch("/", 0), None))
+    await asyncio.sleep(0)
+    await store.close()
+    assert await asyncio.wait_for(watching, 10) is None
+    for refused in (store.create("/a", b""), store.get("/a"), store.list("/"), store.compact(1)):
+        with pytest.raises(Unavailable):
+            await refused
+
+
+async def test_writes_asked_for_before_closing_are_answered(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "state.db")
+    writes = [asyncio.ensure_future(store.create(f"/{i}", b"")) for i in range(250)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert len({item.revision for item in await asyncio.gather(*writes)}) == 250
+
+
+async def test_a_failed_commit_is_reported_and_the_store_recovers(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    store = await SqliteStore.open(path)
+    first = await store.create("/a", b"1")
+    watch = store.watch("/", first.revision)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        # A trigger stands for the disk that refuses: the statement fails in the middle of the batch.
+        other.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON history WHEN NEW.key = '/bad'"
+            " BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+        )
+        results = await asyncio.gather(
+            *(store.create(key, b"") for key in ("/b", "/bad", "/c")), return_exceptions=True
+        )
+        assert any(isinstance(result, Unavailable) for result in results)
+        with pytest.raises(Unavailable, match="disk full"):
+            await store.create("/bad", b"")
+        other.execute("DROP TRIGGER full")
+    assert await store.get("/bad") is None
+    last = await store.create("/bad", b"2")
+    assert last.revision > first.revision
+    kept = {item.key for item in (await store.list("/")).items}
+    told: list[str] = []
+    while "/bad" not in told:
+        told += [event.key for event in (await asyncio.wait_for(anext(watch), 10)).events]
+    assert sorted(told) == sorted(kept - {"/a"}) and len(told) == len(set(told))
+    await store.close()
+
+
+async def test_a_watch_that_lags_behind_reads_on_from_the_file(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "state.db")
+    async with aclosing(feed.Subscription(store._feed, "/", 0, False, backlog=5)) as watch:
+        revisions = [(await store.create(f"/{i}", b"")).revision for i in range(40)]
+        seen: list[int] = []
+        while len(seen) < 40:
+            seen += [event.revision for event in (await asyncio.wait_for(anext(watch), 10)).events]
+        assert seen == revisions
+        live = await store.create("/live", b"")
+        batch = await asyncio.wait_for(anext(watch), 10)
+        assert [event.revision for event in batch.events] == [live.revision]
+    await store.close()
+
+
+async def test_the_sweep_removes_what_is_superseded_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.db"
+    store = await SqliteStore.open(path)
+    kept = await store.create("/kept", b"1")
+    item = await store.create("/a", b"0")
+    for i in range(50):
+        item = await store.update("/a", str(i).encode(), item.revision)
+    await store.create("/b", b"")
+    gone = await store.delete("/b")
+    await store.compact(gone.revision)
+    await store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        while history.sweep(connection, step=7):
+            pass
+        rows = connection.execute("SELECT revision FROM history ORDER BY revision").fetchall()
+    assert [row[0] for row in rows] == [kept.revision, item.revision]
+
+
+async def test_a_restored_snapshot_has_the_data_and_higher_revisions_than_ever_seen(tmp_path: Path) -> None:
+    path, saved = tmp_path / "state.db", tmp_path / "saved.db"
+    store = await SqliteStore.open(path)
+    old = await store.create("/old", b"1")
+    await store.snapshot(saved)
+    lost = await store.create("/lost", b"1")
+    with pytest.raises(Unavailable):
+        restore(saved, path)
+    await store.close()
+    assert restore(saved, path) == lost.revision + LEAP
+    store = await SqliteStore.open(path)
+    assert [item.key for item in (await store.list("/")).items] == ["/old"]
+    assert await store.get("/old") == old
+    assert (await store.create("/new", b"")).revision == lost.revision + LEAP + 1
+    with pytest.raises(Compacted):
+        await anext(store.watch("/", lost.revision))
+    await store.close()
+
+
+async def test_a_damaged_snapshot_is_not_restored(tmp_path: Path) -> None:
+    path, saved = tmp_path / "state.db", tmp_path / "saved.db"
+    store = await SqliteStore.open(path)
+    await store.create("/a", b"1")
+    await store.close()
+    saved.write_bytes(b"garbage" * 1000)
+    with pytest.raises(Corrupt):
+        restore(saved, path)
+    store = await SqliteStore.open(path)
+    assert await store.get("/a") is not None
+    await store.close()
+
+
+async def test_the_compactor_keeps_five_minutes(tmp_path: Path) -> None:
+    store, clock = await SqliteStore.open(tmp_path / "state.db"), FakeClock()
+    old = await store.create("/a", b"")
+    task = asyncio.create_task(Compactor(store, clock).run())
+    await settle()
+    new = await store.create("/b", b"")
+    for expected in (old.revision, new.revision):
+        await clock.advance(299)
+        async with asyncio.timeout(10):
+            await clock.advance(61)
+            while await store.compacted_revision() < expected:
+                await asyncio.sleep(0.005)
+                await clock.advance(30)
+        assert await store.compacted_revision() == expected
+    task.cancel()
+    await store.close()
+
+
+async def test_the_compactor_bounds_how_much_is_kept(tmp_path: Path) -> None:
+    store, clock = await SqliteStore.open(tmp_path / "state.db"), FakeClock()
+    task = asyncio.create_task(Compactor(store, clock, max_revisions=10).run())
+    await settle()
+    for i in range(30):
+        last = await store.create(f"/{i}", b"")
+    async with asyncio.timeout(10):
+        while await store.compacted_revision() < last.revision - 10:
+            await clock.advance(30)
+            await asyncio.sleep(0.005)
+    task.cancel()
+    await store.close()
