@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from kube.api import core_v1, meta_v1
+from kube.client import Client
+from kube.clock import FakeClock
+from kube.events import EventRecorder
+from tests.unit.kube.fake_api import FakeAPI
+
+POD = core_v1.Pod(metadata=meta_v1.ObjectMeta(name="web-1", namespace="shop", uid="u1", resource_version="7"))
+
+
+def recorder(api: FakeAPI, clock: FakeClock) -> EventRecorder:
+    return EventRecorder(Client(api), "kubelet", "node1", clock=clock)
+
+
+async def test_an_event_names_its_object_source_and_time() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    events = recorder(api, clock)
+    events.event(POD, "Normal", "Started", "Started container web", field_path="spec.containers{web}")
+    await events.flush()
+    method, path, _, sent = api.requests[0]
+    assert (method, path) == ("POST", "/api/v1/namespaces/shop/events")
+    assert sent["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "shop",
+        "name": "web-1",
+        "uid": "u1",
+        "resourceVersion": "7",
+        "fieldPath": "spec.containers{web}",
+    }
+    assert sent["source"] == {"component": "kubelet", "host": "node1"}
+    assert sent["reportingComponent"] == "kubelet"
+    assert (sent["firstTimestamp"], sent["count"], sent["type"]) == ("2026-01-01T00:00:00Z", 1, "Normal")
+    assert sent["metadata"]["name"].startswith("web-1.")
+
+
+async def test_the_same_event_again_is_counted_on_the_first() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    events = recorder(api, clock)
+    for _ in range(3):
+        events.event(POD, "Warning", "BackOff", "Back-off restarting failed container")
+        await events.flush()
+        await clock.advance(10)
+    assert [r[0] for r in api.requests] == ["POST", "PATCH", "PATCH"]
+    (kept,) = api.objects.values()
+    assert kept["count"] == 3
+    assert kept["lastTimestamp"] == "2026-01-01T00:00:20Z"
+
+
+async def test_an_event_that_has_expired_is_begun_anew() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    events = recorder(api, clock)
+    events.event(POD, "Normal", "Pulled", "m")
+    await events.flush()
+    api.objects.clear()
+    events.event(POD, "Normal", "Pulled", "m")
+    await events.flush()
+    assert [r[0] for r in api.requests] == ["POST", "PATCH", "POST"]
+
+
+async def test_many_similar_events_are_folded_into_one() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    events = recorder(api, clock)
+    for number in range(15):
+        events.event(POD, "Warning", "Failed", f"attempt {number}")
+    await events.flush()
+    combined = [o for o in api.objects.values() if o["message"].startswith("(combined from similar events): ")]
+    assert len(api.objects) == 10
+    assert [o["count"] for o in combined] == [6]
+
+
+async def test_a_flood_about_one_object_is_cut_off_at_25_and_let_through_again_slowly() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    events = recorder(api, clock)
+    for _ in range(100):
+        events.event(POD, "Warning", "Unhealthy", "probe failed")
+    await events.flush()
+    (kept,) = api.objects.values()
+    assert kept["count"] == 25
+    await clock.advance(601)
+    for _ in range(10):
+        events.event(POD, "Warning", "Unhealthy", "probe failed")
+    await events.flush()
+    (kept,) = api.objects.values()
+    assert kept["count"] == 27

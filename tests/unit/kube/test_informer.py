@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from kube.api import core_v1
+from kube.client import Client
+from kube.clock import FakeClock, settle
+from kube.informer import Change, Informer, by_namespace
+from tests.unit.kube.fake_api import FakeAPI
+
+PODS = "/api/v1/pods"
+
+
+def pod(name: str, **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default", **metadata}, "spec": {"nodeName": "n1"}}
+
+
+@asynccontextmanager
+async def following(api: FakeAPI, clock: FakeClock) -> AsyncIterator[tuple[Informer[core_v1.Pod], list[str]]]:
+    informer = Informer(Client(api), core_v1.Pod, indexes={"namespace": by_namespace}, clock=clock)
+    told: list[str] = []
+
+    def handler(change: Change[core_v1.Pod]) -> None:
+        told.append(f"{change.type} {change.key}")
+
+    informer.subscribe(handler)
+    task = asyncio.create_task(informer.run())
+    await informer.wait_synced()
+    await settle()
+    try:
+        yield informer, told
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_is_listed_and_what_is_watched_arrive_in_order() -> None:
+    api = FakeAPI()
+    api.put(f"{PODS}/a", pod("a"))
+    async with following(api, FakeClock()) as (informer, told):
+        api.put(f"{PODS}/b", pod("b"))
+        api.put(f"{PODS}/a", pod("a", labels={"x": "y"}))
+        api.remove(f"{PODS}/b")
+        await settle()
+        assert told == ["ADDED default/a", "ADDED default/b", "MODIFIED default/a", "DELETED default/b"]
+        assert [p.metadata.name for p in informer.list()] == ["a"]
+        assert [p.metadata.name for p in informer.by_index("namespace", "default")] == ["a"]
+        assert informer.get("default/b") is None
+
+
+async def test_a_broken_watch_goes_on_from_the_last_revision() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    async with following(api, clock) as (_, told):
+        api.put(f"{PODS}/a", pod("a"))
+        await settle()
+        api.drop_watches()
+        await clock.advance(1)
+        api.put(f"{PODS}/b", pod("b"))
+        await settle()
+        assert told == ["ADDED default/a", "ADDED default/b"]
+        watches = [
+            query["resourceVersion"]
+            for verb, _, query, _ in api.requests
+            if verb == "WATCH" and "resourceVersion" in query
+        ]
+        assert watches[-1] == "1"
+        assert len([r for r in api.requests if r[0] == "GET"]) == 1
+
+
+async def test_an_expired_watch_lists_again_and_tells_the_difference() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    for name in "abc":
+        api.put(f"{PODS}/{name}", pod(name))
+    async with following(api, clock) as (informer, told):
+        told.clear()
+        api.too_old = True
+        quiet, api.watchers = api.watchers, []
+        api.remove(f"{PODS}/a")
+        api.put(f"{PODS}/b", pod("b", labels={"new": "1"}))
+        api.remove(f"{PODS}/c")
+        api.put(f"{PODS}/c", pod("c", uid="another"))
+        for queue in quiet:
+            queue.put_nowait(None)
+        await clock.advance(1)
+        assert told == ["DELETED default/a", "MODIFIED default/b", "DELETED default/c", "ADDED default/c"]
+        assert sorted(informer.keys()) == ["default/b", "default/c"]
+
+
+async def test_a_server_that_is_away_is_asked_again_with_growing_pauses_and_nothing_is_lost() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    api.put(f"{PODS}/a", pod("a"))
+    async with following(api, clock) as (informer, _):
+        api.away = True
+        api.drop_watches()
+        await clock.advance(60)
+        tries = len([r for r in api.requests if r[0] == "WATCH"])
+        assert 12 <= tries <= 30
+        assert informer.get("default/a") is not None
+        api.away = False
+        api.put(f"{PODS}/b", pod("b"))
+        await clock.advance(10)
+
+
+async def test_a_failing_handler_does_not_keep_others_from_being_told() -> None:
+    api = FakeAPI()
+    informer = Informer(Client(api), core_v1.Pod)
+    told = []
+
+    def broken(_: Change[core_v1.Pod]) -> None:
+        raise RuntimeError("a bug")
+
+    informer.subscribe(broken)
+    informer.subscribe(lambda change: told.append(change.key))
+    task = asyncio.create_task(informer.run())
+    await informer.wait_synced()
+    await settle()
+    api.put(f"{PODS}/a", pod("a"))
+    await settle()
+    assert told == ["default/a"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_managed_fields_are_not_kept_in_memory() -> None:
+    api = FakeAPI()
+    api.put(f"{PODS}/a", pod("a", managedFields=[{"manager": "kubectl"}]))
+    async with following(api, FakeClock()) as (informer, _):
+        found = informer.get("default/a")
+        assert found is not None
+        assert found.metadata.managed_fields == []

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kube.client import Client
+from kube.clock import FakeClock
+from kube.leases import LeaderElector
+from tests.unit.kube.fake_api import FakeAPI
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/boss"
+
+
+class Candidate:
+    def __init__(self, api: FakeAPI, clock: FakeClock, name: str) -> None:
+        self.leading = False
+        self.elector = LeaderElector(Client(api), "boss", name, clock=clock)
+        self.task = asyncio.create_task(self.elector.run(self.lead))
+
+    async def lead(self) -> None:
+        self.leading = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.leading = False
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+def spec(api: FakeAPI) -> dict[str, Any]:
+    found: dict[str, Any] = api.objects[LEASE]["spec"]
+    return found
+
+
+async def test_one_leads_and_the_other_waits_until_the_lease_is_released() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    first = Candidate(api, clock, "a")
+    await clock.advance(1)
+    second = Candidate(api, clock, "b")
+    await clock.advance(60)
+    assert (first.leading, second.leading) == (True, False)
+    assert spec(api)["holderIdentity"] == "a"
+    await first.stop()
+    await clock.advance(5)
+    assert second.leading
+    assert spec(api)["leaseTransitions"] == 1
+    await second.stop()
+
+
+async def test_a_leader_that_cannot_renew_stops_within_10_s_and_before_another_takes_over() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    first = Candidate(api, clock, "a")
+    await clock.advance(5)
+    api.away = True
+    await clock.advance(13)
+    assert not first.leading
+    api.away = False
+    await clock.advance(30)
+    assert first.leading
+    await first.stop()
+
+
+async def test_a_dead_leaders_lease_is_taken_after_its_15_s() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    api.put(
+        LEASE,
+        {
+            "metadata": {"name": "boss", "namespace": "kube-system"},
+            "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"},
+        },
+    )
+    candidate = Candidate(api, clock, "b")
+    await clock.advance(14)
+    assert not candidate.leading
+    await clock.advance(5)
+    assert candidate.leading
+    await candidate.stop()

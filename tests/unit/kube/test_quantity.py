@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube import quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "exact"),
+    [
+        ("0", "0"),
+        ("100m", "0.1"),
+        ("1", "1"),
+        ("1.5Gi", str(3 * 2**29)),
+        ("1Ki", "1024"),
+        ("2k", "2000"),
+        ("1e3", "1000"),
+        ("12E", "12e18"),
+        ("-5", "-5"),
+        (".5", "0.5"),
+        ("1n", "1e-9"),
+        ("0.0000000001", "1e-9"),
+        (3, "3"),
+        (0.25, "0.25"),
+    ],
+)
+def test_a_quantity_is_read_exactly(text: quantity.Quantity, exact: str) -> None:
+    assert quantity.parse(text) == Decimal(exact)
+
+
+@pytest.mark.parametrize("text", ["", "abc", "1Kb", "1 Gi", "1.2.3", "--1", "1i", "m"])
+def test_what_is_no_quantity_is_refused_in_upstreams_words(text: str) -> None:
+    with pytest.raises(quantity.QuantityError, match="quantities must match the regular expression"):
+        quantity.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("1024Mi", "1Gi"),
+        ("0.5", "500m"),
+        ("1000m", "1"),
+        ("1500m", "1500m"),
+        ("1.5Gi", "1536Mi"),
+        ("1000", "1k"),
+        ("1000Ki", "1000Ki"),
+        ("0", "0"),
+        ("0Gi", "0"),
+        ("1e3", "1e3"),
+        ("100", "100"),
+        ("0.1Ki", "102400m"),
+        ("512", "512"),
+    ],
+)
+def test_a_quantity_is_printed_as_upstream_prints_it(text: str, canonical: str) -> None:
+    assert quantity.canonical(text) == canonical
+
+
+@given(st.integers(0, 10**15), st.sampled_from(["", "m", "k", "M", "G", "Ki", "Mi", "Gi"]))
+def test_the_canonical_form_has_the_same_value_and_is_its_own_canonical_form(number: int, suffix: str) -> None:
+    text = f"{number}{suffix}"
+    printed = quantity.canonical(text)
+    assert quantity.parse(printed) == quantity.parse(text)
+    assert quantity.canonical(printed) == printed
+
+
+def test_whole_units_and_thousandths_are_rounded_up() -> None:
+    assert quantity.value("100m") == 1
+    assert quantity.value("1500m") == 2
+    assert quantity.milli("0.0001") == 1
+    assert quantity.milli("250m") == 250

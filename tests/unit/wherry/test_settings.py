@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wherry import settings
+from wherry.errors import WherryError
+from wherry.settings import Settings, complete
+
+
+def test_what_is_not_said_follows_from_the_machine_and_the_ranges() -> None:
+    full = complete(Settings(node_name="n1", service_cidr="10.100.0.0/16"), "192.0.2.10")
+    assert full.node_ip == "192.0.2.10"
+    assert full.cluster_dns == "10.100.0.10"
+    assert full.kubernetes_service == "10.100.0.1"
+    assert full.server == "https://192.0.2.10:6443"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"node_name": "Not_A_Name"}, "choose one with --node-name"),
+        ({"service_cidr": "10.96.0.0/33"}, "--service-cidr 10.96.0.0/33"),
+        ({"service_cidr": "10.244.1.0/24"}, "overlap"),
+        ({"service_cidr": "10.96.0.0/30"}, "fewer than 16"),
+        ({"cluster_dns": "10.0.0.1"}, "outside of the service range"),
+        ({"node_ip": "127.0.0.1"}, "name a routable address"),
+        ({"node_ip": "10.96.0.4"}, "choose another"),
+        ({"node_ip": "nowhere"}, "not an IP address"),
+    ],
+)
+def test_a_wrong_choice_is_refused_with_what_to_do(wrong: dict[str, str], said: str) -> None:
+    with pytest.raises(WherryError, match=said):
+        complete(Settings(**{"node_name": "n1", **wrong}), "192.0.2.10")
+
+
+def test_a_machine_without_a_route_is_asked_for_its_address() -> None:
+    with pytest.raises(WherryError, match="name it with --node-ip"):
+        complete(Settings(node_name="n1"), "")
+
+
+def test_settings_come_back_as_they_were_saved(tmp_path: Path) -> None:
+    assert settings.load(str(tmp_path)) is None
+    kept = complete(Settings(prefix=str(tmp_path), node_name="n1", names=["a.example"]), "192.0.2.10")
+    kept.save()
+    assert settings.load(str(tmp_path)) == kept
+    kept.layout.settings.write_text("{")
+    with pytest.raises(WherryError, match="is damaged"):
+        settings.load(str(tmp_path))
+
+
+def test_another_prefix_shares_no_path_with_the_first() -> None:
+    first, second = Settings().layout, Settings(prefix="/tmp/second").layout
+    for name in ("etc", "state", "run", "kubelet", "pod_logs", "cni_configuration", "containerd_socket", "cgroup"):
+        assert getattr(first, name) != getattr(second, name)
