@@ -61,12 +61,8 @@ async def test_a_broken_watch_goes_on_from_the_last_revision() -> None:
         api.put(f"{PODS}/b", pod("b"))
         await settle()
         assert told == ["ADDED default/a", "ADDED default/b"]
-        watches = [
-            query["resourceVersion"]
-            for verb, _, query, _ in api.requests
-            if verb == "WATCH" and "resourceVersion" in query
-        ]
-        assert watches[-1] == "1"
+        watches = [query for verb, _, query, _ in api.requests if verb == "WATCH"]
+        assert watches[-1]["resourceVersion"] == "1"
         assert len([r for r in api.requests if r[0] == "GET"]) == 1
 
 
@@ -102,6 +98,9 @@ async def test_a_server_that_is_away_is_asked_again_with_growing_pauses_and_noth
         api.away = False
         api.put(f"{PODS}/b", pod("b"))
         await clock.advance(10)
+        api.put(f"{PODS}/c", pod("c"))
+        await settle()
+        assert informer.get("default/c") is not None
 
 
 async def test_a_failing_handler_does_not_keep_others_from_being_told() -> None:

@@ -64,13 +64,8 @@ async def test_a_leader_that_cannot_renew_stops_within_10_s_and_before_another_t
 
 async def test_a_dead_leaders_lease_is_taken_after_its_15_s() -> None:
     api, clock = FakeAPI(), FakeClock()
-    api.put(
-        LEASE,
-        {
-            "metadata": {"name": "boss", "namespace": "kube-system"},
-            "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"},
-        },
-    )
+    held = {"holderIdentity": "dead", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    api.put(LEASE, {"metadata": {"name": "boss", "namespace": "kube-system"}, "spec": held})
     candidate = Candidate(api, clock, "b")
     await clock.advance(14)
     assert not candidate.leading
