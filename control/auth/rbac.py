@@ -160,6 +160,24 @@ class RBACAuthorizer:
             return Decision.ALLOW, ""
         return Decision.NO_OPINION, self._missing(user, attributes.namespace)
 
+    def why(self, attributes: AuthzAttributes) -> str:
+        """Say which binding allows a request, for reviews; "" where none does."""
+        for where in dict.fromkeys(("", attributes.namespace)):
+            for binding in self._bindings(where, attributes.user):
+                rules, ref = RuleSet(self.role_rules(binding["roleRef"], where) or ()), binding["roleRef"]
+                if attributes.resource:
+                    a = attributes
+                    allowed = rules.allows(a.verb, a.group, a.resource, a.subresource, a.name)
+                else:
+                    allowed = rules.allows_path(attributes.verb, attributes.path)
+                if allowed:
+                    kind, name = ("RoleBinding", f"{binding['metadata']['name']}/{where}")
+                    if not where:
+                        kind, name = "ClusterRoleBinding", binding["metadata"]["name"]
+                    subject = _shown_subject(binding, where, attributes.user)
+                    return f'RBAC: allowed by {kind} "{name}" of {ref["kind"]} "{ref["name"]}" to {subject}'
+        return ""
+
     def rules_for(self, user: UserInfo, namespace: str) -> list[Rule]:
         """Return all rules that a user has in a namespace, or cluster-wide for ""."""
         found = list(self._cluster_rules(user).rules)
@@ -218,6 +236,14 @@ def subject_key(subject: Object, namespace: str) -> str:
     if kind == "ServiceAccount":
         return "User " + username(subject.get("namespace") or namespace, name)
     return f"{kind} {name}"
+
+
+def _shown_subject(binding: Object, namespace: str, user: UserInfo) -> str:
+    mine = {f"User {user.name}", *(f"Group {g}" for g in user.groups)}
+    subject = next(s for s in binding["subjects"] if subject_key(s, namespace) in mine)
+    if subject["kind"] == "ServiceAccount":
+        return f'ServiceAccount "{subject["name"]}/{subject.get("namespace") or namespace}"'
+    return f'{subject["kind"]} "{subject["name"]}"'
 
 
 def aggregate(role: Object, cluster_roles: Iterable[Object]) -> list[Rule]:

@@ -1,0 +1,164 @@
+"""The built-in certificate signers: what each accepts, what is approved by itself, and the signing.
+
+A request names its signer; the signer says what subject, names and usages it may have (pkg/apis/certificates/helpers.go and
+pkg/controller/certificates/signer). Requests for a node's client certificate are approved without a person where the requestor
+may create certificatesigningrequests/nodeclient, or /selfnodeclient for their own.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import datetime, timedelta
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID as EKU
+
+from control.auth.node import NODES_GROUP
+from control.auth.user import Authorizer, AuthzAttributes, Decision, UserInfo
+from control.auth.x509 import subject_user
+from kube import pki
+
+CLIENT = "kubernetes.io/kube-apiserver-client"
+KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
+KUBELET_SERVING = "kubernetes.io/kubelet-serving"
+LEGACY_UNKNOWN = "kubernetes.io/legacy-unknown"
+SIGNERS = (CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN)
+
+LIFETIME = timedelta(days=365)
+MIN_LIFETIME = timedelta(minutes=10)
+
+Object = dict[str, Any]
+
+_EXTENDED = {
+    "any": EKU.ANY_EXTENDED_KEY_USAGE,
+    "server auth": EKU.SERVER_AUTH,
+    "client auth": EKU.CLIENT_AUTH,
+    "code signing": EKU.CODE_SIGNING,
+    "email protection": EKU.EMAIL_PROTECTION,
+    "s/mime": EKU.EMAIL_PROTECTION,
+    "timestamping": EKU.TIME_STAMPING,
+    "ocsp signing": EKU.OCSP_SIGNING,
+}
+_BASIC = {"digital signature", "key encipherment"}
+
+
+def decode_request(text: str) -> x509.CertificateSigningRequest:
+    """Read spec.request (base64 of PEM); ValueError with upstream's words where it is not a signed PKCS#10 request."""
+    try:
+        pem = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError("request is not base64") from error
+    if b"-----BEGIN CERTIFICATE REQUEST-----" not in pem:
+        raise ValueError("PEM block type must be CERTIFICATE REQUEST")
+    request = x509.load_pem_x509_csr(pem)
+    if not request.is_signature_valid:
+        raise ValueError("the request's signature is not that of its key")
+    return request
+
+
+def refusal(signer: str, request: x509.CertificateSigningRequest, usages: set[str]) -> str:
+    """Return why a signer does not sign a request, "" where it does."""
+    subject = subject_user(request.subject)
+    names = _names(request)
+    if signer == LEGACY_UNKNOWN:
+        return ""
+    if signer == CLIENT:
+        return "" if "client auth" in usages and usages <= _BASIC | {"client auth"} else "usages did not match"
+    if signer not in (KUBELET_CLIENT, KUBELET_SERVING):
+        return f"unrecognized signerName: {signer}"
+    wanted = "client auth" if signer == KUBELET_CLIENT else "server auth"
+    if subject.groups != (NODES_GROUP,):
+        return "organization is not system:nodes"
+    if names["email"]:
+        return "email addresses are not allowed"
+    if names["uri"]:
+        return "URI SANs are not allowed"
+    if signer == KUBELET_CLIENT and names["dns"]:
+        return "DNS names are not allowed"
+    if signer == KUBELET_CLIENT and names["ip"]:
+        return "IP addresses are not allowed"
+    if signer == KUBELET_SERVING and not names["dns"] and not names["ip"]:
+        return "at least one DNS name or IP address is required"
+    if not subject.name.startswith("system:node:"):
+        return "subject common name does not begin with system:node: "
+    if usages - {"key encipherment"} != {"digital signature", wanted}:
+        return "usages did not match " + str(sorted({"digital signature", wanted}))
+    return ""
+
+
+def _names(request: x509.CertificateSigningRequest) -> dict[str, list[Any]]:
+    try:
+        san = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return {"dns": [], "ip": [], "email": [], "uri": []}
+    return {
+        "dns": san.get_values_for_type(x509.DNSName),
+        "ip": san.get_values_for_type(x509.IPAddress),
+        "email": san.get_values_for_type(x509.RFC822Name),
+        "uri": san.get_values_for_type(x509.UniformResourceIdentifier),
+    }
+
+
+def auto_approval(csr: Object, authorizer: Authorizer) -> str:
+    """Return the message to approve a node's client certificate with, "" where a person must look."""
+    spec = csr.get("spec", {})
+    if spec.get("signerName") != KUBELET_CLIENT:
+        return ""
+    try:
+        request = decode_request(spec.get("request", ""))
+    except ValueError:
+        return ""
+    if refusal(KUBELET_CLIENT, request, set(spec.get("usages") or ())):
+        return ""
+    user = requestor(spec)
+    kinds = [("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.")]
+    if user.name == subject_user(request.subject).name:
+        kinds.insert(0, ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."))
+    for subresource, message in kinds:
+        attributes = AuthzAttributes(
+            user, "create", "certificates.k8s.io", "*", "certificatesigningrequests", subresource
+        )
+        if authorizer.authorize(attributes)[0] is Decision.ALLOW:
+            return message
+    return ""
+
+
+def requestor(spec: Object) -> UserInfo:
+    """Return who made a request, as the API server noted it."""
+    extra = {k: tuple(v) for k, v in (spec.get("extra") or {}).items()}
+    return UserInfo(spec.get("username", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
+
+
+def has_condition(csr: Object, kind: str) -> bool:
+    """Say whether a request is Approved, Denied or Failed."""
+    return any(c.get("type") == kind for c in csr.get("status", {}).get("conditions") or ())
+
+
+def sign_request(ca: pki.KeyPair, spec: Object, now: datetime) -> bytes:
+    """Sign an approved request and return the certificate (PEM); ValueError where its signer does not.
+
+    The subject and names are the request's, the usages the spec's; expirationSeconds counts within 10 minutes to a year.
+    """
+    request = decode_request(spec.get("request", ""))
+    usages = set(spec.get("usages") or ())
+    why = refusal(spec.get("signerName", ""), request, usages)
+    if why:
+        raise ValueError(why)
+    key = request.public_key()
+    if not isinstance(key, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey)):
+        raise ValueError("the request's key is neither RSA nor EC")
+    life = LIFETIME
+    if spec.get("expirationSeconds"):
+        life = min(max(timedelta(seconds=spec["expirationSeconds"]), MIN_LIFETIME), LIFETIME)
+    try:
+        names = list(request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        names = []
+    extended = [_EXTENDED[u] for u in sorted(usages & _EXTENDED.keys())]
+    encipher = "key encipherment" in usages
+    signed = pki.sign(ca, request.subject, key, names, extended, now, now + life, encipher)
+    return signed.public_bytes(serialization.Encoding.PEM)
