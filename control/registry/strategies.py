@@ -30,6 +30,64 @@ _STRATEGIES: dict[tuple[str, str], str] = {
     ("rbac.authorization.k8s.io", "clusterroles"): "rbac.role:RoleStrategy",
     ("rbac.authorization.k8s.io", "rolebindings"): "rbac.rolebinding:RoleBindingStrategy",
     ("rbac.authorization.k8s.io", "roles"): "rbac.role:RoleStrategy",
+    ("", "limitranges"): "core.limitrange:LimitRangeStrategy",
+    ("", "persistentvolumeclaims"): "core.persistentvolumeclaim:PersistentVolumeClaimStrategy",
+    ("", "persistentvolumes"): "core.persistentvolume:PersistentVolumeStrategy",
+    ("", "podtemplates"): "core.podtemplate:PodTemplateStrategy",
+    ("", "replicationcontrollers"): "core.replicationcontroller:ReplicationControllerStrategy",
+    ("", "resourcequotas"): "core.resourcequota:ResourceQuotaStrategy",
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"): (
+        "admissionregistration.policy:MutatingAdmissionPolicyStrategy"
+    ),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"): (
+        "admissionregistration.policy:AdmissionPolicyBindingStrategy"
+    ),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): (
+        "admissionregistration.webhook:WebhookConfigurationStrategy"
+    ),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"): (
+        "admissionregistration.policy:AdmissionPolicyStrategy"
+    ),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"): (
+        "admissionregistration.policy:AdmissionPolicyBindingStrategy"
+    ),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): (
+        "admissionregistration.webhook:WebhookConfigurationStrategy"
+    ),
+    ("apiextensions.k8s.io", "customresourcedefinitions"): (
+        "apiextensions.customresourcedefinition:CustomResourceDefinitionStrategy"
+    ),
+    ("apiregistration.k8s.io", "apiservices"): "apiextensions.apiservice:APIServiceStrategy",
+    ("apps", "controllerrevisions"): "apps.controllerrevision:ControllerRevisionStrategy",
+    ("apps", "daemonsets"): "apps.daemonset:DaemonSetStrategy",
+    ("apps", "statefulsets"): "apps.statefulset:StatefulSetStrategy",
+    ("autoscaling", "horizontalpodautoscalers"): (
+        "autoscaling.horizontalpodautoscaler:HorizontalPodAutoscalerStrategy"
+    ),
+    ("batch", "cronjobs"): "batch.cronjob:CronJobStrategy",
+    ("batch", "jobs"): "batch.job:JobStrategy",
+    ("certificates.k8s.io", "certificatesigningrequests"): (
+        "certificates.certificatesigningrequest:CertificateSigningRequestStrategy"
+    ),
+    ("flowcontrol.apiserver.k8s.io", "flowschemas"): "flowcontrol.flow:FlowSchemaStrategy",
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"): "flowcontrol.flow:PriorityLevelStrategy",
+    ("networking.k8s.io", "ingressclasses"): "networking.ingressclass:IngressClassStrategy",
+    ("networking.k8s.io", "ingresses"): "networking.ingress:IngressStrategy",
+    ("networking.k8s.io", "ipaddresses"): "networking.address:IPAddressStrategy",
+    ("networking.k8s.io", "networkpolicies"): "networking.networkpolicy:NetworkPolicyStrategy",
+    ("networking.k8s.io", "servicecidrs"): "networking.address:ServiceCIDRStrategy",
+    ("node.k8s.io", "runtimeclasses"): "node.runtimeclass:RuntimeClassStrategy",
+    ("policy", "poddisruptionbudgets"): "policy.poddisruptionbudget:PodDisruptionBudgetStrategy",
+    ("resource.k8s.io", "resourceclaims"): "resource.claims:ResourceClaimStrategy",
+    ("resource.k8s.io", "resourceclaimtemplates"): "resource.claims:ResourceClaimTemplateStrategy",
+    ("resource.k8s.io", "resourceslices"): "resource.claims:ResourceSliceStrategy",
+    ("scheduling.k8s.io", "priorityclasses"): "scheduling.priorityclass:PriorityClassStrategy",
+    ("storage.k8s.io", "csidrivers"): "storage.csi:CSIDriverStrategy",
+    ("storage.k8s.io", "csinodes"): "storage.csi:CSINodeStrategy",
+    ("storage.k8s.io", "csistoragecapacities"): "storage.csi:CSIStorageCapacityStrategy",
+    ("storage.k8s.io", "storageclasses"): "storage.storageclass:StorageClassStrategy",
+    ("storage.k8s.io", "volumeattachments"): "storage.volumeattachment:VolumeAttachmentStrategy",
+    ("storage.k8s.io", "volumeattributesclasses"): "storage.storageclass:VolumeAttributesClassStrategy",
 }
 
 

@@ -1,0 +1,54 @@
+"""APIServices: which group versions another server answers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.strategy import Object, Strategy
+from control.registry.tables import age
+from kube.errors import FieldError, invalid_value, required
+
+
+class APIServiceStrategy(Strategy):
+    columns = (
+        NAME,
+        Column("Service", description="Who answers, Local for this server."),
+        Column("Available", description="Whether it does."),
+        AGE,
+    )
+    allow_unconditional_update = False
+    has_generation = False
+
+    def default(self, obj: Object) -> None:
+        service = (obj.get("spec") or {}).get("service")
+        if service is not None and service.get("port") is None:
+            service["port"] = 443
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec, errors = obj.get("spec") or {}, []
+        wanted = f"{spec.get('version', '')}.{spec.get('group', '')}"
+        if name_of(obj) != wanted:
+            detail = f'must be `spec.version+"."+spec.group`: "{wanted}"'
+            errors.append(invalid_value("metadata.name", name_of(obj), detail))
+        if not spec.get("version"):
+            errors.append(required("spec.version"))
+        for key, most in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
+            if not 0 < spec.get(key, 0) <= most:
+                errors.append(invalid_value(f"spec.{key}", spec.get(key, 0), f"must be positive and less than {most}"))
+        service = spec.get("service")
+        if service is not None:
+            errors += [required(f"spec.service.{key}") for key in ("namespace", "name") if not service.get(key)]
+        return errors
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        service = (obj.get("spec") or {}).get("service")
+        where = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
+        shown = "Unknown"
+        for condition in (obj.get("status") or {}).get("conditions") or ():
+            if condition.get("type") == "Available":
+                shown = condition.get("status", "")
+                if shown == "False" and condition.get("reason"):
+                    shown = f"False ({condition['reason']})"
+        return [name_of(obj), where, shown, age(created(obj), now)]

@@ -1,0 +1,46 @@
+"""CustomResourceDefinitions: their names' defaults and columns."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from control.registry.cells import CREATED_AT, NAME, created, name_of
+from control.registry.strategy import Object, Strategy
+
+
+class CustomResourceDefinitionStrategy(Strategy):
+    columns = (NAME, CREATED_AT)
+    allow_unconditional_update = False
+
+    def default(self, obj: Object) -> None:
+        spec = obj.setdefault("spec", {})
+        names = spec.setdefault("names", {})
+        if names.get("kind"):
+            if not names.get("singular"):
+                names["singular"] = names["kind"].lower()
+            if not names.get("listKind"):
+                names["listKind"] = names["kind"] + "List"
+        conversion = spec.setdefault("conversion", {})
+        if not conversion.get("strategy"):
+            conversion["strategy"] = "None"
+        service = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service")
+        if service is not None and service.get("port") is None:
+            service["port"] = 443
+
+    def prepare_create(self, obj: Object) -> None:
+        stored = [v.get("name", "") for v in obj["spec"].get("versions") or () if v.get("storage")]
+        obj["status"] = {"conditions": [], "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
+
+    def prepare_update(self, obj: Object, old: Object) -> None:
+        super().prepare_update(obj, old)
+        # A version that becomes the stored one is remembered, as objects may be stored in it from now on.
+        status = dict(obj.get("status") or {})
+        stored = list(status.get("storedVersions") or ())
+        for version in obj["spec"].get("versions") or ():
+            if version.get("storage") and version.get("name") not in stored:
+                stored.append(version.get("name"))
+        obj["status"] = {**status, "storedVersions": stored}
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        return [name_of(obj), created(obj) or ""]

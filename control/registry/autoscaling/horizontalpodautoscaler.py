@@ -1,0 +1,111 @@
+"""HorizontalPodAutoscalers, as autoscaling/v2 has them; v1 is served as a view of that."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from control.registry.cells import AGE, NAME, NONE, UNSET, Column, created, name_of
+from control.registry.strategy import Object, Strategy
+from control.registry.tables import age
+from kube.quantity import canonical
+
+SHOWN = 2
+_SCALE_UP = {
+    "stabilizationWindowSeconds": 0,
+    "selectPolicy": "Max",
+    "policies": [
+        {"type": "Pods", "value": 4, "periodSeconds": 15},
+        {"type": "Percent", "value": 100, "periodSeconds": 15},
+    ],
+}
+_SCALE_DOWN = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}
+
+
+class HorizontalPodAutoscalerStrategy(Strategy):
+    columns = (
+        NAME,
+        Column("Reference", description="What is scaled."),
+        Column("Targets", description="Measured and wanted values."),
+        Column("MinPods"),
+        Column("MaxPods"),
+        Column("Replicas"),
+        AGE,
+    )
+    has_generation = False
+
+    def default(self, obj: Object) -> None:
+        spec = obj.setdefault("spec", {})
+        if spec.get("minReplicas") is None:
+            spec["minReplicas"] = 1
+        if self.resource.version == "v1":
+            if spec.get("targetCPUUtilizationPercentage") is None:
+                spec["targetCPUUtilizationPercentage"] = 80
+            return
+        if not spec.get("metrics"):
+            target = {"type": "Utilization", "averageUtilization": 80}
+            spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+        behavior = spec.get("behavior")
+        if behavior is not None:
+            for direction, rules in (("scaleUp", _SCALE_UP), ("scaleDown", _SCALE_DOWN)):
+                found = behavior.setdefault(direction, {})
+                for key, value in rules.items():
+                    if found.get(key) in (None, []):
+                        found[key] = [dict(v) for v in value] if isinstance(value, list) else value
+
+    def prepare_create(self, obj: Object) -> None:
+        obj["status"] = {"desiredReplicas": 0}
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        target = spec.get("scaleTargetRef") or {}
+        minimum = spec.get("minReplicas")
+        return [
+            name_of(obj),
+            f"{target.get('kind', '')}/{target.get('name', '')}",
+            _targets(spec, status),
+            UNSET if minimum is None else str(minimum),
+            spec.get("maxReplicas", 0),
+            status.get("currentReplicas", 0),
+            age(created(obj), now),
+        ]
+
+
+def _targets(spec: Object, status: Object) -> str:
+    if "targetCPUUtilizationPercentage" in spec:
+        current = status.get("currentCPUUtilizationPercentage")
+        shown = "<unknown>" if current is None else f"{current}%"
+        return f"cpu: {shown}/{spec['targetCPUUtilizationPercentage']}%"
+    metrics, current_metrics = spec.get("metrics") or [], status.get("currentMetrics") or []
+    if not metrics:
+        return NONE
+    texts = []
+    for index, metric in enumerate(metrics):
+        now = current_metrics[index] if index < len(current_metrics) else {}
+        texts.append(_metric(metric, now))
+    shown = ", ".join(texts[:SHOWN])
+    return f"{shown} + {len(texts) - SHOWN} more..." if len(texts) > SHOWN else shown
+
+
+def _metric(metric: Object, now: Object) -> str:
+    kind = metric.get("type", "")
+    key = kind[:1].lower() + kind[1:]
+    source = metric.get(key)
+    if source is None:
+        return "<unknown type>"
+    target, current = source.get("target") or {}, (now.get(key) or {}).get("current") or {}
+    if kind in ("Resource", "ContainerResource"):
+        if target.get("averageValue") is not None:
+            return f"{source.get('name', '')}: {_quantity(current, 'averageValue')}/{canonical(target['averageValue'])}"
+        measured, wanted = current.get("averageUtilization"), target.get("averageUtilization")
+        shown = "<unknown>" if measured is None else f"{measured}%"
+        return f"{source.get('name', '')}: {shown}/{'<auto>' if wanted is None else f'{wanted}%'}"
+    if kind == "Pods":
+        return f"{_quantity(current, 'averageValue')}/{canonical(target.get('averageValue', 0))}"
+    if target.get("averageValue") is not None:
+        return f"{_quantity(current, 'averageValue')}/{canonical(target['averageValue'])} (avg)"
+    return f"{_quantity(current, 'value')}/{canonical(target.get('value', 0))}"
+
+
+def _quantity(current: Object, key: str) -> str:
+    return canonical(current[key]) if current.get(key) is not None else "<unknown>"

@@ -1,0 +1,37 @@
+"""ReplicationControllers, the elders of ReplicaSets: the selector is a plain map and follows the template's labels."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from control.registry.apps.replicaset import REPLICA_COLUMNS, replica_row
+from control.registry.cells import labels_text
+from control.registry.core.pod_defaults import default_template
+from control.registry.strategy import Object, Strategy
+
+
+class ReplicationControllerStrategy(Strategy):
+    columns = REPLICA_COLUMNS
+
+    def default(self, obj: Object) -> None:
+        spec = obj.setdefault("spec", {})
+        default_template(spec)
+        labels = (spec["template"].get("metadata") or {}).get("labels")
+        if labels:
+            if not spec.get("selector"):
+                spec["selector"] = dict(labels)
+            if not obj.setdefault("metadata", {}).get("labels"):
+                obj["metadata"]["labels"] = dict(labels)
+        for key, value in (("replicas", 1), ("minReadySeconds", 0)):
+            if spec.get(key) is None:
+                spec[key] = value
+
+    def prepare_create(self, obj: Object) -> None:
+        obj["status"] = {"replicas": 0}
+
+    def fields(self, obj: Object) -> dict[str, str]:
+        return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        return replica_row(obj, now, labels_text((obj.get("spec") or {}).get("selector")))

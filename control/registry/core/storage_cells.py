@@ -1,0 +1,19 @@
+"""What volumes and claims print alike: short access modes, and Terminating once deletion has begun."""
+
+from __future__ import annotations
+
+from control.registry.strategy import Object
+
+_SHORT = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def access_modes(modes: list[str] | None) -> str:
+    """Print access modes in upstream's order, without repetition: `RWO,ROX`."""
+    return ",".join(short for mode, short in _SHORT.items() if mode in (modes or ()))
+
+
+def phase(obj: Object) -> str:
+    if obj.get("metadata", {}).get("deletionTimestamp"):
+        return "Terminating"
+    found: str = (obj.get("status") or {}).get("phase") or ""
+    return found

@@ -1,0 +1,71 @@
+"""resource.k8s.io: devices that nodes offer, classes of them, and claims on them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.strategy import Object, Strategy
+from control.registry.tables import age
+from kube.errors import FieldError, invalid_value
+
+
+def _default_requests(spec: Object | None) -> None:
+    for request in ((spec or {}).get("devices") or {}).get("requests") or ():
+        exactly = request.get("exactly")
+        for part in [*([exactly] if exactly is not None else []), *(request.get("firstAvailable") or ())]:
+            if not part.get("allocationMode"):
+                part["allocationMode"] = "ExactCount"
+            if part["allocationMode"] == "ExactCount" and not part.get("count"):
+                part["count"] = 1
+            for toleration in part.get("tolerations") or ():
+                if not toleration.get("operator"):
+                    toleration["operator"] = "Equal"
+
+
+class ResourceClaimStrategy(Strategy):
+    columns = (NAME, Column("State", description="Whether devices are allocated and in use."), AGE)
+    has_generation = False
+
+    def default(self, obj: Object) -> None:
+        _default_requests(obj.get("spec"))
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        if obj.get("spec") == old.get("spec"):
+            return []
+        return [invalid_value("spec", obj.get("spec"), "field is immutable")]
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        status = obj.get("status") or {}
+        states = ["deleted"] if obj.get("metadata", {}).get("deletionTimestamp") else []
+        if status.get("allocation") is None:
+            states += [] if states else ["pending"]
+        else:
+            states += ["allocated", *(["reserved"] if status.get("reservedFor") else [])]
+        return [name_of(obj), ",".join(states), age(created(obj), now)]
+
+
+class ResourceClaimTemplateStrategy(Strategy):
+    has_generation = False
+
+    def default(self, obj: Object) -> None:
+        _default_requests((obj.get("spec") or {}).get("spec"))
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        if obj.get("spec") == old.get("spec"):
+            return []
+        return [invalid_value("spec", obj.get("spec"), "field is immutable")]
+
+
+class ResourceSliceStrategy(Strategy):
+    columns = (NAME, Column("Node"), Column("Driver"), Column("Pool"), AGE)
+
+    def fields(self, obj: Object) -> dict[str, str]:
+        spec = obj.get("spec") or {}
+        return {f"spec.{key}": spec.get(key) or "" for key in ("nodeName", "driver")}
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        spec = obj.get("spec") or {}
+        pool = (spec.get("pool") or {}).get("name") or ""
+        return [name_of(obj), spec.get("nodeName") or "", spec.get("driver") or "", pool, age(created(obj), now)]

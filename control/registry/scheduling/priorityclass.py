@@ -1,0 +1,58 @@
+"""PriorityClasses: names for numbers that say who goes first."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.strategy import Object, Strategy
+from control.registry.tables import age
+from kube.errors import FieldError, forbidden_field, invalid_value, not_supported
+
+HIGHEST_USER_PRIORITY = 1_000_000_000
+SYSTEM_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+POLICIES = ("Never", "PreemptLowerPriority")
+
+
+class PriorityClassStrategy(Strategy):
+    columns = (
+        NAME,
+        Column("Value", "integer", description="The priority."),
+        Column("Global-Default", "boolean", description="Whether pods without a class get it."),
+        AGE,
+        Column("PreemptionPolicy", description="Whether its pods push others out.", priority=1),
+    )
+
+    def default(self, obj: Object) -> None:
+        if not obj.get("preemptionPolicy"):
+            obj["preemptionPolicy"] = "PreemptLowerPriority"
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        errors, name = [], name_of(obj)
+        if name.startswith("system-"):
+            if SYSTEM_CLASSES.get(name) != obj.get("value", 0):
+                detail = "priority class names with 'system-' prefix are reserved for system use only. error: " + (
+                    f"value of {name} PriorityClass must be {SYSTEM_CLASSES[name]}"
+                    if name in SYSTEM_CLASSES
+                    else f"{name} is not a known system priority class"
+                )
+                errors.append(forbidden_field("metadata.name", detail))
+        elif obj.get("value", 0) > HIGHEST_USER_PRIORITY:
+            detail = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+            errors.append(forbidden_field("value", detail))
+        if obj.get("preemptionPolicy") not in POLICIES:
+            errors.append(not_supported("preemptionPolicy", obj.get("preemptionPolicy"), POLICIES))
+        return errors
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        errors = []
+        if obj.get("value", 0) != old.get("value", 0):
+            errors.append(forbidden_field("value", "may not be changed in an update."))
+        if obj.get("preemptionPolicy") != old.get("preemptionPolicy"):
+            errors.append(invalid_value("preemptionPolicy", obj.get("preemptionPolicy"), "field is immutable"))
+        return errors
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        flags = [obj.get("value", 0), bool(obj.get("globalDefault"))]
+        return [name_of(obj), *flags, age(created(obj), now), obj.get("preemptionPolicy") or ""]
