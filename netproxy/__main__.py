@@ -1,0 +1,101 @@
+"""`python -m netproxy`: kube-proxy's flags, and those for what kube-proxy does not do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from dataclasses import replace
+
+from kube.kubeconfig import KubeconfigError
+from netproxy import config, main
+from netproxy.errors import ConfigError, UnsupportedModeError
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's grammar; names are kube-proxy's where it has the flag."""
+    flags = argparse.ArgumentParser(prog="netproxy", description="Service proxy, cluster DNS and pod network of a node")
+    flags.add_argument("--config", help="a KubeProxyConfiguration file; flags given beside it win")
+    flags.add_argument("--kubeconfig", help="how to reach the API server")
+    flags.add_argument("--hostname-override", help="this node's name")
+    flags.add_argument("--proxy-mode", dest="mode", help="iptables (default); ipvs and nftables are not built yet")
+    flags.add_argument("--cluster-cidr", dest="cluster_cidrs", type=_listing, help="the pods' address ranges")
+    flags.add_argument("--service-cidr", dest="service_cidrs", type=_listing, help="the Services' address ranges")
+    flags.add_argument("--healthz-bind-address")
+    flags.add_argument("--metrics-bind-address")
+    flags.add_argument("--iptables-flavour", choices=("auto", "nft", "legacy"), help="which tables to write")
+    flags.add_argument("--cluster-dns", type=_listing, help="addresses of cluster DNS")
+    flags.add_argument("--cluster-domain", help="the domain of cluster DNS")
+    flags.add_argument("--resolv-conf", help="where the resolvers for all other names stand")
+    flags.add_argument("--no-dns", action="store_true", help="do not serve cluster DNS on this node")
+    flags.add_argument("--no-pod-network", action="store_true", help="leave CNI configuration and routes to others")
+    flags.add_argument("--cni-conf-dir", help="where the container runtime reads CNI configurations")
+    flags.add_argument("--cni-data-dir", help="where host-local keeps the addresses it gave")
+    flags.add_argument("--cleanup", action="store_true", help="remove all iptables rules of the proxy and exit")
+    flags.add_argument("--verbose", "-v", action="store_true")
+    return flags
+
+
+def _listing(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def configuration(arguments: argparse.Namespace) -> config.ProxyConfig:
+    """Build the configuration from the file and the flags; ConfigError for what cannot be used."""
+    result = config.load(arguments.config) if arguments.config else config.ProxyConfig()
+    plain = ["kubeconfig", "hostname_override", "mode", "cluster_cidrs", "service_cidrs", "healthz_bind_address"]
+    plain += ["metrics_bind_address", "iptables_flavour"]
+    given = {name: getattr(arguments, name) for name in plain if getattr(arguments, name) is not None}
+    dns = {"addresses": arguments.cluster_dns, "domain": arguments.cluster_domain, "resolv_conf": arguments.resolv_conf}
+    pods = {"cni_conf_dir": arguments.cni_conf_dir, "cni_data_dir": arguments.cni_data_dir}
+    result = replace(
+        result,
+        **given,
+        dns=replace(
+            result.dns,
+            enabled=not arguments.no_dns,
+            **{name: value for name, value in dns.items() if value is not None},
+        ),
+        pod_network=replace(
+            result.pod_network,
+            enabled=not arguments.no_pod_network,
+            **{name: value for name, value in pods.items() if value is not None},
+        ),
+    )
+    config.validate(result)
+    return result
+
+
+async def _serve(settings: config.ProxyConfig) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    for each in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(each, task.cancel)
+    await main.run(settings)
+
+
+def cli(argv: list[str] | None = None) -> int:
+    """Run the command; 0 after an orderly end, 1 for a configuration that cannot be used."""
+    arguments = parser().parse_args(argv)
+    logging.basicConfig(
+        level=logging.DEBUG if arguments.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        settings = configuration(arguments)
+        if arguments.cleanup:
+            asyncio.run(main.cleanup(settings))
+        else:
+            asyncio.run(_serve(settings))
+    except (ConfigError, UnsupportedModeError, KubeconfigError) as error:
+        print(f"netproxy: {error}", file=sys.stderr)
+        return 1
+    except asyncio.CancelledError:
+        pass
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(cli())

@@ -1,0 +1,52 @@
+"""What every proxy mode offers, and which mode serves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Protocol
+
+from netproxy.errors import UnsupportedModeError
+from netproxy.model import ServicePort
+
+Services = Mapping[str, tuple[ServicePort, ...]]
+"""The desired state of some Services by key; an empty tuple for one that is gone."""
+
+
+class Backend(Protocol):
+    """One IP family's rules in one proxy mode."""
+
+    @property
+    def family(self) -> int: ...
+
+    async def start(self, services: Services) -> None:
+        """Take over the kernel's state: afterwards it is the desired one, without a gap on the way."""
+        ...
+
+    async def apply(self, services: Services) -> None:
+        """Bring the Services named to their new desired state."""
+        ...
+
+    async def verify(self) -> bool:
+        """Repair what others changed; return whether anything had to be."""
+        ...
+
+    async def cleanup(self) -> None:
+        """Remove everything of ours."""
+        ...
+
+
+def check_mode(mode: str) -> str:
+    """Return the mode to serve ("auto" becomes iptables); UnsupportedModeError where it cannot be, with the reason."""
+    if mode in ("iptables", "auto"):
+        return "iptables"
+    if mode == "ipvs":
+        if not os.path.exists("/proc/net/ip_vs"):
+            raise UnsupportedModeError(
+                "mode ipvs: this kernel has no IP virtual server (no /proc/net/ip_vs; module ip_vs), and Wherry's IPVS "
+                "mode is not built yet: use mode iptables"
+            )
+        raise UnsupportedModeError("mode ipvs: not built yet: use mode iptables")
+    if mode == "nftables":
+        raise UnsupportedModeError("mode nftables: not built yet: use mode iptables")
+    raise UnsupportedModeError(f"mode {mode}: unknown: use mode iptables")

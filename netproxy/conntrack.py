@@ -1,0 +1,58 @@
+"""Flows that connection tracking would keep sending to an endpoint that is gone.
+
+TCP notices a dead peer by itself. A UDP client that keeps its port keeps its flow, and with it the translation to an
+endpoint that no longer answers; or, where the flow began while the Service had no endpoint, no translation at all. So
+after a change of a UDP port's endpoints the flows to removed endpoints are deleted, and those of a port that gains its
+first endpoint. Upstream's rule (pkg/proxy/conntrack) for the same reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from kube.process import CommandError, run
+from netproxy.model import ServicePort
+
+log = logging.getLogger(__name__)
+
+
+def stale_flows(old: Iterable[ServicePort], new: Iterable[ServicePort]) -> list[list[str]]:
+    """Return the arguments of `conntrack -D` for each set of flows that a change makes stale."""
+    before = {(port.name, port.family): port for port in old if port.protocol == "UDP"}
+    after = {(port.name, port.family): port for port in new if port.protocol == "UDP"}
+    result: list[list[str]] = []
+    for key, was in before.items():
+        now = after.get(key)
+        kept = {each.ip for each in (*now.endpoints, *now.local_endpoints)} if now else set()
+        lost = {each.ip for each in (*was.endpoints, *was.local_endpoints)} - kept
+        for ip in sorted(lost):
+            result += [[*target, "--dst-nat", ip] for target in _targets(was)]
+    for key, now in after.items():
+        earlier = before.get(key)
+        if now.has_endpoints and (earlier is None or not earlier.has_endpoints):
+            result += _targets(now)
+    return result
+
+
+def _targets(port: ServicePort) -> list[list[str]]:
+    family = "ipv4" if port.family == 4 else "ipv6"
+    base = ["-f", family, "-p", "udp"]
+    addresses = (port.cluster_ip, *port.external_ips, *port.load_balancer_ips)
+    targets = [[*base, "--orig-dst", ip, "--orig-port-dst", str(port.port)] for ip in addresses]
+    if port.node_port:
+        targets.append([*base, "--orig-port-dst", str(port.node_port)])
+    return targets
+
+
+async def delete_flows(flows: list[list[str]]) -> None:
+    """Delete the flows; what cannot be deleted is logged, for rules are right all the same."""
+    for arguments in flows:
+        try:
+            done = await run(["conntrack", "-D", *arguments], check=False, timeout=10)
+        except CommandError as error:
+            log.warning("stale UDP flows stay until they time out: %s", error)
+            return
+        # Exit status 1 with "0 flow entries" is the ordinary case of nothing to delete.
+        if done.returncode not in (0, 1):
+            log.warning("conntrack -D %s: %s", " ".join(arguments), done.stderr.strip())

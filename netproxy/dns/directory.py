@@ -1,0 +1,49 @@
+"""The zone's view of the informers' copies: look-ups by key and by address, through informer indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kube.api import core_v1, discovery_v1
+from kube.informer import Informer, by_namespace
+from netproxy.model import owner_of
+
+
+class InformerDirectory:
+    """Answers `Directory` from the proxy's own informers."""
+
+    def __init__(self, services: Informer[core_v1.Service], slices: Informer[discovery_v1.EndpointSlice]) -> None:
+        self._services, self._slices = services, slices
+        services.add_index("namespace", by_namespace)
+        services.add_index("cluster-ip", _cluster_ips)
+        slices.add_index("service", _owner)
+        slices.add_index("address", _addresses)
+
+    def service(self, key: str) -> core_v1.Service | None:
+        return self._services.get(key)
+
+    def slices(self, key: str) -> Iterable[discovery_v1.EndpointSlice]:
+        return self._slices.by_index("service", key)
+
+    def has_namespace(self, namespace: str) -> bool:
+        """Tell whether any Service lives there; the proxy's role may not list namespaces."""
+        return bool(self._services.by_index("namespace", namespace))
+
+    def service_by_ip(self, ip: str) -> core_v1.Service | None:
+        return next(iter(self._services.by_index("cluster-ip", ip)), None)
+
+    def slices_by_ip(self, ip: str) -> Iterable[discovery_v1.EndpointSlice]:
+        return self._slices.by_index("address", ip)
+
+
+def _cluster_ips(service: core_v1.Service) -> Iterable[str]:
+    return [ip for ip in service.spec.cluster_ips or [service.spec.cluster_ip or ""] if ip and ip != "None"]
+
+
+def _owner(slice_: discovery_v1.EndpointSlice) -> Iterable[str]:
+    owner = owner_of(slice_)
+    return (owner,) if owner else ()
+
+
+def _addresses(slice_: discovery_v1.EndpointSlice) -> Iterable[str]:
+    return {address for endpoint in slice_.endpoints for address in endpoint.addresses}

@@ -1,0 +1,283 @@
+"""What the cluster's zone answers to a question: the Kubernetes DNS specification 1.1.0. No I/O.
+
+Nothing is built ahead: a name says by its own form which Service it is about, so the answer is computed from that
+Service and its slices when it is first asked for, and the server keeps its bytes until that Service changes (`about`).
+Memory and the cost of a change stay the same however many Services there are.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kube.api import core_v1, discovery_v1
+from netproxy.dns import wire
+from netproxy.dns.wire import Record
+
+SPEC_VERSION = "1.1.0"
+
+
+class Directory(Protocol):
+    """The cluster's objects as the zone looks them up."""
+
+    def service(self, key: str) -> core_v1.Service | None: ...
+    def slices(self, key: str) -> Iterable[discovery_v1.EndpointSlice]: ...
+    def has_namespace(self, namespace: str) -> bool: ...
+    def service_by_ip(self, ip: str) -> core_v1.Service | None: ...
+    def slices_by_ip(self, ip: str) -> Iterable[discovery_v1.EndpointSlice]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`about` is the key of the Service that the answer depends on, "*" where it is any. `follow` is a name outside
+    the zone that a CNAME leads to."""
+
+    rcode: int
+    answers: tuple[Record, ...] = ()
+    authority: tuple[Record, ...] = ()
+    additional: tuple[Record, ...] = ()
+    about: str = "*"
+    follow: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """A ready endpoint as DNS sees it."""
+
+    hostname: str
+    ip: str
+    slice: discovery_v1.EndpointSlice
+
+
+class Zone:
+    """The zone of a cluster domain, and the reverse zones of its address ranges."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        domain: str,
+        *,
+        ttl: int = 5,
+        addresses: Sequence[str] = (),
+        ranges: Sequence[str] = (),
+    ) -> None:
+        self._directory, self._ttl = directory, ttl
+        self.domain = domain.strip(".").lower()
+        self._suffix = "." + self.domain
+        self._addresses = addresses
+        self._ranges = [ipaddress.ip_network(cidr, strict=False) for cidr in ranges]
+        self._owner = wire.encode_name(self.domain)
+
+    def answer(self, name: str, kind: int) -> Answer | None:
+        """Answer a question (name in lower case, no last dot); None where the name is not of this zone."""
+        if name == self.domain:
+            return self._apex(kind)
+        if name.endswith(self._suffix):
+            return self._inside(name.removesuffix(self._suffix).split("."), kind, 0)
+        if name.endswith(".arpa"):
+            address = wire.reverse_address(name)
+            if address is not None:
+                return self._reverse(address, kind)
+        return None
+
+    # -- shapes of an answer --------------------------------------------------------------------------------------
+    def _soa(self) -> Record:
+        rdata = wire.soa_rdata(f"ns.dns.{self.domain}", f"hostmaster.{self.domain}", 1, 7200, 1800, 86400, self._ttl)
+        return Record(wire.SOA, rdata, self._owner, self._ttl)
+
+    def _missing(self, about: str = "*") -> Answer:
+        return Answer(wire.NXDOMAIN, authority=(self._soa(),), about=about)
+
+    def _records(
+        self, records: Iterable[Record], kind: int, about: str = "*", additional: Iterable[Record] = ()
+    ) -> Answer:
+        """The records of the type asked for; a name that exists without any answers NOERROR and the SOA."""
+        chosen = tuple(record for record in records if kind in (record.type, wire.ANY))
+        if not chosen:
+            return Answer(wire.NOERROR, authority=(self._soa(),), about=about)
+        return Answer(wire.NOERROR, chosen, additional=tuple(additional), about=about)
+
+    def _address(self, ip: str, owner: bytes | None = None) -> Record:
+        kind, rdata = wire.address_rdata(ip)
+        return Record(kind, rdata, owner, self._ttl)
+
+    # -- names ----------------------------------------------------------------------------------------------------
+    def _apex(self, kind: int) -> Answer:
+        soa = self._soa()
+        own = [Record(wire.SOA, soa.rdata, None, self._ttl)]
+        own.append(Record(wire.NS, wire.encode_name(f"ns.dns.{self.domain}"), None, self._ttl))
+        return self._records(own, kind)
+
+    def _inside(self, labels: list[str], kind: int, depth: int) -> Answer:
+        match labels:
+            case [*_, "svc"]:
+                return self._service_name(labels[:-1], kind, depth)
+            case [*_, "pod"]:
+                return self._pod_name(labels[:-1], kind)
+            case ["dns-version"]:
+                return self._records([Record(wire.TXT, wire.txt_rdata(SPEC_VERSION), None, self._ttl)], kind)
+            case ["ns", "dns"]:
+                return self._records([self._address(ip) for ip in self._addresses], kind)
+            case ["dns"]:
+                return self._records((), kind)
+        return self._missing()
+
+    def _pod_name(self, labels: list[str], kind: int) -> Answer:
+        """`1-2-3-4.namespace.pod`: the address is taken from the name, as in upstream's mode "insecure"."""
+        match labels:
+            case []:
+                return self._records((), kind)
+            case [namespace]:
+                return self._records((), kind) if self._directory.has_namespace(namespace) else self._missing()
+            case [dashed, _]:
+                for text in (dashed.replace("-", "."), dashed.replace("-", ":")):
+                    try:
+                        return self._records([self._address(text)], kind)
+                    except ValueError:
+                        continue
+        return self._missing()
+
+    def _service_name(self, labels: list[str], kind: int, depth: int) -> Answer:
+        match labels:
+            case []:
+                return self._records((), kind)
+            case [namespace]:
+                return self._records((), kind) if self._directory.has_namespace(namespace) else self._missing()
+            case [*rest, name, namespace]:
+                key = f"{namespace}/{name}"
+                service = self._directory.service(key)
+                if service is None:
+                    return self._missing(key)
+                return self._of_service(service, key, rest, kind, depth)
+        return self._missing()
+
+    def _of_service(self, service: core_v1.Service, key: str, rest: list[str], kind: int, depth: int) -> Answer:
+        spec = service.spec
+        if spec.type == "ExternalName":
+            return self._external_name(spec.external_name or "", key, kind, depth) if not rest else self._missing(key)
+        headless = spec.cluster_ip in (None, "", "None")
+        if not rest:
+            ips = [host.ip for host in self._hosts(key)] if headless else self._cluster_ips(service)
+            if headless and not ips and kind != wire.ANY:
+                # A headless Service without ready endpoints does not exist in DNS, as upstream's server has it.
+                return self._missing(key)
+            if kind == wire.SRV:
+                return self._srv(service, key, headless, None, None)
+            return self._records([self._address(ip) for ip in dict.fromkeys(ips)], kind, key)
+        if rest[-1].startswith("_"):
+            protocol = rest[-1]
+            port = rest[-2] if len(rest) == 2 and rest[-2].startswith("_") else None
+            if len(rest) > 1 and port is None:
+                return self._missing(key)
+            return self._srv(service, key, headless, port, protocol, kind)
+        if len(rest) == 1:
+            found = [host.ip for host in self._hosts(key) if host.hostname == rest[0]]
+            if found:
+                return self._records([self._address(ip) for ip in dict.fromkeys(found)], kind, key)
+        return self._missing(key)
+
+    def _external_name(self, target: str, key: str, kind: int, depth: int) -> Answer:
+        try:
+            alias = Record(wire.CNAME, wire.encode_name(target), None, self._ttl)
+        except ValueError:
+            return Answer(wire.SERVFAIL, about=key)
+        if kind in (wire.CNAME, wire.ANY):
+            return Answer(wire.NOERROR, (alias,), about=key)
+        inner = target.rstrip(".").lower()
+        if not inner.endswith(self._suffix):
+            return Answer(wire.NOERROR, (alias,), about=key, follow=inner)
+        if depth > 7:
+            return Answer(wire.SERVFAIL, about=key)
+        onward = self._inside(inner.removesuffix(self._suffix).split("."), kind, depth + 1)
+        owner = wire.encode_name(inner)
+        moved = tuple(
+            Record(record.type, record.rdata, owner if record.owner is None else record.owner, record.ttl)
+            for record in onward.answers
+        )
+        return Answer(onward.rcode, (alias, *moved), onward.authority, onward.additional, "*", onward.follow)
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+    @staticmethod
+    def _cluster_ips(service: core_v1.Service) -> list[str]:
+        return service.spec.cluster_ips or [service.spec.cluster_ip or ""]
+
+    def _hosts(self, key: str) -> list[_Host]:
+        hosts = []
+        for slice_ in self._directory.slices(key):
+            if slice_.address_type not in ("IPv4", "IPv6"):
+                continue
+            for endpoint in slice_.endpoints:
+                if endpoint.conditions is not None and endpoint.conditions.ready is False:
+                    continue
+                for ip in endpoint.addresses:
+                    hosts.append(_Host((endpoint.hostname or dashed(ip)).lower(), ip, slice_))
+        return hosts
+
+    def _srv(
+        self,
+        service: core_v1.Service,
+        key: str,
+        headless: bool,
+        port_label: str | None,
+        protocol_label: str | None,
+        kind: int = wire.SRV,
+    ) -> Answer:
+        """`_port._protocol.service...`, or every port where no label narrows it; targets' addresses go along."""
+        name = f"{service.metadata.name}.{service.metadata.namespace}.svc.{self.domain}"
+        targets: dict[tuple[str, int], list[str]] = {}
+
+        def wanted(port_name: str | None, protocol: str | None) -> bool:
+            return (port_label is None or port_label == f"_{port_name or ''}") and (
+                protocol_label is None or protocol_label == f"_{(protocol or 'TCP').lower()}"
+            )
+
+        if headless:
+            for host in self._hosts(key):
+                for each in host.slice.ports:
+                    if each.port and wanted(each.name, each.protocol):
+                        targets.setdefault((f"{host.hostname}.{name}", each.port), []).append(host.ip)
+        else:
+            for port in service.spec.ports:
+                if wanted(port.name, port.protocol):
+                    targets[name, port.port] = self._cluster_ips(service)
+        if not targets:
+            return self._missing(key)
+        if protocol_label is not None and port_label is None:
+            return self._records((), kind, key)
+        weight = max(1, 100 // len(targets))
+        records = [
+            Record(wire.SRV, wire.srv_rdata(0, weight, port, target), None, self._ttl) for target, port in targets
+        ]
+        extra = {(target, ip): None for (target, _), ips in targets.items() for ip in ips}
+        additional = [self._address(ip, wire.encode_name(target)) for target, ip in extra]
+        return self._records(records, kind, key, additional)
+
+    def _reverse(self, address: str, kind: int) -> Answer | None:
+        names = self._names_of(address)
+        if not names:
+            ip = ipaddress.ip_address(address)
+            return self._missing() if any(ip in network for network in self._ranges) else None
+        return self._records([Record(wire.PTR, wire.encode_name(name), None, self._ttl) for name in names], kind)
+
+    def _names_of(self, address: str) -> list[str]:
+        service = self._directory.service_by_ip(address)
+        if service is not None:
+            return [f"{service.metadata.name}.{service.metadata.namespace}.svc.{self.domain}"]
+        names: dict[str, None] = {}
+        for slice_ in self._directory.slices_by_ip(address):
+            owner = slice_.metadata.labels.get("kubernetes.io/service-name")
+            key = f"{slice_.metadata.namespace}/{owner}"
+            known = self._directory.service(key)
+            if known is None or known.spec.cluster_ip not in (None, "", "None"):
+                continue
+            for host in self._hosts(key):
+                if host.ip == address:
+                    names[f"{host.hostname}.{owner}.{slice_.metadata.namespace}.svc.{self.domain}"] = None
+        return list(names)
+
+
+def dashed(ip: str) -> str:
+    """Return the host label of an endpoint without a hostname."""
+    return ip.replace(".", "-").replace(":", "-")

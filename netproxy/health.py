@@ -1,0 +1,123 @@
+"""Whether the proxy keeps up: /healthz and /livez as upstream's proxy serves them, beside /metrics and /proxyMode.
+
+Healthy is a proxy whose last write is not older than the oldest change still waiting by more than two minutes. /healthz
+is also unhealthy while the node is being deleted or tainted for it by the cluster autoscaler, so that load
+balancers drain it; /livez is not, for a restart would not help (KEP-3836).
+"""
+
+from __future__ import annotations
+
+import json
+
+from aiohttp import web
+from prometheus_client import Counter
+
+from kube.api import core_v1
+from kube.clock import SYSTEM, Clock
+from netproxy import metrics
+
+TIMEOUT = 120.0
+DELETION_TAINT = "ToBeDeletedByClusterAutoscaler"
+
+
+class Health:
+    """The proxy's state as health checks see it."""
+
+    def __init__(self, clock: Clock = SYSTEM) -> None:
+        self._clock = clock
+        self._queued: float | None = None
+        self._updated: float | None = None
+        self._updated_at = clock.now()
+        self.node_eligible = True
+
+    def queued(self) -> None:
+        """A change came in."""
+        if self._queued is None:
+            self._queued = self._clock.monotonic()
+
+    def updated(self) -> None:
+        """Everything that came in is in force."""
+        self._queued = None
+        self._updated = self._clock.monotonic()
+        self._updated_at = self._clock.now()
+
+    def set_node(self, node: core_v1.Node | None) -> None:
+        """Take in whether the node is leaving the cluster."""
+        self.node_eligible = node is not None and not (
+            node.metadata.deletion_timestamp or any(taint.key == DELETION_TAINT for taint in node.spec.taints)
+        )
+
+    @property
+    def live(self) -> bool:
+        """Whether rules keep up with changes; also true at the start, for the first two minutes of waiting."""
+        return self._queued is None or self._clock.monotonic() - self._queued < TIMEOUT
+
+    @property
+    def healthy(self) -> bool:
+        return self.live and self._updated is not None and self.node_eligible
+
+    def body(self) -> str:
+        """Return the JSON that upstream's endpoint answers with."""
+        now = self._clock.now()
+        shown = now if self.live and self._updated is not None else self._updated_at
+
+        def text(moment: object) -> str:
+            return str(moment)
+
+        return json.dumps(
+            {"lastUpdated": text(shown), "currentTime": text(now), "nodeEligible": self.node_eligible},
+            separators=(",", ":"),
+        )
+
+
+def health_app(health: Health) -> web.Application:
+    """Build the server of the health port."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return _answer(health.healthy, health, metrics.HEALTHZ)
+
+    async def livez(_: web.Request) -> web.Response:
+        return _answer(health.live, health, metrics.LIVEZ)
+
+    app = web.Application()
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/livez", livez)
+    return app
+
+
+def _answer(good: bool, health: Health, counter: Counter) -> web.Response:
+    status = 200 if good else 503
+    counter.labels(str(status)).inc()
+    return web.Response(
+        status=status,
+        text=health.body(),
+        content_type="application/json",
+        headers={"X-Content-Type-Options": "nosniff"},
+    )
+
+
+def metrics_app(mode: str) -> web.Application:
+    """Build the server of the metrics port."""
+
+    async def exposition(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    async def proxy_mode(_: web.Request) -> web.Response:
+        return web.Response(text=mode)
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    app = web.Application()
+    app.router.add_get("/metrics", exposition)
+    app.router.add_get("/proxyMode", proxy_mode)
+    app.router.add_get("/healthz", healthz)
+    return app
+
+
+async def serve(app: web.Application, host: str, port: int) -> web.AppRunner:
+    """Start serving; OSError where the address cannot be bound. The caller cleans the runner up."""
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    await web.TCPSite(runner, host, port, reuse_address=True).start()
+    return runner

@@ -1,0 +1,232 @@
+"""The node's network role as a process: proxy, cluster DNS and pod network on one watch.
+
+The order at the start is what keeps packets inside: routes for the cluster's ranges, then rules (with the guard against
+packets to 127.0.0.0/8 among them), then route_localnet, then everything that answers. A process that ends
+leaves rules, routes and addresses in force, so Services keep answering while it is replaced; DNS answers stop
+for that moment, and clients ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from kube import kubeconfig
+from kube.api import core_v1, discovery_v1
+from kube.client import Client
+from kube.clock import SYSTEM, Clock
+from kube.informer import Change, Informer
+from kube.transport import HttpsTransport
+from netproxy import backend, health, sysctl
+from netproxy.config import ProxyConfig, host_port
+from netproxy.dns.directory import InformerDirectory
+from netproxy.dns.forward import Forwarder, read_resolv_conf
+from netproxy.dns.responder import Responder
+from netproxy.dns.server import DNSServer
+from netproxy.dns.zone import Zone
+from netproxy.errors import ConfigError
+from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.static import StaticSettings
+from netproxy.iptables.sync import IPTablesBackend
+from netproxy.iptables.writer import RestoreWriter, choose_flavour
+from netproxy.podnet import network, routes
+from netproxy.podnet.network import PodNetwork
+from netproxy.proxy import ServiceProxy
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Parts:
+    """Everything that runs, once built."""
+
+    services: Informer[core_v1.Service]
+    slices: Informer[discovery_v1.EndpointSlice]
+    nodes: Informer[core_v1.Node]
+    proxy: ServiceProxy
+    backends: list[IPTablesBackend]
+    settings: dict[int, StaticSettings]
+    health: health.Health
+    pods: PodNetwork | None
+    dns: DNSServer | None
+
+
+async def run(config: ProxyConfig, client: Client | None = None, clock: Clock = SYSTEM) -> None:
+    """Serve until cancelled.
+
+    Raises ConfigError or UnsupportedModeError before anything was touched. `client` is for embedding; by default one is
+    made from the configuration's kubeconfig.
+    """
+    mode = backend.check_mode(config.mode)
+    owned = client is None
+    if client is None:
+        if not config.kubeconfig:
+            raise ConfigError("clientConnection.kubeconfig: required: it says where the API server is")
+        client = Client(HttpsTransport(kubeconfig.load(config.kubeconfig), "wherry-netproxy"))
+    runners: list[web.AppRunner] = []
+    try:
+        parts = await _build(config, client, clock)
+        runners = await _serve_http(config, mode, parts)
+        await _run_parts(config, parts)
+    finally:
+        for runner in runners:
+            await runner.cleanup()
+        if owned:
+            await client.close()
+
+
+async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
+    """Remove all rules of ours, in both flavours; with `everything` routes, addresses, CNI configuration, bridge too."""
+    for family in config.families if not everything else (4, 6):
+        for flavour in ("nft", "legacy"):
+            try:
+                await IPTablesBackend(
+                    RestoreWriter(flavour, family), RuleSettings(family=family), StaticSettings(family=family)
+                ).cleanup()
+            except Exception as error:
+                log.warning("%s tables of IPv%d: %s", flavour, family, error)
+    if everything:
+        await network.remove(config)
+        for address in config.dns.addresses:
+            await routes.remove_local_address(address)
+
+
+async def _build(config: ProxyConfig, client: Client, clock: Clock) -> _Parts:
+    node_name = (config.hostname_override or os.uname().nodename).strip().lower()
+    services = Informer(client, core_v1.Service, clock=clock)
+    slices = Informer(client, discovery_v1.EndpointSlice, clock=clock)
+    nodes = Informer(client, core_v1.Node, field_selector=f"metadata.name={node_name}", clock=clock)
+    state = health.Health(clock)
+
+    addresses = await routes.node_addresses()
+    settings: dict[int, StaticSettings] = {}
+    backends: list[IPTablesBackend] = []
+    for family in config.families:
+        flavour = await choose_flavour(config.iptables_flavour, family)
+        log.info("IPv%d rules go to %s tables", family, flavour)
+        settings[family] = static_settings(config, family)
+        rules = RuleSettings(
+            family=family,
+            local_cidrs=of_family(config.cluster_cidrs, family),
+            masquerade_all=config.masquerade_all,
+            node_addresses=of_family(addresses, family),
+        )
+        writer = RestoreWriter(flavour, family)
+        backends.append(IPTablesBackend(writer, rules, settings[family], period=config.sync_period, clock=clock))
+
+    responder: Responder | None = None
+    server: DNSServer | None = None
+    if config.dns.enabled:
+        zone = Zone(
+            InformerDirectory(services, slices),
+            config.dns.domain,
+            ttl=config.dns.ttl,
+            addresses=config.dns.addresses,
+            ranges=(*config.service_cidrs, *config.cluster_cidrs),
+        )
+        forwarder = Forwarder(read_resolv_conf(config.dns.resolv_conf, config.dns.addresses), clock=clock)
+        responder = Responder(zone, forwarder, lambda: services.synced and slices.synced)
+        server = DNSServer(responder, config.dns.addresses, config.dns.port)
+    proxy = ServiceProxy(
+        services,
+        slices,
+        backends,
+        node_name=node_name,
+        served_here=config.dns.addresses if config.dns.enabled else (),
+        health=state,
+        clock=clock,
+        on_change=responder.forget if responder else None,
+    )
+    pods = PodNetwork(config) if config.pod_network.enabled else None
+    return _Parts(services, slices, nodes, proxy, backends, settings, state, pods, server)
+
+
+async def _run_parts(config: ProxyConfig, parts: _Parts) -> None:
+    if parts.pods is not None:
+        await parts.pods.prepare()
+    sysctl.apply_conntrack(config.conntrack)
+    if parts.dns is not None:
+        for address in config.dns.addresses:
+            await routes.add_local_address(address)
+    node_known = asyncio.Event()
+
+    def node_changed(change: Change[core_v1.Node]) -> None:
+        parts.health.set_node(None if change.type == "DELETED" else change.new)
+        if change.type != "DELETED":
+            parts.proxy.set_node(change.new)
+            node_known.set()
+
+    parts.nodes.subscribe(node_changed)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(parts.services.run(), name="follow services")
+        group.create_task(parts.slices.run(), name="follow endpoint slices")
+        group.create_task(parts.nodes.run(), name="follow the node")
+        group.create_task(parts.proxy.run(), name="proxy")
+        group.create_task(parts.proxy.verify_forever(), name="verify rules")
+        group.create_task(_open_localnet(config, parts.proxy), name="localhost node ports")
+        if parts.dns is not None:
+            group.create_task(parts.dns.run(), name="cluster DNS")
+        if parts.pods is not None:
+            group.create_task(_follow_node(parts, node_known), name="pod network")
+
+
+async def _follow_node(parts: _Parts, known: asyncio.Event) -> None:
+    """Set the pod network up when the node has its pod range, and again whenever the node changes it."""
+    assert parts.pods is not None
+    await parts.proxy.started.wait()
+    while True:
+        await known.wait()
+        known.clear()
+        for node in parts.nodes.list():
+            pod_cidrs = network.pod_cidrs_of(node)
+            for each in parts.backends:
+                settings = network.with_pods(parts.settings[each.family], pod_cidrs)
+                async with parts.proxy.exclusive():
+                    await each.set_static(settings)
+            await parts.pods.configure(node)
+
+
+async def _open_localnet(config: ProxyConfig, proxy: ServiceProxy) -> None:
+    """Let 127.0.0.1 reach node ports, only once the guard is in force (CVE-2020-8558)."""
+    await proxy.started.wait()
+    if config.localhost_node_ports and not config.node_port_addresses:
+        sysctl.ensure("net/ipv4/conf/all/route_localnet", "1")
+
+
+async def _serve_http(config: ProxyConfig, mode: str, parts: _Parts) -> list[web.AppRunner]:
+    runners = []
+    for path, address, app in (
+        ("healthzBindAddress", config.healthz_bind_address, health.health_app(parts.health)),
+        ("metricsBindAddress", config.metrics_bind_address, health.metrics_app(mode)),
+    ):
+        if not address:
+            continue
+        host, port = host_port(address, path)
+        try:
+            runners.append(await health.serve(app, host, port))
+        except OSError as error:
+            if config.bind_address_hard_fail:
+                raise ConfigError(f"{path}: {address}: {error.strerror}") from error
+            log.error("%s: %s: %s", path, address, error.strerror)
+    return runners
+
+
+def static_settings(config: ProxyConfig, family: int) -> StaticSettings:
+    """Return what shapes the fixed chains of a family, before the node's pod ranges are known."""
+    return StaticSettings(
+        family=family,
+        mark=config.masquerade_mark,
+        service_cidrs=of_family(config.service_cidrs, family),
+        cluster_cidrs=of_family(config.cluster_cidrs, family),
+        node_port_cidrs=of_family(config.node_port_addresses, family),
+        localhost_node_ports=config.localhost_node_ports,
+        drop_invalid=not config.conntrack.tcp_be_liberal,
+    )
+
+
+def of_family(addresses: tuple[str, ...], family: int) -> tuple[str, ...]:
+    return tuple(address for address in addresses if (":" in address) == (family == 6))

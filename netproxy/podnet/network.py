@@ -1,0 +1,84 @@
+"""Sets up this node's pod network once the API server has given the node its pod range, and again if that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from kube.api import core_v1
+from netproxy import sysctl
+from netproxy.config import ProxyConfig
+from netproxy.iptables.static import StaticSettings
+from netproxy.podnet import cni, routes
+
+log = logging.getLogger(__name__)
+
+
+def pod_cidrs_of(node: core_v1.Node) -> tuple[str, ...]:
+    """Return the node's pod ranges, one a family; empty before node IPAM has given any."""
+    return tuple(node.spec.pod_cidrs) or ((node.spec.pod_cidr,) if node.spec.pod_cidr else ())
+
+
+def internal_ip(node: core_v1.Node, family: int = 4) -> str:
+    """Return the node's InternalIP of a family, or ""."""
+    for address in node.status.addresses:
+        if address.type == "InternalIP" and (":" in address.address) == (family == 6):
+            return address.address
+    return ""
+
+
+class PodNetwork:
+    """The node's pod network as configured; `prepare` before the node is known, `configure` each time it changes."""
+
+    def __init__(self, config: ProxyConfig) -> None:
+        self._config = config
+        self._done: tuple[object, ...] | None = None
+
+    async def prepare(self) -> None:
+        """Switch on forwarding, and keep cluster addresses inside before the first packet is sent."""
+        config = self._config
+        await sysctl.prepare_forwarding(config.families)
+        addresses = await routes.node_addresses()
+        source = next((address for address in addresses if ":" not in address), "")
+        await routes.keep_inside(config.cluster_cidrs, config.service_cidrs, source, await self._mtu())
+
+    async def configure(self, node: core_v1.Node) -> bool:
+        """Write the CNI configuration and routes for the node's pod ranges; return whether it has any."""
+        config, settings = self._config, self._config.pod_network
+        pod_cidrs = pod_cidrs_of(node)
+        if not pod_cidrs:
+            return False
+        source = internal_ip(node)
+        state = (pod_cidrs, source)
+        if state == self._done:
+            return True
+        mtu = await self._mtu()
+        await routes.keep_inside(config.cluster_cidrs, config.service_cidrs, source, mtu)
+        document = cni.network_list(
+            pod_cidrs,
+            bridge=settings.bridge,
+            mtu=mtu,
+            host_ports=settings.host_ports,
+            data_dir=settings.cni_data_dir,
+        )
+        if await asyncio.to_thread(cni.write, settings.cni_conf_dir, document):
+            log.info("wrote %s/%s for %s", settings.cni_conf_dir, cni.FILE_NAME, ", ".join(pod_cidrs))
+        self._done = state
+        return True
+
+    async def _mtu(self) -> int:
+        return self._config.pod_network.mtu or await routes.uplink_mtu()
+
+
+def with_pods(settings: StaticSettings, pod_cidrs: tuple[str, ...]) -> StaticSettings:
+    """Return the fixed chains' settings for a node that has these pod ranges."""
+    of_family = tuple(cidr for cidr in pod_cidrs if (":" in cidr) == (settings.family == 6))
+    return replace(settings, pod_cidrs=of_family, cluster_cidrs=settings.cluster_cidrs or of_family)
+
+
+async def remove(config: ProxyConfig) -> None:
+    """Undo what was set up: routes, local addresses, the CNI configuration and the bridge."""
+    await routes.remove_routes()
+    await asyncio.to_thread(cni.remove, config.pod_network.cni_conf_dir)
+    await routes.remove_bridge(config.pod_network.bridge)

@@ -1,0 +1,193 @@
+"""The service proxy's loop: changes of Services, EndpointSlices and this Node in, changes of the kernel out.
+
+Informer handlers only mark what changed and wake the loop, which takes everything that came in during the same turn of
+the event loop (and during the previous write) as one delta. There is no minimum period. A write that fails leaves the
+backend knowing that it must compare everything; the verifier's next look does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+from kube.api import core_v1, discovery_v1
+from kube.clock import SYSTEM, Clock, parse_time
+from kube.informer import Change, Informer
+from netproxy import conntrack, metrics
+from netproxy.backend import Backend
+from netproxy.endpoints import NodeView
+from netproxy.errors import WriteError
+from netproxy.health import Health
+from netproxy.model import ServicePort, ServiceTable, owner_of
+
+log = logging.getLogger(__name__)
+
+CHECK_PERIOD = 5.0
+"""Seconds between looks whether others changed our rules; each costs one netlink question."""
+TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
+ZONE_LABEL = "topology.kubernetes.io/zone"
+
+
+class ServiceProxy:
+    """Keeps the backends (one an IP family) at what the informers say."""
+
+    def __init__(
+        self,
+        services: Informer[core_v1.Service],
+        slices: Informer[discovery_v1.EndpointSlice],
+        backends: Sequence[Backend],
+        *,
+        node_name: str = "",
+        served_here: Iterable[str] = (),
+        health: Health | None = None,
+        clock: Clock = SYSTEM,
+        on_change: Callable[[str], None] | None = None,
+    ) -> None:
+        families = tuple(backend.family for backend in backends)
+        self.table = ServiceTable(NodeView(node_name), families, frozenset(served_here))
+        self._services, self._slices, self._backends = services, slices, backends
+        self._health, self._clock, self._on_change = health or Health(clock), clock, on_change
+        self._wake = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._ports: dict[str, tuple[ServicePort, ...]] = {}
+        self._triggers: list[datetime] = []
+        self.started = asyncio.Event()
+        services.subscribe(self._service_changed)
+        slices.subscribe(self._slice_changed)
+
+    @property
+    def ports(self) -> dict[str, tuple[ServicePort, ...]]:
+        """The desired state last written, by Service key."""
+        return self._ports
+
+    # -- changes in -----------------------------------------------------------------------------------------------
+    def _service_changed(self, change: Change[core_v1.Service]) -> None:
+        metrics.SERVICE_CHANGES.inc()
+        if change.type == "DELETED":
+            self.table.delete_service(change.key)
+        else:
+            self.table.set_service(change.key, change.new)
+        self._queue(change.key)
+
+    def _slice_changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
+        metrics.ENDPOINT_CHANGES.inc()
+        owner = owner_of(change.new)
+        if change.old is not None and owner_of(change.old) != owner:
+            self.table.delete_slice(change.old)
+            self._queue(owner_of(change.old))
+        if change.type == "DELETED":
+            self.table.delete_slice(change.new)
+        else:
+            self.table.set_slice(change.new)
+            self._note_trigger(change.new)
+        self._queue(owner)
+
+    def set_node(self, node: core_v1.Node) -> None:
+        """Take in this node's zone, which topology hints speak of."""
+        self.table.set_node(NodeView(node.metadata.name or "", node.metadata.labels.get(ZONE_LABEL, "")))
+        if self.table.dirty:
+            self._queue("")
+
+    def _queue(self, key: str) -> None:
+        if self._on_change is not None and key:
+            self._on_change(key)
+        if not self._wake.is_set():
+            metrics.LAST_QUEUED.set(self._clock.now().timestamp())
+            self._health.queued()
+            self._wake.set()
+
+    def _note_trigger(self, slice_: discovery_v1.EndpointSlice) -> None:
+        text = slice_.metadata.annotations.get(TRIGGER_TIME)
+        if text and self.started.is_set():
+            try:
+                self._triggers.append(parse_time(text))
+            except ValueError:
+                log.debug("unreadable trigger time %r", text)
+
+    # -- changes out ----------------------------------------------------------------------------------------------
+    async def run(self) -> None:
+        """Take over the kernel's rules once everything is known, then follow until cancelled."""
+        await self._services.wait_synced()
+        await self._slices.wait_synced()
+        await self._start()
+        while True:
+            await self._wake.wait()
+            # One turn later all events of the same read are in: they make one delta.
+            await asyncio.sleep(0)
+            self._wake.clear()
+            await self._sync()
+
+    async def _start(self) -> None:
+        self._wake.clear()
+        self._ports = self.table.take_changes()
+        began = self._clock.monotonic()
+        async with self._lock:
+            for backend in self._backends:
+                try:
+                    await backend.start(self._ports)
+                except WriteError as error:
+                    log.error("cannot write rules yet: %s", error)
+        log.info("%d Services in force after %.3f s", len(self._ports), self._clock.monotonic() - began)
+        self._done()
+        self.started.set()
+
+    async def _sync(self) -> None:
+        triggers, self._triggers = self._triggers, []
+        began = self._clock.monotonic()
+        flows: list[list[str]] = []
+        failed = False
+        async with self._lock:
+            changes = self.table.take_changes()
+            changed = {key: ports for key, ports in changes.items() if ports != self._ports.get(key, ())}
+            for key, ports in changed.items():
+                flows += conntrack.stale_flows(self._ports.get(key, ()), ports)
+                if ports:
+                    self._ports[key] = ports
+                else:
+                    self._ports.pop(key, None)
+            for backend in self._backends:
+                try:
+                    if changed:
+                        await backend.apply(changed)
+                except WriteError as error:
+                    failed = True
+                    log.error("rules are behind: %s", error)
+        if not failed:
+            self._done()
+        metrics.SYNC.observe(self._clock.monotonic() - began)
+        now = self._clock.now()
+        for moment in triggers:
+            metrics.LATENCY.observe(max(0.0, (now - moment).total_seconds()))
+        if flows:
+            await conntrack.delete_flows(flows)
+
+    def _done(self) -> None:
+        metrics.LAST_SYNC.set(self._clock.now().timestamp())
+        self._health.updated()
+
+    async def verify_forever(self) -> None:
+        """Look regularly whether others changed our rules, and repair them."""
+        await self.started.wait()
+        while True:
+            await self._clock.sleep(CHECK_PERIOD)
+            await self.verify()
+
+    async def verify(self) -> bool:
+        """Look once; return whether anything had to be repaired."""
+        repaired = False
+        async with self._lock:
+            for backend in self._backends:
+                try:
+                    repaired = await backend.verify() or repaired
+                except WriteError as error:
+                    log.error("rules cannot be repaired yet: %s", error)
+                    return repaired
+        if not self._wake.is_set():
+            self._done()
+        return repaired
+
+    def exclusive(self) -> asyncio.Lock:
+        """Return the lock under which alone a backend may be changed."""
+        return self._lock
