@@ -51,7 +51,9 @@ def _all() -> dict[str, TypeFacts]:
     return msgspec.json.decode(text, type=dict[str, TypeFacts])
 
 
-@functools.cache
-def facts(struct: type[msgspec.Struct]) -> TypeFacts:
+_NONE = TypeFacts()
+
+
+def facts(struct: type[Any]) -> TypeFacts:
     """Return the facts of a generated type; an unknown type has none."""
-    return _all().get(f"{struct.__module__.rpartition('.')[2]}.{struct.__name__}", TypeFacts())
+    return _all().get(f"{struct.__module__.rpartition('.')[2]}.{struct.__name__}", _NONE)

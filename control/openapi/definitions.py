@@ -1,0 +1,98 @@
+"""The schemas and their descriptions, read from the installed kubernetes-validate package when somebody asks.
+
+The package holds upstream's OpenAPI definitions in a form for validators: every optional type may also be null,
+references lead to $defs, and apiVersion and kind are pinned. Here that is undone, for v2 or for v3. Nothing is kept: a
+document is asked for once a client and then cached by it, and the definitions would take 10 MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+Schema = dict[str, Any]
+Style = Literal["v2", "v3"]
+
+VERSION = "v1.36.0"
+_FROM = "#/$defs/"
+_TO = {"v2": "#/definitions/", "v3": "#/components/schemas/"}
+_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+
+
+def load() -> dict[str, Schema]:
+    """Read all definitions, by name (io.k8s.api.core.v1.Pod)."""
+    spec = find_spec("kubernetes_validate")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("the package kubernetes-validate is not installed: pip install kubernetes-validate")
+    file = Path(spec.origin).parent / "kubernetes-json-schema" / f"{VERSION}-local" / "_definitions.json"
+    found: dict[str, Schema] = msgspec.json.decode(file.read_bytes())["$defs"]
+    return found
+
+
+def convert(name: str, schema: Schema, style: Style) -> Schema:
+    """Return one definition as upstream publishes it."""
+    if name == _QUANTITY:
+        return _described(
+            schema, {"type": "string"} if style == "v2" else {"oneOf": [{"type": "string"}, {"type": "number"}]}
+        )
+    if name == _INT_OR_STRING:
+        v3 = {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}
+        return _described(schema, {"format": "int-or-string", "type": "string"} if style == "v2" else v3)
+    converted: Schema = _convert(schema, style)
+    if "x-kubernetes-group-version-kind" in schema:
+        for pinned in ("apiVersion", "kind"):
+            converted.get("properties", {}).get(pinned, {}).pop("enum", None)
+    return converted
+
+
+def _described(schema: Schema, converted: Schema) -> Schema:
+    return {"description": schema["description"], **converted} if "description" in schema else converted
+
+
+def _convert(schema: Schema, style: Style) -> Schema:
+    out: Schema = {}
+    for key, value in schema.items():
+        if key == "type" and isinstance(value, list):
+            out["type"] = next(t for t in value if t != "null")
+        elif key == "$ref":
+            reference = _TO[style] + value.removeprefix(_FROM)
+            # In v3 nothing may stand beside a $ref, so upstream wraps it.
+            if style == "v3" and len(schema) > 1:
+                out["allOf"] = [{"$ref": reference}]
+            else:
+                out["$ref"] = reference
+        elif key == "properties":
+            out["properties"] = {name: _convert(sub, style) for name, sub in value.items()}
+        elif key in ("items", "additionalProperties") and isinstance(value, dict):
+            out[key] = _convert(value, style)
+        elif key == "enum":
+            out["enum"] = [v for v in value if v is not None]
+        elif key != "$schema":
+            out[key] = value
+    return out
+
+
+def closure(names: Iterable[str], definitions: dict[str, Schema]) -> list[str]:
+    """Return the names and all that they refer to, sorted."""
+    found: set[str] = set()
+    waiting = [name for name in names if name in definitions]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += _references(definitions[name])
+    return sorted(found)
+
+
+def _references(schema: Any) -> list[str]:
+    if isinstance(schema, dict):
+        here = [schema["$ref"].removeprefix(_FROM)] if isinstance(schema.get("$ref"), str) else []
+        return here + [name for value in schema.values() for name in _references(value)]
+    if isinstance(schema, list):
+        return [name for value in schema for name in _references(value)]
+    return []

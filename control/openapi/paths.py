@@ -1,0 +1,176 @@
+"""The operations of a resource, as OpenAPI paths: what clients look up before they send (kubectl asks here whether a
+server takes `fieldValidation` and `dryRun`).
+
+One neutral description is made and then written in the manner of v2 or v3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from control.openapi.definitions import Style
+from kube import schema
+from kube.client import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC
+from kube.resources import Resource
+
+Paths = dict[str, dict[str, Any]]
+
+DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
+STATUS = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
+PATCH = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch"
+PATCH_TYPES = [APPLY, JSON_PATCH, MERGE, STRATEGIC]
+
+_WRITE = (("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"))
+_LIST = (
+    ("allowWatchBookmarks", "boolean"),
+    ("continue", "string"),
+    ("fieldSelector", "string"),
+    ("labelSelector", "string"),
+    ("limit", "integer"),
+    ("resourceVersion", "string"),
+    ("resourceVersionMatch", "string"),
+    ("sendInitialEvents", "boolean"),
+    ("timeoutSeconds", "integer"),
+    ("watch", "boolean"),
+)
+_DELETE = (
+    ("dryRun", "string"),
+    ("gracePeriodSeconds", "integer"),
+    ("orphanDependents", "boolean"),
+    ("propagationPolicy", "string"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method on one path."""
+
+    method: str
+    action: str
+    id: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: str = ""
+    body_types: tuple[str, ...] = (JSON, "application/yaml")
+    answer: str = ""
+    codes: tuple[int, ...] = (200,)
+
+
+def definition(resource: Resource) -> str:
+    """Return the OpenAPI name of the resource's type."""
+    return schema.facts(resource.type).id
+
+
+def of(resource: Resource, style: Style) -> Paths:
+    """Return all paths of a resource, subresources too."""
+    kind = definition(resource)
+    scope = "Namespaced" if resource.namespaced else ""
+    suffix = f"{_camel(resource.group.removesuffix('.k8s.io'))}{resource.version.capitalize()}"
+    paths: Paths = {}
+
+    def add(path: str, operations: Iterator[Operation], where: dict[str, str]) -> None:
+        found = {o.method: _render(o, resource, style) for o in operations}
+        if found:
+            paths[path] = {**found, "parameters": [_parameter(n, "path", "string", style, d) for n, d in where.items()]}
+
+    in_namespace = {"namespace": "object name and auth scope, such as for teams and projects"}
+    named = {"name": f"name of the {resource.kind}"}
+    where = in_namespace if resource.namespaced else {}
+    collection = resource.path("{namespace}" if resource.namespaced else "")
+    add(collection, _collection(resource, kind, f"{suffix}{scope}{resource.kind}"), where)
+    add(f"{collection}/{{name}}", _item(resource, kind, f"{suffix}{scope}{resource.kind}"), {**named, **where})
+    if resource.namespaced and "list" in resource.verbs:
+        every = Operation("get", "list", f"list{suffix}{resource.kind}ForAllNamespaces", _LIST, answer=f"{kind}List")
+        add(resource.path(), iter([every]), {})
+    for sub in resource.subresources:
+        if sub in ("status", "scale", "resize", "ephemeralcontainers", "approval", "finalize"):
+            body = "io.k8s.api.autoscaling.v1.Scale" if sub == "scale" else kind
+            name = f"{suffix}{scope}{resource.kind}{_camel(sub)}"
+            add(f"{collection}/{{name}}/{sub}", _part(body, name), {**named, **where})
+    return paths
+
+
+def _collection(resource: Resource, kind: str, name: str) -> Iterator[Operation]:
+    if "list" in resource.verbs:
+        yield Operation("get", "list", f"list{name}", _LIST, answer=f"{kind}List")
+    if "create" in resource.verbs:
+        yield Operation("post", "post", f"create{name}", _WRITE, kind, answer=kind, codes=(200, 201, 202))
+    if "deletecollection" in resource.verbs:
+        yield Operation(
+            "delete", "deletecollection", f"deleteCollection{name}", _DELETE + _LIST[:-1], DELETE_OPTIONS, answer=STATUS
+        )
+
+
+def _item(resource: Resource, kind: str, name: str) -> Iterator[Operation]:
+    if "get" in resource.verbs:
+        yield Operation("get", "get", f"read{name}", answer=kind)
+    if "update" in resource.verbs:
+        yield Operation("put", "put", f"replace{name}", _WRITE, kind, answer=kind, codes=(200, 201))
+        yield _patch(kind, name)
+        yield Operation("delete", "delete", f"delete{name}", _DELETE, DELETE_OPTIONS, answer=STATUS, codes=(200, 202))
+
+
+def _part(kind: str, name: str) -> Iterator[Operation]:
+    yield Operation("get", "get", f"read{name}", answer=kind)
+    yield Operation("put", "put", f"replace{name}", _WRITE, kind, answer=kind, codes=(200, 201))
+    yield _patch(kind, name)
+
+
+def _patch(kind: str, name: str) -> Operation:
+    query = (*_WRITE, ("force", "boolean"))
+    return Operation("patch", "patch", f"patch{name}", query, PATCH, tuple(PATCH_TYPES), kind, (200, 201))
+
+
+def _camel(text: str) -> str:
+    return "".join(part.capitalize() for part in text.split(".")) if text else "Core"
+
+
+def _render(operation: Operation, resource: Resource, style: Style) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "description": operation.id,
+        "operationId": operation.id,
+        "tags": [f"{(resource.group or 'core').removesuffix('.k8s.io').replace('.', '_')}_{resource.version}"],
+        "parameters": [_parameter(name, "query", type_, style) for name, type_ in operation.query],
+        "x-kubernetes-action": operation.action,
+        "x-kubernetes-group-version-kind": {
+            "group": resource.group,
+            "kind": resource.kind,
+            "version": resource.version,
+        },
+    }
+    answers = [JSON, "application/yaml"]
+    if style == "v2":
+        out["schemes"] = ["https"]
+        out["produces"] = answers
+        out["consumes"] = list(operation.body_types) if operation.body else ["*/*"]
+        if operation.body:
+            body = {"$ref": f"#/definitions/{operation.body}"}
+            out["parameters"].append({"name": "body", "in": "body", "required": True, "schema": body})
+        out["responses"] = {
+            str(code): {"description": _MEANING[code], "schema": {"$ref": f"#/definitions/{operation.answer}"}}
+            for code in operation.codes
+        }
+    else:
+        if operation.body:
+            reference = {"schema": {"$ref": f"#/components/schemas/{operation.body}"}}
+            out["requestBody"] = {"content": dict.fromkeys(operation.body_types, reference), "required": True}
+        answer = {"schema": {"$ref": f"#/components/schemas/{operation.answer}"}}
+        content = dict.fromkeys(answers, answer)
+        out["responses"] = {str(code): {"description": _MEANING[code], "content": content} for code in operation.codes}
+    out["responses"]["401"] = {"description": "Unauthorized"}
+    return out
+
+
+_MEANING = {200: "OK", 201: "Created", 202: "Accepted"}
+
+
+def _parameter(name: str, place: str, type_: str, style: Style, description: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {"name": name, "in": place}
+    if description:
+        out["description"] = description
+    if place == "path":
+        out["required"] = True
+    if style == "v2":
+        return {**out, "type": type_, "uniqueItems": True}
+    return {**out, "schema": {"type": type_, "uniqueItems": True}}

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from control.openapi.documents import Documents
+from kube import resources
+
+DOCUMENTS = Documents(resources.RESOURCES)
+
+
+def references(node: Any) -> set[str]:
+    if isinstance(node, dict):
+        here = {node["$ref"]} if isinstance(node.get("$ref"), str) else set()
+        return here.union(*(references(v) for v in node.values()))
+    if isinstance(node, list):
+        return set().union(*(references(v) for v in node))
+    return set()
+
+
+@pytest.mark.parametrize("root", sorted(DOCUMENTS.index()["paths"]))
+def test_every_v3_document_is_whole(root: str) -> None:
+    raw = DOCUMENTS.v3(root)
+    assert raw is not None
+    document = msgspec.json.decode(raw)
+    schemas = document["components"]["schemas"]
+    missing = {r for r in references(document) if r.removeprefix("#/components/schemas/") not in schemas}
+    assert not missing
+    assert '"null"' not in raw.decode()
+
+
+def test_a_client_finds_that_strict_field_validation_is_taken() -> None:
+    document = msgspec.json.decode(DOCUMENTS.v3("apis/apps/v1") or b"")
+    patch = document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
+    assert {"fieldValidation", "dryRun"} <= {p["name"] for p in patch["parameters"]}
+    assert patch["x-kubernetes-group-version-kind"] == {"group": "apps", "version": "v1", "kind": "Deployment"}
+
+
+def test_explain_finds_a_kind_with_its_descriptions() -> None:
+    document = msgspec.json.decode(DOCUMENTS.v3("api/v1") or b"")
+    pod = document["components"]["schemas"]["io.k8s.api.core.v1.Pod"]
+    assert pod["x-kubernetes-group-version-kind"] == [{"group": "", "kind": "Pod", "version": "v1"}]
+    assert pod["description"].startswith("Pod is a collection of containers")
+    assert pod["properties"]["kind"]["type"] == "string"
+    assert "enum" not in pod["properties"]["kind"]
+    assert pod["properties"]["spec"]["allOf"] == [{"$ref": "#/components/schemas/io.k8s.api.core.v1.PodSpec"}]
+
+
+def test_what_is_not_served_has_no_document() -> None:
+    assert DOCUMENTS.v3("apis/nonsense/v1") is None
+
+
+def test_the_index_changes_with_the_resources() -> None:
+    fewer = Documents([r for r in resources.RESOURCES if r.plural != "deployments"])
+    assert fewer.hash("apis/apps/v1") != DOCUMENTS.hash("apis/apps/v1")
+    assert fewer.hash("api/v1") == DOCUMENTS.hash("api/v1")
+
+
+def test_the_v2_document_and_its_protobuf_hold_the_same() -> None:
+    document = msgspec.json.decode(DOCUMENTS.v2())
+    assert not {r for r in references(document) if r.removeprefix("#/definitions/") not in document["definitions"]}
+    fields = decode(DOCUMENTS.v2_protobuf())
+    assert fields[1] == [b"2.0"]
+    definitions = {}
+    for named in decode(fields[9][0])[1]:
+        entry = decode(named)
+        definitions[entry[1][0].decode()] = decode(entry[2][0])
+    assert definitions.keys() == document["definitions"].keys()
+    pod = definitions["io.k8s.api.core.v1.Pod"]
+    assert pod[4][0].decode() == document["definitions"]["io.k8s.api.core.v1.Pod"]["description"]
+    paths = {decode(named)[1][0].decode() for named in decode(fields[8][0])[2]}
+    assert paths == set(document["paths"])
+
+
+def decode(message: bytes) -> dict[int, list[Any]]:
+    """Read a protobuf message: field number -> values, for varints and length-delimited fields."""
+    found: dict[int, list[Any]] = {}
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        number = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+            shift += 7
+
+    while at < len(message):
+        tag = varint()
+        if tag & 7 == 0:
+            found.setdefault(tag >> 3, []).append(varint())
+            continue
+        assert tag & 7 == 2
+        size = varint()
+        found.setdefault(tag >> 3, []).append(message[at : at + size])
+        at += size
+    return found
