@@ -20,21 +20,24 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class SharedInformers:
-    """One informer a kind, made when first asked for."""
+    """One informer a kind, made when first asked for and run from then on."""
 
     def __init__(self, client: Client, clock: Clock = SYSTEM) -> None:
         self._client, self._clock = client, clock
         self._informers: dict[type[Any], Informer[Any]] = {}
+        self._group: asyncio.TaskGroup | None = None
 
     def of(self, kind: type[T]) -> Informer[T]:
         """Return the informer of a kind, in all namespaces."""
         found: Informer[T] | None = self._informers.get(kind)
         if found is None:
             found = self._informers[kind] = Informer(self._client, kind, clock=self._clock)
+            if self._group is not None:
+                self._start(self._group, kind, found)
         return found
 
-    def kinds(self) -> list[type[Any]]:
-        return list(self._informers)
+    def _start(self, group: asyncio.TaskGroup, kind: type[Any], informer: Informer[Any]) -> None:
+        group.create_task(informer.run(), name=f"informer {kind.__name__}")
 
     async def wait_synced(self) -> None:
         """Wait until every informer has its first list."""
@@ -42,18 +45,20 @@ class SharedInformers:
             await informer.wait_synced()
 
     async def run(self) -> None:
-        """Run all informers that exist now until cancelled."""
+        """Run all informers, also those that are asked for later, until cancelled."""
         async with asyncio.TaskGroup() as group:
+            self._group = group
             for kind, informer in self._informers.items():
-                group.create_task(informer.run(), name=f"informer {kind.__name__}")
+                self._start(group, kind, informer)
+            await asyncio.Event().wait()
 
 
 class Context:
     """The surroundings of a controller."""
 
-    def __init__(self, client: Client, clock: Clock = SYSTEM) -> None:
+    def __init__(self, client: Client, clock: Clock = SYSTEM, informers: SharedInformers | None = None) -> None:
         self.client, self.clock = client, clock
-        self.informers = SharedInformers(client, clock)
+        self.informers = informers or SharedInformers(client, clock)
         self._recorders: dict[str, EventRecorder] = {}
 
     def recorder(self, component: str) -> EventRecorder:

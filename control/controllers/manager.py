@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from control.controllers.context import Context
+from control.controllers.context import Context, SharedInformers
 from control.controllers.deployment import DeploymentController
 from control.controllers.replicaset import ReplicaSetController
 from kube.client import Client
@@ -33,23 +33,20 @@ class ControllerConfig:
 
 
 class Runnable(Protocol):
-    async def run(self) -> None: ...
-
-
-CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable]] = {
-    "replicaset": lambda context, config: ReplicaSetController(context),
-    "deployment": lambda context, config: DeploymentController(context),
-}
-
-
-async def run(client: Client, config: ControllerConfig, clock: Clock = SYSTEM) -> None:
-    """Run all controllers until cancelled."""
-    context = Context(client, clock)
+    async def run(
+    client: Client,
+    config: ControllerConfig,
+    clock: Clock = SYSTEM,
+    informers: SharedInformers | None = None,
+) -> None:
+    """Run all controllers until cancelled, on informers of their own or on those of somebody who runs them."""
+    context = Context(client, clock, informers)
     controllers = {name: make(context, config) for name, make in CONTROLLERS.items()}
     async with asyncio.TaskGroup() as group:
-        group.create_task(context.informers.run(), name="informers")
+        if informers is None:
+            group.create_task(context.informers.run(), name="informers")
+        await context.informers.wait_synced()
         for recorder in context.recorders():
             group.create_task(recorder.run(), name="events")
-        await context.informers.wait_synced()
         for name, controller in controllers.items():
             group.create_task(controller.run(), name=f"{name} controller")

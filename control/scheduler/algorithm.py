@@ -1,0 +1,174 @@
+"""Choosing a node: walk the nodes from where the last walk ended, filter, score those that fit, take the best.
+
+Enough is enough: in a large cluster the walk ends when `SAMPLE` fitting nodes are found (upstream's
+percentageOfNodesToScore, smaller here). Verdicts of node-local plugins are remembered by pod signature and node
+generation, so for the hundredth replica of a template only the nodes that changed are looked at anew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from control.scheduler.cluster import Cluster
+from control.scheduler.framework import Constraint, Diagnosis, Profile, Rejection, ScorePlugin, Unschedulable, normalize
+from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.podinfo import PodInfo
+
+SAMPLE = 100
+"""Fitting nodes that are enough to choose from (upstream: minFeasibleNodesToFind)."""
+MOST_SIGNATURES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the node-local plugins say of one node in one state."""
+
+    generation: int
+    rejection: Rejection | None
+    fixed: int = 0
+    """Weighted sum of the scores that need no normalizing."""
+    relative: tuple[int, ...] = ()
+    """Raw scores that do."""
+
+
+class Algorithm:
+    """The scheduling of one profile over one cluster."""
+
+    def __init__(self, profile: Profile, cluster: Cluster) -> None:
+        self._profile, self._cluster = profile, cluster
+        self._verdicts: OrderedDict[bytes, dict[str, Verdict]] = OrderedDict()
+        self._start = 0
+
+    def place(self, pod: PodInfo) -> str:
+        """Return the name of the best node for a pod; raises Unschedulable where none fits."""
+        constraints: list[tuple[Constraint, int]] = []
+        for plugin in self._profile.cluster:
+            found = plugin.pre_filter(pod, self._cluster)
+            if found is not None:
+                constraints.append((found, plugin.weight))
+        fixed, relative = self._scorers(pod)
+        known = self._remembered(pod.signature)
+        nodes, start = self._candidates(pod)
+        diagnosis = Diagnosis(len(self._cluster.nodes))
+        feasible: list[NodeInfo] = []
+        verdicts: list[Verdict] = []
+        total = len(nodes)
+        looked = 0
+        for offset in range(total):
+            node = nodes[(start + offset) % total]
+            looked += 1
+            verdict = known.get(node.name)
+            if verdict is None or verdict.generation != node.generation:
+                verdict = known[node.name] = self._judge(pod, node, fixed, relative)
+            rejection = verdict.rejection
+            if rejection is None:
+                for constraint, _ in constraints:
+                    rejection = constraint.filter(node)
+                    if rejection is not None:
+                        break
+            if rejection is None and node.name in self._cluster.nominated:
+                rejection = self._crowded_out(pod, node)
+            if rejection is not None:
+                diagnosis.rejections[node.name] = rejection
+                continue
+            feasible.append(node)
+            verdicts.append(verdict)
+            if len(feasible) >= SAMPLE:
+                break
+        if nodes is self._cluster.order and total:
+            self._start = (start + looked) % total
+        if not feasible:
+            self._explain_unlisted(nodes, diagnosis)
+            raise Unschedulable(diagnosis)
+        if len(feasible) == 1:
+            return feasible[0].name
+        return self._best(feasible, verdicts, constraints, relative)
+
+    def fits_with_all(self, pod: PodInfo, node: NodeInfo) -> bool:
+        """True where every filter lets the pod onto a node as the cache has it now, remembering nothing."""
+        if any(plugin.filter(pod, node) is not None for plugin in self._profile.filters):
+            return False
+        for plugin in self._profile.cluster:
+            constraint = plugin.pre_filter(pod, self._cluster)
+            if constraint is not None and constraint.filter(node) is not None:
+                return False
+        return self._crowded_out(pod, node) is None
+
+    def _crowded_out(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:
+        """Filter again as if the pods nominated for the node, of this priority or higher, were there already."""
+        others = [
+            other
+            for other in self._cluster.nominated.get(node.name, {}).values()
+            if other.priority >= pod.priority and other.key != pod.key
+        ]
+        if not others:
+            return None
+        imagined = node.without([])
+        for other in others:
+            imagined.add(other)
+        for plugin in self._profile.filters:
+            rejection = plugin.filter(pod, imagined)
+            if rejection is not None:
+                return rejection
+        return None
+
+    def _candidates(self, pod: PodInfo) -> tuple[list[NodeInfo], int]:
+        named = pod.named_nodes
+        if named is None:
+            return self._cluster.order, self._start if self._start < len(self._cluster.order) else 0
+        return [self._cluster.nodes[name] for name in sorted(named) if name in self._cluster.nodes], 0
+
+    def _explain_unlisted(self, nodes: list[NodeInfo], diagnosis: Diagnosis) -> None:
+        """Nodes that a pod's affinity rules out by name were not looked at; they count as not matching."""
+        if nodes is self._cluster.order:
+            return
+        away = Rejection("NodeAffinity", ("node(s) didn't match Pod's node affinity/selector",), unresolvable=True)
+        for name in self._cluster.nodes:
+            diagnosis.rejections.setdefault(name, away)
+
+    def _scorers(self, pod: PodInfo) -> tuple[list[ScorePlugin], list[ScorePlugin]]:
+        applicable = [plugin for plugin in self._profile.scores if plugin.applies(pod)]
+        return [p for p in applicable if not p.normalized], [p for p in applicable if p.normalized]
+
+    def _remembered(self, signature: bytes) -> dict[str, Verdict]:
+        known = self._verdicts.get(signature)
+        if known is None:
+            known = self._verdicts[signature] = {}
+            if len(self._verdicts) > MOST_SIGNATURES:
+                self._verdicts.popitem(last=False)
+        else:
+            self._verdicts.move_to_end(signature)
+        return known
+
+    def _judge(self, pod: PodInfo, node: NodeInfo, fixed: list[ScorePlugin], relative: list[ScorePlugin]) -> Verdict:
+        for plugin in self._profile.filters:
+            rejection = plugin.filter(pod, node)
+            if rejection is not None:
+                return Verdict(node.generation, rejection)
+        return Verdict(
+            node.generation,
+            None,
+            sum(plugin.weight * plugin.score(pod, node) for plugin in fixed),
+            tuple(plugin.score(pod, node) for plugin in relative),
+        )
+
+    def _best(
+        self,
+        feasible: list[NodeInfo],
+        verdicts: list[Verdict],
+        constraints: list[tuple[Constraint, int]],
+        relative: list[ScorePlugin],
+    ) -> str:
+        totals = [verdict.fixed for verdict in verdicts]
+        for position, plugin in enumerate(relative):
+            raw = [verdict.relative[position] for verdict in verdicts]
+            if any(raw):
+                for i, score in enumerate(normalize(raw, plugin.normalized)):
+                    totals[i] += plugin.weight * score
+        for constraint, weight in constraints:
+            scores = constraint.score(feasible)
+            if scores is not None:
+                for i, score in enumerate(scores):
+                    totals[i] += weight * score
+        return feasible[totals.index(max(totals))].name

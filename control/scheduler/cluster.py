@@ -1,0 +1,230 @@
+"""The scheduler's cache: nodes, the pods on them, and pods assumed to be there since they were placed.
+
+A placed pod counts from the moment of the decision (assume), is confirmed when the watch shows it bound, and is taken back
+(forget) where binding fails. Every change also moves the indexes that cluster plugins read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
+
+from control.scheduler.counts import NodeCounts, PodIndexes, Question
+from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.podinfo import AffinityTerm, PodInfo
+from kube.api import core_v1
+from kube.client import key_of
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Cluster:
+    """What is where. All methods are synchronous and called from one loop."""
+
+    def __init__(self, namespace_labels: Callable[[str], Mapping[str, str]] = lambda name: {}) -> None:
+        self.nodes: dict[str, NodeInfo] = {}
+        self.order: list[NodeInfo] = []
+        self.topology_version = 0
+        """Rises when a node comes, goes, or changes labels or taints."""
+        self.namespace_labels = namespace_labels
+        self.image_nodes: dict[str, int] = {}
+        self.anti_terms: dict[AffinityTerm, NodeCounts] = {}
+        """Required anti-affinity of the pods that are there, which a new pod must respect."""
+        self.scored_terms: dict[tuple[AffinityTerm, int], NodeCounts] = {}
+        """Other affinity of the pods that are there, with the weight it has for a new pod."""
+        self.nominated: dict[str, dict[str, PodInfo]] = {}
+        """Pods that are to go to a node as soon as their victims have left it."""
+        self._nominations: dict[str, str] = {}
+        self._indexes = PodIndexes()
+        self._pods: dict[str, tuple[PodInfo, str]] = {}
+        self._assumed: set[str] = set()
+        self._homeless: dict[str, dict[str, PodInfo]] = {}
+        """Pods seen on nodes that are not known (yet)."""
+
+    # -- nodes ------------------------------------------------------------------------------------------------------
+    def set_node(self, node: core_v1.Node) -> None:
+        """Add a node or take in its new state."""
+        name = node.metadata.name or ""
+        info = self.nodes.get(name)
+        if info is None:
+            info = self.nodes[name] = NodeInfo(node)
+            self.order.append(info)
+            self._count_images(info, 1)
+            self.topology_version += 1
+            for pod in self._homeless.pop(name, {}).values():
+                self._place(pod, info)
+            return
+        if _same_node(info.node, node):
+            info.node = node
+            return
+        old_labels, old_taints = info.labels, info.taints
+        self._count_images(info, -1)
+        info.set_node(node)
+        self._count_images(info, 1)
+        if old_labels != info.labels or old_taints != info.taints:
+            self.topology_version += 1
+        if old_labels != info.labels:
+            self._indexes.forget_domains()
+            for counts in [*self.anti_terms.values(), *self.scored_terms.values()]:
+                counts.forget_domains()
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; its pods wait for it in case it comes back."""
+        info = self.nodes.pop(name, None)
+        if info is None:
+            return
+        for pod in list(info.pods.values()):
+            self._displace(pod, info)
+            self._homeless.setdefault(name, {})[pod.key] = pod
+        self.order.remove(info)
+        self._indexes.node_gone(name)
+        self._count_images(info, -1)
+        self.topology_version += 1
+
+    def _count_images(self, info: NodeInfo, sign: int) -> None:
+        for name in info.images:
+            number = self.image_nodes.get(name, 0) + sign
+            if number:
+                self.image_nodes[name] = number
+            else:
+                self.image_nodes.pop(name, None)
+
+    # -- pods -------------------------------------------------------------------------------------------------------
+    def node_of(self, key: str) -> str | None:
+        found = self._pods.get(key)
+        return found[1] if found else None
+
+    def is_assumed(self, key: str) -> bool:
+        return key in self._assumed
+
+    def assume(self, pod: PodInfo, node: str) -> None:
+        """Count a pod on a node before it is bound."""
+        self._assumed.add(pod.key)
+        self._add(pod, node)
+
+    def forget(self, key: str) -> None:
+        """Take back an assumed pod."""
+        if key in self._assumed:
+            self.remove_pod(key)
+
+    def set_pod(self, pod: core_v1.Pod) -> None:
+        """Take in the state of a pod that is bound to a node; what does not matter here changes nothing."""
+        key, node = key_of(pod), pod.spec.node_name or ""
+        found = self._pods.get(key)
+        if found is not None and found[1] == node and _same(found[0].pod, pod, assumed=key in self._assumed):
+            self._assumed.discard(key)
+            found[0].pod = pod
+            return
+        self.remove_pod(key)
+        self._add(PodInfo(pod), node)
+
+    def remove_pod(self, key: str) -> None:
+        """Stop counting a pod that is gone or has finished."""
+        self._assumed.discard(key)
+        found = self._pods.pop(key, None)
+        if found is None:
+            return
+        pod, node = found
+        info = self.nodes.get(node)
+        if info is not None:
+            self._displace(pod, info)
+        else:
+            self._homeless.get(node, {}).pop(key, None)
+
+    def _add(self, pod: PodInfo, node: str) -> None:
+        self._pods[pod.key] = (pod, node)
+        info = self.nodes.get(node)
+        if info is not None:
+            self._place(pod, info)
+        else:
+            self._homeless.setdefault(node, {})[pod.key] = pod
+
+    def lift(self, pod: PodInfo, info: NodeInfo) -> None:
+        """Take a pod off its node for a what-if; `put_back` has to follow before anything else runs."""
+        self._displace(pod, info)
+
+    def put_back(self, pod: PodInfo, info: NodeInfo) -> None:
+        self._place(pod, info)
+
+    # -- nominated pods ---------------------------------------------------------------------------------------------
+    def nominate(self, pod: PodInfo, node: str) -> None:
+        """Keep room on a node for a pod that waits for its victims to go."""
+        self.withdraw(pod.key)
+        self._nominations[pod.key] = node
+        self.nominated.setdefault(node, {})[pod.key] = pod
+
+    def withdraw(self, key: str) -> None:
+        """Forget a pod's nomination."""
+        node = self._nominations.pop(key, None)
+        if node is not None:
+            self.nominated[node].pop(key, None)
+            if not self.nominated[node]:
+                del self.nominated[node]
+
+    def _place(self, pod: PodInfo, info: NodeInfo) -> None:
+        info.add(pod)
+        self._move_indexes(pod, info, 1)
+
+    def _displace(self, pod: PodInfo, info: NodeInfo) -> None:
+        info.remove(pod)
+        self._move_indexes(pod, info, -1)
+
+    # -- indexes ----------------------------------------------------------------------------------------------------
+    def _move_indexes(self, pod: PodInfo, info: NodeInfo, sign: int) -> None:
+        self._indexes.count(pod, info, sign)
+        if pod.pod.spec.affinity is None:
+            return
+        for term in pod.anti_affinity.required:
+            _count_term(self.anti_terms, term, info, sign)
+        weighted = [(term, 1) for term in pod.affinity.required]
+        weighted += pod.affinity.preferred
+        weighted += [(term, -weight) for term, weight in pod.anti_affinity.preferred]
+        for pair in weighted:
+            _count_term(self.scored_terms, pair, info, sign)
+
+    def count(self, question: Question) -> NodeCounts:
+        """Return how many pods fit a question, by node and domain."""
+        return self._indexes.get(question, self.nodes.values())
+
+    def namespaces_of(self, term: AffinityTerm, known: Mapping[str, Mapping[str, str]]) -> frozenset[str] | None:
+        """Return the namespaces that a term means now; `known` are all namespaces with their labels."""
+        if term.namespace_selector is None:
+            return term.namespaces
+        chosen = {name for name, labels in known.items() if term.namespace_selector.matches(labels)}
+        return (term.namespaces or frozenset()) | chosen
+
+    def term_matches(self, term: AffinityTerm, pod: PodInfo) -> bool:
+        """True where a pod is one of those that a term speaks of."""
+        if term.namespaces is not None and pod.namespace not in term.namespaces:
+            by_label = term.namespace_selector
+            if by_label is None or not by_label.matches(self.namespace_labels(pod.namespace)):
+                return False
+        return term.selector.matches(pod.labels)
+
+
+def _count_term(terms: dict[K, NodeCounts], term: K, info: NodeInfo, sign: int) -> None:
+    counts = terms.get(term)
+    if counts is None:
+        counts = terms[term] = NodeCounts()
+    counts.add(info, sign)
+    if not counts.per_node:
+        del terms[term]
+
+
+def _same(old: core_v1.Pod, new: core_v1.Pod, *, assumed: bool) -> bool:
+    """True where two states of a pod count alike; an assumed one differs from its bound self in the node's name only."""
+    if old.metadata.uid != new.metadata.uid or old.metadata.labels != new.metadata.labels:
+        return False
+    if (old.metadata.deletion_timestamp is None) != (new.metadata.deletion_timestamp is None):
+        return False
+    return assumed or old.spec == new.spec
+
+
+def _same_node(old: core_v1.Node, new: core_v1.Node) -> bool:
+    """True where a node changed in nothing that placing pods depends on (most updates are heartbeats)."""
+    return (
+        old.metadata.labels == new.metadata.labels
+        and old.spec == new.spec
+        and old.status.allocatable == new.status.allocatable
+        and old.status.images == new.status.images
+    )

@@ -1,0 +1,128 @@
+"""The plugin framework: extension points, and what plugins say.
+
+Two kinds of plugins. A *node-local* one looks at the pod and one node only (resources, taints, ports, images); its
+verdict holds for all pods of one signature until the node changes, so it is remembered and a pod costs work only on the
+nodes that changed since the last one. A *cluster* plugin (inter-pod affinity, topology spread) looks at other nodes too;
+its PreFilter reads incremental counts once a pod, and Filter and Score are then look-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.podinfo import PodInfo
+
+if TYPE_CHECKING:
+    from control.scheduler.cluster import Cluster
+
+MAX_SCORE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a node does not fit. `unresolvable`: evicting pods from it would not help."""
+
+    plugin: str
+    reasons: tuple[str, ...]
+    unresolvable: bool = False
+
+
+class FilterPlugin(Protocol):
+    """Node-local Filter."""
+
+    name: str
+
+    def filter(self, pod: PodInfo, node: NodeInfo) -> Rejection | None: ...
+
+
+class ScorePlugin(Protocol):
+    """Node-local Score, 0 to 100; or any size, where `normalized` is "up" (most is best) or "down" (least is best)."""
+
+    name: str
+    weight: int
+    normalized: str
+
+    def applies(self, pod: PodInfo) -> bool:
+        """PreScore: False where the pod gives nothing to score."""
+        ...
+
+    def score(self, pod: PodInfo, node: NodeInfo) -> int: ...
+
+
+class Constraint(Protocol):
+    """What a cluster plugin worked out for one pod."""
+
+    def filter(self, node: NodeInfo) -> Rejection | None: ...
+
+    def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
+        """Return normalized scores of the feasible nodes, or None where all are alike."""
+        ...
+
+
+class ClusterPlugin(Protocol):
+    """PreFilter over the whole cluster; None: the plugin has nothing to say about this pod."""
+
+    name: str
+    weight: int
+
+    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The plugins of one scheduler name, in order."""
+
+    filters: tuple[FilterPlugin, ...]
+    scores: tuple[ScorePlugin, ...]
+    cluster: tuple[ClusterPlugin, ...]
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """Why no node fits: rejections by node, and a message where PreFilter already ruled the pod out."""
+
+    nodes: int
+    rejections: dict[str, Rejection] = field(default_factory=dict)
+    pre_filter: str = ""
+
+    @property
+    def plugins(self) -> frozenset[str]:
+        return frozenset(rejection.plugin for rejection in self.rejections.values())
+
+
+class Unschedulable(Exception):
+    """No node fits."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        super().__init__(fit_message(diagnosis))
+        self.diagnosis = diagnosis
+
+
+def histogram(reasons: Sequence[str]) -> str:
+    """Return "1 Insufficient cpu, 2 node(s) were unschedulable": counted, sorted as text."""
+    counts: dict[str, int] = {}
+    for reason in reasons:
+        counts[reason] = counts.get(reason, 0) + 1
+    return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+
+
+def fit_message(diagnosis: Diagnosis) -> str:
+    """Return upstream's FitError text, without what PostFilter adds."""
+    if not diagnosis.nodes:
+        return "no nodes available to schedule pods"
+    text = f"0/{diagnosis.nodes} nodes are available:"
+    if diagnosis.pre_filter:
+        return f"{text} {diagnosis.pre_filter}."
+    reasons = [reason for rejection in diagnosis.rejections.values() for reason in rejection.reasons]
+    return f"{text} {histogram(reasons)}." if reasons else text
+
+
+def normalize(scores: Sequence[int], direction: str) -> list[int]:
+    """Scale scores so that the largest is 100 ("up") or 0 ("down"); all zero stays zero, or becomes 100."""
+    top = max(scores, default=0)
+    if direction == "down":
+        return [MAX_SCORE - MAX_SCORE * s // top for s in scores] if top else [MAX_SCORE] * len(scores)
+    return [MAX_SCORE * s // top for s in scores] if top else list(scores)

@@ -1,0 +1,199 @@
+"""PodTopologySpread: pods of a kind evenly over zones, hosts, or whatever label the constraint names.
+
+DoNotSchedule constraints filter: putting the pod there must not lift its domain more than maxSkew above the emptiest one.
+ScheduleAnyway constraints score. Pods without constraints that belong to a Service or a workload are spread over hosts
+and zones softly (upstream's system defaults).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from control.scheduler.cluster import Cluster
+from control.scheduler.counts import Question
+from control.scheduler.framework import MAX_SCORE, Constraint, Rejection
+from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.podinfo import PodInfo
+from kube.api import core_v1
+from kube.node_affinity import required_matches
+from kube.selectors import LabelSelector, Requirement, from_label_selector
+from kube.taints import NO_EXECUTE, NO_SCHEDULE, first_untolerated
+
+NAME = "PodTopologySpread"
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+SYSTEM_DEFAULTS = ((HOSTNAME, 3), (ZONE, 5))
+"""(topology key, max skew) of the soft constraints that pods have by default."""
+_MISSING = Rejection(
+    NAME, ("node(s) didn't match pod topology spread constraints (missing required label)",), unresolvable=True
+)
+_SKEWED = Rejection(NAME, ("node(s) didn't match pod topology spread constraints",))
+MOST_REMEMBERED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One constraint, ready for use."""
+
+    key: str
+    max_skew: int
+    selector: LabelSelector
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+
+@dataclass(slots=True)
+class _Eligible:
+    """The nodes that count for a constraint (None: all that have the label), and their domains."""
+
+    version: int
+    nodes: set[str] | None
+    domains: set[str]
+
+
+class PodTopologySpread:
+    name = NAME
+    weight = 2
+
+    def __init__(self, default_selector: Callable[[core_v1.Pod], LabelSelector | None]) -> None:
+        self._default_selector = default_selector
+        self._eligible: dict[tuple[object, ...], _Eligible] = {}
+
+    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
+        """Count the matching pods by domain."""
+        declared = pod.pod.spec.topology_spread_constraints
+        hard = [_spread(c, pod) for c in declared if c.when_unsatisfiable == "DoNotSchedule"]
+        soft = [_spread(c, pod) for c in declared if c.when_unsatisfiable == "ScheduleAnyway"]
+        if not declared:
+            selector = self._default_selector(pod.pod)
+            if selector is not None:
+                soft = [Spread(key, skew, selector) for key, skew in SYSTEM_DEFAULTS]
+        if not hard and not soft:
+            return None
+        filters = [self._filter(constraint, hard, pod, cluster) for constraint in hard]
+        counts = [self._counts(c, soft if declared else [c], pod, cluster)[0] for c in soft]
+        return _Check(filters, soft, counts, require_all=bool(declared))
+
+    def _filter(self, constraint: Spread, hard: list[Spread], pod: PodInfo, cluster: Cluster) -> _Filter:
+        counts, domains = self._counts(constraint, hard, pod, cluster)
+        least = 0
+        if len(domains) >= constraint.min_domains and domains:
+            least = min(counts.get(value, 0) for value in domains) if len(counts) >= len(domains) else 0
+        itself = 1 if constraint.selector.matches(pod.labels) else 0
+        return _Filter(constraint.key, counts, constraint.max_skew + least - itself)
+
+    def _counts(
+        self, constraint: Spread, together: list[Spread], pod: PodInfo, cluster: Cluster
+    ) -> tuple[dict[str, int], set[str]]:
+        """Return (matching pods by domain, all domains), over the eligible nodes."""
+        eligible = self._eligible_nodes(constraint, together, pod, cluster)
+        question = Question(((frozenset({pod.namespace}), constraint.selector),), count_terminating=False)
+        found = cluster.count(question)
+        if eligible.nodes is None:
+            return found.domains(constraint.key, cluster.nodes), eligible.domains
+        counts: dict[str, int] = {}
+        for name, number in found.per_node.items():
+            if name in eligible.nodes:
+                value = cluster.nodes[name].labels[constraint.key]
+                counts[value] = counts.get(value, 0) + number
+        return counts, eligible.domains
+
+    def _eligible_nodes(self, constraint: Spread, together: list[Spread], pod: PodInfo, cluster: Cluster) -> _Eligible:
+        spec = pod.pod.spec
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        by_affinity = constraint.honor_affinity and bool(spec.node_selector or affinity)
+        keys = tuple(sorted({c.key for c in together}))
+        selection = msgspec.json.encode((spec.node_selector, affinity)) if by_affinity else b""
+        tolerations = msgspec.json.encode(spec.tolerations) if constraint.honor_taints else b""
+        memory_key = (constraint.key, keys, selection, tolerations, constraint.honor_taints)
+        known = self._eligible.get(memory_key)
+        if known is not None and known.version == cluster.topology_version:
+            return known
+        nodes: set[str] = set()
+        domains: set[str] = set()
+        for node in cluster.order:
+            if any(key not in node.labels for key in keys):
+                continue
+            if by_affinity and not required_matches(spec, node.node):
+                continue
+            if constraint.honor_taints and first_untolerated(node.taints, spec.tolerations, (NO_SCHEDULE, NO_EXECUTE)):
+                continue
+            nodes.add(node.name)
+            domains.add(node.labels[constraint.key])
+        everything = len(nodes) == len(cluster.order)
+        if len(self._eligible) >= MOST_REMEMBERED:
+            self._eligible.clear()
+        found = _Eligible(cluster.topology_version, None if everything else nodes, domains)
+        self._eligible[memory_key] = found
+        return found
+
+
+def _spread(constraint: core_v1.TopologySpreadConstraint, pod: PodInfo) -> Spread:
+    selector = from_label_selector(constraint.label_selector)
+    same = [key for key in constraint.match_label_keys if key in pod.labels]
+    if same:
+        more = tuple(Requirement(key, "in", frozenset({pod.labels[key]})) for key in same)
+        selector = LabelSelector(selector.requirements + more, selector.nothing)
+    return Spread(
+        constraint.topology_key,
+        constraint.max_skew,
+        selector,
+        constraint.min_domains or 1,
+        constraint.node_affinity_policy != "Ignore",
+        constraint.node_taints_policy == "Honor",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    key: str
+    counts: dict[str, int]
+    most: int
+    """A domain may hold so many matching pods before this one."""
+
+
+class _Check:
+    def __init__(
+        self, filters: list[_Filter], soft: list[Spread], counts: list[dict[str, int]], require_all: bool
+    ) -> None:
+        self._filters, self._soft, self._counts, self._require_all = filters, soft, counts, require_all
+
+    def filter(self, node: NodeInfo) -> Rejection | None:
+        """Check each hard constraint for the node's domain."""
+        for check in self._filters:
+            value = node.labels.get(check.key)
+            if value is None:
+                return _MISSING
+            if check.counts.get(value, 0) > check.most:
+                return _SKEWED
+        return None
+
+    def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
+        """Give the emptiest domains 100; a domain's count weighs more where there are many domains."""
+        if not self._soft or not any(self._counts):
+            return None
+        keys = [constraint.key for constraint in self._soft]
+        counted = [not self._require_all or all(key in node.labels for key in keys) for node in nodes]
+        weights = []
+        for key in keys:
+            values = {node.labels.get(key) for node, use in zip(nodes, counted, strict=True) if use}
+            size = sum(counted) if key == HOSTNAME else len(values)
+            weights.append(math.log(size + 2))
+        raw = [self._raw(node, weights) if use else -1 for node, use in zip(nodes, counted, strict=True)]
+        present = [r for r in raw if r >= 0]
+        most, least = max(present, default=0), min(present, default=0)
+        if not most:
+            return [MAX_SCORE if r >= 0 else 0 for r in raw]
+        return [MAX_SCORE * (most + least - r) // most if r >= 0 else 0 for r in raw]
+
+    def _raw(self, node: NodeInfo, weights: list[float]) -> int:
+        score = 0.0
+        for constraint, counts, weight in zip(self._soft, self._counts, weights, strict=True):
+            value = node.labels.get(constraint.key)
+            if value is not None:
+                score += counts.get(value, 0) * weight + constraint.max_skew - 1
+        return int(score + 0.5)

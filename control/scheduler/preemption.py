@@ -1,0 +1,132 @@
+"""DefaultPreemption: make room for a pod by evicting less important ones.
+
+For each node that eviction could help, all pods of lower priority are lifted off (in the cache, for a moment), and those
+that still fit beside the new pod are put back, the most important first. Of the nodes the one is taken whose victims matter
+least: fewest budgets broken, lowest top priority, lowest sum, fewest, youngest. Upstream: framework/preemption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from control.scheduler.algorithm import Algorithm
+from control.scheduler.cluster import Cluster
+from control.scheduler.framework import Diagnosis, histogram
+from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.podinfo import PodInfo
+from kube.api import policy_v1
+from kube.selectors import from_label_selector
+
+MOST_CANDIDATES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """The pods to evict from one node, most important first."""
+
+    node: str
+    pods: tuple[PodInfo, ...]
+    violations: int
+
+    @property
+    def cost(self) -> tuple[int, int, int, int, str]:
+        """Sort key: the least is the best node."""
+        top = self.pods[0].priority
+        newest = min((p.pod.status.start_time or "" for p in self.pods if p.priority == top), default="")
+        inverted = "".join(chr(0x10FFFF - ord(c)) for c in newest)
+        return (self.violations, top, sum(p.priority + 2**31 for p in self.pods), len(self.pods), inverted)
+
+
+def not_eligible(pod: PodInfo, cluster: Cluster) -> str:
+    """Return why a pod may not preempt; "" where it may."""
+    if pod.pod.spec.preemption_policy == "Never":
+        return "not eligible due to preemptionPolicy=Never."
+    nominated = cluster.nodes.get(pod.pod.status.nominated_node_name or "")
+    if nominated is not None and any(
+        p.priority < pod.priority and p.pod.metadata.deletion_timestamp is not None for p in nominated.pods.values()
+    ):
+        return "not eligible due to a terminating pod on the nominated node."
+    return ""
+
+
+def explain(diagnosis: Diagnosis) -> str:
+    """Return why preemption helps on no node."""
+    reasons = [
+        "Preemption is not helpful for scheduling" if r.unresolvable else "No preemption victims found for incoming pod"
+        for r in diagnosis.rejections.values()
+    ]
+    return f"0/{diagnosis.nodes} nodes are available: {histogram(reasons)}."
+
+
+def find(
+    pod: PodInfo,
+    diagnosis: Diagnosis,
+    algorithm: Algorithm,
+    cluster: Cluster,
+    budgets: Callable[[], Sequence[policy_v1.PodDisruptionBudget]],
+) -> Victims | None:
+    """Return the victims whose eviction lets the pod onto a node, or None."""
+    candidates: list[Victims] = []
+    disruptions = list(budgets())
+    for name, rejection in diagnosis.rejections.items():
+        if rejection.unresolvable:
+            continue
+        node = cluster.nodes.get(name)
+        found = _victims_on(pod, node, algorithm, cluster, disruptions) if node is not None else None
+        if found is not None:
+            candidates.append(found)
+            if len(candidates) >= MOST_CANDIDATES:
+                break
+    return min(candidates, key=lambda victims: victims.cost, default=None)
+
+
+def _victims_on(
+    pod: PodInfo,
+    node: NodeInfo,
+    algorithm: Algorithm,
+    cluster: Cluster,
+    budgets: Sequence[policy_v1.PodDisruptionBudget],
+) -> Victims | None:
+    lower = [p for p in node.pods.values() if p.priority < pod.priority]
+    if not lower:
+        return None
+    lower.sort(key=lambda p: (-p.priority, p.pod.status.start_time or ""))
+    violating = _violating(lower, budgets)
+    lifted = list(lower)
+    for other in lifted:
+        cluster.lift(other, node)
+    try:
+        if not algorithm.fits_with_all(pod, node):
+            return None
+        victims: list[PodInfo] = []
+        for other in [p for p in lower if p.key in violating] + [p for p in lower if p.key not in violating]:
+            cluster.put_back(other, node)
+            lifted.remove(other)
+            if not algorithm.fits_with_all(pod, node):
+                cluster.lift(other, node)
+                lifted.append(other)
+                victims.append(other)
+    finally:
+        for other in lifted:
+            cluster.put_back(other, node)
+    if not victims:
+        return None
+    victims.sort(key=lambda p: (-p.priority, p.pod.status.start_time or ""))
+    return Victims(node.name, tuple(victims), sum(1 for p in victims if p.key in violating))
+
+
+def _violating(pods: Sequence[PodInfo], budgets: Sequence[policy_v1.PodDisruptionBudget]) -> set[str]:
+    """Return the pods whose eviction would overdraw a disruption budget, taking them in order."""
+    left = [(b, from_label_selector(b.spec.selector), [b.status.disruptions_allowed or 0]) for b in budgets]
+    over: set[str] = set()
+    for pod in pods:
+        for budget, selector, allowed in left:
+            if budget.metadata.namespace != pod.namespace or selector.empty or not selector.matches(pod.labels):
+                continue
+            if pod.pod.metadata.name in budget.status.disrupted_pods:
+                continue
+            allowed[0] -= 1
+            if allowed[0] < 0:
+                over.add(pod.key)
+    return over

@@ -1,0 +1,177 @@
+"""The scheduling queue: active pods by priority, pods in back-off, and pods that wait for the cluster to change.
+
+A pod that no node fits waits in `unschedulable` until an event comes that one of the plugins that rejected it cares for;
+then it is tried again, after its back-off (1 s doubling to 10 s), or at once while the scheduler has nothing else to do.
+What waits for five minutes is tried anyway. Upstream: pkg/scheduler/backend/queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+
+from control.scheduler.podinfo import PodInfo, QueuedPod
+from kube.clock import Clock
+
+FIRST_BACKOFF, LAST_BACKOFF = 1.0, 10.0
+STALE_SECONDS = 300.0
+SWEEP_SECONDS = 30.0
+
+_Entry = tuple[int, float, int, QueuedPod]
+
+
+class SchedulingQueue:
+    """Pods that are not placed yet, each in exactly one of the three places."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._active: list[_Entry] = []
+        self._backoff: list[tuple[float, int, QueuedPod]] = []
+        self._unschedulable: dict[str, QueuedPod] = {}
+        self._pods: dict[str, QueuedPod] = {}
+        self._in_flight: dict[str, set[str]] = {}
+        """Keys being scheduled, with the events that came meanwhile."""
+        self._numbers = itertools.count()
+        self._ready = asyncio.Event()
+        self._timer_changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def lengths(self) -> tuple[int, int, int]:
+        """Return the number of active, backing-off and unschedulable pods."""
+        waiting = len(self._unschedulable)
+        backing_off = sum(1 for _, _, pod in self._backoff if self._pods.get(pod.key) is pod)
+        return len(self._pods) - waiting - backing_off, backing_off, waiting
+
+    # -- what informers say -----------------------------------------------------------------------------------------
+    def add(self, info: PodInfo) -> None:
+        """Take in a new pod, or the new state of one that is here."""
+        known = self._pods.get(info.key)
+        if known is not None and known.info.uid == info.uid:
+            known.info = info
+            return
+        queued = QueuedPod(info, self._clock.monotonic())
+        self._pods[info.key] = queued
+        self._unschedulable.pop(info.key, None)
+        self._activate(queued)
+
+    def update(self, info: PodInfo) -> None:
+        """Take in a pod whose own spec or labels changed: it is worth another try."""
+        known = self._pods.get(info.key)
+        if known is None or known.info.uid != info.uid:
+            if info.key not in self._in_flight:
+                self.add(info)
+            return
+        known.info = info
+        if info.key in self._unschedulable:
+            self._requeue(known)
+
+    def remove(self, key: str) -> None:
+        """Drop a pod that was deleted or bound."""
+        self._pods.pop(key, None)
+        self._unschedulable.pop(key, None)
+
+    def event(self, plugins: frozenset[str]) -> None:
+        """The cluster changed in a way that these plugins care for: try what they rejected."""
+        for events in self._in_flight.values():
+            events.update(plugins)
+        moved = [pod for pod in self._unschedulable.values() if not pod.rejected_by or pod.rejected_by & plugins]
+        for pod in moved:
+            self._requeue(pod)
+
+    # -- what the scheduler does ------------------------------------------------------------------------------------
+    async def get(self) -> QueuedPod:
+        """Wait for the next pod: the highest priority, then the longest waiting. Pair it with `done` or `failed`."""
+        while True:
+            found = self._pop()
+            if found is not None:
+                self._in_flight[found.key] = set()
+                del self._pods[found.key]
+                found.attempts += 1
+                found.last_try = self._clock.monotonic()
+                return found
+            self._ready.clear()
+            await self._ready.wait()
+
+    def empty(self) -> bool:
+        """True where `get` would have to wait."""
+        return not self._active and not self._backoff
+
+    def done(self, pod: QueuedPod) -> None:
+        """The pod was placed (or is gone)."""
+        self._in_flight.pop(pod.key, None)
+
+    def failed(self, pod: QueuedPod, rejected_by: frozenset[str], *, error: bool = False) -> None:
+        """No node fits, or something went wrong: keep the pod for later."""
+        events = self._in_flight.pop(pod.key, set())
+        if pod.key in self._pods:
+            return  # a new pod of that name came meanwhile
+        pod.rejected_by, pod.error = rejected_by, error
+        self._pods[pod.key] = pod
+        if error or (rejected_by & events):
+            self._requeue(pod)
+        else:
+            self._unschedulable[pod.key] = pod
+
+    async def run(self) -> None:
+        """Move pods whose back-off is over, and those that have waited for too long, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._run_backoff(), name="scheduling queue back-off")
+            group.create_task(self._run_sweep(), name="scheduling queue sweep")
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+    def _activate(self, pod: QueuedPod) -> None:
+        heapq.heappush(self._active, (-pod.info.priority, pod.added, next(self._numbers), pod))
+        self._ready.set()
+
+    def _requeue(self, pod: QueuedPod) -> None:
+        self._unschedulable.pop(pod.key, None)
+        due = pod.last_try + min(FIRST_BACKOFF * 2 ** (min(pod.attempts, 10) - 1), LAST_BACKOFF)
+        if due <= self._clock.monotonic():
+            self._activate(pod)
+            return
+        heapq.heappush(self._backoff, (due, next(self._numbers), pod))
+        self._timer_changed.set()
+        if not pod.error:
+            self._ready.set()
+
+    def _pop(self) -> QueuedPod | None:
+        while self._active:
+            pod = heapq.heappop(self._active)[3]
+            if self._pods.get(pod.key) is pod and pod.key not in self._unschedulable:
+                return pod
+        # Nothing better to do: a pod whose back-off was only to spare the scheduler need not wait it out.
+        for position, (_, _, pod) in enumerate(self._backoff):
+            if self._pods.get(pod.key) is pod and not pod.error:
+                del self._backoff[position]
+                heapq.heapify(self._backoff)
+                return pod
+        return None
+
+    async def _run_backoff(self) -> None:
+        while True:
+            self._timer_changed.clear()
+            now = self._clock.monotonic()
+            while self._backoff and self._backoff[0][0] <= now:
+                pod = heapq.heappop(self._backoff)[2]
+                if self._pods.get(pod.key) is pod:
+                    self._activate(pod)
+            if not self._backoff:
+                await self._timer_changed.wait()
+                continue
+            waiter = asyncio.ensure_future(self._timer_changed.wait())
+            timer = asyncio.ensure_future(self._clock.sleep(self._backoff[0][0] - now))
+            try:
+                await asyncio.wait((waiter, timer), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiter.cancel()
+                timer.cancel()
+
+    async def _run_sweep(self) -> None:
+        while True:
+            await self._clock.sleep(SWEEP_SECONDS)
+            oldest = self._clock.monotonic() - STALE_SECONDS
+            for pod in [pod for pod in self._unschedulable.values() if pod.last_try <= oldest]:
+                self._requeue(pod)

@@ -1,0 +1,101 @@
+"""From informers to the scheduler's cache and queue: what each change means, and whose rejection it may undo."""
+
+from __future__ import annotations
+
+from control.scheduler.cluster import Cluster
+from control.scheduler.podinfo import PodInfo
+from control.scheduler.queue import SchedulingQueue
+from kube.api import core_v1
+from kube.client import key_of
+from kube.informer import Change, Informer
+
+ROOM = frozenset({"NodeResourcesFit", "NodePorts", "InterPodAffinity", "PodTopologySpread"})
+"""Plugins that may think otherwise when a pod has left a node."""
+COMPANY = frozenset({"InterPodAffinity", "PodTopologySpread"})
+"""Plugins that may think otherwise when a pod has come to a node."""
+LABELS = frozenset({"NodeAffinity", "InterPodAffinity", "PodTopologySpread"})
+TAINTS = frozenset({"TaintToleration", "NodeUnschedulable"})
+RESOURCES = frozenset({"NodeResourcesFit"})
+ALL = ROOM | LABELS | TAINTS | frozenset({"NodeName"})
+
+
+class Watching:
+    """Keeps a cluster cache and a queue in step with pods and nodes."""
+
+    def __init__(self, name: str, cluster: Cluster, queue: SchedulingQueue) -> None:
+        self._name, self._cluster, self._queue = name, cluster, queue
+
+    def follow(self, pods: Informer[core_v1.Pod], nodes: Informer[core_v1.Node]) -> None:
+        nodes.subscribe(self.node_changed)
+        pods.subscribe(self.pod_changed)
+
+    def node_changed(self, change: Change[core_v1.Node]) -> None:
+        """Take in a node."""
+        if change.type == "DELETED":
+            self._cluster.remove_node(change.key)
+            self._queue.event(COMPANY)
+            return
+        self._cluster.set_node(change.new)
+        if change.old is None:
+            self._queue.event(ALL)
+            return
+        old, new = change.old, change.new
+        touched: frozenset[str] = frozenset()
+        if old.status.allocatable != new.status.allocatable:
+            touched |= RESOURCES
+        if old.metadata.labels != new.metadata.labels:
+            touched |= LABELS
+        if old.spec.taints != new.spec.taints or old.spec.unschedulable != new.spec.unschedulable:
+            touched |= TAINTS
+        if touched:
+            self._queue.event(touched)
+
+    def pod_changed(self, change: Change[core_v1.Pod]) -> None:
+        """Take in a pod, bound or waiting."""
+        pod = change.new
+        if pod.spec.node_name:
+            self._bound(change)
+        elif pod.spec.scheduler_name in (self._name, None, ""):
+            self._waiting(change)
+
+    def _bound(self, change: Change[core_v1.Pod]) -> None:
+        pod, key = change.new, change.key
+        self._queue.remove(key)
+        self._cluster.withdraw(key)
+        if change.type == "DELETED" or pod.status.phase in ("Succeeded", "Failed"):
+            if self._cluster.node_of(key) is not None:
+                self._cluster.remove_pod(key)
+                self._queue.event(ROOM)
+            return
+        old = change.old
+        self._cluster.set_pod(pod)
+        if (
+            old is None
+            or not old.spec.node_name
+            or old.metadata.labels != pod.metadata.labels
+            or old.metadata.deletion_timestamp != pod.metadata.deletion_timestamp
+        ):
+            self._queue.event(COMPANY)
+
+    def _waiting(self, change: Change[core_v1.Pod]) -> None:
+        pod, key = change.new, change.key
+        if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
+            self._queue.remove(key)
+            self._cluster.withdraw(key)
+            self._cluster.forget(key)
+            return
+        if pod.status.phase in ("Succeeded", "Failed"):
+            self._queue.remove(key)
+            return
+        if pod.spec.scheduling_gates or self._cluster.is_assumed(key):
+            return
+        old = change.old
+        if old is not None and (old.spec != pod.spec or old.metadata.labels != pod.metadata.labels):
+            self._queue.update(PodInfo(pod))
+        else:
+            self._queue.add(PodInfo(pod))
+
+
+def same_pod(info: PodInfo, pod: core_v1.Pod | None) -> bool:
+    """True where the object is still the pod that the scheduler worked on."""
+    return pod is not None and key_of(pod) == info.key and pod.metadata.uid == info.uid

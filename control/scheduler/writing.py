@@ -1,0 +1,90 @@
+"""What the scheduler writes: bindings, the PodScheduled condition, evictions of victims, and the events about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control.scheduler.podinfo import PodInfo
+from control.scheduler.preemption import Victims
+from kube.api import core_v1, meta_v1
+from kube.client import STRATEGIC, Client, name_of, namespace_of
+from kube.clock import Clock, format_time
+from kube.errors import StatusError
+from kube.events import EventRecorder
+
+
+class Writer:
+    """The scheduler's hand in the API."""
+
+    def __init__(self, client: Client, recorder: EventRecorder, clock: Clock) -> None:
+        self._client, self._recorder, self._clock = client, recorder, clock
+
+    async def bind(self, info: PodInfo, node: str) -> None:
+        """Bind a pod to a node (pods/binding) and tell of it."""
+        pod = info.pod
+        binding = core_v1.Binding(
+            api_version="v1",
+            kind="Binding",
+            metadata=meta_v1.ObjectMeta(name=name_of(pod), namespace=namespace_of(pod), uid=info.uid),
+            target=core_v1.ObjectReference(kind="Node", name=node),
+        )
+        await self._client.post(core_v1.Pod, name_of(pod), namespace_of(pod), "binding", binding)
+        message = f"Successfully assigned {info.key} to {node}"
+        self._recorder.event(pod, "Normal", "Scheduled", message, action="Binding")
+
+    async def failed(self, info: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
+        """Tell why a pod was not placed, as an event and as its PodScheduled condition.
+
+        `nominated` names the node where room is being made; "" clears it, None leaves it.
+        """
+        pod = info.pod
+        self._recorder.event(pod, "Warning", "FailedScheduling", message, action="Scheduling")
+        old = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
+        status: dict[str, Any] = {}
+        if old is None or (old.status, old.reason, old.message) != ("False", reason, message):
+            now = format_time(self._clock.now())
+            since = old.last_transition_time if old is not None and old.status == "False" else now
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": reason,
+                "message": message,
+                "lastProbeTime": None,
+                "lastTransitionTime": since,
+            }
+            if pod.metadata.generation:
+                condition["observedGeneration"] = pod.metadata.generation  # type: ignore[assignment]
+            status["conditions"] = [condition]
+        if nominated is not None and nominated != (pod.status.nominated_node_name or ""):
+            status["nominatedNodeName"] = nominated or None
+        if status:
+            await self._patch_status(pod, status)
+
+    async def evict(self, victims: Victims, preemptor: PodInfo) -> None:
+        """Delete the victims, each marked with the condition DisruptionTarget."""
+        who = preemptor.pod.spec.scheduler_name or "default-scheduler"
+        for victim in victims.pods:
+            pod = victim.pod
+            if pod.metadata.deletion_timestamp is not None:
+                continue
+            condition = {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "PreemptionByScheduler",
+                "message": f"{who}: preempting to accommodate a higher priority pod",
+                "lastTransitionTime": format_time(self._clock.now()),
+            }
+            try:
+                await self._patch_status(pod, {"conditions": [condition]})
+                await self._client.delete(core_v1.Pod, name_of(pod), namespace_of(pod), uid=victim.uid)
+            except StatusError as error:
+                if not error.not_found and not error.conflict:
+                    raise
+            text = f"Preempted by pod {preemptor.uid} on node {victims.node}"
+            self._recorder.event(pod, "Normal", "Preempted", text, action="Preempting", related=preemptor.pod)
+
+    async def _patch_status(self, pod: core_v1.Pod, status: dict[str, Any]) -> None:
+        patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+        await self._client.patch(
+            core_v1.Pod, name_of(pod), namespace_of(pod), patch, type=STRATEGIC, subresource="status"
+        )

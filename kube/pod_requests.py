@@ -1,0 +1,80 @@
+"""What a pod asks of a node: its effective resource requests and limits.
+
+Containers add up; init containers run one after another, so only the largest counts, together with the sidecars started
+before it; overhead comes on top, and pod-level resources replace the sum. Upstream: component-helpers/resource.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from kube import quantity
+from kube.api import core_v1
+
+Amounts = dict[str, int]
+"""Resource name to amount: millicores for cpu, whole units (bytes, pieces) for the rest."""
+
+
+@functools.lru_cache(8192)
+def amount(name: str, value: str | int | float) -> int:
+    """Return one quantity in the unit of its resource."""
+    return quantity.milli(value) if name == "cpu" else quantity.value(value)
+
+
+def amounts(resources: dict[str, str | int | float]) -> Amounts:
+    return {name: amount(name, value) for name, value in resources.items()}
+
+
+def pod_requests(pod: core_v1.Pod, defaults: Amounts | None = None) -> Amounts:
+    """Return the pod's requests; `defaults` stand in for what a container does not ask for (for scoring)."""
+    return _total(pod, defaults or {}, limits=False)
+
+
+def pod_limits(pod: core_v1.Pod) -> Amounts:
+    """Return the pod's limits."""
+    return _total(pod, {}, limits=True)
+
+
+def _of(container: core_v1.Container, defaults: Amounts, limits: bool) -> Amounts:
+    resources = container.resources
+    if resources is None:
+        return defaults
+    found = amounts(resources.limits if limits else resources.requests)
+    return {**defaults, **found} if defaults else found
+
+
+def _total(pod: core_v1.Pod, defaults: Amounts, *, limits: bool) -> Amounts:
+    spec = pod.spec
+    total: Amounts = {}
+    for container in spec.containers:
+        add(total, _of(container, defaults, limits))
+    if spec.init_containers:
+        sidecars: Amounts = {}
+        peak: Amounts = {}
+        for container in spec.init_containers:
+            own = _of(container, defaults, limits)
+            if container.restart_policy == "Always":
+                add(total, own)
+                add(sidecars, own)
+                _raise(peak, sidecars)
+            else:
+                _raise(peak, {k: own.get(k, 0) + sidecars.get(k, 0) for k in own.keys() | sidecars.keys()})
+        _raise(total, peak)
+    if spec.resources is not None:
+        total.update(amounts(spec.resources.limits if limits else spec.resources.requests))
+    if spec.overhead:
+        over = amounts(spec.overhead)
+        add(total, {k: v for k, v in over.items() if k in total} if limits else over)
+    return total
+
+
+def add(total: Amounts, more: Amounts, sign: int = 1) -> None:
+    """Add (or with sign -1 take away) amounts in place."""
+    for name, value in more.items():
+        total[name] = total.get(name, 0) + sign * value
+
+
+def _raise(total: Amounts, floor: Amounts) -> None:
+    for name, value in floor.items():
+        if value > total.get(name, 0):
+            total[name] = value
