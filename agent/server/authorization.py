@@ -1,0 +1,85 @@
+"""What a caller of the kubelet's API may do: a request is a verb on a subresource of this node, asked of the API server.
+
+Paths map to subresources as upstream's do, with its fine-grained ones (KEP-2862): the narrow subresource is asked
+about first, then nodes/proxy. Unlike upstream, running something in a container is `create` even where the
+request is a GET (a WebSocket has to be one): read access to nodes/proxy must not be enough for exec.
+"""
+
+from __future__ import annotations
+
+from agent.server.authentication import User
+from agent.server.cache import ExpiringCache
+from kube.api import authorization_v1
+from kube.client import Client
+from kube.clock import Clock
+
+_VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_COMMANDS = ("/exec", "/attach", "/run", "/portforward")
+_SUBRESOURCES = (
+    ("/stats", ("stats",)),
+    ("/metrics", ("metrics",)),
+    ("/logs", ("log",)),
+    ("/checkpoint", ("checkpoint",)),
+    ("/pods", ("pods", "proxy")),
+    ("/runningpods", ("pods", "proxy")),
+    ("/healthz", ("healthz", "proxy")),
+    ("/configz", ("configz", "proxy")),
+)
+
+
+def attributes(method: str, path: str) -> tuple[str, tuple[str, ...]]:
+    """Return the verb and the subresources to ask about, any of which is enough."""
+    lower = path.lower()
+    if any(lower == prefix or lower.startswith(prefix + "/") for prefix in _COMMANDS):
+        return "create", ("proxy",)
+    verb = _VERBS.get(method, "")
+    for prefix, subresources in _SUBRESOURCES:
+        if lower == prefix or lower.startswith(prefix + "/"):
+            return verb, subresources
+    return verb, ("proxy",)
+
+
+class Authorizer:
+    """Asks the API server (SubjectAccessReview) and remembers; `client` is None where everything is allowed.
+
+    Times are in seconds.
+    """
+
+    def __init__(
+        self, client: Client | None, node: str, clock: Clock, *, allowed_seconds: float, denied_seconds: float
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._answers: ExpiringCache[tuple[object, ...], bool] = ExpiringCache(clock)
+        self._allowed_seconds = allowed_seconds
+        self._denied_seconds = denied_seconds
+
+    async def forbidden(self, user: User, method: str, path: str) -> str:
+        """Return why the request is refused, "" when it is allowed. Raise StatusError when nobody can tell."""
+        if self._client is None:
+            return ""
+        verb, subresources = attributes(method, path)
+        for subresource in subresources:
+            if await self._ask(self._client, user, verb, subresource):
+                return ""
+        asked = " ".join(subresources)
+        return f"Forbidden (user={user.name}, verb={verb}, resource=nodes, subresource(s)=[{asked}])"
+
+    async def _ask(self, client: Client, user: User, verb: str, subresource: str) -> bool:
+        key = (user.name, user.groups, user.uid, tuple(sorted(user.extra.items())), verb, subresource)
+        answer, found = self._answers.get(key)
+        if found:
+            return bool(answer)
+        spec = authorization_v1.SubjectAccessReviewSpec(
+            user=user.name,
+            groups=list(user.groups),
+            uid=user.uid or None,
+            extra={name: list(values) for name, values in user.extra.items()},
+            resource_attributes=authorization_v1.ResourceAttributes(
+                verb=verb, version="v1", resource="nodes", subresource=subresource, name=self._node
+            ),
+        )
+        review = await client.create(authorization_v1.SubjectAccessReview(spec=spec))
+        allowed = bool(review.status.allowed)
+        self._answers.put(key, allowed, self._allowed_seconds if allowed else self._denied_seconds)
+        return allowed

@@ -1,0 +1,100 @@
+"""Run the kubelet's API on its two sockets: TLS for everybody with a right, plain HTTP on loopback for health alone."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from agent.server.protocol import AgentProtocol
+from agent.server.sessions import Receive, Scope, Send, answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Where to listen, and with which files."""
+
+    address: str
+    port: int
+    cert_file: Path
+    key_file: Path
+    client_ca_file: Path | None = None
+
+
+async def serve(app: Any, listener: Listener, started: Callable[[int], None] | None = None) -> None:
+    """Serve until cancelled; `started` is called with the port once connections are accepted."""
+    config = uvicorn.Config(
+        app,
+        http=AgentProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        ssl_certfile=listener.cert_file,
+        ssl_keyfile=listener.key_file,
+        ssl_ca_certs=str(listener.client_ca_file) if listener.client_ca_file else None,
+        ssl_cert_reqs=ssl.CERT_OPTIONAL if listener.client_ca_file else ssl.CERT_NONE,
+        timeout_graceful_shutdown=1,
+    )
+    config.load()
+    assert config.ssl is not None
+    config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+    await _run(config, listener.address, listener.port, started)
+
+
+async def serve_health(
+    health: Callable[[], str], address: str, port: int, started: Callable[[int], None] | None = None
+) -> None:
+    """Serve /healthz without TLS until cancelled."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].split("/")[1] != "healthz":
+            await answer(send, 404, "404 page not found\n")
+            return
+        why = health()
+        await answer(send, 500 if why else 200, f"healthz check failed: {why}\n" if why else "ok")
+
+    config = uvicorn.Config(
+        app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, date_header=False
+    )
+    await _run(config, address, port, started)
+
+
+class _Server(uvicorn.Server):
+    """A server among others in one process: signals are the process's business, and nothing ticks."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stop = asyncio.Event()
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        """Leave the process's signal handlers alone."""
+        return nullcontext()
+
+    async def main_loop(self) -> None:
+        """Wait to be stopped."""
+        await self.stop.wait()
+
+
+async def _run(config: uvicorn.Config, address: str, port: int, started: Callable[[int], None] | None) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listening = socket.create_server((address, port), family=family, dualstack_ipv6=address == "::", backlog=128)
+    server = _Server(config)
+    task = asyncio.create_task(server.serve([listening]), name=f"server {address}:{port}")
+    try:
+        if started is not None:
+            started(listening.getsockname()[1])
+        await asyncio.shield(task)
+    finally:
+        server.stop.set()
+        await asyncio.wait({task}, timeout=5)
+        listening.close()

@@ -1,0 +1,230 @@
+"""exec, attach and portForward: from an authorised request to two spliced connections.
+
+The runtime prepares a session and gives a URL on its streaming server. A client that speaks SPDY is connected to it
+byte for byte; a client that speaks WebSocket is translated (agent.streaming). The runtime's end is dialled before
+the client is answered, so that every failure is still an ordinary HTTP response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs
+
+from agent.contracts import Pods, PodView
+from agent.records import ContainerRecord
+from agent.server.protocol import TakeOver
+from agent.streaming import channels, port_forward, remote_command, websocket
+from agent.streaming.remote_command import Wishes
+from agent.streaming.upgrade import UpgradeError, dial, splice
+from cri.errors import CRIError, InvalidArgumentError, NotFoundError
+from cri.runtime_service import RuntimeService
+from kube.api import core_v1
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+# What of an SPDY client's request the runtime's server has to see; credentials stay here.
+_PASSED_ON = {"connection", "upgrade", "x-stream-protocol-version"}
+
+
+class SessionError(Exception):
+    """The session cannot begin: HTTP status and text."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """What a request asks for; header names in lower case."""
+
+    method: str
+    target: str
+    headers: list[tuple[str, str]]
+    query: dict[str, list[str]]
+    take_over: TakeOver
+
+    @classmethod
+    def of(cls, scope: Scope) -> SessionRequest:
+        """Read an ASGI scope."""
+        query = scope["query_string"].decode("latin-1")
+        target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        return cls(
+            scope["method"], target, headers, parse_qs(query, keep_blank_values=True), scope["extensions"]["take_over"]
+        )
+
+    def upgrade(self) -> str:
+        """Return what the client wants to speak, in lower case. Raise SessionError for a request without upgrade."""
+        wanted = {name: value.lower() for name, value in self.headers if name in ("connection", "upgrade")}
+        protocol = wanted.get("upgrade", "")
+        if "upgrade" not in wanted.get("connection", "") or protocol not in ("websocket", "spdy/3.1"):
+            raise SessionError(400, "Upgrade request required")
+        return protocol
+
+    def flag(self, *names: str) -> bool:
+        """Tell whether one of the query's parameters is set."""
+        return any(self.query.get(name, [""])[0].lower() in ("1", "true") for name in names)
+
+
+class Sessions:
+    """The three kinds of session with the containers of this node."""
+
+    def __init__(self, pods: Pods, runtime: RuntimeService) -> None:
+        self._pods = pods
+        self._runtime = runtime
+
+    async def exec(self, request: SessionRequest, namespace: str, pod: str, uid: str, container: str) -> None:
+        """Run a command in a container. Raise SessionError, UpgradeError or CRIError before anything was answered."""
+        found = self._container(self._view(namespace, pod, uid), container)
+        wishes = _wishes(request, tty=request.flag("tty"))
+        command = request.query.get("command", [])
+        if not command:
+            raise SessionError(400, "you must specify a command")
+        request.upgrade()
+        url = await self._runtime.exec_url(
+            found.id, command, tty=wishes.tty, stdin=wishes.stdin, stdout=wishes.stdout, stderr=wishes.stderr
+        )
+        await self._remote_command(request, url, wishes)
+
+    async def attach(self, request: SessionRequest, namespace: str, pod: str, uid: str, container: str) -> None:
+        """Attach to a container's first process, which has a terminal if its spec says so. Raise as `exec` does."""
+        view = self._view(namespace, pod, uid)
+        found = self._container(view, container)
+        spec = view.pod.spec
+        everything: list[core_v1.Container | core_v1.EphemeralContainer] = [*spec.containers, *spec.init_containers]
+        everything += spec.ephemeral_containers
+        tty = next((bool(c.tty) for c in everything if c.name == container), False)
+        wishes = _wishes(request, tty=tty)
+        request.upgrade()
+        url = await self._runtime.attach_url(
+            found.id, tty=wishes.tty, stdin=wishes.stdin, stdout=wishes.stdout, stderr=wishes.stderr
+        )
+        await self._remote_command(request, url, wishes)
+
+    async def port_forward(self, request: SessionRequest, namespace: str, pod: str, uid: str) -> None:
+        """Forward ports of a pod. Raise as `exec` does."""
+        view = self._view(namespace, pod, uid)
+        if view.sandbox is None or not view.sandbox.ready:
+            raise SessionError(500, f"sandbox not found for pod {pod}_{namespace}")
+        protocol = request.upgrade()
+        ports = _ports(request) if protocol == "websocket" else []
+        url = await self._runtime.port_forward_url(view.sandbox.id, ports)
+        if protocol == "spdy/3.1":
+            await self._pass_through(request, url)
+            return
+        offered = websocket.offered_subprotocols(request.headers)
+        tunnelled = port_forward.TUNNEL_PROTOCOL in offered
+        spoken = None if tunnelled else channels.choose(offered)
+        if not tunnelled and (spoken is None or not ports):
+            raise SessionError(400, "no supported port forwarding protocol, or no ports, in the request")
+        backend = await port_forward.connect(url)
+        try:
+            name = port_forward.TUNNEL_PROTOCOL if spoken is None else spoken.name or None
+            socket = await websocket.accept(request.take_over(), request.target, request.headers, name)
+        except BaseException:
+            await backend.close()
+            raise
+        if spoken is None:
+            await port_forward.tunnel(socket, backend)
+        else:
+            await port_forward.forward(socket, spoken, backend, ports)
+
+    async def _remote_command(self, request: SessionRequest, url: str, wishes: Wishes) -> None:
+        if request.upgrade() == "spdy/3.1":
+            await self._pass_through(request, url)
+            return
+        spoken = channels.choose(websocket.offered_subprotocols(request.headers))
+        if spoken is None:
+            raise SessionError(400, "unable to negotiate a WebSocket subprotocol")
+        backend = await remote_command.connect(url)
+        try:
+            socket = await websocket.accept(request.take_over(), request.target, request.headers, spoken.name or None)
+        except BaseException:
+            await backend.close()
+            raise
+        await remote_command.translate(socket, spoken, backend, wishes)
+
+    async def _pass_through(self, request: SessionRequest, url: str) -> None:
+        headers = [(name, value) for name, value in request.headers if name in _PASSED_ON]
+        backend, head = await dial(url, request.method, [*headers, ("content-length", "0")])
+        client = request.take_over()
+        client.writer.write(head.raw)
+        await splice(client, backend)
+
+    def _view(self, namespace: str, pod: str, uid: str) -> PodView:
+        view = self._pods.view(namespace, pod)
+        if view is None or (uid and view.pod.metadata.uid != uid):
+            raise SessionError(404, "pod does not exist")
+        return view
+
+    def _container(self, view: PodView, name: str) -> ContainerRecord:
+        found = view.running(name)
+        if found is None:
+            raise SessionError(500, f'container not found ("{name}")')
+        return found
+
+
+class SessionEndpoint:
+    """One of the sessions as an ASGI application behind a route with path parameters."""
+
+    def __init__(self, session: Callable[..., Awaitable[None]], *, with_container: bool) -> None:
+        self._session = session
+        self._with_container = with_container
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hold the session, or answer why there is none."""
+        path = scope["path_params"]
+        arguments = [path["namespace"], path["pod"], path.get("uid", "")]
+        if self._with_container:
+            arguments.append(path["container"])
+        try:
+            await self._session(SessionRequest.of(scope), *arguments)
+        except SessionError as error:
+            await answer(send, error.status, str(error))
+        except UpgradeError as error:
+            await answer(send, error.head.status, error.body.decode(errors="replace"))
+        except NotFoundError as error:
+            await answer(send, 404, str(error))
+        except InvalidArgumentError as error:
+            await answer(send, 400, str(error))
+        except (CRIError, OSError) as error:
+            await answer(send, 500, str(error))
+        except websocket.HandshakeError:
+            pass  # answered by the handshake itself
+
+
+async def answer(send: Send, status: int, text: str) -> None:
+    """Send a short text."""
+    body = text.encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _wishes(request: SessionRequest, tty: bool) -> Wishes:
+    """Read which streams are wanted: the kubelet's own names, and those of the API."""
+    wishes = Wishes(
+        stdin=request.flag("input", "stdin"),
+        stdout=request.flag("output", "stdout"),
+        stderr=request.flag("error", "stderr") and not tty,
+        tty=tty,
+    )
+    if not (wishes.stdin or wishes.stdout or wishes.stderr):
+        raise SessionError(400, "you must specify at least 1 of stdin, stdout, stderr")
+    return wishes
+
+
+def _ports(request: SessionRequest) -> list[int]:
+    texts = [text for name in ("port", "ports") for value in request.query.get(name, []) for text in value.split(",")]
+    try:
+        ports = [int(text) for text in texts if text]
+    except ValueError as error:
+        raise SessionError(400, f"unable to parse {','.join(texts)!r} as ports") from error
+    if any(not 0 < port < 65536 for port in ports):
+        raise SessionError(400, f"port out of range in {ports}")
+    return ports

@@ -1,0 +1,70 @@
+"""The channel protocols of Kubernetes' WebSockets: which stream a message belongs to, and how it is written.
+
+A message's first byte is a channel: 0 stdin, 1 stdout, 2 stderr, 3 the final status, 4 the terminal's size. The
+base64 variants send text: a digit and base64. From v4 the status is a `Status` object, before it was an error text. v5
+adds channel 255, whose message names a channel that the client will send no more on: the end of stdin.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+
+STREAM_NAMES = {STDIN: "stdin", STDOUT: "stdout", STDERR: "stderr", ERROR: "error", RESIZE: "resize"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelProtocol:
+    """One subprotocol's way of writing."""
+
+    name: str
+    text: bool = False
+    status_object: bool = True
+    half_close: bool = False
+
+    def encode(self, channel: int, data: bytes) -> bytes:
+        """Write a message."""
+        if self.text:
+            return b"%d" % channel + base64.b64encode(data)
+        return bytes((channel,)) + data
+
+    def decode(self, message: bytes) -> tuple[int, bytes]:
+        """Read a message: channel and data. Raise ValueError."""
+        if not message:
+            raise ValueError("a message without a channel")
+        if not self.text:
+            return message[0], message[1:]
+        try:
+            return int(message[:1]), base64.b64decode(message[1:], validate=True)
+        except binascii.Error as error:
+            raise ValueError(str(error)) from error
+
+    def encode_status(self, status: bytes) -> bytes:
+        """Write the final status, given as a Status object in JSON."""
+        if self.status_object:
+            return status
+        found = json.loads(status)
+        return b"" if found.get("status") == "Success" else str(found.get("message", "")).encode()
+
+
+_PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        ChannelProtocol("v5.channel.k8s.io", half_close=True),
+        ChannelProtocol("v4.channel.k8s.io"),
+        ChannelProtocol("v4.base64.channel.k8s.io", text=True),
+        ChannelProtocol("channel.k8s.io", status_object=False),
+        ChannelProtocol("base64.channel.k8s.io", text=True, status_object=False),
+        ChannelProtocol("", status_object=False),
+    )
+}
+
+
+def choose(offered: Sequence[str]) -> ChannelProtocol | None:
+    """Return the first offered protocol that is known; an empty offer means the oldest one."""
+    if not offered:
+        return _PROTOCOLS[""]
+    return next((_PROTOCOLS[name] for name in offered if name and name in _PROTOCOLS), None)

@@ -1,0 +1,114 @@
+"""Port forwarding over a WebSocket, in its two forms.
+
+kubectl since 1.31 tunnels its SPDY connection whole: the messages' bytes are the bytes of the SPDY connection, and
+the runtime's server is the other end of it. Older clients (and the Python client) send two channels a port,
+data and error, of which the first message is the port's number; those become one pair of SPDY streams a port.
+"""
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Callable, Coroutine, Sequence
+
+from agent.streaming import spdy
+from agent.streaming.channels import ChannelProtocol
+from agent.streaming.upgrade import Stream, dial
+from agent.streaming.websocket import NORMAL, WebSocket
+
+TUNNEL_PROTOCOL = "SPDY/3.1+portforward.k8s.io"
+SPDY_PROTOCOL = "portforward.k8s.io"
+
+_CHUNK = 32 << 10
+
+_Way = Callable[[], Coroutine[None, None, None]]
+
+
+async def connect(url: str) -> Stream:
+    """Open the runtime's end of a port forwarding. Raise UpgradeError or OSError."""
+    stream, _ = await dial(
+        url,
+        "POST",
+        [
+            ("Connection", "Upgrade"),
+            ("Upgrade", "SPDY/3.1"),
+            ("X-Stream-Protocol-Version", SPDY_PROTOCOL),
+            ("Content-Length", "0"),
+        ],
+    )
+    return stream
+
+
+async def tunnel(socket: WebSocket, backend: Stream) -> None:
+    """Carry the client's SPDY connection to the runtime; closes both connections."""
+
+    async def to_client() -> None:
+        with contextlib.suppress(OSError):
+            while data := await backend.reader.read(_CHUNK):
+                await socket.send(data)
+
+    async def to_runtime() -> None:
+        with contextlib.suppress(OSError):
+            while (message := await socket.receive()) is not None:
+                backend.writer.write(message)
+                await backend.writer.drain()
+
+    await _either(to_client, to_runtime, socket, backend)
+
+
+async def forward(socket: WebSocket, protocol: ChannelProtocol, backend: Stream, ports: Sequence[int]) -> None:
+    """Carry two channels a port to the runtime's streams; closes both connections."""
+    connection = spdy.Connection()
+    channel_of: dict[int, int] = {}
+    data_streams: dict[int, int] = {}
+    for index, port in enumerate(ports):
+        for offset, kind in ((1, "error"), (0, "data")):
+            headers = {"streamtype": kind, "port": str(port), "requestid": str(index)}
+            stream = connection.open_stream(headers)
+            channel_of[stream] = 2 * index + offset
+            if kind == "data":
+                data_streams[2 * index] = stream
+            else:
+                connection.send(stream, b"", fin=True)
+            # Each channel's first message is its port, so that the client can tell them apart.
+    for channel in range(2 * len(ports)):
+        await socket.send(protocol.encode(channel, struct.pack("<H", ports[channel // 2])), protocol.text)
+
+    async def flush() -> None:
+        if data := connection.take():
+            backend.writer.write(data)
+            await backend.writer.drain()
+
+    async def to_client() -> None:
+        with contextlib.suppress(OSError, spdy.SPDYError):
+            while data := await backend.reader.read(_CHUNK):
+                for event in connection.receive(data):
+                    if isinstance(event, spdy.Data) and event.data and event.stream_id in channel_of:
+                        await socket.send(protocol.encode(channel_of[event.stream_id], event.data), protocol.text)
+                await flush()
+
+    async def to_runtime() -> None:
+        with contextlib.suppress(OSError):
+            while (message := await socket.receive()) is not None:
+                with contextlib.suppress(ValueError):
+                    channel, data = protocol.decode(message)
+                    if channel in data_streams and data:
+                        connection.send(data_streams[channel], data)
+                await flush()
+
+    await flush()
+    await _either(to_client, to_runtime, socket, backend)
+
+
+async def _either(to_client: _Way, to_runtime: _Way, socket: WebSocket, backend: Stream) -> None:
+    try:
+        async with asyncio.TaskGroup() as group:
+            ways = [
+                group.create_task(to_client(), name="runtime to client"),
+                group.create_task(to_runtime(), name="client to runtime"),
+            ]
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for task in ways:
+                task.cancel()
+    finally:
+        await backend.close()
+        await socket.close(NORMAL)

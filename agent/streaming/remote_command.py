@@ -1,0 +1,151 @@
+"""exec and attach over a WebSocket, translated into the runtime's SPDY streams.
+
+The runtime's server waits for one SPDY stream per wish (error, stdin, stdout, stderr, resize), each named in its
+headers; every WebSocket channel becomes one of them. Frames are passed on in the order they come, so the output is
+complete before the status, and the status is the last thing before the connection closes.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass
+
+from agent.streaming import channels, spdy
+from agent.streaming.channels import ChannelProtocol
+from agent.streaming.upgrade import Stream, dial
+from agent.streaming.websocket import NORMAL, WebSocket
+
+_CHUNK = 64 << 10
+
+# What the runtime may choose from; all that it answers with a Status object will do.
+_SPDY_PROTOCOL = "v4.channel.k8s.io"
+
+UPGRADE_HEADERS = [
+    ("Connection", "Upgrade"),
+    ("Upgrade", "SPDY/3.1"),
+    ("X-Stream-Protocol-Version", _SPDY_PROTOCOL),
+    ("Content-Length", "0"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Which streams the client asked for."""
+
+    stdin: bool = False
+    stdout: bool = False
+    stderr: bool = False
+    tty: bool = False
+
+    def channels(self) -> list[int]:
+        """List the channels to open, the status first."""
+        wanted = [channels.ERROR]
+        wanted += [channels.STDIN] if self.stdin else []
+        wanted += [channels.STDOUT] if self.stdout else []
+        wanted += [channels.STDERR] if self.stderr and not self.tty else []
+        wanted += [channels.RESIZE] if self.tty else []
+        return wanted
+
+
+async def connect(url: str) -> Stream:
+    """Open the runtime's end of a session. Raise UpgradeError or OSError."""
+    stream, _ = await dial(url, "POST", UPGRADE_HEADERS)
+    return stream
+
+
+async def translate(socket: WebSocket, protocol: ChannelProtocol, backend: Stream, wishes: Wishes) -> None:
+    """Carry a session to its end; closes both connections."""
+    session = _Session(socket, protocol, backend, wishes)
+    try:
+        await session.run()
+    finally:
+        await backend.close()
+        await socket.close(NORMAL)
+
+
+class _Session:
+    def __init__(self, socket: WebSocket, protocol: ChannelProtocol, backend: Stream, wishes: Wishes) -> None:
+        self._socket = socket
+        self._protocol = protocol
+        self._backend = backend
+        self._wishes = wishes
+        self._spdy = spdy.Connection()
+        self._streams: dict[int, int] = {}  # channel -> stream
+        self._channels: dict[int, int] = {}  # stream -> channel
+        self._status = b""
+
+    async def run(self) -> None:
+        for channel in self._wishes.channels():
+            stream = self._spdy.open_stream({"streamtype": channels.STREAM_NAMES[channel]})
+            self._streams[channel], self._channels[stream] = stream, channel
+        await self._flush()
+        # An empty message tells the client that the session stands.
+        readable = [c for c in (channels.STDOUT, channels.STDERR) if c in self._streams] or [channels.ERROR]
+        await self._socket.send(self._protocol.encode(readable[0], b""), self._protocol.text)
+        async with asyncio.TaskGroup() as group:
+            ways = [
+                group.create_task(self._to_client(), name="runtime to client"),
+                group.create_task(self._to_runtime(), name="client to runtime"),
+            ]
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for task in ways:
+                task.cancel()
+
+    async def _to_client(self) -> None:
+        """Pass output on until the runtime closes the connection; then send the status."""
+        try:
+            while data := await self._backend.reader.read(_CHUNK):
+                for event in self._spdy.receive(data):
+                    await self._pass_on(event)
+                await self._flush()
+        except spdy.SPDYError as error:
+            self._status = self._status or failure(str(error))
+        except OSError as error:
+            self._status = self._status or failure(f"connection to the container runtime lost: {error}")
+        if self._status:
+            await self._send(channels.ERROR, self._protocol.encode_status(self._status))
+
+    async def _pass_on(self, event: spdy.Event) -> None:
+        if isinstance(event, spdy.Data) and event.data:
+            channel = self._channels.get(event.stream_id)
+            if channel == channels.ERROR:
+                self._status += event.data
+            elif channel in (channels.STDOUT, channels.STDERR):
+                await self._send(channel, event.data)
+        elif isinstance(event, spdy.Reset) and self._channels.get(event.stream_id) == channels.ERROR:
+            self._status = self._status or failure("the container runtime refused the session")
+
+    async def _send(self, channel: int, data: bytes) -> None:
+        try:
+            await self._socket.send(self._protocol.encode(channel, data), self._protocol.text)
+        except OSError:
+            return  # the client is gone; the other direction notices and ends the session
+
+    async def _to_runtime(self) -> None:
+        """Pass input and terminal sizes on until the client goes."""
+        while (message := await self._socket.receive()) is not None:
+            try:
+                channel, data = self._protocol.decode(message)
+            except ValueError:
+                continue
+            if channel == channels.CLOSE and self._protocol.half_close:
+                if data == bytes((channels.STDIN,)) and channels.STDIN in self._streams:
+                    self._spdy.send(self._streams[channels.STDIN], b"", fin=True)
+                    del self._streams[channels.STDIN]
+            elif channel in (channels.STDIN, channels.RESIZE) and channel in self._streams and data:
+                self._spdy.send(self._streams[channel], data)
+            try:
+                await self._flush()
+            except OSError:
+                await asyncio.Event().wait()  # the runtime is gone; what it said last is still being passed on
+                return
+
+    async def _flush(self) -> None:
+        if data := self._spdy.take():
+            self._backend.writer.write(data)
+            await self._backend.writer.drain()
+
+
+def failure(message: str, reason: str = "InternalError", code: int = 500) -> bytes:
+    """Write a Status object that says why a session failed."""
+    status = {"metadata": {}, "status": "Failure", "message": message, "reason": reason, "code": code}
+    return json.dumps(status).encode()

@@ -1,0 +1,127 @@
+"""Dial the runtime's streaming server and upgrade the connection; copy bytes between two upgraded ends.
+
+Only a 101 answer opens the way for raw bytes (CVE-2018-1002105): any other answer is relayed as what it is, an
+ordinary response, and both connections are closed after it.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+_MAX_HEAD = 64 << 10
+_CHUNK = 64 << 10
+
+
+@dataclass(slots=True)
+class Stream:
+    """The two halves of one connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def close(self) -> None:
+        """Close, giving what was written five seconds to leave."""
+        self.writer.close()
+        with contextlib.suppress(OSError, ssl.SSLError, TimeoutError):
+            async with asyncio.timeout(5):
+                await self.writer.wait_closed()
+        self.writer.transport.abort()
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The first line and headers of an answer; names in lower case."""
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    raw: bytes
+
+
+class UpgradeError(Exception):
+    """The server at the other end did not switch protocols; `head` and `body` are what it said."""
+
+    def __init__(self, head: Head, body: bytes) -> None:
+        super().__init__(f"{head.status} {head.reason}: {body.decode(errors='replace').strip()}")
+        self.head = head
+        self.body = body
+
+
+async def dial(url: str, method: str, headers: Iterable[tuple[str, str]]) -> tuple[Stream, Head]:
+    """Connect to an http:// URL, send the request, return the stream after a 101. Raise UpgradeError or OSError.
+
+    The runtime's URL is on a loopback address or a unix socket's stand-in; https URLs are the runtime's own
+    certificate, which nobody but the runtime vouches for, as with upstream's kubelet.
+    """
+    parts = urlsplit(url)
+    context = None
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    port = parts.port or (443 if context else 80)
+    reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context, limit=_MAX_HEAD)
+    stream = Stream(reader, writer)
+    try:
+        target = parts.path + (f"?{parts.query}" if parts.query else "")
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {parts.netloc}"]
+        lines += [f"{name}: {value}" for name, value in headers]
+        writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        head = await _read_head(reader)
+        if head.status != 101:
+            raise UpgradeError(head, await _read_body(reader, head))
+        return stream, head
+    except BaseException:
+        await stream.close()
+        raise
+
+
+async def splice(one: Stream, other: Stream) -> None:
+    """Copy both ways until either end closes; then close both."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            copies = [
+                group.create_task(_copy(one.reader, other.writer), name="splice out"),
+                group.create_task(_copy(other.reader, one.writer), name="splice in"),
+            ]
+            await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+            for task in copies:
+                task.cancel()
+    finally:
+        await other.close()
+        await one.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError, ssl.SSLError):
+        while data := await reader.read(_CHUNK):
+            writer.write(data)
+            await writer.drain()
+
+
+async def _read_head(reader: asyncio.StreamReader) -> Head:
+    try:
+        raw = await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        raise ConnectionResetError("the streaming server closed the connection before answering") from error
+    first, *lines = raw.decode("latin-1").rstrip("\r\n").split("\r\n")
+    _, status, *reason = first.split(" ", 2)
+    headers = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        headers[name.strip().lower()] = value.strip()
+    return Head(int(status), reason[0] if reason else "", headers, raw)
+
+
+async def _read_body(reader: asyncio.StreamReader, head: Head) -> bytes:
+    """Read an error's text, which is short; a longer or slower one is cut."""
+    length = min(int(head.headers.get("content-length", _MAX_HEAD)), _MAX_HEAD)
+    body = b""
+    with contextlib.suppress(TimeoutError, OSError):
+        async with asyncio.timeout(5):
+            while len(body) < length and (data := await reader.read(length - len(body))):
+                body += data
+    return body

@@ -1,0 +1,119 @@
+"""The server's side of a WebSocket over an upgraded connection (RFC 6455, by the websockets package, without its I/O).
+
+The HTTP server hands over the raw connection after authentication and authorization, so the handshake is done
+here, from the request that it read. Pings are answered; extensions are not offered.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from websockets.exceptions import InvalidState
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+
+from agent.streaming.upgrade import Stream
+
+_MAX_MESSAGE = 16 << 20
+_CHUNK = 64 << 10
+
+NORMAL, GOING_AWAY, INTERNAL_ERROR = 1000, 1001, 1011
+
+
+class HandshakeError(Exception):
+    """The client's request is no proper WebSocket handshake; it was answered and the connection closed."""
+
+
+class WebSocket:
+    """A connection that carries messages."""
+
+    def __init__(self, stream: Stream, protocol: ServerProtocol) -> None:
+        self._stream = stream
+        self._protocol = protocol
+        self._parts: list[bytes] = []
+        self._events: list[Frame] = []
+
+    async def receive(self) -> bytes | None:
+        """Return the next message, text as UTF-8 bytes; None when the client has closed or gone."""
+        while True:
+            while self._events:
+                frame = self._events.pop(0)
+                if frame.opcode is Opcode.CLOSE:
+                    return None
+                if frame.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+                    self._parts.append(bytes(frame.data))
+                    if frame.fin:
+                        message = b"".join(self._parts)
+                        self._parts.clear()
+                        return message
+            data = await self._stream.reader.read(_CHUNK)
+            if data:
+                self._protocol.receive_data(data)
+            else:
+                self._protocol.receive_eof()
+            await self._flush()
+            self._events += [event for event in self._protocol.events_received() if isinstance(event, Frame)]
+            if not self._events and (not data or self._protocol.state is State.CLOSED):
+                return None
+
+    async def send(self, data: bytes, text: bool = False) -> None:
+        """Send one message. Raise ConnectionError once the connection is closing."""
+        try:
+            if text:
+                self._protocol.send_text(data)
+            else:
+                self._protocol.send_binary(data)
+        except InvalidState as error:
+            raise ConnectionResetError("the WebSocket is closed") from error
+        await self._flush()
+
+    async def close(self, code: int = NORMAL, reason: str = "") -> None:
+        """Say goodbye and close the connection."""
+        try:
+            if self._protocol.state is State.OPEN:
+                self._protocol.send_close(code, reason)
+                await self._flush()
+        except (OSError, InvalidState):
+            pass
+        finally:
+            await self._stream.close()
+
+    async def _flush(self) -> None:
+        for data in self._protocol.data_to_send():
+            if data:
+                self._stream.writer.write(data)
+        await self._stream.writer.drain()
+
+
+def offered_subprotocols(headers: Iterable[tuple[str, str]]) -> list[str]:
+    """List what the client offers, in its order of preference; header names in lower case."""
+    found = []
+    for name, value in headers:
+        if name == "sec-websocket-protocol":
+            found += [part.strip() for part in value.split(",") if part.strip()]
+    return found
+
+
+async def accept(stream: Stream, target: str, headers: Sequence[tuple[str, str]], subprotocol: str | None) -> WebSocket:
+    """Answer the handshake of a request that was read elsewhere; target is its path and query. Raise HandshakeError."""
+    protocol = ServerProtocol(max_size=_MAX_MESSAGE)
+    # The package takes only RFC 2616 tokens for subprotocols, which kubectl's SPDY/3.1+portforward.k8s.io is not.
+    passed = [(name, value) for name, value in headers if name != "sec-websocket-protocol"]
+    lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in passed)]
+    protocol.receive_data("\r\n".join([*lines, "", ""]).encode("latin-1"))
+    request = next((event for event in protocol.events_received() if isinstance(event, Request)), None)
+    if request is None:
+        await stream.close()
+        raise HandshakeError("not a WebSocket request")
+    response = protocol.accept(request)
+    if response.status_code == 101 and subprotocol:
+        response.headers["Sec-WebSocket-Protocol"] = subprotocol
+    protocol.send_response(response)
+    for data in protocol.data_to_send():
+        if data:
+            stream.writer.write(data)
+    await stream.writer.drain()
+    if response.status_code != 101:
+        await stream.close()
+        raise HandshakeError(str(protocol.handshake_exc))
+    return WebSocket(stream, protocol)
