@@ -33,7 +33,16 @@ class ControllerConfig:
 
 
 class Runnable(Protocol):
-    async def run(
+    async def run(self) -> None: ...
+
+
+CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable]] = {
+    "replicaset": lambda context, config: ReplicaSetController(context),
+    "deployment": lambda context, config: DeploymentController(context),
+}
+
+
+async def run(
     client: Client,
     config: ControllerConfig,
     clock: Clock = SYSTEM,
