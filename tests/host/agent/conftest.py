@@ -33,7 +33,7 @@ from kube.api import core_v1, meta_v1
 from kube.clock import SYSTEM
 from tests.support import images
 from tests.support.containerd import Containerd, start_containerd
-from tests.support.netns import run_in_netns
+from tests.support.netns import Namespace
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Node:
                 async with _pod(client, self.folder / "pods", script) as pods, _served(pods, self.folder) as served:
                     await body(served)
 
-        run_in_netns(self.daemon.netns, inside)
+        Namespace(self.daemon.name).inside(inside, timeout=70)
 
 
 @pytest.fixture(scope="module")
