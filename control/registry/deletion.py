@@ -43,27 +43,21 @@ def plan(metadata: Object, options: DeleteOptions, grace: int | None, now: datet
 
     `grace` is the kind's answer to the request: None where it knows no graceful deletion.
     """
+    before = dict(metadata)
     finalizers = _finalizers(metadata.get("finalizers") or [], options)
-    changed = finalizers != (metadata.get("finalizers") or [])
-    if changed:
-        if finalizers:
-            metadata["finalizers"] = finalizers
-        else:
-            metadata.pop("finalizers", None)
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    elif "finalizers" in metadata:
+        del metadata["finalizers"]
     outcome = _graceful(metadata, options, grace, now) if grace is not None else "delete"
-    if outcome == "pending":
-        return "mark" if changed else "pending"
-    if outcome == "mark":
-        return "mark"
-    if not finalizers:
-        return "delete"
-    if metadata.get("deletionTimestamp") is None:
-        _mark(metadata, 0, now)
-        return "mark"
-    if metadata.get("deletionGracePeriodSeconds"):
-        metadata["deletionGracePeriodSeconds"] = 0
-        return "mark"
-    return "mark" if changed else "pending"
+    if outcome == "delete":
+        if not finalizers:
+            return "delete"
+        if metadata.get("deletionTimestamp") is None:
+            _mark(metadata, 0, now)
+        else:
+            metadata["deletionGracePeriodSeconds"] = 0
+    return "mark" if metadata != before else "pending"
 
 
 def _graceful(metadata: Object, options: DeleteOptions, grace: int, now: datetime) -> Outcome:

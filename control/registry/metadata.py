@@ -18,17 +18,13 @@ from kube.errors import FieldError, StatusError
 from kube.resources import Resource
 
 Object = dict[str, Any]
+NameErrors = Callable[[str, bool], list[str]]
+"""(name, whether it is a generateName prefix) -> what is wrong with it."""
 
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 SUFFIX_LENGTH = 5
 LONGEST_GENERATED_BASE = 63 - SUFFIX_LENGTH
 TOTAL_ANNOTATIONS_LIMIT = 256 * 1024
-
-_PATH_NAMED = frozenset(
-    {"roles", "clusterroles", "rolebindings", "clusterrolebindings", "ipaddresses", "csinodes", "flowschemas"}
-)
-_LABEL_NAMED = frozenset({"namespaces"})
-_DNS1035_NAMED: frozenset[str] = frozenset()
 
 # The kinds whose metadata.generation upstream's strategies keep.
 _WITH_GENERATION = frozenset(
@@ -64,15 +60,6 @@ _WITH_GENERATION = frozenset(
 
 def keeps_generation(resource: Resource) -> bool:
     return resource.target in _WITH_GENERATION
-
-
-def name_rule(resource: Resource) -> Callable[[str], list[str]]:
-    """Return the rule that a resource's names follow; strategies add stricter ones of their own."""
-    if resource.plural in _PATH_NAMED:
-        return names.path_segment
-    if resource.plural in _LABEL_NAMED:
-        return names.dns1123_label
-    return names.dns1123_subdomain
 
 
 def check_url_name(name: str) -> None:
@@ -131,9 +118,6 @@ def fill_new(metadata: Object, now: datetime) -> None:
     metadata["creationTimestamp"] = format_time(now)
 
 
-_KEPT_ON_UPDATE = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName")
-
-
 def carry_over(metadata: Object, old: Object) -> None:
     """Give an update what its author may leave out and cannot take away."""
     for part in ("uid", "creationTimestamp"):
@@ -149,18 +133,18 @@ def carry_over(metadata: Object, old: Object) -> None:
     metadata.pop("selfLink", None)
 
 
-def validate(resource: Resource, metadata: Object) -> list[FieldError]:
-    """Return what is wrong with an object's metadata."""
+def validate(resource: Resource, metadata: Object, name_errors: NameErrors) -> list[FieldError]:
+    """Return what is wrong with an object's metadata; `name_errors` is the kind's rule for names."""
     found: list[FieldError] = []
     base = metadata.get("generateName")
     if base:
-        for problem in name_rule(resource)(base.rstrip("-") if resource.plural not in _PATH_NAMED else base):
+        for problem in name_errors(base, True):
             found.append(errors.invalid_value("metadata.generateName", base, problem))
     name = metadata.get("name")
     if not name:
         found.append(errors.required("metadata.name", "name or generateName is required"))
     else:
-        for problem in name_rule(resource)(name):
+        for problem in name_errors(name, False):
             found.append(errors.invalid_value("metadata.name", name, problem))
     if resource.namespaced:
         namespace = metadata.get("namespace")
@@ -233,7 +217,7 @@ def _validate_owners(owners: list[Object]) -> list[FieldError]:
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
-def validate_update(resource: Resource, metadata: Object, old: Object) -> list[FieldError]:
+def validate_update(resource: Resource, metadata: Object, old: Object, name_errors: NameErrors) -> list[FieldError]:
     """Return what is wrong with a change of metadata."""
     found = [
         errors.invalid_value(f"metadata.{part}", metadata.get(part), "field is immutable")
@@ -256,7 +240,7 @@ def validate_update(resource: Resource, metadata: Object, old: Object) -> list[F
         return found
     parts = ("labels", "annotations", "ownerReferences", "finalizers", "generateName", "name", "namespace")
     if any(metadata.get(part) != old.get(part) for part in parts):
-        found += [e for e in validate(resource, metadata) if e not in found]
+        found += [e for e in validate(resource, metadata, name_errors) if e not in found]
     return found
 
 

@@ -19,9 +19,10 @@ from typing import Any
 
 import aiohttp
 import yaml
+
 from control.assembly import ApiServer
 from control.config import ControlConfig
-from kube import pki, pki_layout
+from kube import pki_layout
 from kube.client import Client
 from kube.clock import SYSTEM
 from kube.kubeconfig import Access

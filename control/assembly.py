@@ -1,0 +1,143 @@
+"""All parts of the API server put together in the order they need each other.
+
+Nothing here decides anything: it makes the store, the watch cache, the registry, authentication, admission, the pipeline and
+the listener, runs their tasks, and takes them down in the reverse order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+from cryptography import x509
+
+from control.admission.chain import Chain, default_plugins
+from control.admission.plugin import Attributes
+from control.auth import setup
+from control.auth.authenticators import HEALTH_PATHS, AnonymousPolicy
+from control.auth.user import UserInfo
+from control.bootstrap import Bootstrap
+from control.config import ControlConfig
+from control.registry.registry import Registry
+from control.registry.strategy import Settings
+from control.server.discovery import Discovery
+from control.server.edge import Edge
+from control.server.finite import Finite, build
+from control.server.health import Health
+from control.server.inprocess import InProcessTransport
+from control.server.listing import Listing
+from control.server.lookup import Lookup, follow_auth
+from control.server.pipeline import Pipeline
+from control.server.resources import ResourceServer
+from control.server.serve import Listener
+from control.server.subresources import Subresources
+from control.storage.cache import WatchCache
+from control.storage.sqlite import SqliteStore
+from control.storage.store import Store
+from kube import pki
+from kube.client import Client
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+SCHEDULER = UserInfo("system:kube-scheduler")
+CONTROLLERS = UserInfo("system:kube-controller-manager")
+
+
+class _Late:
+    """Stands where the admission chain will be: it needs the registry, and the registry needs it."""
+
+    chain: Chain
+
+    async def admit(self, attributes: Attributes) -> None:
+        await self.chain.admit(attributes)
+
+    async def validate(self, attributes: Attributes) -> None:
+        await self.chain.validate(attributes)
+
+
+class ApiServer:
+    """A running API server."""
+
+    def __init__(self, config: ControlConfig, clock: Clock, store: Store) -> None:
+        self.config, self.clock, self.store = config, clock, store
+        self.cache = WatchCache(store)
+        admission = _Late()
+        settings = Settings(
+            tuple(config.service_cidr.split(",")), range(config.node_port_range[0], config.node_port_range[1] + 1)
+        )
+        self.registry = Registry(store, self.cache, admission, clock, settings, config.event_ttl)
+        self.lookup = Lookup(self.registry)
+        self.auth = setup.build(
+            client_authorities=x509.load_pem_x509_certificates(config.client_ca_file.read_bytes()),
+            service_account_key=pki.decode_key(config.service_account_key_file.read_bytes()),
+            lookup=self.lookup.get,
+            clock=clock,
+            issuer=config.service_account_issuer,
+            audiences=config.api_audiences,
+            anonymous=AnonymousPolicy(True, None if config.anonymous_auth else HEALTH_PATHS),
+        )
+        admission.chain = Chain(
+            default_plugins(self.lookup, self.auth.authorizer, self.auth.rbac, disabled=config.disabled_admission)
+        )
+        self.health = Health()
+        self.stopping = False
+        self.health.add("etcd", lambda: None, live=True)
+        self.health.add("informer-sync", lambda: None if self.cache.ready else "the watch cache is not filled")
+        self.health.add("shutdown", lambda: "process is shutting down" if self.stopping else None)
+        self.listing = Listing(self.registry, config.min_watch_timeout)
+        resources = ResourceServer(self.registry, self.listing, config.max_body_bytes, Subresources())
+        resources.parts.update(auth=self.auth, config=config)
+        finite = Finite(build(self.health, Discovery(), self.auth.signer))
+        self.pipeline = Pipeline(config, self.auth, resources, finite)
+        self.edge = Edge(self.pipeline)
+        self.listener = Listener(config, self.edge)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, config: ControlConfig, clock: Clock) -> AsyncIterator[ApiServer]:
+        """Start everything; when the block is left, stop everything."""
+        config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        store = await SqliteStore.open(config.database)
+        try:
+            server = cls(config, clock, store)
+            background = [
+                asyncio.create_task(server.cache.run(), name="watch-cache"),
+            ]
+            try:
+                await server.cache.wait_ready()
+                followed = asyncio.Event()
+                background.append(
+                    asyncio.create_task(follow_auth(server.auth, server.registry, followed), name="auth-follows")
+                )
+                await followed.wait()
+                await Bootstrap(server.registry, config).run()
+                await server.listener.start()
+                log.info("serving on %s:%d", config.bind_address, server.listener.port)
+                try:
+                    yield server
+                finally:
+                    await server._stop_serving()
+            finally:
+                for task in reversed(background):
+                    task.cancel()
+                await asyncio.gather(*background, return_exceptions=True)
+        finally:
+            await store.close()
+
+    async def _stop_serving(self) -> None:
+        self.stopping = True
+        for cached in self.registry.caches():
+            cached.end_watches()
+        await self.listener.stop()
+
+    def client(self, user: UserInfo, user_agent: str = "") -> Client:
+        """Return a client inside this process that acts as a user."""
+        return Client(InProcessTransport(self.pipeline, user, user_agent))
+
+    def companions(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+        """Return what runs beside the server, by name: controllers and scheduler, where they are enabled."""
+        found: list[tuple[str, Coroutine[Any, Any, None]]] = []
+        return found

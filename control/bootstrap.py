@@ -1,0 +1,200 @@
+"""What a new cluster starts with, and what every start makes sure of.
+
+Namespaces, default roles, system priority classes, the Service `kubernetes` with its endpoints, the ServiceCIDR, and
+the ConfigMap that tells extension servers whom to believe. All are only added or completed, never taken back: what an
+administrator changed stays.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from typing import Any
+
+import msgspec
+
+from control.auth import bootstrap_policy
+from control.config import ControlConfig
+from control.registry.registry import SERVER, Context, Registry
+from control.server.lookup import BY_TARGET
+from kube.errors import StatusError
+from kube.resources import by_kind
+
+log = logging.getLogger(__name__)
+Object = dict[str, Any]
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_PRIORITIES = (
+    (
+        "system-node-critical",
+        2000001000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2000000000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+)
+
+
+class Bootstrap:
+    """Writes as the server itself, through the registry."""
+
+    def __init__(self, registry: Registry, config: ControlConfig) -> None:
+        self.registry, self.config = registry, config
+
+    async def run(self) -> None:
+        for name in NAMESPACES:
+            await self._ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await self._roles()
+        for name, value, description in _PRIORITIES:
+            await self._ensure(
+                {
+                    "apiVersion": "scheduling.k8s.io/v1",
+                    "kind": "PriorityClass",
+                    "metadata": {"name": name},
+                    "value": value,
+                    "description": description,
+                    "preemptionPolicy": "PreemptLowerPriority",
+                }
+            )
+        await self._ensure(
+            {
+                "apiVersion": "networking.k8s.io/v1",
+                "kind": "ServiceCIDR",
+                "metadata": {"name": "kubernetes"},
+                "spec": {"cidrs": self.config.service_cidr.split(",")},
+            }
+        )
+        await self._client_authority()
+        await self._kubernetes_service()
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+    async def _roles(self) -> None:
+        for wanted in bootstrap_policy.default_policy():
+            present = self._present(wanted)
+            result = bootstrap_policy.reconcile(wanted, present)
+            if result is None:
+                continue
+            if present is not None and result.get("roleRef") != present.get("roleRef"):
+                await self._delete(present)
+                present = None
+                result = wanted
+            await (self._create(result) if present is None else self._replace(result))
+
+    async def _client_authority(self) -> None:
+        name = "extension-apiserver-authentication"
+        data = {"client-ca-file": self.config.client_ca_file.read_text()}
+        obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "kube-system"}}
+        present = self._present(obj)
+        if present is None:
+            await self._create({**obj, "data": data})
+        elif (present.get("data") or {}).get("client-ca-file") != data["client-ca-file"]:
+            await self._replace({**present, "data": {**(present.get("data") or {}), **data}})
+
+    async def _kubernetes_service(self) -> None:
+        """The Service is the first address of the range; its endpoint is this server."""
+        range_ = ipaddress.ip_network(self.config.service_cidr.split(",")[0])
+        metadata = {
+            "name": "kubernetes",
+            "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        }
+        await self._ensure(
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": metadata,
+                "spec": {
+                    "type": "ClusterIP",
+                    "clusterIP": str(range_[1]),
+                    "clusterIPs": [str(range_[1])],
+                    "ipFamilyPolicy": "SingleStack",
+                    "ipFamilies": [f"IPv{range_.version}"],
+                    "sessionAffinity": "None",
+                    "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": self.config.port}],
+                },
+            }
+        )
+        address = self.config.advertise_address
+        if not address:
+            return
+        ports = [{"name": "https", "port": self.config.port, "protocol": "TCP"}]
+        await self._ensure_same(
+            {
+                "apiVersion": "v1",
+                "kind": "Endpoints",
+                "metadata": {
+                    "name": "kubernetes",
+                    "namespace": "default",
+                    "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+                },
+                "subsets": [{"addresses": [{"ip": address}], "ports": ports}],
+            },
+            "subsets",
+        )
+        await self._ensure_same(
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {
+                    "name": "kubernetes",
+                    "namespace": "default",
+                    "labels": {"kubernetes.io/service-name": "kubernetes"},
+                },
+                "addressType": f"IPv{ipaddress.ip_address(address).version}",
+                "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+                "ports": ports,
+            },
+            "endpoints",
+            "ports",
+        )
+
+    # -- writing --------------------------------------------------------------------------------------------------
+    def _present(self, obj: Object) -> Object | None:
+        resource = by_kind(obj["apiVersion"], obj["kind"])
+        assert resource is not None
+        meta = obj["metadata"]
+        entry = self.registry.peek(BY_TARGET[resource.target], meta.get("namespace", ""), meta["name"])
+        return None if entry is None else entry.obj
+
+    async def _ensure(self, obj: Object) -> None:
+        if self._present(obj) is None:
+            await self._create(obj)
+
+    async def _ensure_same(self, obj: Object, *parts: str) -> None:
+        present = self._present(obj)
+        if present is None:
+            await self._create(obj)
+        elif any(present.get(part) != obj[part] for part in parts):
+            await self._replace({**present, **{part: obj[part] for part in parts}})
+
+    async def _create(self, obj: Object) -> None:
+        resource = by_kind(obj["apiVersion"], obj["kind"])
+        assert resource is not None
+        fresh: Object = msgspec.json.decode(msgspec.json.encode(obj))
+        try:
+            await self.registry.create(Context(SERVER), resource, obj["metadata"].get("namespace", ""), fresh)
+        except StatusError as error:
+            if not error.already_exists:
+                raise
+
+    async def _replace(self, obj: Object) -> None:
+        resource = by_kind(obj["apiVersion"], obj["kind"])
+        assert resource is not None
+        data, meta = msgspec.json.encode(obj), obj["metadata"]
+
+        async def change(old: Object | None) -> Object:
+            fresh: Object = msgspec.json.decode(data)
+            return fresh
+
+        await self.registry.update(Context(SERVER), resource, meta.get("namespace", ""), meta["name"], change)
+
+    async def _delete(self, obj: Object) -> None:
+        from control.registry.deletion import DeleteOptions
+
+        resource, meta = by_kind(obj["apiVersion"], obj["kind"]), obj["metadata"]
+        assert resource is not None
+        await self.registry.delete(
+            Context(SERVER), resource, meta.get("namespace", ""), meta["name"], DeleteOptions(grace_period=0)
+        )

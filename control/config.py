@@ -1,0 +1,62 @@
+"""The control plane's configuration: one value, made at the entry and passed down, never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ControlConfig:
+    """Where the API server listens, what it keeps where, and whom it trusts. Times are seconds."""
+
+    data_dir: Path
+    cert_file: Path
+    key_file: Path
+    client_ca_file: Path
+    """Whose client certificates are believed."""
+    service_account_key_file: Path
+    """The private key that signs service account tokens; its public half checks them."""
+    ca_file: Path | None = None
+    """The CA that clients and pods check the server with (kube-root-ca.crt); None: the client CA."""
+    ca_key_file: Path | None = None
+    """Signs certificate requests (controllers); None: nobody does."""
+    bind_address: str = "0.0.0.0"
+    port: int = 6443
+    advertise_address: str = ""
+    """What the `kubernetes` Service leads to; empty: the bind address where that is one, else none."""
+    kubelet_client_cert_file: Path | None = None
+    kubelet_client_key_file: Path | None = None
+    kubelet_ca_file: Path | None = None
+    """Checks the serving certificates of nodes; None: the client CA."""
+    kubelet_timeout: float = 10.0
+    service_account_issuer: str = "https://kubernetes.default.svc.cluster.local"
+    api_audiences: tuple[str, ...] = ("https://kubernetes.default.svc.cluster.local",)
+    service_cidr: str = "10.96.0.0/12"
+    node_port_range: tuple[int, int] = (30000, 32767)
+    pod_cidr: str = "10.244.0.0/16"
+    node_cidr_mask: int = 24
+    cluster_domain: str = "cluster.local"
+    cluster_dns: str = "10.96.0.10"
+    anonymous_auth: bool = False
+    """Let requests without credentials through as system:anonymous; health is open to all in any case."""
+    max_readonly_in_flight: int = 400
+    max_mutating_in_flight: int = 200
+    request_timeout: float = 60.0
+    min_watch_timeout: float = 1800.0
+    shutdown_timeout: float = 10.0
+    event_ttl: int = 3600
+    max_body_bytes: int = 3 * 1024 * 1024
+    max_object_bytes: int = 1536 * 1024
+    disabled_admission: tuple[str, ...] = ()
+    enable_controllers: bool = True
+    enable_scheduler: bool = True
+    feature_gates: dict[str, bool] = field(default_factory=dict)
+
+    @property
+    def database(self) -> Path:
+        return self.data_dir / "state.db"
+
+    @property
+    def serving_ca_file(self) -> Path:
+        return self.ca_file or self.client_ca_file

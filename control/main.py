@@ -1,0 +1,49 @@
+"""The control plane's process: store, watch cache, API server, and what runs beside it in the same loop.
+
+Start: open the store, fill the cache, write what a cluster must have, listen, say that it is ready. Stop (SIGTERM or
+cancellation): say that it is no longer ready, stop accepting, end the watches, let requests under way finish, close the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable
+
+from control.assembly import ApiServer
+from control.config import ControlConfig
+from kube.clock import SYSTEM, Clock
+
+log = logging.getLogger(__name__)
+
+
+async def run(
+    config: ControlConfig,
+    *,
+    ready: Callable[[], None] = lambda: None,
+    clock: Clock = SYSTEM,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Run until SIGTERM, SIGINT or `stop`; `ready` is called once the server serves and everything else has started."""
+    stop = stop or asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, stop.set)
+    async with ApiServer.open(config, clock) as server:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work, name=name) for name, work in server.companions()]
+            ready()
+            await stop.wait()
+            log.info("stopping")
+            for task in tasks:
+                task.cancel()
+
+
+def main(config: ControlConfig) -> None:
+    """Run on uvloop until told to stop."""
+    import uvloop
+
+    uvloop.run(run(config))

@@ -1,0 +1,151 @@
+"""The ASGI edge: turns a socket's requests into `Request`s, and answers into ASGI messages.
+
+A plain answer is two messages. A stream's chunks are sent as they come, and the stream is closed as soon as the client has
+gone away, so that a dead watch holds nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from control.auth.user import Credentials
+from control.server.exchange import Request, Response, Stream, error_response
+from control.server.pipeline import Pipeline
+from control.server.protocol import CERTIFICATE, PROTOCOL
+from kube import errors
+
+Scope = dict[str, Any]
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Edge:
+    """The ASGI application."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.streams: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        pairs: list[tuple[bytes, bytes]] = scope["headers"]
+        headers = dict(pairs)
+        body = _Body(headers, receive)
+        request = Request(scope["method"], scope["path"], scope["query_string"], headers, body.read)
+        request.extensions["headers"] = pairs
+        request.extensions["protocol"] = scope.get(PROTOCOL)
+        request.extensions["scope"] = scope
+        credentials = Credentials(scope.get(CERTIFICATE), _bearer(headers))
+        answer = await self.pipeline.answer(request, credentials)
+        if isinstance(answer, Response):
+            await _send_whole(answer, send, body, scope["method"] == "HEAD")
+        elif isinstance(answer, Stream):
+            await self._send_stream(answer, receive, send, body)
+        else:
+            try:
+                await answer.splice(scope[PROTOCOL])
+            except errors.StatusError as error:
+                await _send_whole(error_response(error), send, body, False)
+
+    async def _send_stream(self, answer: Stream, receive: Receive, send: Send, body: _Body) -> None:
+        await body.drain()
+        headers = [(b"content-type", answer.content_type), *answer.headers]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+
+        async def pump() -> None:
+            async for chunk in answer.chunks:
+                if chunk:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+
+        # The first flush lets clients know at once that the watch has begun.
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        task = asyncio.create_task(pump(), name=f"stream {answer.content_type.decode()}")
+        self.streams.add(task)
+        gone = asyncio.create_task(_disconnected(receive), name="stream-disconnect")
+        try:
+            await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pending in (task, gone):
+                if not pending.done():
+                    pending.cancel()
+            results = await asyncio.gather(task, gone, return_exceptions=True)
+            self.streams.discard(task)
+            close = getattr(answer.chunks, "aclose", None)
+            if close is not None:
+                with contextlib.suppress(RuntimeError):
+                    await close()
+        if isinstance(results[0], Exception):
+            raise results[0]
+
+
+class _Body:
+    """A request's body, read on demand and never past its limit."""
+
+    def __init__(self, headers: dict[bytes, bytes], receive: Receive) -> None:
+        self._receive = receive
+        length = headers.get(b"content-length")
+        self.length = int(length) if length and length.isdigit() else None
+        self.chunked = b"transfer-encoding" in headers
+        self.done = not self.chunked and not self.length
+
+    async def read(self, limit: int) -> bytes:
+        if self.done:
+            return b""
+        if self.length is not None and self.length > limit:
+            raise errors.too_large(limit)
+        message = await self._receive()
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body"):
+            self.done = True
+            if len(body) > limit:
+                raise errors.too_large(limit)
+            return body
+        parts = [body]
+        size = len(body)
+        while message.get("more_body"):
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise errors.bad_request("the client went away in the middle of its request")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise errors.too_large(limit)
+        self.done = True
+        return b"".join(parts)
+
+    async def drain(self) -> None:
+        """Take the end of an empty body off the channel, so that what comes next is the client's going away."""
+        if self.done and self.length is None and not self.chunked:
+            await self._receive()
+
+
+async def _send_whole(answer: Response, send: Send, body: _Body, head: bool) -> None:
+    headers = list(answer.headers)
+    if answer.status != 304:
+        headers += [(b"content-type", answer.content_type), (b"content-length", str(len(answer.body)).encode())]
+    if not body.done:
+        # What was not read cannot be told from the next request.
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if head else answer.body})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _bearer(headers: dict[bytes, bytes]) -> str | None:
+    value = headers.get(b"authorization")
+    if value is None:
+        return None
+    scheme, _, token = value.partition(b" ")
+    if scheme.lower() != b"bearer" or not token.strip():
+        return None
+    return token.strip().decode("latin-1")

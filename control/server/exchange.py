@@ -1,0 +1,140 @@
+"""A request and its answer, apart from the transport: the socket's ASGI edge and the in-process client both make them.
+
+Header names are lower-case bytes as ASGI has them. A handler returns a `Response` (whole), a `Stream` (chunks as they
+come; watches and logs), or an `Upgrade` (the connection itself is handed over).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from control.auth.user import UserInfo
+from control.server.requestinfo import RequestInfo
+from kube import errors
+
+Header = tuple[bytes, bytes]
+JSON = b"application/json"
+
+
+@dataclass(slots=True)
+class Response:
+    """A whole answer."""
+
+    status: int
+    body: bytes = b""
+    content_type: bytes = JSON
+    headers: list[Header] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Stream:
+    """An answer in chunks; the iterator is closed when the client goes away."""
+
+    chunks: AsyncIterator[bytes]
+    content_type: bytes = JSON
+    status: int = 200
+    headers: list[Header] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Upgrade:
+    """A request that wants the raw connection: `splice` gets it from the transport's edge."""
+
+    splice: Callable[[Any], Awaitable[None]]
+
+
+Answer = Response | Stream | Upgrade
+
+
+class Request:
+    """One request. `user` and `info` are filled in on the way; `warnings` become Warning headers."""
+
+    __slots__ = (
+        "_body",
+        "_query",
+        "audit_id",
+        "extensions",
+        "headers",
+        "info",
+        "method",
+        "path",
+        "query_string",
+        "read_body",
+        "user",
+        "warnings",
+    )
+
+    info: RequestInfo
+    user: UserInfo
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query_string: bytes,
+        headers: dict[bytes, bytes],
+        read_body: Callable[[int], Awaitable[bytes]],
+    ) -> None:
+        self.method, self.path, self.query_string, self.headers = method, path, query_string, headers
+        self.read_body = read_body
+        self._body: bytes | None = None
+        self._query: dict[str, list[str]] | None = None
+        self.warnings: list[str] = []
+        self.audit_id = ""
+        self.extensions: dict[str, Any] = {}
+
+    @property
+    def query(self) -> dict[str, list[str]]:
+        if self._query is None:
+            text = self.query_string.decode("latin-1")
+            self._query = parse_qs(text, keep_blank_values=True) if text else {}
+        return self._query
+
+    def option(self, name: str, default: str = "") -> str:
+        """Return a query parameter's first value."""
+        values = self.query.get(name) if self.query_string else None
+        return values[0] if values else default
+
+    def flag(self, name: str) -> bool | None:
+        """Return a boolean query parameter as Go's conversion reads it: anything but "false" and "0" is true."""
+        values = self.query.get(name) if self.query_string else None
+        return None if not values else values[0].lower() not in ("false", "0")
+
+    def number(self, name: str) -> int | None:
+        """Return an integer query parameter; raises 400 where it is not one."""
+        text = self.option(name)
+        if not text:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+    def header(self, name: bytes) -> str:
+        return self.headers.get(name, b"").decode("latin-1")
+
+    async def body(self, limit: int) -> bytes:
+        """Return the whole body; raises 413 past `limit` bytes."""
+        if self._body is None:
+            self._body = await self.read_body(limit)
+        return self._body
+
+
+def json_response(value: Any, status: int = 200, headers: list[Header] | None = None) -> Response:
+    return Response(status, msgspec.json.encode(value), JSON, headers or [])
+
+
+def error_response(error: errors.StatusError) -> Response:
+    """Write an error as its Status, with Retry-After where the client is to come back."""
+    headers: list[Header] = []
+    retry = error.details.get("retryAfterSeconds")
+    if retry and error.code in (429, 503, 504, 409, 500):
+        headers.append((b"retry-after", str(retry).encode()))
+    if error.code == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="kubernetes-api"'))
+    return Response(error.code, msgspec.json.encode(error.to_status()) + b"\n", JSON, headers)

@@ -1,0 +1,178 @@
+"""Everything but resources: version, health, discovery, OpenAPI, metrics, token issuer documents. A FastAPI application.
+
+It runs behind the pipeline like the resource paths (so it is authenticated and authorised); its answers are collected and
+returned whole.
+"""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import sys
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from control.auth.service_account import TokenSigner
+from control.server import exchange
+from control.server.discovery import Discovery, aggregated_version
+from control.server.health import Health
+from kube import errors
+
+VERSION = ("1", "36", "v1.36.2+wherry")
+BUILD_DATE = "2026-01-01T00:00:00Z"
+
+
+def version() -> dict[str, str]:
+    """Return the version that clients are told: that of the API served."""
+    major, minor, git = VERSION
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return {
+        "major": major,
+        "minor": minor,
+        "emulationMajor": major,
+        "emulationMinor": minor,
+        "minCompatibilityMajor": major,
+        "minCompatibilityMinor": str(int(minor) - 1),
+        "gitVersion": git,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": BUILD_DATE,
+        "goVersion": f"python{sys.version_info.major}.{sys.version_info.minor}",
+        "compiler": platform.python_implementation().lower(),
+        "platform": f"linux/{machine}",
+    }
+
+
+def build(health: Health, discovery: Discovery, signer: TokenSigner) -> FastAPI:
+    """Make the application."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        status = errors.method_not_allowed() if error.status_code == 405 else errors.path_not_found()
+        return _json(status.to_status(), status.code)
+
+    @app.get("/version")
+    @app.get("/version/")
+    async def get_version() -> Response:
+        return _json(version())
+
+    @app.get("/{root:path}")
+    async def other(root: str, request: Request) -> Response:
+        path = "/" + root
+        top = root.split("/", 1)[0]
+        if top in ("healthz", "livez", "readyz"):
+            found = health.answer(path, {k: request.query_params.getlist(k) for k in request.query_params})
+            if found is None:
+                raise HTTPException(404)
+            headers = {"X-Content-Type-Options": "nosniff"}
+            return Response(found[1], found[0], headers, "text/plain; charset=utf-8")
+        if top in ("api", "apis"):
+            return _discovered(discovery, path, request)
+        if top == "openapi":
+            return await _openapi(path, request)
+        if path == "/metrics":
+            return _metrics()
+        if path == "/.well-known/openid-configuration":
+            return _json(signer.discovery())
+        if path == "/openid/v1/jwks":
+            return Response(msgspec.json.encode(signer.jwks()), media_type="application/jwk-set+json")
+        if path == "/":
+            return _json({"paths": _paths(health, discovery)})
+        raise HTTPException(404)
+
+    return app
+
+
+def _discovered(discovery: Discovery, path: str, request: Request) -> Response:
+    aggregated = aggregated_version(request.headers.get("accept", ""))
+    found = discovery.document(path, aggregated)
+    if found is None:
+        raise HTTPException(404)
+    data, tag = found
+    if not (aggregated and path.rstrip("/") in ("/api", "/apis")):
+        return Response(data, media_type="application/json")
+    headers = {"ETag": tag, "Vary": "Accept"}
+    if request.headers.get("if-none-match") == tag:
+        # A cache merges these headers into what it kept: nothing may be said of a body that is not there.
+        return Response(status_code=304, headers=headers)
+    kind = f"application/json;g=apidiscovery.k8s.io;v={aggregated};as=APIGroupDiscoveryList"
+    return Response(data, media_type=kind, headers=headers)
+
+
+async def _openapi(path: str, request: Request) -> Response:
+    """Answer from `control.openapi.serve`, which is imported when somebody first asks for a schema."""
+    try:
+        serve = importlib.import_module("control.openapi.serve")
+    except ModuleNotFoundError:
+        raise HTTPException(404) from None
+    found: Response = await serve.answer(path, request)
+    return found
+
+
+def _metrics() -> Response:
+    import prometheus_client
+
+    return Response(prometheus_client.generate_latest(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _paths(health: Health, discovery: Discovery) -> list[str]:
+    paths = {"/.well-known/openid-configuration", "/api", "/apis", "/metrics", "/openid/v1/jwks", "/version"}
+    paths |= {"/openapi/v2", "/openapi/v3", "/healthz", "/livez", "/readyz"}
+    for group, version_name in discovery.by_version:
+        paths |= {f"/apis/{group}", f"/apis/{group}/{version_name}"} if group else {f"/api/{version_name}"}
+    for root, checks in (("healthz", health.live), ("livez", health.live), ("readyz", health.ready)):
+        paths |= {f"/{root}/{name}" for name in checks}
+    return sorted(paths)
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+class Finite:
+    """Runs the application on the pipeline's requests."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, request: exchange.Request) -> exchange.Answer:
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": request.method,
+            "scheme": "https",
+            "path": request.path,
+            "raw_path": request.path.encode(),
+            "query_string": request.query_string,
+            "root_path": "",
+            "headers": list(request.headers.items()),
+            "client": None,
+            "server": None,
+        }
+        answer = exchange.Response(500)
+        parts: list[bytes] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                answer.status = message["status"]
+                for name, value in message.get("headers", ()):
+                    if message["status"] == 304 and name in (b"content-type", b"content-length"):
+                        continue
+                    if name == b"content-type":
+                        answer.content_type = value
+                    elif name != b"content-length":
+                        answer.headers.append((name, value))
+            else:
+                parts.append(message.get("body", b""))
+
+        await self.app(scope, receive, send)
+        answer.body = b"".join(parts)
+        return answer

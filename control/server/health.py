@@ -1,0 +1,53 @@
+"""/healthz, /livez and /readyz: named checks, each alone or together, as apiserver's healthz package answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+Check = Callable[[], str | None]
+"""Returns None where all is well, else what is wrong (which is not shown to the outside)."""
+
+
+class Health:
+    """The checks of each endpoint, in the order they were added."""
+
+    def __init__(self) -> None:
+        self.live: dict[str, Check] = {"ping": lambda: None, "log": lambda: None}
+        self.ready: dict[str, Check] = dict(self.live)
+
+    def add(self, name: str, check: Check, *, live: bool = False) -> None:
+        """Add a check to readiness, and with `live` to liveness too."""
+        self.ready[name] = check
+        if live:
+            self.live[name] = check
+
+    def answer(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, str] | None:
+        """Return (status, text) for a health path; None where there is no such check."""
+        root, _, name = path.strip("/").partition("/")
+        checks = self.ready if root == "readyz" else self.live
+        if name:
+            if name not in checks:
+                return None
+            failed = checks[name]()
+            return (200, "ok") if failed is None else (500, f"internal server error: {failed}\n")
+        excluded = set(query.get("exclude", []))
+        lines, bad = [], False
+        for check_name, check in checks.items():
+            if check_name in excluded:
+                excluded.discard(check_name)
+                lines.append(f"[+]{check_name} excluded: ok\n")
+            elif check() is None:
+                lines.append(f"[+]{check_name} ok\n")
+            else:
+                bad = True
+                lines.append(f"[-]{check_name} failed: reason withheld\n")
+        for unknown in sorted(excluded):
+            shown = ", ".join(f'"{name}"' for name in sorted(query.get("exclude", [])))
+            del unknown
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {shown}\n")
+            break
+        if bad:
+            return 500, "".join(lines) + f"{root} check failed\n"
+        if "verbose" in query:
+            return 200, "".join(lines) + f"{root} check passed\n"
+        return 200, "ok"

@@ -1,0 +1,82 @@
+"""The client transport of what runs in the server's own process: the same pipeline, without a socket.
+
+A caller is a user it is given, so authentication is skipped; authorization, admission, storage and the watch path are
+those of everybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from urllib.parse import unquote, urlencode
+
+from control.auth.authenticators import with_authenticated
+from control.auth.user import Credentials, UserInfo
+from control.server.exchange import Answer, Request, Stream
+from control.server.exchange import Response as Answered
+from control.server.pipeline import Pipeline
+from kube.client import Response, error_of
+
+NOBODY = Credentials()
+
+
+class InProcessTransport:
+    """A `kube.client.Transport` into a pipeline, as one user."""
+
+    def __init__(self, pipeline: Pipeline, user: UserInfo, user_agent: str = "") -> None:
+        self._pipeline, self._user = pipeline, with_authenticated(user)
+        self._agent = (user_agent or user.name.rpartition(":")[2]).encode()
+
+    async def _answer(
+        self, method: str, path: str, query: Mapping[str, str] | None, headers: Mapping[str, str] | None, body: bytes
+    ) -> Answer:
+        async def read(limit: int) -> bytes:
+            return body
+
+        pairs = {b"user-agent": self._agent}
+        for name, value in (headers or {}).items():
+            pairs[name.lower().encode()] = value.encode()
+        request = Request(method, unquote(path), urlencode(query or {}).encode(), pairs, read)
+        return await self._pipeline.answer(request, NOBODY, self._user)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        timeout: float | None = 60,
+    ) -> Response:
+        path, _, more = path.partition("?")
+        if more:
+            query = {**dict(part.partition("=")[::2] for part in more.split("&")), **(query or {})}
+        answer = await self._answer(method, path, query, headers, body)
+        if isinstance(answer, Stream):
+            chunks = [chunk async for chunk in answer.chunks]
+            return Response(answer.status, _headers(answer), b"".join(chunks))
+        assert isinstance(answer, Answered)
+        return Response(answer.status, _headers(answer), answer.body)
+
+    @contextlib.asynccontextmanager
+    async def stream(self, path: str, *, query: Mapping[str, str] | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
+        answer = await self._answer("GET", path, query, {"accept": "application/json"}, b"")
+        if isinstance(answer, Answered):
+            raise error_of(answer.status, answer.body)
+        assert isinstance(answer, Stream)
+        try:
+            yield answer.chunks
+        finally:
+            close = getattr(answer.chunks, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _headers(answer: Answered | Stream) -> dict[str, str]:
+    found = {"Content-Type": answer.content_type.decode()}
+    found.update({name.decode("latin-1").title(): value.decode("latin-1") for name, value in answer.headers})
+    return found

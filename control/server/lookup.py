@@ -1,0 +1,93 @@
+"""What authentication, the authorizers and admission see of the cluster: objects out of the watch cache.
+
+`Lookup` answers admission's questions; `follow_auth` feeds roles, bindings and pods to the authorizers, first whole and
+then change by change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from control.auth.setup import Auth
+from control.registry.registry import SERVER, Context, Registry
+from control.storage import codec
+from control.storage.store import Compacted
+from kube.resources import RESOURCES, Resource
+
+log = logging.getLogger(__name__)
+Object = dict[str, Any]
+BY_TARGET: dict[str, Resource] = {}
+for _resource in RESOURCES:
+    BY_TARGET.setdefault(_resource.target, _resource)
+
+
+class Lookup:
+    """Objects by target ("pods", "roles.rbac.authorization.k8s.io"), namespace and name."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+
+    def get(self, target: str, namespace: str, name: str) -> Object | None:
+        entry = self.registry.peek(BY_TARGET[target], namespace, name)
+        return None if entry is None else entry.obj
+
+    def list(self, target: str, namespace: str = "") -> Iterable[Object]:
+        resource = BY_TARGET[target]
+        folder = f"{resource.storage_prefix}{namespace}/" if namespace and resource.namespaced else ""
+        return [entry.obj for entry in self.registry.cached(resource).list(folder).entries]
+
+    async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
+        await self.registry.cache.wait_current()
+        return self.get(target, namespace, name)
+
+    async def update_status(self, target: str, obj: Object) -> Object:
+        resource, meta = BY_TARGET[target], obj["metadata"]
+
+        async def change(old: Object | None) -> Object:
+            return codec.decode(codec.encode(obj)) | {"metadata": dict(meta)}
+
+        written = await self.registry.update(
+            Context(SERVER), resource, meta.get("namespace", ""), meta["name"], change, subresource="status"
+        )
+        return codec.decode(written.data)
+
+
+async def follow_auth(auth: Auth, registry: Registry, started: asyncio.Event) -> None:
+    """Keep the authorizers current until cancelled; `started` is set once they know everything there is."""
+    async with asyncio.TaskGroup() as group:
+        targets = set(auth.follows)
+        waiting = len(targets)
+
+        def one_ready() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if waiting == 0:
+                started.set()
+
+        for target in targets:
+            group.create_task(_follow(auth, registry, target, one_ready), name=f"auth-follows-{target}")
+
+
+async def _follow(auth: Auth, registry: Registry, target: str, ready: Any) -> None:
+    cached = registry.cached(BY_TARGET[target])
+    first = True
+    while True:
+        page = cached.list()
+        auth.replaced(target, [entry.obj for entry in page.entries])
+        watcher = cached.watch(page.revision)
+        if first:
+            first = False
+            ready()
+        try:
+            async for notices in watcher:
+                for notice in notices:
+                    if notice.type != "BOOKMARK":
+                        auth.changed(target, notice.type, notice.entry.obj)
+        except Compacted:
+            await registry.cache.wait_ready()
+        finally:
+            await watcher.aclose()
+        await asyncio.sleep(0.1)

@@ -1,0 +1,172 @@
+"""The way of every request: who is it, whom do they act as, may they, is there room; then the handler; then the answer.
+
+Authentication and authorization come before any other work, also before a body is read. Long-running requests (watches,
+followed logs, upgrades) are neither counted nor timed; all others have a minute and a place among the requests in flight.
+Whatever goes wrong becomes a Status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+
+from control.auth import denial, impersonation
+from control.auth.setup import Auth
+from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo
+from control.config import ControlConfig
+from control.server.exchange import Answer, Request, Response, error_response
+from control.server.requestinfo import RequestInfo, parse_path, with_query
+from kube import errors
+from kube.errors import StatusError
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Answer]]
+_LONG_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "proxy", "log"})
+_READS = frozenset({"get", "list", "watch"})
+_CONNECTS = frozenset({"exec", "attach", "portforward"})
+NODES = "system:nodes"
+
+
+class Pipeline:
+    """Takes requests from any transport. `resources` serves the API's paths, `finite` all others."""
+
+    def __init__(self, config: ControlConfig, auth: Auth, resources: Handler, finite: Handler) -> None:
+        self.config, self.auth = config, auth
+        self.resources, self.finite = resources, finite
+        self.reading = self.writing = 0
+
+    async def answer(self, request: Request, credentials: Credentials, user: UserInfo | None = None) -> Answer:
+        """Answer a request. `user` is given by the in-process transport, whose callers need no credentials."""
+        try:
+            return await self._answer(request, credentials, user)
+        except StatusError as error:
+            answer = error_response(error)
+        except TimeoutError:
+            answer = error_response(errors.timeout("request did not complete within the allotted timeout"))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.exception("%s %s (audit %s) failed", request.method, request.path, request.audit_id)
+            answer = error_response(errors.internal(f"{type(error).__name__} while serving the request"))
+        return _finish(request, answer)
+
+    async def _answer(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
+        headers = request.headers
+        given = headers.get(b"audit-id")
+        request.audit_id = given.decode("latin-1")[:64] if given else str(uuid.uuid4())
+        info = parse_path(request.method, request.path)
+        if request.query_string and info.is_resource and not info.name:
+            info = with_query(info, bool(request.flag("watch")), request.option("fieldSelector"))
+        request.info = info
+        if user is None:
+            user = await self._authenticate(request, credentials)
+        if b"impersonate-user" in headers or any(key.startswith(b"impersonate-") for key in headers):
+            pairs = request.extensions.get("headers") or headers.items()
+            user = impersonation.impersonate(user, pairs, self.auth.authorizer)
+        request.user = user
+        self._authorize(request, info, user)
+        handler = self.resources if info.is_resource else self.finite
+        if _long_running(info, request):
+            return _finish(request, await handler(request))
+        return await self._in_flight(request, info, user, handler)
+
+    async def _authenticate(self, request: Request, credentials: Credentials) -> UserInfo:
+        user = await self.auth.authenticator.authenticate(credentials)
+        if user is None:
+            user = self.auth.anonymous.user(_health_root(request.path))
+            if user is None:
+                raise errors.unauthorized()
+        return user
+
+    def _authorize(self, request: Request, info: RequestInfo, user: UserInfo) -> None:
+        if info.is_resource:
+            verb = info.verb
+            # A WebSocket begins with a GET; what it does in the container is a create all the same.
+            if info.subresource in _CONNECTS and verb == "get":
+                verb = "create"
+            attributes = AuthzAttributes(
+                user,
+                verb,
+                info.group,
+                info.version,
+                info.resource,
+                info.subresource,
+                info.namespace,
+                info.name,
+                info.path,
+                request.option("fieldSelector") if verb in ("list", "watch", "deletecollection") else "",
+                request.option("labelSelector") if verb in ("list", "watch", "deletecollection") else "",
+            )
+        else:
+            attributes = AuthzAttributes(user, info.verb, path=info.path)
+        decision, reason = self.auth.authorizer.authorize(attributes)
+        if decision is not Decision.ALLOW:
+            raise denial.denied(attributes, reason)
+
+    async def _in_flight(self, request: Request, info: RequestInfo, user: UserInfo, handler: Handler) -> Answer:
+        reading = info.verb in _READS
+        if reading:
+            full = self.reading >= self.config.max_readonly_in_flight
+        else:
+            full = self.writing >= self.config.max_mutating_in_flight
+        if full and not _exempt(info, user):
+            raise errors.too_many_requests("Too many requests, please try again later.")
+        if reading:
+            self.reading += 1
+        else:
+            self.writing += 1
+        try:
+            async with asyncio.timeout(self.config.request_timeout):
+                return _finish(request, await handler(request))
+        finally:
+            if reading:
+                self.reading -= 1
+            else:
+                self.writing -= 1
+
+
+def _exempt(info: RequestInfo, user: UserInfo) -> bool:
+    """Say who is never turned away: the cluster's owner, and nodes that say that they live."""
+    if SYSTEM_MASTERS in user.groups:
+        return True
+    alive = info.resource == "leases" or (info.resource == "nodes" and info.subresource == "status")
+    return alive and NODES in user.groups
+
+
+def _long_running(info: RequestInfo, request: Request) -> bool:
+    if not info.is_resource:
+        return False
+    if info.verb in ("watch", "proxy"):
+        return True
+    if info.subresource == "log":
+        return request.flag("follow") is True
+    return info.subresource in _LONG_SUBRESOURCES
+
+
+def _health_root(path: str) -> str:
+    """Return /readyz for /readyz/ping: the checks are as open as the whole."""
+    root = "/" + path.split("/", 2)[1] if path.count("/") > 1 else path
+    return root if root in ("/healthz", "/livez", "/readyz") else path
+
+
+def _finish(request: Request, answer: Answer) -> Answer:
+    """Add the headers that every answer carries."""
+    if isinstance(answer, Response):
+        answer.headers.append((b"audit-id", request.audit_id.encode("latin-1", "replace")))
+        answer.headers.append((b"cache-control", b"no-cache, private"))
+        for warning in dict.fromkeys(request.warnings):
+            answer.headers.append((b"warning", _warning(warning)))
+    elif not hasattr(answer, "splice"):
+        answer.headers.append((b"audit-id", request.audit_id.encode("latin-1", "replace")))
+        answer.headers.append((b"cache-control", b"no-cache, private"))
+    return answer
+
+
+def _warning(text: str) -> bytes:
+    """Write a warning as RFC 7234 has it: code 299, no agent, a quoted string."""
+    cleaned = "".join(c if c.isprintable() else " " for c in text)
+    quoted = cleaned.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{quoted}"'.encode()

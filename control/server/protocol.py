@@ -1,0 +1,73 @@
+"""uvicorn's HTTP protocol with what it lacks: the client's certificate in the scope, and a way to hand over the raw connection.
+
+The certificate (DER) is read once a connection. An Upgrade request is served like any other request; a handler that wants the
+connection asks `takeover` for it, from when on bytes go to the new owner and uvicorn's machinery is out of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+CERTIFICATE = "wherry.certificate"
+PROTOCOL = "wherry.protocol"
+
+
+class ApiProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        ssl_object = transport.get_extra_info("ssl_object")
+        self.certificate: bytes | None = ssl_object.getpeercert(True) if ssl_object is not None else None
+        self.successor: Callable[[bytes], None] | None = None
+        self.on_lost: Callable[[], None] | None = None
+        self._early = b""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        scope = cast(dict[str, Any], self.scope)
+        scope[CERTIFICATE] = self.certificate
+        scope[PROTOCOL] = self
+
+    def data_received(self, data: bytes) -> None:
+        if self.successor is not None:
+            self.successor(data)
+            return
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # What follows the request's head belongs to the protocol that it asks for.
+            self._early += data[upgrade.args[0] :]
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def takeover(self, on_data: Callable[[bytes], None], on_lost: Callable[[], None]) -> asyncio.Transport:
+        """Give the connection to `on_data`; `on_lost` is called once when it ends. Returns the transport to write to."""
+        self.successor, self.on_lost = on_data, on_lost
+        self._unset_keepalive_if_required()
+        cycle = self.cycle
+        cycle.response_started = cycle.response_complete = True
+        early, self._early = self._early, b""
+        if early:
+            on_data(early)
+        return self.transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.on_lost is not None:
+            self.on_lost()
+        super().connection_lost(exc)
+
+    def _should_upgrade(self) -> bool:
+        return False
+
+    def shutdown(self) -> None:
+        if self.successor is not None:
+            self.transport.close()
+        else:
+            super().shutdown()

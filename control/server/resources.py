@@ -1,0 +1,260 @@
+"""The verbs on resources: a checked request in, the registry's answer out in the form that was asked for.
+
+Subresources have modules of their own, named in `control.server.subresources`; a resource that can only be created
+(reviews) has one in `control.server.reviews`.
+"""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any
+
+import msgspec
+
+from control.registry import deletion, metadata
+from control.registry.registry import Context, Registry, Written
+from control.server import patching
+from control.server.decode import Decoder, directive
+from control.server.exchange import Answer, Request, Response
+from control.server.forms import Form
+from control.server.listing import Listing, ListOptions, read_options
+from control.server.negotiate import negotiate
+from control.server.requestinfo import RequestInfo
+from kube import errors
+from kube.api import meta_v1
+from kube.resources import Resource, by_path
+
+Object = dict[str, Any]
+GZIP_FROM = 128 * 1024
+MANAGER_LIMIT = 128
+
+
+class ResourceServer:
+    """Serves /api/** and /apis/**."""
+
+    def __init__(self, registry: Registry, listing: Listing, max_body: int, subresources: Subresources) -> None:
+        self.registry, self.listing, self.max_body = registry, listing, max_body
+        self.subresources = subresources
+        self.parts: dict[str, Any] = {}
+        """What subresources need besides the registry (authenticators, configuration), by name."""
+        self._decoders: dict[Resource, Decoder] = {}
+        self._delete_options = Decoder(meta_v1.DeleteOptions, "v1", "DeleteOptions")
+        self._known_fields: dict[Resource, frozenset[str]] = {}
+
+    async def __call__(self, request: Request) -> Answer:
+        info = request.info
+        resource = by_path(info.group, info.version, info.resource)
+        if resource is None or (resource.namespaced and info.name and not info.namespace):
+            raise errors.path_not_found()
+        if not resource.namespaced and info.namespace and resource.plural != "namespaces":
+            raise errors.path_not_found()
+        if info.name:
+            metadata.check_url_name(info.name)
+        if info.namespace:
+            metadata.check_url_namespace(info.namespace)
+        if info.subresource and info.subresource != "status":
+            return await self.subresources(self, request, resource)
+        if info.subresource == "status" and "status" not in resource.subresources:
+            raise errors.path_not_found()
+        return await self._dispatch(request, resource, info)
+
+    async def _dispatch(self, request: Request, resource: Resource, info: RequestInfo) -> Answer:
+        verb = info.verb
+        if verb not in resource.verbs or (info.subresource and verb not in ("get", "update", "patch")):
+            raise errors.method_not_allowed()
+        if verb == "get":
+            return await self.get(request, resource)
+        if verb == "list":
+            return await self.list(request, resource)
+        if verb == "watch":
+            return await self.watch(request, resource)
+        if verb == "create":
+            if resource.verbs == ("create",):
+                return await self.subresources.review(self, request, resource)
+            if info.name:
+                raise errors.method_not_allowed()
+            return await self.create(request, resource)
+        if verb == "update":
+            return await self.update(request, resource, info.subresource)
+        if verb == "patch":
+            return await self.patch(request, resource, info.subresource)
+        if verb == "delete":
+            return await self.delete(request, resource)
+        return await self.delete_collection(request, resource)
+
+    # -- reads ----------------------------------------------------------------------------------------------------
+    def form(self, request: Request, resource: Resource) -> Form:
+        wanted = negotiate(request.header(b"accept"))
+        return Form(
+            wanted, self.registry.strategy(resource), request.option("includeObject"), self.registry.clock.now()
+        )
+
+    async def get(self, request: Request, resource: Resource) -> Response:
+        accept = request.headers.get(b"accept")
+        entry = await self.registry.get(resource, self._namespace(request, resource), request.info.name)
+        if accept is None or accept == b"application/json":
+            return Response(200, entry.data)
+        form = self.form(request, resource)
+        return self._shown(request, form.object(entry.data), form)
+
+    async def list(self, request: Request, resource: Resource) -> Response:
+        options = self.list_options(request, resource)
+        form = self.form(request, resource)
+        entries, meta = await self.listing.list(resource, self._namespace(request, resource), options)
+        return self._shown(request, form.list(entries, meta), form)
+
+    async def watch(self, request: Request, resource: Resource) -> Answer:
+        options = self.list_options(request, resource)
+        options.watch = True
+        if request.info.name and not options.fields.exact("metadata.name"):
+            terms = (*options.fields.terms, ("metadata.name", request.info.name, True))
+            options.fields = type(options.fields)(terms)
+        form = self.form(request, resource)
+        return await self.listing.watch(resource, self._namespace(request, resource), options, form)
+
+    def list_options(self, request: Request, resource: Resource) -> ListOptions:
+        known = self._known_fields.get(resource)
+        if known is None:
+            # A strategy names its selectable fields for any object, also an empty one.
+            known = self._known_fields[resource] = frozenset(self.registry.strategy(resource).fields({}))
+        return read_options(request, known)
+
+    def _namespace(self, request: Request, resource: Resource) -> str:
+        return request.info.namespace if resource.namespaced else ""
+
+    def _shown(self, request: Request, body: bytes, form: Form, status: int = 200) -> Response:
+        response = Response(status, body, form.wanted.content_type)
+        if len(body) >= GZIP_FROM and b"gzip" in request.headers.get(b"accept-encoding", b""):
+            response.body = gzip.compress(body, 4)
+            response.headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
+        return response
+
+    # -- writes ---------------------------------------------------------------------------------------------------
+    def context(self, request: Request, options: str) -> Context:
+        """Read what the query says of a write; raises 422."""
+        dry_run = request.query.get("dryRun", []) if request.query_string else []
+        manager = request.option("fieldManager")
+        problems = []
+        if any(value != "All" for value in dry_run):
+            problems.append(errors.not_supported("dryRun", dry_run, ("All",)))
+        if len(manager) > MANAGER_LIMIT:
+            detail = f"may not be more than {MANAGER_LIMIT} bytes"
+            problems.append(errors.FieldError("fieldManager", "Too long", detail))
+        if any(not c.isprintable() for c in manager):
+            problems.append(errors.invalid_value("fieldManager", manager, "should only contain printable characters"))
+        if problems:
+            raise errors.invalid("meta.k8s.io", options, "", problems)
+        if not manager:
+            agent = request.header(b"user-agent").partition("/")[0]
+            manager = "".join(c for c in agent if c.isprintable())[:MANAGER_LIMIT]
+        return Context(
+            request.user, bool(dry_run), manager, {"kind": options, "apiVersion": "meta.k8s.io/v1"}, request.warnings
+        )
+
+    def decoder(self, resource: Resource) -> Decoder:
+        found = self._decoders.get(resource)
+        if found is None:
+            found = self._decoders[resource] = Decoder(resource.type, resource.api_version, resource.kind)
+        return found
+
+    async def decoded(self, request: Request, resource: Resource) -> Object:
+        body = await request.body(self.max_body)
+        validation = directive(request.option("fieldValidation"))
+        return self.decoder(resource).decode(body, request.header(b"content-type"), validation, request.warnings)
+
+    async def create(self, request: Request, resource: Resource) -> Response:
+        context = self.context(request, "CreateOptions")
+        form = self.form(request, resource)
+        obj = await self.decoded(request, resource)
+        written = await self.registry.create(context, resource, self._namespace(request, resource), obj)
+        return self._shown(request, form.object(written.data), form, 201)
+
+    async def update(self, request: Request, resource: Resource, subresource: str = "") -> Response:
+        context = self.context(request, "UpdateOptions")
+        form = self.form(request, resource)
+        obj = await self.decoded(request, resource)
+        namespace, name = self._namespace(request, resource), request.info.name
+        metadata.match_name(obj.setdefault("metadata", {}), name, namespace)
+        metadata.match_namespace(resource, obj["metadata"], namespace)
+        pristine = msgspec.json.encode(obj)
+
+        async def change(old: Object | None) -> Object:
+            fresh: Object = msgspec.json.decode(pristine)
+            return fresh
+
+        written = await self.registry.update(context, resource, namespace, name, change, subresource=subresource)
+        return self._written(request, form, written)
+
+    async def patch(self, request: Request, resource: Resource, subresource: str = "") -> Response:
+        context = self.context(request, "PatchOptions")
+        form = self.form(request, resource)
+        body = await request.body(self.max_body)
+        patch = patching.read(request, body, resource, self.decoder(resource), context, self.registry.clock.now())
+        namespace, name = self._namespace(request, resource), request.info.name
+        written = await self.registry.update(
+            context,
+            resource,
+            namespace,
+            name,
+            patch.change,
+            subresource=subresource,
+            create_missing=patch.creates and not subresource,
+        )
+        return self._written(request, form, written)
+
+    def _written(self, request: Request, form: Form, written: Written) -> Response:
+        return self._shown(request, form.object(written.data), form, 201 if written.created else 200)
+
+    # -- deletion -------------------------------------------------------------------------------------------------
+    async def delete_options(self, request: Request) -> deletion.DeleteOptions:
+        body = await request.body(self.max_body)
+        obj: Object = {}
+        if body.strip():
+            obj = self._delete_options.decode(
+                body, request.header(b"content-type"), "Ignore", request.warnings, check_kind=False
+            )
+            obj.pop("kind", None)
+            obj.pop("apiVersion", None)
+        return deletion.read_options(obj, request.query if request.query_string else {})
+
+    async def delete(self, request: Request, resource: Resource) -> Response:
+        form = self.form(request, resource)
+        options = await self.delete_options(request)
+        context = Context(request.user, options.dry_run, "", {"kind": "DeleteOptions"}, request.warnings)
+        namespace, name = self._namespace(request, resource), request.info.name
+        written, gone, obj = await self.registry.delete(context, resource, namespace, name, options)
+        if written is None:
+            details = {"name": name, "group": resource.group, "kind": resource.plural, "uid": obj["metadata"]["uid"]}
+            return Response(200, msgspec.json.encode(success({k: v for k, v in details.items() if v})))
+        return self._shown(request, form.object(written.data), form, 202 if options.accepted and not gone else 200)
+
+    async def delete_collection(self, request: Request, resource: Resource) -> Response:
+        if "deletecollection" not in resource.verbs:
+            raise errors.method_not_allowed()
+        form = self.form(request, resource)
+        options = await self.delete_options(request)
+        chosen = self.list_options(request, resource)
+        context = Context(request.user, options.dry_run, "", {"kind": "DeleteOptions"}, request.warnings)
+        entries, meta = await self.listing.list(resource, self._namespace(request, resource), chosen)
+        for entry in entries:
+            found = entry.obj["metadata"]
+            try:
+                await self.registry.delete(context, resource, found.get("namespace", ""), found["name"], options)
+            except errors.StatusError as error:
+                if not error.not_found:
+                    raise
+        return self._shown(request, form.list(entries, meta), form)
+
+
+def success(details: Object) -> Object:
+    """Return the Status of something that is done and has no object to show."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": details,
+    }
+
+
+from control.server.subresources import Subresources  # noqa: E402 - they need ResourceServer in turn

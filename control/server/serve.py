@@ -1,0 +1,121 @@
+"""The TLS listener: uvicorn on uvloop and httptools, with optional client certificates.
+
+uvicorn's own start and stop are taken apart so that the caller decides when to listen, when to stop accepting, and how long
+those still served may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.server import Server
+
+from control.config import ControlConfig
+from control.server.protocol import ApiProtocol
+
+BACKLOG = 2048
+KEEP_ALIVE = 180
+
+
+def tls_context(config: ControlConfig) -> ssl.SSLContext:
+    """Return the server's TLS settings: 1.2 or later, a client certificate if the client has one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(config.cert_file, config.key_file)
+    context.load_verify_locations(config.client_ca_file)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.set_alpn_protocols(["http/1.1"])
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+class Listener:
+    """One listening socket; `port` is known after `start` (give 0 to let the kernel choose)."""
+
+    def __init__(self, config: ControlConfig, app: Any) -> None:
+        settings = Config(
+            app,
+            host=config.bind_address,
+            port=config.port,
+            http=ApiProtocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=True,
+            timeout_keep_alive=KEEP_ALIVE,
+            backlog=BACKLOG,
+            proxy_headers=False,
+        )
+        settings.load()
+        settings.loaded_app = app
+        settings.ssl = tls_context(config)
+        self._config, self._settings = config, settings
+        self._server = Server(settings)
+        self._sockets: list[socket.socket] = []
+        self._ticker: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Bind and accept; raises OSError where the address is taken."""
+        listening = _bind(self._config.bind_address, self._config.port)
+        self._sockets = [listening]
+        from uvicorn.lifespan.off import LifespanOff
+
+        self._server.lifespan = LifespanOff(self._settings)
+        await self._server.startup(sockets=self._sockets)
+        self._ticker = asyncio.create_task(self._tick(), name="http-date")
+
+    @property
+    def port(self) -> int:
+        number: int = self._sockets[0].getsockname()[1]
+        return number
+
+    async def _tick(self) -> None:
+        # The Date header is made once a second, not once an answer.
+        counter = 0
+        while True:
+            await self._server.on_tick(counter)
+            counter = (counter + 10) % 864000
+            await asyncio.sleep(1)
+
+    async def stop(self) -> None:
+        """Stop accepting, let answers under way finish for a while, then close what is left."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for server in self._server.servers:
+            server.close()
+        for listening in self._sockets:
+            listening.close()
+        state = self._server.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.shutdown_timeout):
+                while state.tasks:
+                    await asyncio.wait(set(state.tasks))
+        for task in list(state.tasks):
+            task.cancel()
+        for connection in list(state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
+
+
+def _bind(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((address, port))
+    except OSError:
+        found.close()
+        raise
+    found.set_inheritable(True)
+    return found

@@ -1,0 +1,139 @@
+"""The generated types seen from the wire: which field names an object may have, and what Go calls their types.
+
+Built from the Structs once a type, lazily. Used where a decoder only says that something is wrong: to find fields that no type
+knows, numbers too large for an int32, and to word a wrong type as upstream's decoder does.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kube import schema
+
+INT32 = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A value's place: `struct` for objects, `item` for the elements of lists and maps, `go` the Go type's name."""
+
+    kind: str
+    """struct, list, map, scalar or any"""
+    go: str
+    struct: type[msgspec.Struct] | None = None
+    item: Shape | None = None
+
+
+ANY = Shape("any", "interface {}")
+
+
+@functools.cache
+def fields(struct: type[msgspec.Struct]) -> dict[str, Shape]:
+    """Return an object type's fields by wire name."""
+    facts = schema.facts(struct)
+    return {
+        info.encode_name: _shape(info.type, facts.field(info.encode_name).format)
+        for info in msgspec.structs.fields(struct)
+    }
+
+
+def of(struct: type[msgspec.Struct]) -> Shape:
+    return Shape("struct", _go_name(struct), struct)
+
+
+def _go_name(struct: type[msgspec.Struct]) -> str:
+    version = struct.__module__.rpartition("_")[2]
+    return f"{version}.{struct.__name__}"
+
+
+def _shape(annotation: Any, fmt: str) -> Shape:
+    origin = typing.get_origin(annotation)
+    if origin in (types.UnionType, typing.Union):
+        members = [a for a in typing.get_args(annotation) if a is not types.NoneType]
+        if len(members) == 1:
+            return _shape(members[0], fmt)
+        return Shape("any", "intstr.IntOrString" if float not in members else "resource.Quantity")
+    if origin is list:
+        item = _shape(typing.get_args(annotation)[0], "")
+        return Shape("list", "[]" + item.go, item=item)
+    if origin is dict:
+        item = _shape(typing.get_args(annotation)[1], "")
+        return Shape("map", "map[string]" + item.go, item=item)
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return of(annotation)
+    if annotation is str:
+        return Shape("scalar", "string")
+    if annotation is bool:
+        return Shape("scalar", "bool")
+    if annotation is int:
+        return Shape("scalar", fmt if fmt in ("int32", "int64") else "int64")
+    if annotation is float:
+        return Shape("scalar", "float64")
+    return ANY
+
+
+def inspect(obj: Any, struct: type[msgspec.Struct]) -> tuple[list[str], int, str]:
+    """Walk a JSON value beside its type: (paths of unknown fields, number of keys, a message for an int32 overflow)."""
+    walk = _Walk()
+    walk.struct(obj, struct, "")
+    return walk.unknown, walk.keys, walk.overflow
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.unknown: list[str] = []
+        self.keys = 0
+        self.overflow = ""
+
+    def struct(self, obj: Any, struct: type[msgspec.Struct], path: str) -> None:
+        if not isinstance(obj, dict):
+            return
+        known = fields(struct)
+        self.keys += len(obj)
+        for key, value in obj.items():
+            shape = known.get(key)
+            if shape is None:
+                self.unknown.append(f"{path}{key}")
+                self.count(value)
+            elif shape.kind == "scalar":
+                if shape.go == "int32" and isinstance(value, int) and not -INT32 <= value < INT32:
+                    where = f"{struct.__name__}.{path}{key}"
+                    self.overflow = f"json: cannot unmarshal number {value} into Go struct field {where} of type int32"
+            else:
+                self.value(value, shape, f"{path}{key}")
+
+    def value(self, value: Any, shape: Shape, path: str) -> None:
+        if shape.struct is not None:
+            self.struct(value, shape.struct, path + ".")
+        elif shape.kind == "list" and isinstance(value, list):
+            assert shape.item is not None
+            if shape.item.kind != "scalar":
+                for index, item in enumerate(value):
+                    self.value(item, shape.item, f"{path}[{index}]")
+        elif shape.kind == "map" and isinstance(value, dict):
+            assert shape.item is not None
+            if shape.item.kind == "scalar":
+                self.keys += len(value)
+            elif shape.item.kind == "any":
+                self.count(value)
+            else:
+                self.keys += len(value)
+                for key, item in value.items():
+                    self.value(item, shape.item, f"{path}[{key}]")
+        else:
+            self.count(value)
+
+    def count(self, value: Any) -> None:
+        if isinstance(value, dict):
+            self.keys += len(value)
+            for item in value.values():
+                self.count(item)
+        elif isinstance(value, list):
+            for item in value:
+                self.count(item)
