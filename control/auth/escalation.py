@@ -30,8 +30,11 @@ def uncovered(held: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
 def compact(rules: Sequence[Rule]) -> list[Rule]:
     """Put single grants that differ only in their verb together, as messages show them."""
     found: dict[tuple[Any, ...], Rule] = {}
-    for rule in rules:
-        key = tuple((k, tuple(v)) for k, v in sorted(rule.items()) if k != "verbs")
+    for number, rule in enumerate(rules):
+        if rule.get("nonResourceURLs"):
+            found[(number,)] = dict(rule)
+            continue
+        key: tuple[Any, ...] = tuple((k, tuple(v)) for k, v in sorted(rule.items()) if k != "verbs")
         if key in found:
             found[key]["verbs"] = found[key]["verbs"] + [v for v in rule["verbs"] if v not in found[key]["verbs"]]
         else:
@@ -45,9 +48,9 @@ def describe(rules: Sequence[Rule]) -> list[str]:
 
 
 _SHOWN = (
-    ("nonResourceURLs", "NonResourceURLs"),
     ("apiGroups", "APIGroups"),
     ("resources", "Resources"),
+    ("nonResourceURLs", "NonResourceURLs"),
     ("resourceNames", "ResourceNames"),
     ("verbs", "Verbs"),
 )

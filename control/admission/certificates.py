@@ -1,0 +1,91 @@
+"""CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may say yes to which signer's requests.
+
+Approving and signing need the verbs `approve` and `sign` on `signers`, by the signer's name or its domain and "*"
+(plugin/pkg/admission/certificates).
+"""
+
+from __future__ import annotations
+
+from control.admission.plugin import Attributes, Plugin
+from control.admission.refusal import refuse
+from control.auth import certificates
+from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes, Decision, UserInfo
+from control.auth.x509 import subject_user
+from kube.errors import StatusError
+
+_TARGET = "certificatesigningrequests.certificates.k8s.io"
+
+
+def _may(authorizer: Authorizer, user: UserInfo, verb: str, signer: str) -> bool:
+    domain = signer.partition("/")[0]
+    return any(
+        authorizer.authorize(AuthzAttributes(user, verb, "certificates.k8s.io", "*", "signers", name=name))[0]
+        is Decision.ALLOW
+        for name in (signer, f"{domain}/*")
+    )
+
+
+class CertificateApproval(Plugin):
+    name = "CertificateApproval"
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+
+    def handles(self, attributes: Attributes) -> bool:
+        return (
+            attributes.resource.target == _TARGET
+            and attributes.subresource == "approval"
+            and attributes.operation == "UPDATE"
+        )
+
+    async def validate(self, attributes: Attributes) -> None:
+        signer = (attributes.old or {}).get("spec", {}).get("signerName", "")
+        if not _may(self._authorizer, attributes.user, "approve", signer):
+            raise refuse(attributes, f'user not permitted to approve requests with signerName "{signer}"')
+
+
+class CertificateSigning(Plugin):
+    name = "CertificateSigning"
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+
+    def handles(self, attributes: Attributes) -> bool:
+        return (
+            attributes.resource.target == _TARGET
+            and attributes.subresource == "status"
+            and attributes.operation == "UPDATE"
+        )
+
+    async def validate(self, attributes: Attributes) -> None:
+        new, old = attributes.obj or {}, attributes.old or {}
+        if _outcome(new) == _outcome(old):
+            return
+        signer = old.get("spec", {}).get("signerName", "")
+        if not _may(self._authorizer, attributes.user, "sign", signer):
+            raise refuse(attributes, f'user not permitted to sign requests with signerName "{signer}"')
+
+
+def _outcome(csr: dict[str, object]) -> tuple[object, bool]:
+    status = csr.get("status")
+    issued = status.get("certificate") if isinstance(status, dict) else None
+    return issued, certificates.has_condition(csr, "Failed")
+
+
+class CertificateSubjectRestriction(Plugin):
+    name = "CertificateSubjectRestriction"
+
+    def handles(self, attributes: Attributes) -> bool:
+        return attributes.resource.target == _TARGET and not attributes.subresource and attributes.operation == "CREATE"
+
+    async def validate(self, attributes: Attributes) -> None:
+        spec = (attributes.obj or {}).get("spec", {})
+        if spec.get("signerName") != certificates.CLIENT:
+            return
+        try:
+            groups = subject_user(certificates.decode_request(spec.get("request", "")).subject).groups
+        except (ValueError, StatusError) as error:
+            raise refuse(attributes, f"failed to parse CSR: {error}") from error
+        if SYSTEM_MASTERS in groups:
+            signer = certificates.CLIENT
+            raise refuse(attributes, f"use of {signer} signer with {SYSTEM_MASTERS} group is not allowed")

@@ -1,0 +1,89 @@
+"""The admission plugins in upstream's order (pkg/kubeapiserver/options/plugins.go), and how a request goes through them.
+
+All plugins' `admit` first, then (after defaults and validation) all plugins' `validate`. The order counts: what LimitRanger
+sets is what ResourceQuota counts, and quota comes last because nothing may fail after it was charged. A dry run goes
+the same way; only a plugin that writes elsewhere (ResourceQuota) asks `attributes.dry_run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from control.admission.certificates import CertificateApproval, CertificateSigning, CertificateSubjectRestriction
+from control.admission.default_ingress_class import DefaultIngressClass
+from control.admission.default_storage_class import DefaultStorageClass
+from control.admission.default_toleration_seconds import DefaultTolerationSeconds
+from control.admission.deny_external_ips import DenyServiceExternalIPs
+from control.admission.limit_ranger import LimitRanger
+from control.admission.lookup import Lookup
+from control.admission.namespace_lifecycle import NamespaceLifecycle
+from control.admission.node_restriction import NodeRestriction
+from control.admission.owner_references import OwnerReferencesPermissionEnforcement
+from control.admission.plugin import Attributes, Plugin
+from control.admission.pod_security import PodSecurity
+from control.admission.priority import Priority
+from control.admission.rbac_escalation import RBACEscalation
+from control.admission.resource_quota import ResourceQuota
+from control.admission.runtime_class import RuntimeClass
+from control.admission.service_account import ServiceAccount
+from control.admission.storage_protection import StorageObjectInUseProtection
+from control.admission.taint_nodes import TaintNodesByCondition
+from control.admission.volume_resize import PersistentVolumeClaimResize
+from control.auth.rbac import RBACAuthorizer
+from control.auth.user import Authorizer
+
+OFF_BY_DEFAULT = frozenset({"OwnerReferencesPermissionEnforcement"})
+
+
+class Chain:
+    """An ordered list of plugins."""
+
+    def __init__(self, plugins: Sequence[Plugin]) -> None:
+        self.plugins = tuple(plugins)
+
+    async def admit(self, attributes: Attributes) -> None:
+        """Let each plugin change the object or refuse it (StatusError)."""
+        for plugin in self.plugins:
+            if plugin.handles(attributes):
+                await plugin.admit(attributes)
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Let each plugin refuse the object as it is going to be stored."""
+        for plugin in self.plugins:
+            if plugin.handles(attributes):
+                await plugin.validate(attributes)
+
+
+def default_plugins(
+    lookup: Lookup,
+    authorizer: Authorizer,
+    rbac: RBACAuthorizer,
+    *,
+    enabled: Collection[str] = (),
+    disabled: Collection[str] = (),
+) -> list[Plugin]:
+    """Return upstream's default plugins in order, with some more enabled or some disabled by name."""
+    plugins: list[Plugin] = [
+        NamespaceLifecycle(lookup),
+        LimitRanger(lookup),
+        ServiceAccount(lookup),
+        NodeRestriction(lookup, authorizer),
+        TaintNodesByCondition(),
+        PodSecurity(lookup),
+        Priority(lookup),
+        DefaultTolerationSeconds(),
+        DefaultStorageClass(lookup),
+        StorageObjectInUseProtection(),
+        OwnerReferencesPermissionEnforcement(authorizer),
+        PersistentVolumeClaimResize(lookup),
+        RuntimeClass(lookup),
+        CertificateApproval(authorizer),
+        CertificateSigning(authorizer),
+        CertificateSubjectRestriction(),
+        DefaultIngressClass(lookup),
+        DenyServiceExternalIPs(),
+        RBACEscalation(authorizer, rbac),
+        ResourceQuota(lookup),
+    ]
+    off = (OFF_BY_DEFAULT - set(enabled)) | set(disabled)
+    return [plugin for plugin in plugins if plugin.name not in off]

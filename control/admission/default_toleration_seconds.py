@@ -1,0 +1,34 @@
+"""DefaultTolerationSeconds: a pod stays for 300 s on a node that is not ready or not reachable, unless it says otherwise."""
+
+from __future__ import annotations
+
+from control.admission.plugin import Attributes, Plugin
+
+SECONDS = 300
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+
+
+class DefaultTolerationSeconds(Plugin):
+    name = "DefaultTolerationSeconds"
+
+    def __init__(self, not_ready: int = SECONDS, unreachable: int = SECONDS) -> None:
+        self._seconds = {NOT_READY: not_ready, UNREACHABLE: unreachable}
+
+    def handles(self, attributes: Attributes) -> bool:
+        return (
+            attributes.resource.target == "pods"
+            and attributes.operation in ("CREATE", "UPDATE")
+            and not attributes.subresource
+        )
+
+    async def admit(self, attributes: Attributes) -> None:
+        assert attributes.obj is not None
+        spec = attributes.obj.setdefault("spec", {})
+        present = spec.get("tolerations") or []
+        missing = [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+            for key, seconds in self._seconds.items()
+            if not any(t.get("key", "") in (key, "") and t.get("effect", "") in ("NoExecute", "") for t in present)
+        ]
+        if missing:
+            spec["tolerations"] = [*present, *missing]

@@ -1,0 +1,37 @@
+"""What admission plugins may ask for: objects out of the watch cache, and the store itself where the cache may be behind.
+
+`target` is `Resource.target`: "namespaces", "priorityclasses.scheduling.k8s.io". Objects are read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+Object = dict[str, Any]
+
+
+class Lookup(Protocol):
+    """Implemented by the API server on its watch cache and store."""
+
+    def get(self, target: str, namespace: str, name: str) -> Object | None:
+        """Return an object from memory, None where it is not there (yet)."""
+        ...
+
+    def list(self, target: str, namespace: str = "") -> Iterable[Object]:
+        """Return all objects of a namespace ("": of all) from memory."""
+        ...
+
+    async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
+        """Return an object as the store has it now; for what may have been made a moment ago."""
+        ...
+
+    async def update_status(self, target: str, obj: Object) -> Object:
+        """Write an object's status if its resourceVersion is still the newest; StatusError 409 otherwise."""
+        ...
+
+
+async def find(lookup: Lookup, target: str, namespace: str, name: str) -> Object | None:
+    """Return an object from memory or, if it is not there, from the store."""
+    found = lookup.get(target, namespace, name)
+    return found if found is not None else await lookup.fresh(target, namespace, name)

@@ -1,0 +1,65 @@
+"""What a pod asks for as a whole: containers added up, init containers at their highest, overhead on top.
+
+Sidecars (init containers with restartPolicy Always) run beside what starts after them, so they count to both sums
+(KEP-753). Requests and limits stated for the pod itself (KEP-2837) stand for the containers' sum.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from kube import quantity
+
+Object = dict[str, Any]
+
+
+def pod_totals(spec: Object) -> tuple[dict[str, str], dict[str, str]]:
+    """Return a pod spec's requests and limits as quantities by resource name."""
+    requests, limits = _total(spec, "requests"), _total(spec, "limits")
+    for name, value in (spec.get("overhead") or {}).items():
+        requests[name] = requests.get(name, Decimal(0)) + quantity.parse(value)
+        if limits.get(name):
+            limits[name] += quantity.parse(value)
+    return _render(requests), _render(limits)
+
+
+def _total(spec: Object, kind: str) -> dict[str, Decimal]:
+    total: dict[str, Decimal] = {}
+    for container in spec.get("containers") or ():
+        _add(total, _of(container, kind))
+    beside: dict[str, Decimal] = {}
+    highest: dict[str, Decimal] = {}
+    for container in spec.get("initContainers") or ():
+        mine = _of(container, kind)
+        if container.get("restartPolicy") == "Always":
+            _add(total, mine)
+            _add(beside, mine)
+            mine = dict(beside)
+        else:
+            _add(mine, beside)
+        for name, value in mine.items():
+            highest[name] = max(highest.get(name, value), value)
+    for name, value in highest.items():
+        total[name] = max(total.get(name, value), value)
+    return total | _of(spec, kind)
+
+
+def _of(holder: Object, kind: str) -> dict[str, Decimal]:
+    values = (holder.get("resources") or {}).get(kind) or {}
+    return {name: quantity.parse(value) for name, value in values.items()}
+
+
+def _add(total: dict[str, Decimal], more: dict[str, Decimal]) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, Decimal(0)) + value
+
+
+def _render(values: dict[str, Decimal]) -> dict[str, str]:
+    return {name: quantity.render(value, family(name)) for name, value in values.items()}
+
+
+def family(name: str) -> str:
+    """Return the suffix family a resource is shown in: bytes in Ki, Mi, Gi, the rest in m, k, M."""
+    plain = name.removeprefix("requests.").removeprefix("limits.")
+    return "binary" if plain in ("memory", "storage", "ephemeral-storage") or "hugepages-" in plain else "decimal"

@@ -1,0 +1,181 @@
+"""What objects cost a ResourceQuota: usage by resource name, scopes, and what must be said for it.
+
+Pure functions, shared by the admission plugin, which charges one object, and the quota controller, which adds all up.
+Names and rules are those of pkg/quota/v1/evaluator: pods by requests and limits, claims by storage, services by kind,
+everything by count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from control.admission.pod_resources import family, pod_totals
+from kube import quantity
+
+Object = dict[str, Any]
+Usage = dict[str, Decimal]
+
+# Resources that have a quota name of their own besides count/<resource>.<group>.
+_PLAIN = frozenset(
+    {
+        "pods",
+        "services",
+        "configmaps",
+        "secrets",
+        "replicationcontrollers",
+        "resourcequotas",
+        "persistentvolumeclaims",
+    }
+)
+_COMPUTE = ("cpu", "memory", "ephemeral-storage")
+_MUST_BE_SAID = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
+
+
+def usage(target: str, obj: Object) -> Usage:
+    """Return what one object uses, by quota resource name."""
+    found: Usage = {f"count/{target}": Decimal(1)}
+    if target == "pods":
+        if finished(obj):
+            return {f"count/{target}": Decimal(1)}
+        found |= _pod(obj)
+    elif target == "services":
+        found |= _service(obj)
+    elif target == "persistentvolumeclaims":
+        found |= _claim(obj)
+    elif target in _PLAIN:
+        found[target] = Decimal(1)
+    return found
+
+
+def finished(pod: Object) -> bool:
+    """Say whether a pod has ended: then it uses nothing but a place in the store."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _pod(pod: Object) -> Usage:
+    requests, limits = pod_totals(pod["spec"])
+    found: Usage = {"pods": Decimal(1)}
+    for name, value in requests.items():
+        amount = quantity.parse(value)
+        if name in _COMPUTE or name.startswith("hugepages-"):
+            found[name] = amount
+        found[f"requests.{name}"] = amount
+    for name, value in limits.items():
+        if name in _COMPUTE:
+            found[f"limits.{name}"] = quantity.parse(value)
+    return found
+
+
+def _service(service: Object) -> Usage:
+    spec, found = service.get("spec", {}), {"services": Decimal(1)}
+    kind, ports = spec.get("type", "ClusterIP"), Decimal(len(spec.get("ports") or ()))
+    if kind == "NodePort":
+        found["services.nodeports"] = ports
+    elif kind == "LoadBalancer":
+        found["services.loadbalancers"] = Decimal(1)
+        if spec.get("allocateLoadBalancerNodePorts") is not False:
+            found["services.nodeports"] = ports
+    return found
+
+
+def _claim(claim: Object) -> Usage:
+    spec, found = claim.get("spec", {}), {"persistentvolumeclaims": Decimal(1)}
+    storage = (spec.get("resources") or {}).get("requests", {}).get("storage")
+    if storage is not None:
+        found["requests.storage"] = quantity.parse(storage)
+    storage_class = spec.get("storageClassName")
+    if storage_class:
+        prefix = f"{storage_class}.storageclass.storage.k8s.io/"
+        found |= {prefix + name: value for name, value in found.items()}
+    return found
+
+
+def subtract(new: Usage, old: Usage) -> Usage:
+    """Return what a change adds: only rises count."""
+    return {name: value - old.get(name, Decimal(0)) for name, value in new.items() if value > old.get(name, Decimal(0))}
+
+
+def matches(quota: Object, target: str, obj: Object) -> bool:
+    """Say whether a quota's scopes include an object; scopes are about pods, and others have none."""
+    spec = quota.get("spec", {})
+    terms = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
+    terms += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
+    if not terms:
+        return True
+    return target == "pods" and all(_in_scope(term, obj) for term in terms)
+
+
+def _in_scope(term: Object, pod: Object) -> bool:
+    spec, name, operator = pod["spec"], str(term.get("scopeName")), term.get("operator", "Exists")
+    values: list[str] = list(term.get("values") or ())
+    if name in ("Terminating", "NotTerminating"):
+        return bool(spec.get("activeDeadlineSeconds") is not None) is (name == "Terminating")
+    if name in ("BestEffort", "NotBestEffort"):
+        return is_best_effort(spec) == (name == "BestEffort")
+    if name == "CrossNamespacePodAffinity":
+        return _cross_namespace(spec)
+    if name == "PriorityClass":
+        mine = str(spec.get("priorityClassName") or "")
+        if operator == "In":
+            return mine in values
+        if operator == "NotIn":
+            return mine not in values
+        return bool(mine) is bool(operator == "Exists")
+    return False
+
+
+def is_best_effort(spec: Object) -> bool:
+    """Say whether a pod asks for no cpu and no memory at all."""
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        resources = container.get("resources") or {}
+        for kind in ("requests", "limits"):
+            if any(quantity.parse((resources.get(kind) or {}).get(n, 0)) for n in ("cpu", "memory")):
+                return False
+    return True
+
+
+def _cross_namespace(spec: Object) -> bool:
+    affinity = spec.get("affinity") or {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        terms = list((affinity.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or ())
+        preferred = (affinity.get(kind) or {}).get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        terms += [p.get("podAffinityTerm") or {} for p in preferred]
+        if any(t.get("namespaces") or t.get("namespaceSelector") is not None for t in terms):
+            return True
+    return False
+
+
+def unsaid(hard: Iterable[str], spec: Object) -> str:
+    """Return which compute resources under quota a pod's containers do not state: `limits.cpu for: a,b; ...`."""
+    missing: dict[str, set[str]] = {}
+    if spec.get("resources"):  # stated for the pod as a whole
+        requests, limits = pod_totals(spec)
+        totals = {"requests": requests, "limits": limits}
+    else:
+        totals = {}
+    for name in _MUST_BE_SAID & set(hard):
+        kind, _, plain = name.rpartition(".")
+        kind = kind or "requests"
+        if plain in totals.get(kind, {}):
+            continue
+        for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+            if plain not in ((container.get("resources") or {}).get(kind) or {}):
+                missing.setdefault(name, set()).add(container.get("name", ""))
+    return "; ".join(f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing))
+
+
+def show(usage: Usage) -> str:
+    """Write usage as messages have it: `cpu=500m,pods=1`."""
+    return ",".join(f"{name}={quantity.render(value, family(name))}" for name, value in sorted(usage.items()))
+
+
+def parse(resources: Object | None) -> Usage:
+    """Read a quota's hard or used."""
+    return {name: quantity.parse(value) for name, value in (resources or {}).items()}
+
+
+def render(usage: Usage) -> Object:
+    """Write usage as it stands in a quota's status."""
+    return {name: quantity.render(value, family(name)) for name, value in usage.items()}

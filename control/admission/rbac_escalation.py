@@ -1,0 +1,91 @@
+"""RBAC escalation: who writes a role or a binding may not give away more than they have.
+
+Upstream does this in the storage of the rbac group; here it is a plugin, for the same moment: after all defaults, before
+the write. The verbs `escalate` (on the role) and `bind` (on the role bound) are the ways around it.
+"""
+
+from __future__ import annotations
+
+import json
+
+from control.admission.lookup import Object
+from control.admission.plugin import Attributes, Plugin
+from control.admission.refusal import refuse
+from control.auth.escalation import Rule, describe, uncovered
+from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, GROUP, ROLES, RBACAuthorizer
+from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes, Decision
+from kube.errors import not_found
+
+_EVERYTHING: list[Rule] = [
+    {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+    {"verbs": ["*"], "nonResourceURLs": ["*"]},
+]
+_TARGETS = frozenset({ROLES, CLUSTER_ROLES, BINDINGS, CLUSTER_BINDINGS})
+
+
+class RBACEscalation(Plugin):
+    name = "RBACEscalation"
+
+    def __init__(self, authorizer: Authorizer, rbac: RBACAuthorizer) -> None:
+        self._authorizer, self._rbac = authorizer, rbac
+
+    def handles(self, attributes: Attributes) -> bool:
+        return (
+            attributes.resource.target in _TARGETS
+            and attributes.operation in ("CREATE", "UPDATE")
+            and not attributes.subresource
+            and SYSTEM_MASTERS not in attributes.user.groups
+        )
+
+    async def validate(self, attributes: Attributes) -> None:
+        obj, old = attributes.obj or {}, attributes.old
+        if old is not None and _grants(obj) == _grants(old):
+            return
+        if attributes.resource.target in (ROLES, CLUSTER_ROLES):
+            self._role(attributes, obj, old)
+        else:
+            self._binding(attributes, obj)
+
+    def _role(self, attributes: Attributes, obj: Object, old: Object | None) -> None:
+        if self._may(attributes, "escalate", attributes.resource.plural, obj["metadata"].get("name", "")):
+            return
+        self._confirm(attributes, list(obj.get("rules") or ()))
+        if obj.get("aggregationRule") and (old or {}).get("aggregationRule") != obj["aggregationRule"]:
+            missing = uncovered(self._held(attributes), _EVERYTHING)
+            if missing:
+                who = self._message(attributes, missing)
+                raise refuse(attributes, f"must have cluster-admin privileges to use an aggregationRule: {who}")
+
+    def _binding(self, attributes: Attributes, obj: Object) -> None:
+        ref = obj.get("roleRef") or {}
+        plural = "clusterroles" if ref.get("kind") == "ClusterRole" else "roles"
+        if self._may(attributes, "bind", plural, ref.get("name", "")):
+            return
+        rules = self._rbac.role_rules(ref, attributes.namespace)
+        if rules is None:
+            raise not_found(GROUP, plural, ref.get("name", ""))
+        self._confirm(attributes, rules)
+
+    def _confirm(self, attributes: Attributes, rules: list[Rule]) -> None:
+        missing = uncovered(self._held(attributes), rules)
+        if missing:
+            raise refuse(attributes, self._message(attributes, missing))
+
+    def _held(self, attributes: Attributes) -> list[Rule]:
+        return self._rbac.rules_for(attributes.user, attributes.namespace)
+
+    def _message(self, attributes: Attributes, missing: list[Rule]) -> str:
+        user = attributes.user
+        groups = " ".join(json.dumps(g, ensure_ascii=False) for g in user.groups)
+        who = f"user {json.dumps(user.name, ensure_ascii=False)} (groups=[{groups}])"
+        what = "\n".join(describe(missing))
+        return f"{who} is attempting to grant RBAC permissions not currently held:\n{what}"
+
+    def _may(self, attributes: Attributes, verb: str, plural: str, name: str) -> bool:
+        asked = AuthzAttributes(attributes.user, verb, GROUP, "v1", plural, "", attributes.namespace, name)
+        return self._authorizer.authorize(asked)[0] is Decision.ALLOW
+
+
+def _grants(obj: Object) -> Object:
+    """Return the part of a role or binding that gives something to somebody."""
+    return {k: obj.get(k) or None for k in ("rules", "aggregationRule", "roleRef", "subjects")}

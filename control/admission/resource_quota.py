@@ -1,0 +1,108 @@
+"""ResourceQuota: an object is charged to the quotas of its namespace before it is stored, or refused.
+
+The charge is a compare-and-swap on the quota's status, so that two servers, or two requests, cannot both take the last
+place; within one server a lock a namespace keeps them from colliding. What fails afterwards or is deleted later is
+given back by the quota controller, which counts anew. A dry run only looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+from control.admission import quota as quotas
+from control.admission.lookup import Lookup, Object
+from control.admission.plugin import Attributes, Plugin
+from control.admission.quota import Usage
+from control.admission.refusal import refuse
+from kube.errors import StatusError
+
+_ATTEMPTS = 5
+_ON_UPDATE = frozenset({"services", "persistentvolumeclaims"})
+
+
+class ResourceQuota(Plugin):
+    name = "ResourceQuota"
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def handles(self, attributes: Attributes) -> bool:
+        if not attributes.namespace or attributes.subresource:
+            return False
+        if attributes.operation == "UPDATE":
+            return attributes.resource.target in _ON_UPDATE
+        return attributes.operation == "CREATE"
+
+    async def validate(self, attributes: Attributes) -> None:
+        if not any(True for _ in self._lookup.list("resourcequotas", attributes.namespace)):
+            return
+        target, obj = attributes.resource.target, attributes.obj or {}
+        asked = quotas.usage(target, obj)
+        if attributes.old is not None:
+            asked = quotas.subtract(asked, quotas.usage(target, attributes.old))
+        if not asked:
+            return
+        async with self._locks[attributes.namespace]:
+            await self._charge(attributes, target, obj, asked)
+
+    async def _charge(self, attributes: Attributes, target: str, obj: Object, asked: Usage) -> None:
+        cached = sorted(
+            self._lookup.list("resourcequotas", attributes.namespace), key=lambda q: str(q["metadata"]["name"])
+        )
+        due: list[tuple[Object, Usage]] = []
+        for quota in cached:  # look at all before charging any
+            delta = _delta(attributes, quota, target, obj, asked)
+            if delta:
+                due.append((quota, delta))
+        if attributes.dry_run:
+            return
+        for quota, delta in due:
+            await self._write(attributes, quota, target, obj, asked, delta)
+
+    async def _write(
+        self, attributes: Attributes, quota: Object, target: str, obj: Object, asked: Usage, delta: Usage
+    ) -> None:
+        """Add to a quota's used, from the newest version of it."""
+        for _ in range(_ATTEMPTS):
+            used = quotas.parse(quota["status"].get("used"))
+            total = used | {name: used.get(name, 0) + value for name, value in delta.items()}
+            try:
+                await self._lookup.update_status(
+                    "resourcequotas", quota | {"status": quota["status"] | {"used": quotas.render(total)}}
+                )
+                return
+            except StatusError as error:
+                if not error.conflict:
+                    raise
+            fresh = await self._lookup.fresh("resourcequotas", attributes.namespace, quota["metadata"]["name"])
+            if fresh is None:
+                return  # the quota is gone, and with it the limit
+            quota = fresh
+            delta = _delta(attributes, quota, target, obj, asked)
+        raise refuse(attributes, f"unable to charge quota {quota['metadata']['name']}: it changes too fast")
+
+
+def _delta(attributes: Attributes, quota: Object, target: str, obj: Object, asked: Usage) -> Usage:
+    """Return what an object adds to a quota; raise where that is too much or cannot be told."""
+    name = quota["metadata"]["name"]
+    hard = quotas.parse((quota.get("status") or {}).get("hard") or quota.get("spec", {}).get("hard"))
+    if not quotas.matches(quota, target, obj):
+        return {}
+    if target == "pods" and attributes.operation == "CREATE":
+        unsaid = quotas.unsaid(hard, obj["spec"])
+        if unsaid:
+            raise refuse(attributes, f"failed quota: {name}: must specify {unsaid}")
+    delta = {key: value for key, value in asked.items() if key in hard}
+    used = quotas.parse((quota.get("status") or {}).get("used"))
+    unknown = sorted(delta.keys() - used.keys())
+    if unknown:
+        raise refuse(attributes, f"status unknown for quota: {name}, resources: {','.join(unknown)}")
+    over = {key for key, value in delta.items() if used[key] + value > hard[key]}
+    if over:
+        parts = [quotas.show({key: source[key] for key in over}) for source in (delta, used, hard)]
+        raise refuse(
+            attributes, f"exceeded quota: {name}, requested: {parts[0]}, used: {parts[1]}, limited: {parts[2]}"
+        )
+    return delta

@@ -1,0 +1,127 @@
+"""ServiceAccount: every pod runs as an account that exists, and gets a token for it unless it says no.
+
+The token is a projected volume kube-api-access-xxxxx (token, the cluster's CA, the namespace), mounted into each container
+that has nothing else at that path. Its 3607 s is the number by which the token subresource knows these mounts.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from control.admission.lookup import Lookup, Object, find
+from control.admission.plugin import Attributes, Plugin
+from control.admission.refusal import refuse
+from control.auth.references import pod_secrets
+
+MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+VOLUME_PREFIX = "kube-api-access-"
+MIRROR = "kubernetes.io/config.mirror"
+TOKEN_SECONDS = 3607
+_MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # upstream's: no vowels, nothing that looks alike
+
+
+class ServiceAccount(Plugin):
+    name = "ServiceAccount"
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+
+    def handles(self, attributes: Attributes) -> bool:
+        return attributes.resource.target == "pods" and attributes.operation == "CREATE" and not attributes.subresource
+
+    async def admit(self, attributes: Attributes) -> None:
+        pod = _pod(attributes)
+        spec = pod["spec"]
+        if _is_mirror(pod):
+            _check_mirror(attributes, spec)
+            return
+        name = spec.get("serviceAccountName") or "default"
+        spec["serviceAccountName"] = spec["serviceAccount"] = name
+        account = await self._account(attributes, name)
+        if _automount(spec, account):
+            _mount_token(spec)
+        if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
+            spec["imagePullSecrets"] = [dict(ref) for ref in account["imagePullSecrets"]]
+
+    async def validate(self, attributes: Attributes) -> None:
+        pod = _pod(attributes)
+        spec = pod["spec"]
+        if _is_mirror(pod):
+            _check_mirror(attributes, spec)
+            return
+        account = await self._account(attributes, spec.get("serviceAccountName") or "default")
+        if (account["metadata"].get("annotations") or {}).get(_MOUNTABLE) == "true":
+            _check_mountable(attributes, spec, account)
+
+    async def _account(self, attributes: Attributes, name: str) -> Object:
+        account = await find(self._lookup, "serviceaccounts", attributes.namespace, name)
+        if account is None:
+            where = f"{attributes.namespace}/{name}"
+            raise refuse(attributes, f'error looking up service account {where}: serviceaccount "{name}" not found')
+        return account
+
+
+def _pod(attributes: Attributes) -> Object:
+    assert attributes.obj is not None
+    attributes.obj.setdefault("spec", {})
+    return attributes.obj
+
+
+def _is_mirror(pod: Object) -> bool:
+    return MIRROR in (pod.get("metadata", {}).get("annotations") or {})
+
+
+def _check_mirror(attributes: Attributes, spec: Object) -> None:
+    if spec.get("serviceAccountName"):
+        raise refuse(attributes, "a mirror pod may not reference service accounts")
+    if pod_secrets(spec):
+        raise refuse(attributes, "a mirror pod may not reference secrets")
+    for volume in spec.get("volumes") or ():
+        if any("serviceAccountToken" in s for s in (volume.get("projected") or {}).get("sources") or ()):
+            raise refuse(attributes, "a mirror pod may not use ServiceAccountToken volume projections")
+
+
+def _automount(spec: Object, account: Object) -> bool:
+    for holder in (spec, account):
+        if holder.get("automountServiceAccountToken") is not None:
+            return bool(holder["automountServiceAccountToken"])
+    return True
+
+
+def _mount_token(spec: Object) -> None:
+    present = next((v["name"] for v in spec.get("volumes") or () if v.get("name", "").startswith(VOLUME_PREFIX)), "")
+    name = present or VOLUME_PREFIX + "".join(random.choices(_ALPHABET, k=5))
+    mounted = False
+    for part in ("initContainers", "containers"):
+        for container in spec.get(part) or ():
+            mounts = container.setdefault("volumeMounts", [])
+            if all(m.get("mountPath") != MOUNT_PATH for m in mounts):
+                mounts.append({"name": name, "readOnly": True, "mountPath": MOUNT_PATH})
+                mounted = True
+    if mounted and not present:
+        spec.setdefault("volumes", []).append(token_volume(name))
+
+
+def token_volume(name: str) -> dict[str, Any]:
+    """Return the projected volume with token, ca.crt and namespace."""
+    namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+    sources = [
+        {"serviceAccountToken": {"expirationSeconds": TOKEN_SECONDS, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [namespace]}},
+    ]
+    return {"name": name, "projected": {"sources": sources, "defaultMode": 0o644}}
+
+
+def _check_mountable(attributes: Attributes, spec: Object, account: Object) -> None:
+    allowed = {ref.get("name") for ref in account.get("secrets") or ()}
+    pull = {ref.get("name") for ref in account.get("imagePullSecrets") or ()}
+    who = account["metadata"]["name"]
+    for ref in spec.get("imagePullSecrets") or ():
+        if ref.get("name") not in pull:
+            why = f'imagePullSecrets are not allowed by service account {who}: secret "{ref.get("name")}"'
+            raise refuse(attributes, why)
+    for name in sorted(pod_secrets(spec | {"imagePullSecrets": []}) - allowed):
+        raise refuse(attributes, f'secret "{name}" is not referenced by service account {who}, so it cannot be used')
