@@ -13,6 +13,7 @@ from typing import Protocol
 
 from control.controllers.context import Context, SharedInformers
 from control.controllers.deployment import DeploymentController
+from control.controllers.endpoints import EndpointsController, EndpointSliceController
 from control.controllers.replicaset import ReplicaSetController
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
@@ -39,6 +40,8 @@ class Runnable(Protocol):
 CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable]] = {
     "replicaset": lambda context, config: ReplicaSetController(context),
     "deployment": lambda context, config: DeploymentController(context),
+    "endpointslice": lambda context, config: EndpointSliceController(context),
+    "endpoints": lambda context, config: EndpointsController(context),
 }
 
 

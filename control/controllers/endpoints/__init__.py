@@ -1,0 +1,4 @@
+from control.controllers.endpoints.endpoints import EndpointsController
+from control.controllers.endpoints.slices import EndpointSliceController
+
+__all__ = ["EndpointSliceController", "EndpointsController"]

@@ -1,0 +1,137 @@
+"""Which pods stand behind a Service, and the two look-ups that this needs: services of a pod, pods of a service.
+
+Both go by one label pair first (the rarest of a selector's pairs), so a change costs the same however many Services and
+pods a namespace has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kube.api import core_v1
+from kube.informer import Change, Informer
+
+PAIR = "label-pair"
+"""Name of the pods index by namespace and label."""
+
+
+def by_label_pair(pod: core_v1.Pod) -> Iterable[str]:
+    """Index function: "namespace/key=value" for each label."""
+    return [f"{pod.metadata.namespace}/{key}={value}" for key, value in pod.metadata.labels.items()]
+
+
+def pods_of(service: core_v1.Service, pods: Informer[core_v1.Pod]) -> list[core_v1.Pod]:
+    """Return the pods that a Service's selector matches; the informer has the index above."""
+    wanted = service.spec.selector.items()
+    candidates = [pods.by_index(PAIR, f"{service.metadata.namespace}/{key}={value}") for key, value in wanted]
+    if not candidates:
+        return []
+    return [pod for pod in min(candidates, key=len) if wanted <= pod.metadata.labels.items()]
+
+
+class ServicesOfPods:
+    """Find the Services that select a pod, from what the informer tells."""
+
+    def __init__(self, services: Informer[core_v1.Service]) -> None:
+        self._by_pair: dict[str, dict[str, dict[str, str]]] = {}
+        self._pair_of: dict[str, str] = {}
+        services.subscribe(self._changed)
+
+    def _changed(self, change: Change[core_v1.Service]) -> None:
+        key, service = change.key, change.new
+        old = self._pair_of.pop(key, None)
+        if old is not None:
+            self._by_pair[old].pop(key, None)
+            if not self._by_pair[old]:
+                del self._by_pair[old]
+        if change.type != "DELETED" and service.spec.selector:
+            name, value = next(iter(service.spec.selector.items()))
+            pair = f"{service.metadata.namespace}/{name}={value}"
+            self._pair_of[key] = pair
+            self._by_pair.setdefault(pair, {})[key] = service.spec.selector
+
+    def of(self, pod: core_v1.Pod) -> set[str]:
+        """Return the keys of the Services that select a pod."""
+        labels = pod.metadata.labels
+        return {
+            key
+            for pair in by_label_pair(pod)
+            for key, selector in self._by_pair.get(pair, {}).items()
+            if selector.items() <= labels.items()
+        }
+
+
+def follow_pods(pods: Informer[core_v1.Pod], services: ServicesOfPods, enqueue: Callable[[str], None]) -> None:
+    """Call `enqueue` with every Service whose endpoints a pod's change may touch."""
+
+    def changed(change: Change[core_v1.Pod]) -> None:
+        old, new = change.old, change.new
+        if change.type == "MODIFIED" and old is not None:
+            moved = old.metadata.labels != new.metadata.labels
+            if not moved and facts(old) == facts(new):
+                return
+            keys = services.of(new) | services.of(old) if moved else services.of(new)
+        else:
+            keys = services.of(new)
+        for key in keys:
+            enqueue(key)
+
+    pods.subscribe(changed)
+
+
+def facts(pod: core_v1.Pod) -> tuple[object, ...]:
+    """Return all that endpoints are made from."""
+    return (
+        pod.metadata.deletion_timestamp is not None,
+        pod.status.phase in ("Succeeded", "Failed"),
+        is_ready(pod),
+        [ip.ip for ip in pod.status.pod_ips] or pod.status.pod_ip,
+        pod.spec.node_name,
+        pod.spec.hostname,
+        pod.spec.subdomain,
+    )
+
+
+def is_ready(pod: core_v1.Pod) -> bool:
+    return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
+
+
+def is_backend(pod: core_v1.Pod, include_terminating: bool) -> bool:
+    """True where a pod can be an endpoint: it has an address, has not finished, and maybe is not going away."""
+    if pod.status.phase in ("Succeeded", "Failed") or not addresses(pod):
+        return False
+    return include_terminating or pod.metadata.deletion_timestamp is None
+
+
+def addresses(pod: core_v1.Pod) -> list[str]:
+    return [found.ip for found in pod.status.pod_ips] or ([pod.status.pod_ip] if pod.status.pod_ip else [])
+
+
+def find_port(pod: core_v1.Pod, port: core_v1.ServicePort) -> int | None:
+    """Return the number of the pod's port that a Service's port leads to; None where the pod does not name it."""
+    target = port.target_port
+    if isinstance(target, int):
+        return target or port.port
+    if not target:
+        return port.port
+    sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always"]
+    for container in pod.spec.containers + sidecars:
+        for found in container.ports:
+            if found.name == target and (found.protocol or "TCP") == (port.protocol or "TCP"):
+                return found.container_port
+    return None
+
+
+def hostname_of(pod: core_v1.Pod, service: core_v1.Service) -> str | None:
+    """Return the DNS name that a pod has under a headless Service, where it asks for one."""
+    asks = pod.spec.hostname and pod.spec.subdomain == service.metadata.name
+    return pod.spec.hostname if asks else None
+
+
+def target_of(pod: core_v1.Pod) -> core_v1.ObjectReference:
+    metadata = pod.metadata
+    return core_v1.ObjectReference(kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
+
+
+def is_headless(service: core_v1.Service) -> bool:
+    return service.spec.cluster_ip == "None"
