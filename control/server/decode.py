@@ -18,6 +18,7 @@ import yaml
 from control.server import shapes
 from kube import errors, resources, serialize
 from kube.errors import StatusError
+from kube.schema import wire
 
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
 Object = dict[str, Any]
@@ -26,7 +27,7 @@ DEEPEST = 1000
 DEEPEST_YAML = 100
 JSON_TYPES = ("application/json", "")
 YAML_TYPES = ("application/yaml", "text/yaml", "application/x-yaml")
-ACCEPTED = "application/json, application/yaml"
+ACCEPTED = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 
 
 def media_type(content_type: str) -> str:
@@ -167,7 +168,7 @@ class Decoder:
         """Return the object; raises 400 (or 415), and adds to `warnings` what fieldValidation Warn finds."""
         api_version, kind = self.api_version, self.kind
         try:
-            raw = raw_value(body, content_type)
+            raw = self._raw(body, content_type)
         except ValueError as error:
             word = f"couldn't get version/kind; json parse error: {error}"
             raise errors.bad_request(
@@ -188,6 +189,14 @@ class Decoder:
             if check_kind:
                 self._check_kind(api_version, kind)
         return self.convert(raw, validation, warnings, body, content_type, kind)
+
+    def _raw(self, body: bytes, content_type: str) -> Any:
+        if media_type(content_type) != wire.MEDIA_TYPE:
+            return raw_value(body, content_type)
+        api_version, kind, message = wire.open_envelope(body)
+        module = self.struct.__module__.rpartition(".")[2]
+        obj = wire.decode(message, module, self.struct.__name__) if kind in ("", self.kind) else {}
+        return obj | {k: v for k, v in (("apiVersion", api_version), ("kind", kind)) if v}
 
     def convert(
         self,

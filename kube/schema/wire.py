@@ -1,0 +1,250 @@
+"""Objects out of their protobuf form, which typed Go clients (kubectl create, upstream's kubelet) send.
+
+The wire form is read by the field numbers in wire.json, straight into JSON's shape: maps from repeated entries, times and quantities
+as text, embedded structs flattened. A message says nothing of which fields were set, since Go writes every plain field
+also when it is zero: empty strings, zeros and falses are left out, but for the fields that are pointers in Go, where a
+zero means something (`replicas: 0`). Numbers that the table does not know are skipped.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import importlib.resources
+import json
+import struct
+from datetime import UTC, datetime
+from typing import Any
+
+MAGIC = b"k8s\x00"
+MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+
+_INLINE = frozenset(
+    {
+        "ephemeralContainerCommon",
+        "handler",
+        "ingressRuleValue",
+        "localObjectReference",
+        "persistentVolumeSource",
+        "rule",
+        "ruleWithOperations",
+        "volumeSource",
+    }
+)
+_RENAMED = {"Webhooks": "webhooks", "Expression": "expression", "Name": "name", "aPIGroup": "apiGroup"}
+_POINTERS = frozenset(
+    """
+    activeDeadlineSeconds allocateLoadBalancerNodePorts allowPrivilegeEscalation allowVolumeExpansion attachRequired
+    automountServiceAccountToken averageUtilization backoffLimit backoffLimitPerIndex blockOwnerDeletion completions controller
+    currentCPUUtilizationPercentage defaultMode deletionGracePeriodSeconds enableServiceLinks expirationSeconds
+    failedJobsHistoryLimit fsGroup gracePeriodSeconds hostUsers immutable leaseDurationSeconds leaseTransitions manualSelector
+    maxFailedIndexes minReplicas mode observedGeneration optional ordinal orphanDependents parallelism partition podInfoOnMount
+    port preemptionPolicy priority privileged progressDeadlineSeconds readOnlyRootFilesystem ready replicas
+    requiresRepublish revisionHistoryLimit runAsGroup runAsNonRoot runAsUser seLinuxMount serving setHostnameAsFQDN
+    shareProcessNamespace stabilizationWindowSeconds startingDeadlineSeconds storageCapacity storageClassName
+    successfulJobsHistoryLimit suspend terminatingReplicas terminationGracePeriodSeconds terminating timeoutSeconds
+    tolerationSeconds ttlSecondsAfterFinished volumeName
+    """.split()
+)
+
+
+class WireError(ValueError):
+    """Bytes that are not a message of the type they are said to be."""
+
+
+@functools.cache
+def _types() -> dict[str, dict[int, tuple[str, str]]]:
+    text = importlib.resources.files(__package__).joinpath("wire.json").read_bytes()
+    raw: dict[str, dict[str, list[str]]] = json.loads(text)
+    return {
+        name: {int(n): (_RENAMED.get(field, field), kind) for n, (field, kind) in fields.items()}
+        for name, fields in raw.items()
+    }
+
+
+def open_envelope(data: bytes) -> tuple[str, str, bytes]:
+    """Return (apiVersion, kind, message) of an encoded object; raises WireError."""
+    if not data.startswith(MAGIC):
+        raise WireError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+    api_version = kind = ""
+    message = b""
+    for number, value in _fields(data[len(MAGIC) :]):
+        if number == 1 and isinstance(value, bytes):
+            for part, text in _fields(value):
+                if isinstance(text, bytes):
+                    if part == 1:
+                        api_version = text.decode()
+                    elif part == 2:
+                        kind = text.decode()
+        elif number == 2 and isinstance(value, bytes):
+            message = value
+    return api_version, kind, message
+
+
+def decode(message: bytes, module: str, name: str) -> dict[str, Any]:
+    """Return a message of a type (module "core_v1", name "Pod") in JSON's shape; raises WireError."""
+    type_name = f"{module}.{name}"
+    if type_name not in _types():
+        raise WireError(f"{name} has no protobuf form")
+    try:
+        return _message(message, type_name)
+    except (UnicodeDecodeError, struct.error, RecursionError, ValueError, OverflowError) as error:
+        raise error if isinstance(error, WireError) else WireError(str(error)) from error
+
+
+Value = int | bytes
+
+
+def _fields(data: bytes) -> list[tuple[int, Value]]:
+    """Split a message into (field number, number or bytes)."""
+    found: list[tuple[int, Value]] = []
+    at, end = 0, len(data)
+    while at < end:
+        tag, at = _varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if wire == 0:
+            value, at = _varint(data, at)
+            found.append((number, value))
+            continue
+        if wire == 2:
+            size, at = _varint(data, at)
+        elif wire == 1:
+            size = 8
+        elif wire == 5:
+            size = 4
+        else:
+            raise WireError(f"wire type {wire} is not used")
+        if at + size > end:
+            raise WireError("unexpected EOF")
+        found.append((number, data[at : at + size]))
+        at += size
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise WireError("unexpected EOF")
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, at
+        shift += 7
+
+
+def _message(data: bytes, type_name: str) -> Any:
+    special = _SPECIAL.get(type_name)
+    if special is not None:
+        return special(data)
+    table = _types().get(type_name)
+    if table is None:
+        return {}
+    result: dict[str, Any] = {}
+    for number, value in _fields(data):
+        known = table.get(number)
+        if known is None:
+            continue
+        field, kind = known
+        if kind[0] == "*":
+            result.setdefault(field, []).append(_value(value, kind[1:]))
+        elif kind[0] == "%":
+            key, item = _entry(value, kind[1:])
+            result.setdefault(field, {})[key] = item
+        else:
+            single = _value(value, kind)
+            if field in _INLINE or (field == "source" and type_name == "core_v1.PodResourceClaim"):
+                result.update(single)
+            elif single is None or (not single and single != {} and field not in _POINTERS):
+                continue
+            else:
+                result[field] = single
+    return result
+
+
+def _value(value: Value, kind: str) -> Any:
+    if isinstance(value, int):
+        if kind == "t":
+            return bool(value)
+        return value - (1 << 64) if value >= 1 << 63 else value
+    if kind == "s":
+        return value.decode()
+    if kind == "b":
+        return base64.b64encode(value).decode()
+    if kind == "d":
+        return struct.unpack("<d", value)[0]
+    return _message(value, kind)
+
+
+def _entry(value: Value, kind: str) -> tuple[str, Any]:
+    if isinstance(value, int):
+        raise WireError("a map entry is not a message")
+    key, item = "", None
+    for number, part in _fields(value):
+        if number == 1 and isinstance(part, bytes):
+            key = part.decode()
+        elif number == 2:
+            item = _value(part, kind)
+    return key, "" if item is None and kind in ("s", "b") else item
+
+
+def _numbers(data: bytes) -> dict[int, Value]:
+    return dict(_fields(data))
+
+
+def _signed(value: Value | None) -> int:
+    if not isinstance(value, int):
+        return 0
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _time(data: bytes) -> str | None:
+    if not data:
+        return None
+    seconds = _signed(_numbers(data).get(1))
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _micro_time(data: bytes) -> str | None:
+    if not data:
+        return None
+    parts = _numbers(data)
+    moment = datetime.fromtimestamp(_signed(parts.get(1)), UTC).replace(microsecond=_signed(parts.get(2)) // 1000)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _int_or_string(data: bytes) -> int | str:
+    parts = _numbers(data)
+    text = parts.get(3, b"")
+    if parts.get(1):
+        return text.decode() if isinstance(text, bytes) else ""
+    number = _signed(parts.get(2))
+    return number - (1 << 32) if 1 << 31 <= number < 1 << 32 else number
+
+
+def _quantity(data: bytes) -> str:
+    text = _numbers(data).get(1, b"")
+    return text.decode() if isinstance(text, bytes) and text else "0"
+
+
+def _raw_json(data: bytes) -> Any:
+    raw = _numbers(data).get(1, b"")
+    return json.loads(raw) if isinstance(raw, bytes) and raw else {}
+
+
+def _items(data: bytes) -> list[str]:
+    return [value.decode() for number, value in _fields(data) if number == 1 and isinstance(value, bytes)]
+
+
+_SPECIAL = {
+    "meta_v1.Time": _time,
+    "meta_v1.MicroTime": _micro_time,
+    "meta_v1.FieldsV1": _raw_json,
+    "pkg_runtime.RawExtension": _raw_json,
+    "util_intstr.IntOrString": _int_or_string,
+    "api_resource.Quantity": _quantity,
+    "authentication_v1.ExtraValue": _items,
+    "authorization_v1.ExtraValue": _items,
+    "certificates_v1.ExtraValue": _items,
+}
