@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -20,6 +21,7 @@ from kube.api import core_v1, discovery_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.informer import Change, Informer
+from kube.process import CommandError
 from kube.transport import HttpsTransport
 from netproxy import backend, health, sysctl
 from netproxy.config import ProxyConfig, host_port
@@ -35,7 +37,7 @@ from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RestoreWriter, choose_flavour
 from netproxy.podnet import network, routes
 from netproxy.podnet.network import PodNetwork
-from netproxy.proxy import ServiceProxy
+from netproxy.proxy import CHECK_PERIOD, ServiceProxy
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +57,13 @@ class _Parts:
     dns: DNSServer | None
 
 
-async def run(config: ProxyConfig, client: Client | None = None, clock: Clock = SYSTEM) -> None:
-    """Serve until cancelled.
+async def run(
+    config: ProxyConfig,
+    client: Client | None = None,
+    clock: Clock = SYSTEM,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until cancelled; `ready` is called once the rules are in force for the first time.
 
     Raises ConfigError or UnsupportedModeError before anything was touched. `client` is for embedding; by default one is
     made from the configuration's kubeconfig.
@@ -71,7 +78,7 @@ async def run(config: ProxyConfig, client: Client | None = None, clock: Clock = 
     try:
         parts = await _build(config, client, clock)
         runners = await _serve_http(config, mode, parts)
-        await _run_parts(config, parts)
+        await _run_parts(config, parts, clock)
     finally:
         for runner in runners:
             await runner.cleanup()
@@ -145,7 +152,7 @@ async def _build(config: ProxyConfig, client: Client, clock: Clock) -> _Parts:
     return _Parts(services, slices, nodes, proxy, backends, settings, state, pods, server)
 
 
-async def _run_parts(config: ProxyConfig, parts: _Parts) -> None:
+async def _run_parts(config: ProxyConfig, parts: _Parts, clock: Clock) -> None:
     if parts.pods is not None:
         await parts.pods.prepare()
     sysctl.apply_conntrack(config.conntrack)
@@ -168,10 +175,12 @@ async def _run_parts(config: ProxyConfig, parts: _Parts) -> None:
         group.create_task(parts.proxy.run(), name="proxy")
         group.create_task(parts.proxy.verify_forever(), name="verify rules")
         group.create_task(_open_localnet(config, parts.proxy), name="localhost node ports")
+        group.create_task(_tell_ready(parts.proxy, ready), name="readiness")
         if parts.dns is not None:
             group.create_task(parts.dns.run(), name="cluster DNS")
         if parts.pods is not None:
             group.create_task(_follow_node(parts, node_known), name="pod network")
+            group.create_task(_keep_routes(parts.pods, clock), name="verify routes")
 
 
 async def _follow_node(parts: _Parts, known: asyncio.Event) -> None:
@@ -188,6 +197,20 @@ async def _follow_node(parts: _Parts, known: asyncio.Event) -> None:
                 async with parts.proxy.exclusive():
                     await each.set_static(settings)
             await parts.pods.configure(node)
+
+
+async def _keep_routes(pods: PodNetwork, clock: Clock) -> None:
+    while True:
+        await clock.sleep(CHECK_PERIOD)
+        try:
+            await pods.verify()
+        except CommandError as error:
+            log.error("routes cannot be put back yet: %s", error)
+
+
+async def _tell_ready(proxy: ServiceProxy, ready: Callable[[], None]) -> None:
+    await proxy.started.wait()
+    ready()
 
 
 async def _open_localnet(config: ProxyConfig, proxy: ServiceProxy) -> None:

@@ -95,7 +95,7 @@ async def _clean_network(settings: Settings) -> None:
     from wherry.proxy_settings import proxy_config
 
     with contextlib.suppress(FileNotFoundError):
-        await cleanup(proxy_config(settings, load(settings.layout.proxy_configuration)))
+        await cleanup(proxy_config(settings, load(settings.layout.proxy_configuration)), everything=True)
 
 
 def _unmount(settings: Settings) -> None:

@@ -13,6 +13,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Coroutine
@@ -49,7 +50,6 @@ async def _watchdog() -> None:
 
 def server(settings: Settings) -> Coroutine[Any, Any, None]:
     from control.main import run
-
     from wherry.control_settings import control_config
 
     return run(control_config(settings), ready=ready)
@@ -74,9 +74,8 @@ def agent(settings: Settings) -> Coroutine[Any, Any, None]:
 
 
 def proxy(settings: Settings) -> Coroutine[Any, Any, None]:
-    from netproxy.main import run
-
     from netproxy.config import load as load_proxy
+    from netproxy.main import run
     from wherry.proxy_settings import proxy_config
 
     return run(proxy_config(settings, load_proxy(settings.layout.proxy_configuration)), ready=ready)
@@ -86,9 +85,16 @@ ROLES = {"server": server, "agent": agent, "proxy": proxy}
 
 
 async def _run(role: str, settings: Settings) -> None:
+    """Run the role until SIGTERM or SIGINT, which end it in order."""
+    work = asyncio.ensure_future(ROLES[role](settings))
     watchdog = asyncio.create_task(_watchdog(), name="watchdog")
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, work.cancel)
     try:
-        await ROLES[role](settings)
+        await work
+    except asyncio.CancelledError:
+        logging.getLogger("wherry").info("stopped")
     finally:
         watchdog.cancel()
 
