@@ -1,0 +1,149 @@
+"""A real cluster of one node, brought up by the code behind `scripts/up` on a machine of the test's own.
+
+It is a second installation beside whatever runs here: its own network namespace, folders below a prefix, containerd and
+cgroups. kubectl is the unmodified one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.support import images
+from tests.support.host import ADDRESS, OUTSIDE, Host, host
+
+T = TypeVar("T")
+WEB_IMAGE = "wherry.test/web:1"
+WEB2_IMAGE = "wherry.test/web:2"
+BUSYBOX = "wherry.test/busybox:1"
+NODE = "node1"
+
+# Answers with the pod's name and the image's version, so that a test sees who answered.
+_WEB = b"""#!/bin/sh
+mkdir -p /tmp/www/cgi-bin
+printf '#!/bin/sh\\nprintf "Content-Type: text/plain\\\\r\\\\n\\\\r\\\\n$(hostname) VERSION\\\\n"\\n' > /tmp/www/cgi-bin/who
+chmod +x /tmp/www/cgi-bin/who
+echo "$(hostname) VERSION" > /tmp/www/index.html
+trap 'kill $child; exit 0' TERM
+httpd -f -v -p 80 -h /tmp/www &
+child=$!
+wait $child
+"""
+
+
+class Cluster:
+    """The running cluster."""
+
+    def __init__(self, machine: Host, prefix: Path) -> None:
+        self.host, self.prefix = machine, prefix
+        self.kubeconfig = prefix / "etc/wherry/admin.kubeconfig"
+
+    # -- commands -------------------------------------------------------------------------------------------------
+    def wherry(self, *arguments: str, check: bool = True, timeout: float = 180) -> subprocess.CompletedProcess[str]:
+        root = str(Path(__file__).resolve().parents[2])
+        environment = {"PYTHONPATH": root, "COLUMNS": "200"}
+        command, *rest = arguments
+        group = [command, rest.pop(0)] if command == "image" else [command]
+        argv = [sys.executable, "-m", "wherry.main", *group, "--prefix", str(self.prefix), *rest]
+        return self.host.run(*argv, check=check, timeout=timeout, env=environment)
+
+    def up(self) -> None:
+        resolv = self.prefix / "resolv.conf"
+        resolv.write_text(f"nameserver {OUTSIDE}\n")
+        self.wherry("up", "--node-name", NODE, "--node-ip", ADDRESS, "--resolv-conf", str(resolv))
+
+    def kubectl(
+        self, *arguments: str, check: bool = True, input: str | None = None, timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        return self.host.run(*self.kubectl_argv(*arguments), check=check, input=input, timeout=timeout)
+
+    def kubectl_argv(self, *arguments: str) -> list[str]:
+        cache = self.prefix / "kube-cache"
+        return ["kubectl", f"--kubeconfig={self.kubeconfig}", f"--cache-dir={cache}", *arguments]
+
+    def get(self, *arguments: str) -> Any:
+        """`kubectl get ... -o json`."""
+        return json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
+
+    def http(self, address: str, path: str = "/", timeout: int = 3) -> str:
+        """GET from the node; "" where nobody answers. What answers is checked by content, never by connecting alone."""
+        url = f"http://{address}{path}"
+        done = self.host.run("curl", "-sS", "--max-time", str(timeout), url, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    # -- images ---------------------------------------------------------------------------------------------------
+    def load(self, *what: images.Image) -> None:
+        with tempfile.TemporaryDirectory(dir=self.prefix) as folder:
+            self.wherry("image", "load", str(images.archive(Path(folder) / "images.tar", what)))
+
+    def ctr(self, *arguments: str, check: bool = True) -> str:
+        socket = self.prefix / "run/wherry/containerd.sock"
+        return self.host.run("ctr", "--address", str(socket), "--namespace", "k8s.io", *arguments, check=check).stdout
+
+    # -- daemons --------------------------------------------------------------------------------------------------
+    def pid(self, daemon: str) -> int:
+        return int((self.prefix / f"run/wherry/{daemon}.pid").read_text())
+
+    def log(self, daemon: str) -> str:
+        return (self.prefix / f"var/log/wherry/{daemon}.log").read_text(errors="replace")
+
+    def kill(self, daemon: str, signal: int = 9) -> int:
+        """Kill a daemon and wait until the supervisor has started it anew; return the new process ID."""
+        before = self.pid(daemon)
+        os.kill(before, signal)
+
+        def restarted() -> int | None:
+            with contextlib.suppress(OSError, ValueError):
+                now = self.pid(daemon)
+                return now if now != before else None
+            return None
+
+        return eventually(restarted, f"{daemon} starts again")
+
+
+def web_image(name: str, version: str) -> images.Image:
+    script = _WEB.replace(b"VERSION", version.encode())
+    return images.Image(name, entrypoint=["sh", "/serve"], command=(), files={"serve": script})
+
+
+@contextlib.contextmanager
+def cluster(name: str) -> Iterator[Cluster]:
+    """Bring a cluster up and take it away again."""
+    prefix = Path(tempfile.mkdtemp(prefix=f"{name}-", dir="/tmp"))
+    with host(name) as machine:
+        made = Cluster(machine, prefix)
+        try:
+            made.up()
+            made.load(web_image(WEB_IMAGE, "v1"), web_image(WEB2_IMAGE, "v2"), images.busybox(BUSYBOX))
+            yield made
+        finally:
+            made.wherry("reset", "--yes", check=False)
+            if keep := os.environ.get("WHERRY_KEEP_LOGS"):
+                shutil.copytree(prefix / "var/log/wherry", Path(keep) / name, dirs_exist_ok=True)
+            shutil.rmtree(prefix, ignore_errors=True)
+
+
+def eventually(look: Callable[[], T | None], what: str, seconds: float = 30, every: float = 0.1) -> T:
+    """Look until there is something to see; fail with what was waited for and what was seen last."""
+    end = time.monotonic() + seconds
+    last: Any = None
+    while True:
+        try:
+            last = look()
+        except AssertionError as error:
+            last = error
+        else:
+            if last:
+                return last
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds:g} s: {what} (last seen: {last!r})")
+        time.sleep(every)
