@@ -1,6 +1,7 @@
-"""The point where writes are entered into metadata.managedFields, who set which field, for server-side apply.
+"""The point where writes are entered into metadata.managedFields: who set which field, for server-side apply.
 
-The bookkeeping itself is `control.patch.apply`; without it the field stays empty, as for an object that nobody applied.
+The bookkeeping itself is `control.patch.apply`. An apply has done its own by the time it comes here; what admission and
+defaults change after it is nobody's, as upstream has it.
 """
 
 from __future__ import annotations
@@ -8,10 +9,32 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.patch.apply import track_update
+from control.patch.schema import of_struct
+from kube.resources import Resource
+
 Object = dict[str, Any]
+STATUS = frozenset({"status"})
+NOTHING: frozenset[str] = frozenset()
 
 
-def track(obj: Object, old: Object | None, manager: str, operation: str, subresource: str, now: datetime) -> None:
+def reset_fields(resource: Resource, subresource: str) -> frozenset[str]:
+    """Return the top-level fields that an endpoint resets, which nobody comes to own through it."""
+    if subresource == "status":
+        return frozenset({"spec"})
+    return STATUS if not subresource and "status" in resource.subresources else NOTHING
+
+
+def track(
+    resource: Resource, obj: Object, old: Object | None, manager: str, operation: str, subresource: str, now: datetime
+) -> None:
     """Record who changed what between `old` and `obj` in the new object's managedFields."""
-    if old is not None and "managedFields" in old["metadata"]:
-        obj["metadata"].setdefault("managedFields", old["metadata"]["managedFields"])
+    if operation == "Apply":
+        return
+    metadata = obj["metadata"]
+    skip = reset_fields(resource, subresource)
+    entries = track_update(old, obj, manager or "unknown", subresource, of_struct(resource.type), now, skip)
+    if entries:
+        metadata["managedFields"] = entries
+    else:
+        metadata.pop("managedFields", None)

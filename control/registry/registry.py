@@ -225,7 +225,7 @@ class Registry:
         finish = await strategy.allocate(obj, None, Allocation(self, context))
         stored = False
         try:
-            track(obj, None, context.field_manager, context.operation, "", self.clock.now())
+            track(resource, obj, None, context.field_manager, context.operation, "", self.clock.now())
             problems = metadata.validate(resource, meta, strategy.name_errors)
             _merge_problems(problems, strategy.validate(obj))
             if problems:
@@ -344,7 +344,7 @@ class Registry:
             finish = await strategy.allocate(obj, old, Allocation(self, context))
         stored = False
         try:
-            track(obj, old, context.field_manager, context.operation, subresource, self.clock.now())
+            track(resource, obj, old, context.field_manager, context.operation, subresource, self.clock.now())
             problems = metadata.validate_update(resource, meta, old_meta, strategy.name_errors)
             if subresource:
                 _merge_problems(problems, strategy.validate_subresource(subresource, obj, old))

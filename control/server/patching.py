@@ -1,4 +1,8 @@
-"""A PATCH request as a change: which of the four kinds it is, and how its outcome becomes an object of the type again."""
+"""A PATCH request as a change: which of the four kinds it is, and how its outcome becomes an object of the type again.
+
+The patch is read once; `change` applies it to whatever the object is at that moment, so that it can be tried again when
+somebody else was faster. Where the patch names no resourceVersion it fits every state.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,27 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
+from control.patch.apply import apply
+from control.patch.json_patch import apply_json_patch
+from control.patch.merge_patch import apply_merge_patch
+from control.patch.schema import of_struct
+from control.patch.strategic import strategic_merge
+from control.registry.managed import reset_fields
 from control.registry.registry import Context
-from control.server.decode import Decoder
+from control.server.decode import Decoder, directive, load_json, load_yaml, media_type
 from control.server.exchange import Request
+from kube import errors
+from kube.errors import StatusError
 from kube.resources import Resource
 
 Object = dict[str, Any]
+JSON_PATCH = "application/json-patch+json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+ACCEPTED = ", ".join((JSON_PATCH, MERGE, STRATEGIC, APPLY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +42,154 @@ class Patch:
     creates: bool = False
 
 
-def read(request: Request, body: bytes, resource: Resource, decoder: Decoder, context: Context, now: datetime) -> Patch:
+def read(
+    request: Request,
+    body: bytes,
+    resource: Resource,
+    decoder: Decoder,
+    context: Context,
+    now: datetime,
+    subresource: str = "",
+) -> Patch:
     """Read a patch; raises 400 for one that cannot be read and 415 for a kind that is not known."""
-    from kube import errors
+    kind = media_type(request.header(b"content-type"))
+    if kind == APPLY:
+        return _apply(request, body, resource, decoder, context, now, subresource)
+    if kind not in (JSON_PATCH, MERGE, STRATEGIC):
+        raise errors.unsupported_media_type(ACCEPTED)
+    if request.flag("force") is not None:
+        problem = errors.forbidden_field("force", "may not be specified for non-apply patch")
+        raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
+    validation = directive(request.option("fieldValidation"))
+    try:
+        patch = load_json(body)
+    except ValueError as error:
+        raise errors.bad_request(f"error decoding patch: {error}") from error
+    told: list[str] = []
 
-    raise errors.unsupported_media_type("application/json-patch+json, application/merge-patch+json")
+    async def change(old: Object | None) -> Object:
+        if old is None:
+            raise errors.not_found(resource.group, resource.plural, request.info.name)
+        if kind == JSON_PATCH:
+            patched = apply_json_patch(old, patch)
+        elif kind == MERGE:
+            patched = apply_merge_patch(old, patch)
+        else:
+            patched = strategic_merge(old, patch, resource.type)
+        found: list[str] = []
+        try:
+            obj = decoder.convert(patched, "Warn" if validation == "Strict" else validation, found)
+        except StatusError as error:
+            if error.code != 400:
+                raise
+            raise _unprocessable(body, error.message) from error
+        if found and validation == "Strict":
+            raise _unprocessable(body, "strict decoding error: " + ", ".join(found))
+        if not told:
+            told.extend(found)
+            request.warnings.extend(found)
+        if validation == "Strict" and not isinstance(patched, dict):
+            raise _unprocessable(body, "the patched object is no object")
+        return _keep_identity(obj, old, request, resource)
+
+    return Patch(change)
+
+
+def _unprocessable(body: bytes, why: str) -> StatusError:
+    problem = errors.invalid_value("patch", body.decode("utf-8", "replace"), why)
+    return errors.invalid("", "", "", [problem])
+
+
+def _keep_identity(obj: Object, old: Object, request: Request, resource: Resource) -> Object:
+    meta = obj.setdefault("metadata", {})
+    name = request.info.name
+    if meta.get("name") not in (None, "", name):
+        raise errors.bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+    meta["name"] = name
+    namespace = old["metadata"].get("namespace")
+    if namespace and meta.get("namespace") not in (None, "", namespace):
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if namespace:
+        meta["namespace"] = namespace
+    return obj
+
+
+def _apply(
+    request: Request,
+    body: bytes,
+    resource: Resource,
+    decoder: Decoder,
+    context: Context,
+    now: datetime,
+    subresource: str,
+) -> Patch:
+    if not request.option("fieldManager"):
+        problem = errors.required("fieldManager", "is required for apply patch")
+        raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
+    context.operation = "Apply"
+    validation = directive(request.option("fieldValidation"))
+    try:
+        applied = load_yaml(body)
+    except ValueError as error:
+        raise errors.bad_request(f"error decoding YAML: {error}") from error
+    if not isinstance(applied, dict):
+        raise errors.bad_request("error decoding YAML: an apply patch is an object")
+    _check_applied(applied, request, resource)
+    # Types are checked on what was sent; the merge works on it as it stands, since leaving out is saying something.
+    checked = decoder.convert(applied, validation, request.warnings, kind=resource.kind)
+    configuration = _same_shape(applied, checked)
+    force = bool(request.flag("force"))
+    schema, skip = of_struct(resource.type), reset_fields(resource, subresource)
+
+    async def change(old: Object | None) -> Object:
+        meta = configuration.get("metadata", {})
+        if old is None and meta.get("uid"):
+            why = f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
+            raise errors.conflict(resource.group, resource.plural, request.info.name, why)
+        fresh: Object = msgspec.json.decode(msgspec.json.encode(configuration))
+        result = apply(old, fresh, context.field_manager, force, schema, now, subresource, skip)
+        obj = decoder.convert(result, "Ignore", [])
+        obj.setdefault("metadata", {})["name"] = request.info.name
+        return obj
+
+    return Patch(change, creates=True)
+
+
+def _check_applied(applied: Object, request: Request, resource: Resource) -> None:
+    if not applied.get("kind"):
+        raise errors.bad_request("Object 'Kind' is missing in the applied configuration")
+    if applied.get("apiVersion") != resource.api_version or applied["kind"] != resource.kind:
+        raise errors.bad_request(
+            f"the API version and kind in the data ({applied.get('apiVersion')}, {applied['kind']}) do not match those of"
+            f" the request ({resource.api_version}, {resource.kind})"
+        )
+    meta = applied.setdefault("metadata", {})
+    if not isinstance(meta, dict):
+        raise errors.bad_request("metadata is no object")
+    name, namespace = request.info.name, request.info.namespace
+    if meta.get("name") not in (None, "", name):
+        raise errors.bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+    meta["name"] = name
+    if resource.namespaced:
+        if meta.get("namespace") not in (None, "", namespace):
+            raise errors.bad_request(
+                f"the namespace of the object ({meta['namespace']}) does not match the namespace on the request ({namespace})"
+            )
+        meta["namespace"] = namespace
+
+
+def _same_shape(applied: Any, checked: Any) -> Any:
+    """Return what was applied without the fields that no type knows; nulls and empty values stay."""
+    if isinstance(applied, dict):
+        if not isinstance(checked, dict):
+            return applied
+        return {
+            key: _same_shape(value, checked[key]) if key in checked else value
+            for key, value in applied.items()
+            if key in checked or value in (None, "", [], {}, 0, False)
+        }
+    if isinstance(applied, list) and isinstance(checked, list) and len(applied) == len(checked):
+        return [_same_shape(a, c) for a, c in zip(applied, checked, strict=True)]
+    return applied

@@ -189,7 +189,8 @@ class ResourceServer:
         context = self.context(request, "PatchOptions")
         form = self.form(request, resource)
         body = await request.body(self.max_body)
-        patch = patching.read(request, body, resource, self.decoder(resource), context, self.registry.clock.now())
+        now = self.registry.clock.now()
+        patch = patching.read(request, body, resource, self.decoder(resource), context, now, subresource)
         namespace, name = self._namespace(request, resource), request.info.name
         written = await self.registry.update(
             context,
