@@ -28,14 +28,14 @@ def _connect(served: Served, path: str, protocol: str) -> connect:
 
 async def _collect(socket: ClientConnection) -> dict[int, bytes]:
     """Read to the end: what came on each channel."""
-    found: dict[int, bytes] = {}
+    found: dict[int, list[bytes]] = {}
     try:
         async for message in socket:
             assert isinstance(message, bytes)
-            found[message[0]] = found.get(message[0], b"") + message[1:]
+            found.setdefault(message[0], []).append(message[1:])
     except ConnectionClosed:
         pass
-    return found
+    return {channel: b"".join(parts) for channel, parts in found.items()}
 
 
 @pytest.mark.parametrize("protocol", ["v5.channel.k8s.io", "v4.channel.k8s.io"])

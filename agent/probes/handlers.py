@@ -1,0 +1,120 @@
+"""The other three probes, exec, tcpSocket and grpc, and the choice among all four."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import grpc
+import grpc.aio
+
+from agent.environment import expand_all
+from agent.probes.http import USER_AGENT, HTTPProber, reason
+from agent.probes.result import Result, Target, errored, failure, success
+from cri.errors import CRIError, DeadlineExceededError
+from cri.runtime_service import RuntimeService
+from kube.api import core_v1
+
+_MAX_OUTPUT = 10 << 10
+_HEALTH = "/grpc.health.v1.Health/Check"
+_SERVING = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
+
+
+class Handlers:
+    """Makes a probe of whichever kind it is."""
+
+    def __init__(self, runtime: RuntimeService) -> None:
+        self._runtime = runtime
+        self.http = HTTPProber()
+
+    async def run(self, probe: core_v1.Probe, target: Target) -> Result:
+        """Make one probe; never takes much longer than its timeout."""
+        if probe.exec is not None:
+            return await self._exec(probe, target)
+        if probe.http_get is not None:
+            return await self.http.probe(probe, target)
+        if probe.tcp_socket is not None:
+            return await _tcp(probe, target)
+        if probe.grpc is not None:
+            return await _grpc(probe, target)
+        return errored(f"missing probe handler for container {target.container.name}")
+
+    async def _exec(self, probe: core_v1.Probe, target: Target) -> Result:
+        assert probe.exec is not None
+        # Only variables whose value is written in the pod are known here, as upstream has it.
+        values = {variable.name: variable.value or "" for variable in target.container.env if not variable.value_from}
+        command = expand_all(probe.exec.command, values)
+        try:
+            result = await self._runtime.exec_sync(target.container_id, command, probe.timeout_seconds or 1)
+        except DeadlineExceededError:
+            return failure(f'command "{" ".join(command)}" timed out')
+        except CRIError as error:
+            return errored(error.grpc_text())
+        output = (result.stdout + result.stderr)[:_MAX_OUTPUT].decode(errors="replace")
+        return success(output) if result.exit_code == 0 else failure(output)
+
+
+async def _tcp(probe: core_v1.Probe, target: Target) -> Result:
+    action = probe.tcp_socket
+    assert action is not None
+    try:
+        host, port = action.host or target.pod_ip, target.port(action.port)
+    except LookupError as error:
+        return errored(str(error))
+    where = f"dial tcp [{host}]:{port}" if ":" in host else f"dial tcp {host}:{port}"
+    try:
+        async with asyncio.timeout(probe.timeout_seconds or 1):
+            _, writer = await asyncio.open_connection(host, port)
+    except TimeoutError:
+        return failure(f"{where}: i/o timeout")
+    except OSError as error:
+        return failure(f"{where}: connect: {reason(error)}")
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return success()
+
+
+async def _grpc(probe: core_v1.Probe, target: Target) -> Result:
+    """Ask grpc.health.v1.Health; the messages are small enough to be written by hand: one string, one enum."""
+    action = probe.grpc
+    assert action is not None
+    seconds = probe.timeout_seconds or 1
+    host = f"[{target.pod_ip}]" if ":" in target.pod_ip else target.pod_ip
+    address = f"{host}:{action.port}"
+    service = (action.service or "").encode()
+    request = b"\x0a" + _varint(len(service)) + service if service else b""
+    options = [("grpc.primary_user_agent", USER_AGENT), ("grpc.enable_http_proxy", 0)]
+    deadline = asyncio.get_running_loop().time() + seconds
+    async with grpc.aio.insecure_channel(address, options=options) as channel:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await channel.channel_ready()
+        except TimeoutError:
+            late = f'timeout: failed to connect service "{address}" within {seconds}s: context deadline exceeded'
+            return failure(late)
+        identity: Callable[[bytes], bytes] = bytes
+        check = channel.unary_unary(_HEALTH, request_serializer=identity, response_deserializer=identity)
+        left = max(0.001, deadline - asyncio.get_running_loop().time())
+        try:
+            answer: bytes = await check(request, timeout=left)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                lacks = "this server does not implement the grpc health protocol (grpc.health.v1.Health)"
+                return failure(f"error: {lacks}: {error.details()}")
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                return failure(f"timeout: health rpc did not complete within {seconds}s")
+            return failure(f"error: health rpc probe failed: {error.code().name}: {error.details()}")
+    status = answer[1] if answer[:1] == b"\x08" and len(answer) > 1 else 0
+    if status != 1:
+        return failure(f'service unhealthy (responded with "{_SERVING.get(status, str(status))}")')
+    return success("service healthy")
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*out, number))

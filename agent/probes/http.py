@@ -1,0 +1,115 @@
+"""The httpGet probe (upstream: pkg/probe/http): any status from 200 to 399 is well.
+
+Certificates are not checked, proxies not used, connections not kept. Redirects are followed while they stay on the
+same host; one that leads away ends the probe with a warning, so that a container cannot send the kubelet elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+
+from agent.probes.result import Result, Target, Verdict, errored, failure, success
+from kube.api import core_v1
+
+_MAX_REDIRECTS = 10
+_MAX_BODY = 10 << 10
+_REDIRECTS = (301, 302, 303, 307, 308)
+
+USER_AGENT = "kube-probe/1.36"
+
+
+class HTTPProber:
+    """Sends probes from one client session, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    async def probe(self, probe: core_v1.Probe, target: Target) -> Result:
+        """GET what an httpGet probe names."""
+        action = probe.http_get
+        assert action is not None
+        try:
+            url = url_of(action, target)
+        except LookupError as error:
+            return errored(str(error))
+        return await self.get(url, headers_of(action.http_headers), probe.timeout_seconds or 1)
+
+    async def get(self, url: str, headers: dict[str, str], timeout: float) -> Result:
+        """GET a URL; seconds."""
+        first = url
+        for _ in range(_MAX_REDIRECTS):
+            try:
+                status, location, body = await self._request(url, headers, timeout)
+            except TimeoutError:
+                late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+                return failure(f'Get "{url}": {late}')
+            except aiohttp.ClientConnectorError as error:
+                parts = urlsplit(url)
+                port = parts.port or (443 if parts.scheme == "https" else 80)
+                host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+                return failure(f'Get "{url}": dial tcp {host}:{port}: connect: {reason(error.os_error)}')
+            except aiohttp.ClientOSError as error:
+                return failure(f'Get "{url}": {reason(error)}')
+            except (aiohttp.ClientError, ValueError) as error:
+                said = "EOF" if isinstance(error, aiohttp.ServerDisconnectedError) else str(error)
+                return failure(f'Get "{url}": {said}')
+            if status in _REDIRECTS and location:
+                url = urljoin(url, location)
+                if urlsplit(url).hostname == urlsplit(first).hostname:
+                    continue
+            if not 200 <= status < 400:
+                return failure(f"HTTP probe failed with statuscode: {status}")
+            if status >= 300:
+                return Result(Verdict.WARNING, f"Probe terminated redirects, Response body: {body}")
+            return success(body)
+        return failure(f'Get "{url}": stopped after {_MAX_REDIRECTS} redirects')
+
+    async def close(self) -> None:
+        """Close the session."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _request(self, url: str, headers: dict[str, str], timeout: float) -> tuple[int, str, str]:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(force_close=True, limit=0, ssl=False)
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=("Accept-Encoding", "User-Agent", "Accept"),
+                auto_decompress=False,
+            )
+        limit = aiohttp.ClientTimeout(total=timeout)
+        async with self._session.get(url, headers=headers, allow_redirects=False, timeout=limit) as answer:
+            body = await answer.content.read(_MAX_BODY)
+            return answer.status, answer.headers.get("Location", ""), body.decode(errors="replace")
+
+
+def url_of(action: core_v1.HTTPGetAction, target: Target) -> str:
+    """Form the URL of an httpGet action. Raise LookupError for a port name that the container does not have."""
+    scheme = (action.scheme or "HTTP").lower()
+    host = action.host or target.pod_ip
+    host = f"[{host}]" if ":" in host else host
+    path = action.path or "/"
+    return f"{scheme}://{host}:{target.port(action.port)}{path if path.startswith('/') else '/' + path}"
+
+
+def headers_of(wanted: Iterable[core_v1.HTTPHeader]) -> dict[str, str]:
+    """Return the request's headers; an empty value given for User-Agent or Accept leaves the header out."""
+    headers = {"User-Agent": USER_AGENT, "Accept": "*/*"}
+    for header in wanted:
+        name = "-".join(part.capitalize() for part in header.name.split("-"))
+        if name in ("User-Agent", "Accept") and not header.value:
+            headers.pop(name, None)
+        else:
+            headers[name] = header.value
+    return headers
+
+
+def reason(error: OSError) -> str:
+    """Write an error as the kernel's name for it, in lower case as Go does; asyncio's own wording is left out."""
+    return os.strerror(error.errno).lower() if error.errno else str(error)

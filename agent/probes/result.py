@@ -1,0 +1,59 @@
+"""What one run of a probe says."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from kube.api import core_v1
+
+
+class Verdict(Enum):
+    """ERRORED: the probe could not be made at all, which says nothing about the container."""
+
+    SUCCESS = "success"
+    WARNING = "warning"
+    FAILURE = "failure"
+    ERRORED = "errored"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A verdict, and the text that the event shows."""
+
+    verdict: Verdict
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a probe goes."""
+
+    container: core_v1.Container
+    container_id: str
+    pod_ip: str
+
+    def port(self, port: int | str) -> int:
+        """Resolve a port that may be named. Raise LookupError."""
+        if isinstance(port, int) or port.isdigit():
+            return int(port)
+        for known in self.container.ports:
+            if known.name == port:
+                return known.container_port
+        raise LookupError(f"couldn't find port: {port} in container {self.container.name}")
+
+
+Handler = Callable[[core_v1.Probe, Target], Awaitable[Result]]
+
+
+def success(message: str = "") -> Result:
+    return Result(Verdict.SUCCESS, message)
+
+
+def failure(message: str) -> Result:
+    return Result(Verdict.FAILURE, message)
+
+
+def errored(message: str) -> Result:
+    return Result(Verdict.ERRORED, message)

@@ -1,0 +1,205 @@
+"""The probes against real servers on loopback."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from aiohttp import web
+
+from agent.probes.handlers import Handlers
+from agent.probes.result import Target, Verdict
+from cri.client import Client
+from cri.fake import FakeRuntime
+from cri.messages import ContainerConfig, ContainerMetadata, ImageSpec, PodSandboxConfig, PodSandboxMetadata
+from kube.api import core_v1
+
+Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def _http(reply: Reply) -> AsyncIterator[int]:
+    server = web.Server(reply)
+    runner = web.ServerRunner(server, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def handlers(tmp_path: Path) -> AsyncIterator[Handlers]:
+    async with FakeRuntime(tmp_path / "cri.sock") as fake, Client(fake.endpoint) as client:
+        fake.images.add("image")
+        config = PodSandboxConfig(metadata=PodSandboxMetadata(name="pod", uid="uid", namespace="default"))
+        sandbox = await client.runtime.run_pod_sandbox(config)
+        container = ContainerConfig(
+            metadata=ContainerMetadata(name="main"), image=ImageSpec(image="image"), command=["sleep", "600"]
+        )
+        container_id = await client.runtime.create_container(sandbox, container, config)
+        await client.runtime.start_container(container_id)
+        made = Handlers(client.runtime)
+        made.container_id = container_id  # type: ignore[attr-defined]
+        yield made
+        await made.http.close()
+
+
+def _target(handlers: Handlers, **settings: object) -> Target:
+    container = core_v1.Container(name="main", **settings)  # type: ignore[arg-type]
+    return Target(container, handlers.container_id, "127.0.0.1")  # type: ignore[attr-defined]
+
+
+def _get(port: int | str, path: str = "/", **headers: str) -> core_v1.Probe:
+    wanted = [core_v1.HTTPHeader(name=name.replace("_", "-"), value=value) for name, value in headers.items()]
+    return core_v1.Probe(http_get=core_v1.HTTPGetAction(port=port, path=path, http_headers=wanted), timeout_seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "message"),
+    [
+        (200, Verdict.SUCCESS, "body"),
+        (399, Verdict.WARNING, "Probe terminated redirects, Response body: body"),
+        (400, Verdict.FAILURE, "HTTP probe failed with statuscode: 400"),
+        (503, Verdict.FAILURE, "HTTP probe failed with statuscode: 503"),
+    ],
+)
+async def test_an_http_status_decides(handlers: Handlers, status: int, verdict: Verdict, message: str) -> None:
+    async def reply(request: web.Request) -> web.Response:
+        return web.Response(status=status, text="body")
+
+    async with _http(reply) as port:
+        result = await handlers.run(_get(port), _target(handlers))
+    assert (result.verdict, result.message) == (verdict, message)
+
+
+async def test_an_http_probe_says_who_it_is_and_sends_the_headers_it_was_given(handlers: Handlers) -> None:
+    seen: list[dict[str, str]] = []
+
+    async def reply(request: web.Request) -> web.Response:
+        seen.append(dict(request.headers))
+        return web.Response()
+
+    ports = [core_v1.ContainerPort(name="web", container_port=0)]
+    async with _http(reply) as port:
+        ports[0].container_port = port
+        await handlers.run(_get("web", "/x", X_Custom="1", Host="example.com"), _target(handlers, ports=ports))
+        await handlers.run(_get("web", "/x", User_Agent="me", Accept=""), _target(handlers, ports=ports))
+    assert seen[0] == {
+        "Host": "example.com",
+        "User-Agent": "kube-probe/1.36",
+        "Accept": "*/*",
+        "X-Custom": "1",
+        "Connection": "close",
+    }
+    assert seen[1] == {"Host": f"127.0.0.1:{port}", "User-Agent": "me", "Connection": "close"}
+
+
+async def test_redirects_are_followed_on_the_same_host_only(handlers: Handlers) -> None:
+    async def reply(request: web.Request) -> web.Response:
+        where = {"/here": "/end", "/away": "http://example.com/", "/loop": "/loop"}.get(request.path)
+        return web.Response(status=302, headers={"Location": where}) if where else web.Response(text="end")
+
+    async with _http(reply) as port:
+        here = await handlers.run(_get(port, "/here"), _target(handlers))
+        away = await handlers.run(_get(port, "/away"), _target(handlers))
+        loop = await handlers.run(_get(port, "/loop"), _target(handlers))
+    assert (here.verdict, here.message) == (Verdict.SUCCESS, "end")
+    assert away.verdict is Verdict.WARNING
+    assert loop.verdict is Verdict.FAILURE
+    assert "stopped after 10 redirects" in loop.message
+
+
+async def test_a_server_that_does_not_answer_in_time_fails_the_probe(handlers: Handlers) -> None:
+    async def reply(request: web.Request) -> web.Response:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    async with _http(reply) as port:
+        result = await handlers.run(_get(port), _target(handlers))
+    assert result.verdict is Verdict.FAILURE
+    assert result.message == (
+        f'Get "http://127.0.0.1:{port}/": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
+    )
+
+
+async def test_a_closed_port_fails_http_and_tcp_probes_with_the_reason(handlers: Handlers) -> None:
+    http = await handlers.run(_get(1), _target(handlers))
+    assert http.message == 'Get "http://127.0.0.1:1/": dial tcp 127.0.0.1:1: connect: connection refused'
+    tcp = await handlers.run(core_v1.Probe(tcp_socket=core_v1.TCPSocketAction(port=1)), _target(handlers))
+    assert (tcp.verdict, tcp.message) == (Verdict.FAILURE, "dial tcp 127.0.0.1:1: connect: connection refused")
+
+
+async def test_an_open_port_is_enough_for_tcp(handlers: Handlers) -> None:
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        probe = core_v1.Probe(tcp_socket=core_v1.TCPSocketAction(port=port))
+        assert (await handlers.run(probe, _target(handlers))).verdict is Verdict.SUCCESS
+
+
+async def test_a_port_name_that_the_container_lacks_is_the_probes_error(handlers: Handlers) -> None:
+    assert (await handlers.run(_get("none"), _target(handlers))).verdict is Verdict.ERRORED
+
+
+async def test_a_commands_exit_code_decides_and_its_output_is_the_message(handlers: Handlers) -> None:
+    def probe(script: str) -> core_v1.Probe:
+        return core_v1.Probe(exec=core_v1.ExecAction(command=["sh", "-c", script]), timeout_seconds=1)
+
+    env = [core_v1.EnvVar(name="WORD", value="well")]
+    good = await handlers.run(probe("echo $(WORD)"), _target(handlers, env=env))
+    assert (good.verdict, good.message) == (Verdict.SUCCESS, "well\n")
+    bad = await handlers.run(probe("echo broken >&2; exit 1"), _target(handlers))
+    assert (bad.verdict, bad.message) == (Verdict.FAILURE, "broken\n")
+    late = await handlers.run(probe("sleep 60"), _target(handlers))
+    assert (late.verdict, late.message) == (Verdict.FAILURE, 'command "sh -c sleep 60" timed out')
+
+
+@pytest.mark.parametrize(
+    ("service", "verdict", "message"),
+    [
+        (None, Verdict.SUCCESS, "service healthy"),
+        ("ill", Verdict.FAILURE, re.escape('service unhealthy (responded with "NOT_SERVING")')),
+        ("none", Verdict.FAILURE, "error: health rpc probe failed: NOT_FOUND"),
+    ],
+)
+async def test_a_grpc_health_service_is_asked_about_the_service(
+    handlers: Handlers, service: str | None, verdict: Verdict, message: str
+) -> None:
+    async def check(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        name = request[2:].decode()
+        if name == "none":
+            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+        return b"\x08\x02" if name == "ill" else b"\x08\x01"
+
+    server = grpc.aio.server()
+    method = grpc.unary_unary_rpc_method_handler(check)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": method}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        probe = core_v1.Probe(grpc=core_v1.GRPCAction(port=port, service=service))
+        result = await handlers.run(probe, _target(handlers))
+    finally:
+        await server.stop(None)
+    assert result.verdict is verdict
+    assert re.match(message, result.message)
+
+
+async def test_a_grpc_server_without_a_health_service_and_none_at_all_fail(handlers: Handlers) -> None:
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        result = await handlers.run(core_v1.Probe(grpc=core_v1.GRPCAction(port=port)), _target(handlers))
+    finally:
+        await server.stop(None)
+    assert "does not implement the grpc health protocol" in result.message
+    nobody = await handlers.run(core_v1.Probe(grpc=core_v1.GRPCAction(port=1)), _target(handlers))
+    assert nobody.message.startswith('timeout: failed to connect service "127.0.0.1:1" within 1s')
