@@ -78,7 +78,7 @@ async def run(
     try:
         parts = await _build(config, client, clock)
         runners = await _serve_http(config, mode, parts)
-        await _run_parts(config, parts, clock)
+        await _run_parts(config, parts, clock, ready)
     finally:
         for runner in runners:
             await runner.cleanup()
@@ -152,7 +152,7 @@ async def _build(config: ProxyConfig, client: Client, clock: Clock) -> _Parts:
     return _Parts(services, slices, nodes, proxy, backends, settings, state, pods, server)
 
 
-async def _run_parts(config: ProxyConfig, parts: _Parts, clock: Clock) -> None:
+async def _run_parts(config: ProxyConfig, parts: _Parts, clock: Clock, ready: Callable[[], None]) -> None:
     if parts.pods is not None:
         await parts.pods.prepare()
     sysctl.apply_conntrack(config.conntrack)

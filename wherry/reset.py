@@ -89,9 +89,8 @@ def _end_shims(settings: Settings) -> None:
 
 
 async def _clean_network(settings: Settings) -> None:
-    from netproxy.cleanup import cleanup
-
     from netproxy.config import load
+    from netproxy.main import cleanup
     from wherry.proxy_settings import proxy_config
 
     with contextlib.suppress(FileNotFoundError):

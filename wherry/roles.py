@@ -16,7 +16,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from wherry.errors import WherryError
@@ -81,7 +81,7 @@ def proxy(settings: Settings) -> Coroutine[Any, Any, None]:
     return run(proxy_config(settings, load_proxy(settings.layout.proxy_configuration)), ready=ready)
 
 
-ROLES = {"server": server, "agent": agent, "proxy": proxy}
+ROLES: dict[str, Callable[[Settings], Coroutine[Any, Any, None]]] = {"server": server, "agent": agent, "proxy": proxy}
 
 
 async def _run(role: str, settings: Settings) -> None:
