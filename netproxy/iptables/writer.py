@@ -89,7 +89,7 @@ _GETINFO_SIZE = 84
 
 def _legacy_sizes(family: int) -> bytes:
     """Read number of entries, size and hook offsets of each legacy table that is in use."""
-    names_file = "/proc/net/ip_tables_names" if family == 4 else "/proc/net/ip6_tables_names"
+    names_file = "/proc/thread-self/net/ip_tables_names" if family == 4 else "/proc/thread-self/net/ip6_tables_names"
     try:
         with open(names_file) as file:
             in_use = sorted(file.read().split())

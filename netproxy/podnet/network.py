@@ -34,27 +34,28 @@ class PodNetwork:
     def __init__(self, config: ProxyConfig) -> None:
         self._config = config
         self._done: tuple[object, ...] | None = None
+        self._source = ""
 
     async def prepare(self) -> None:
         """Switch on forwarding, and keep cluster addresses inside before the first packet is sent."""
         config = self._config
         await sysctl.prepare_forwarding(config.families)
         addresses = await routes.node_addresses()
-        source = next((address for address in addresses if ":" not in address), "")
-        await routes.keep_inside(config.cluster_cidrs, config.service_cidrs, source, await self._mtu())
+        self._source = next((address for address in addresses if ":" not in address), "")
+        await self._keep_inside(await self._mtu())
 
     async def configure(self, node: core_v1.Node) -> bool:
         """Write the CNI configuration and routes for the node's pod ranges; return whether it has any."""
-        config, settings = self._config, self._config.pod_network
+        settings = self._config.pod_network
         pod_cidrs = pod_cidrs_of(node)
         if not pod_cidrs:
             return False
-        source = internal_ip(node)
-        state = (pod_cidrs, source)
+        self._source = internal_ip(node) or self._source
+        state = (pod_cidrs, self._source)
         if state == self._done:
             return True
         mtu = await self._mtu()
-        await routes.keep_inside(config.cluster_cidrs, config.service_cidrs, source, mtu)
+        await self._keep_inside(mtu)
         document = cni.network_list(
             pod_cidrs,
             bridge=settings.bridge,
@@ -66,6 +67,18 @@ class PodNetwork:
             log.info("wrote %s/%s for %s", settings.cni_conf_dir, cni.FILE_NAME, ", ".join(pod_cidrs))
         self._done = state
         return True
+
+    async def verify(self) -> bool:
+        """Put routes back that others removed; return whether any had to be."""
+        if routes.in_place(self._config.service_cidrs):
+            return False
+        log.warning("routes for the cluster's ranges were gone: putting them back")
+        await self._keep_inside(await self._mtu())
+        return True
+
+    async def _keep_inside(self, mtu: int) -> None:
+        config = self._config
+        await routes.keep_inside(config.cluster_cidrs, config.service_cidrs, source=self._source, mtu=mtu)
 
     async def _mtu(self) -> int:
         return self._config.pod_network.mtu or await routes.uplink_mtu()

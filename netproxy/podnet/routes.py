@@ -1,17 +1,21 @@
 """Routes and addresses of the node's own, set with iproute2.
 
 Every cluster address must end inside the cluster or nowhere. The pod range as a whole is unreachable, under the more
-specific routes to this node's bridge and to other nodes. The service range leads to the loopback device: the
-node can then open a connection to a cluster IP without any default route, translation sends it on to its endpoint,
-and what nothing translates dies on loopback, also while the rules are gone. The route names the node's address as
-source, since loopback's own would not do. All routes carry a protocol number, by which they are found again.
+specific routes to this node's bridge and to other nodes. The service range leads to a device of ours that leads
+nowhere (a bridge without ports, which every kernel has, unlike dummy links): the node can then open a connection to a
+cluster IP without any default route, translation sends it on to its endpoint, and what nothing translates ends there,
+also while the rules are gone. Two nearer choices do not work: for packets towards loopback the kernel sends no ICMP
+errors, and for those that would leave as they came, by the pods' bridge, it sends redirects at the errors' expense; a
+refusal would look like a timeout. All routes carry a protocol number, by which they are found again.
 
 Not with a netlink library: a few commands at start do not justify its 24 MB of resident memory.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import sys
 from collections.abc import Sequence
 
 from kube.process import run
@@ -19,24 +23,59 @@ from kube.process import run
 PROTOCOL = 87
 """Our mark in rtm_protocol: not among those that the kernel or /etc/iproute2/rt_protos assign."""
 METRIC = 65535
+DEVICE = "wherry0"
+"""Where the service range leads."""
 
 
 def _family(address: str) -> str:
     return "-6" if ":" in address else "-4"
 
 
-async def keep_inside(cluster_cidrs: Sequence[str], service_cidrs: Sequence[str], source: str, mtu: int) -> None:
-    """Install the routes for the pod and service ranges; `source` is the node's address or "", `mtu` in bytes."""
+async def keep_inside(cluster_cidrs: Sequence[str], service_cidrs: Sequence[str], *, source: str, mtu: int) -> None:
+    """Install the routes for the pod and service ranges, and the device of the latter.
+
+    `source` is the node's address that its own connections to cluster IPs carry, or ""; `mtu` is in bytes.
+    """
+    await _ensure_device(mtu)
+    mark = ["proto", str(PROTOCOL), "metric", str(METRIC)]
     for cidr in cluster_cidrs:
-        family = _family(cidr)
-        await run(
-            ["ip", family, "route", "replace", "unreachable", cidr, "proto", str(PROTOCOL), "metric", str(METRIC)]
-        )
+        await run(["ip", _family(cidr), "route", "replace", "unreachable", cidr, *mark])
     for cidr in service_cidrs:
         family = _family(cidr)
         named = ["src", source] if source and _family(source) == family else []
-        route = [cidr, "dev", "lo", "proto", str(PROTOCOL), "metric", str(METRIC), "mtu", str(mtu), *named]
-        await run(["ip", family, "route", "replace", *route])
+        await run(["ip", family, "route", "replace", cidr, "dev", DEVICE, *mark, *named])
+
+
+async def _ensure_device(mtu: int) -> None:
+    if not await link_exists(DEVICE):
+        await run(["ip", "link", "add", "name", DEVICE, "mtu", str(mtu), "type", "bridge"])
+    await run(["ip", "link", "set", "dev", DEVICE, "up"])
+
+
+async def link_exists(name: str) -> bool:
+    """Tell whether a network device is there."""
+    return (await run(["ip", "link", "show", "dev", name], check=False)).returncode == 0
+
+
+def in_place(service_cidrs: Sequence[str]) -> bool:
+    """Tell whether the IPv4 routes for the service ranges are there: one small file read, for regular checks."""
+    try:
+        with open("/proc/thread-self/net/route") as file:
+            destinations = {(fields[1], fields[7]) for fields in (line.split() for line in file) if len(fields) > 7}
+    except OSError:
+        return True
+    for cidr in service_cidrs:
+        network = ipaddress.ip_network(cidr, strict=False)
+        if (
+            network.version == 4
+            and tuple(map(_kernel_hex, (network.network_address, network.netmask))) not in destinations
+        ):
+            return False
+    return True
+
+
+def _kernel_hex(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
+    return f"{int.from_bytes(address.packed, sys.byteorder):08X}"
 
 
 async def add_local_address(address: str) -> None:
@@ -52,9 +91,10 @@ async def remove_local_address(address: str) -> None:
 
 
 async def remove_routes() -> None:
-    """Remove every route of ours."""
+    """Remove every route of ours, and the device."""
     for family in ("-4", "-6"):
         await run(["ip", family, "route", "flush", "proto", str(PROTOCOL)], check=False)
+    await remove_bridge(DEVICE)
 
 
 async def uplink_mtu(default: int = 1500) -> int:
@@ -76,5 +116,5 @@ async def node_addresses() -> tuple[str, ...]:
 
 
 async def remove_bridge(name: str) -> None:
-    """Remove the pods' bridge; no error where there is none."""
+    """Remove a bridge; no error where there is none."""
     await run(["ip", "link", "del", "dev", name], check=False)

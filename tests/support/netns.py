@@ -99,8 +99,6 @@ def namespaces(*names: str) -> Iterator[list[Namespace]]:
 
 def wire(left: Namespace, left_device: str, right: Namespace, right_device: str) -> None:
     """Join two namespaces with a veth pair; both ends are up, without addresses."""
-    left.run(
-        "ip", "link", "add", left_device, "type", "veth", "peer", "name", right_device, "netns", str(right.path)
-    )
+    left.run("ip", "link", "add", left_device, "type", "veth", "peer", "name", right_device, "netns", str(right.path))
     left.run("ip", "link", "set", left_device, "up")
     right.run("ip", "link", "set", right_device, "up")
