@@ -183,8 +183,9 @@ def _builder(
 
 
 def _name(common_name: str, organizations: Iterable[str]) -> x509.Name:
-    parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, o) for o in organizations]
-    return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    """Build a subject. X.520 ends a common name at 64 bytes, Kubernetes does not: node names may have 253."""
+    parts = [(NameOID.ORGANIZATION_NAME, o) for o in organizations] + [(NameOID.COMMON_NAME, common_name)]
+    return x509.Name([x509.NameAttribute(oid, value, _validate=False) for oid, value in parts])
 
 
 def _key_usage(sign_certificates: bool = False, encipher_keys: bool = False) -> x509.KeyUsage:

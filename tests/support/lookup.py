@@ -1,0 +1,85 @@
+"""A small cluster in memory, for what only looks things up: admission plugins and authenticators."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+from control.admission.plugin import Attributes, Operation
+from control.auth.user import UserInfo
+from kube import errors, resources
+
+Object = dict[str, Any]
+
+
+class Objects:
+    """Objects by target, as the server's Lookup gives them; statuses are written by compare-and-swap."""
+
+    def __init__(self, *objects: tuple[str, Object]) -> None:
+        self._objects: dict[tuple[str, str, str], Object] = {}
+        self._hidden: set[tuple[str, str, str]] = set()
+        for target, obj in objects:
+            self.put(target, obj)
+
+    def put(self, target: str, obj: Object, cached: bool = True) -> Object:
+        """Add or replace an object; with `cached` False only the store has it yet."""
+        metadata = obj.setdefault("metadata", {})
+        key = (target, metadata.get("namespace", ""), metadata["name"])
+        metadata.setdefault("uid", f"uid-of-{metadata['name']}")
+        metadata["resourceVersion"] = str(int(metadata.get("resourceVersion", "0")) + 1)
+        self._objects[key] = obj
+        (self._hidden.discard if cached else self._hidden.add)(key)
+        return obj
+
+    def remove(self, target: str, namespace: str, name: str) -> None:
+        del self._objects[target, namespace, name]
+
+    def get(self, target: str, namespace: str, name: str) -> Object | None:
+        key = (target, namespace, name)
+        return None if key in self._hidden else self._objects.get(key)
+
+    def list(self, target: str, namespace: str = "") -> Iterable[Object]:
+        return [o for (t, ns, _), o in self._objects.items() if t == target and namespace in ("", ns)]
+
+    async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
+        return self._objects.get((target, namespace, name))
+
+    async def update_status(self, target: str, obj: Object) -> Object:
+        metadata = obj["metadata"]
+        current = self._objects[target, metadata.get("namespace", ""), metadata["name"]]
+        if current["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+            raise errors.conflict("", target, metadata["name"], errors.MODIFIED)
+        changed = copy.deepcopy(current) | {"status": copy.deepcopy(obj["status"])}
+        return self.put(target, changed)
+
+
+ADMIN = UserInfo("admin", "", ("system:masters", "system:authenticated"))
+
+
+def attributes(
+    target: str,
+    operation: Operation = "CREATE",
+    obj: Object | None = None,
+    old: Object | None = None,
+    *,
+    user: UserInfo = ADMIN,
+    namespace: str = "",
+    name: str = "",
+    subresource: str = "",
+    dry_run: bool = False,
+) -> Attributes:
+    """Build a request's attributes from an object of a target such as "pods" or "roles.rbac.authorization.k8s.io"."""
+    resource = next(r for r in resources.RESOURCES if r.target == target)
+    metadata = (obj or old or {}).get("metadata", {})
+    return Attributes(
+        resource,
+        operation,
+        user,
+        namespace or (metadata.get("namespace", "") if resource.namespaced else ""),
+        name or (metadata.get("name", "") if operation != "CREATE" else ""),
+        subresource,
+        obj,
+        old,
+        dry_run=dry_run,
+    )

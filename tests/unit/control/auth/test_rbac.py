@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from control.auth import denial
+from control.auth.bootstrap_policy import default_policy, reconcile, rule
+from control.auth.escalation import describe, uncovered
+from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, RBACAuthorizer, RuleSet, aggregate
+from control.auth.user import AuthzAttributes, Decision, UserInfo
+
+TARGETS = {
+    "ClusterRole": CLUSTER_ROLES,
+    "ClusterRoleBinding": CLUSTER_BINDINGS,
+    "Role": ROLES,
+    "RoleBinding": BINDINGS,
+}
+
+
+def role(name: str, *rules: str, namespace: str = "") -> dict[str, Any]:
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"kind": "Role" if namespace else "ClusterRole", "metadata": metadata, "rules": [rule(r) for r in rules]}
+
+
+def binding(name: str, ref: str, *subjects: str, namespace: str = "", kind: str = "ClusterRole") -> dict[str, Any]:
+    found = []
+    for text in subjects:
+        what, _, who = text.partition(" ")
+        if what == "ServiceAccount" and "/" in who:
+            found.append({"kind": what, "namespace": who.split("/")[0], "name": who.split("/")[1]})
+        else:
+            found.append({"kind": what, "name": who})
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": metadata,
+        "roleRef": {"kind": kind, "name": ref},
+        "subjects": found,
+    }
+
+
+def authorizer(*objects: dict[str, Any]) -> RBACAuthorizer:
+    found = RBACAuthorizer()
+    for obj in objects:
+        found.changed(TARGETS[obj["kind"]], "ADDED", obj)
+    return found
+
+
+JANE = UserInfo("jane", "", ("dev", "system:authenticated"))
+
+
+def may(rbac: RBACAuthorizer, verb: str, what: str, namespace: str = "", name: str = "", user: UserInfo = JANE) -> bool:
+    """Ask about "pods", "deployments.apps", "pods/log", or a path."""
+    if what.startswith("/"):
+        return rbac.authorize(AuthzAttributes(user, verb, path=what))[0] is Decision.ALLOW
+    resource, _, subresource = what.partition("/")
+    resource, _, group = resource.partition(".")
+    asked = AuthzAttributes(user, verb, group, "v1", resource, subresource, namespace, name)
+    return rbac.authorize(asked)[0] is Decision.ALLOW
+
+
+@pytest.mark.parametrize(
+    "granted, verb, what, name, allowed",
+    [
+        ("get core pods", "get", "pods", "x", True),
+        ("get core pods", "list", "pods", "", False),
+        ("get core pods", "get", "pods/log", "x", False),
+        ("get core pods", "get", "pods.metrics.k8s.io", "x", False),
+        ("* core pods", "deletecollection", "pods", "", True),
+        ("get * pods", "get", "pods.metrics.k8s.io", "x", True),
+        ("get core *", "get", "pods/log", "x", True),
+        ("get core pods/log", "get", "pods/log", "x", True),
+        ("get core pods/log", "get", "pods", "x", False),
+        ("update * */scale", "update", "deployments.apps/scale", "x", True),
+        ("update * */scale", "update", "deployments.apps", "x", False),
+        ("update * */scale", "update", "deployments.apps/status", "x", False),
+        ("get core pods/*", "get", "pods/log", "x", False),
+        ("get core secrets a,b", "get", "secrets", "b", True),
+        ("get core secrets a,b", "get", "secrets", "c", False),
+        ("list core secrets a", "list", "secrets", "", False),
+        ("create core secrets a", "create", "secrets", "", False),
+        ("get /healthz", "get", "/healthz", "", True),
+        ("get /healthz", "get", "/healthz/etcd", "", False),
+        ("get /healthz/*", "get", "/healthz/etcd", "", True),
+        ("get /healthz/*", "get", "/healthz", "", False),
+        ("get *", "get", "/anything", "", True),
+        ("get *", "post", "/anything", "", False),
+        ("* * *", "get", "/anything", "", False),
+        ("* *", "get", "pods", "x", False),
+    ],
+)
+def test_rules_match_as_upstreams(granted: str, verb: str, what: str, name: str, allowed: bool) -> None:
+    rbac = authorizer(role("r", granted), binding("b", "r", "User jane"))
+    assert may(rbac, verb, what, "ns", name) is allowed
+
+
+@pytest.mark.parametrize(
+    "subject, user, allowed",
+    [
+        ("User jane", JANE, True),
+        ("User Jane", JANE, False),
+        ("Group dev", JANE, True),
+        ("Group jane", JANE, False),
+        ("User dev", JANE, False),
+        ("ServiceAccount shop/web", UserInfo("system:serviceaccount:shop:web"), True),
+        ("ServiceAccount shop/web", UserInfo("system:serviceaccount:other:web"), False),
+        ("Group system:serviceaccounts:shop", UserInfo("system:serviceaccount:shop:web"), False),
+    ],
+)
+def test_subjects_are_users_groups_and_accounts(subject: str, user: UserInfo, allowed: bool) -> None:
+    rbac = authorizer(role("r", "get core pods"), binding("b", "r", subject))
+    assert may(rbac, "get", "pods", "x", user=user) is allowed
+
+
+def test_a_role_binding_gives_a_cluster_roles_rules_in_its_namespace_alone() -> None:
+    rbac = authorizer(role("r", "get core pods,nodes"), binding("b", "r", "User jane", namespace="shop"))
+    assert may(rbac, "get", "pods", "shop") and not may(rbac, "get", "pods", "other")
+    assert not may(rbac, "get", "pods") and not may(rbac, "get", "nodes")
+
+
+def test_a_role_is_looked_for_in_its_bindings_namespace() -> None:
+    rbac = authorizer(
+        role("r", "get core pods", namespace="a"), binding("b", "r", "User jane", namespace="b", kind="Role")
+    )
+    assert not may(rbac, "get", "pods", "a") and not may(rbac, "get", "pods", "b")
+
+
+def test_changes_count_at_once() -> None:
+    rbac = authorizer(role("r", "get core pods"), binding("b", "r", "User jane"))
+    assert may(rbac, "get", "pods", "ns")
+    rbac.changed(CLUSTER_ROLES, "MODIFIED", role("r", "list core pods"))
+    assert not may(rbac, "get", "pods", "ns") and may(rbac, "list", "pods", "ns")
+    rbac.changed(CLUSTER_BINDINGS, "DELETED", binding("b", "r", "User jane"))
+    assert not may(rbac, "list", "pods", "ns")
+    rbac.replaced(CLUSTER_BINDINGS, [binding("b", "r", "Group dev")])
+    assert may(rbac, "list", "pods", "ns")
+
+
+def test_a_missing_role_is_the_reason_of_a_refusal() -> None:
+    rbac = authorizer(binding("b", "gone", "User jane"))
+    decision, reason = rbac.authorize(AuthzAttributes(JANE, "get", "", "v1", "pods"))
+    assert decision is Decision.NO_OPINION
+    assert reason == 'RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found'
+
+
+def test_refusals_are_worded_as_upstreams() -> None:
+    asked = AuthzAttributes(JANE, "get", "", "v1", "pods", "log", "shop", "x")
+    assert denial.denied(asked).message == (
+        'pods "x" is forbidden: User "jane" cannot get resource "pods/log" in API group "" in the namespace "shop"'
+    )
+    asked = AuthzAttributes(JANE, "list", "apps", "v1", "deployments")
+    assert denial.denied(asked, "why").message == (
+        'deployments.apps is forbidden: User "jane" cannot list resource "deployments" in API group "apps" '
+        "at the cluster scope: why"
+    )
+    assert denial.denied(AuthzAttributes(JANE, "get", path="/metrics")).message == (
+        'forbidden: User "jane" cannot get path "/metrics"'
+    )
+
+
+# -- the default policy -----------------------------------------------------------------------------------------------
+def default_authorizer() -> RBACAuthorizer:
+    rbac = authorizer(*default_policy())
+    for name in ("view", "edit", "admin"):
+        found = next(r for r in rbac.cluster_roles() if r["metadata"]["name"] == name)
+        rbac.changed(CLUSTER_ROLES, "MODIFIED", found | {"rules": aggregate(found, list(rbac.cluster_roles()))})
+    return rbac
+
+
+@pytest.mark.parametrize(
+    "user, verb, what, namespace, allowed",
+    [
+        (UserInfo("x", "", ("system:masters",)), "delete", "nodes", "", True),
+        (UserInfo("x", "", ("system:unauthenticated",)), "get", "/version", "", True),
+        (UserInfo("x", "", ("system:unauthenticated",)), "get", "/api", "", False),
+        (JANE, "get", "/apis/apps/v1", "", True),
+        (JANE, "get", "/openapi/v3", "", True),
+        (JANE, "create", "selfsubjectaccessreviews.authorization.k8s.io", "", True),
+        (JANE, "create", "selfsubjectreviews.authentication.k8s.io", "", True),
+        (JANE, "list", "pods", "default", False),
+        (UserInfo("system:kube-scheduler"), "create", "pods/binding", "default", True),
+        (UserInfo("system:kube-scheduler"), "update", "persistentvolumes", "", True),
+        (UserInfo("system:kube-scheduler"), "get", "secrets", "default", False),
+        (UserInfo("system:kube-controller-manager"), "create", "serviceaccounts/token", "kube-system", True),
+        (UserInfo("system:kube-proxy"), "watch", "endpointslices.discovery.k8s.io", "", True),
+        (UserInfo("system:kube-proxy"), "watch", "secrets", "", False),
+        (UserInfo("n", "", ("system:nodes",)), "get", "secrets", "default", False),
+        (UserInfo("system:serviceaccount:kube-system:replicaset-controller"), "create", "pods", "a", True),
+        (UserInfo("system:serviceaccount:kube-system:replicaset-controller"), "get", "secrets", "a", False),
+        (UserInfo("system:serviceaccount:a:b", "", ("system:serviceaccounts",)), "get", "/openid/v1/jwks", "", True),
+        (UserInfo("system:serviceaccount:kube-system:bootstrap-signer"), "list", "secrets", "kube-system", True),
+        (UserInfo("system:serviceaccount:kube-system:bootstrap-signer"), "list", "secrets", "default", False),
+    ],
+)
+def test_the_default_roles_allow_what_upstreams_do(
+    user: UserInfo, verb: str, what: str, namespace: str, allowed: bool
+) -> None:
+    assert may(default_authorizer(), verb, what, namespace, user=user) is allowed
+
+
+@pytest.mark.parametrize(
+    "who, verb, what, allowed",
+    [
+        ("view", "list", "pods", True),
+        ("view", "get", "secrets", False),
+        ("view", "get", "pods/log", True),
+        ("view", "create", "pods", False),
+        ("edit", "get", "secrets", True),
+        ("edit", "create", "pods/exec", True),
+        ("edit", "update", "endpoints", False),
+        ("edit", "create", "roles.rbac.authorization.k8s.io", False),
+        ("edit", "update", "resourcequotas", False),
+        ("admin", "create", "roles.rbac.authorization.k8s.io", True),
+        ("admin", "delete", "namespaces", False),
+    ],
+)
+def test_view_edit_and_admin_are_filled_by_aggregation(who: str, verb: str, what: str, allowed: bool) -> None:
+    rbac = default_authorizer()
+    rbac.changed(BINDINGS, "ADDED", binding("b", who, "User jane", namespace="shop"))
+    assert may(rbac, verb, what, "shop") is allowed
+    assert not may(rbac, verb, what, "other")
+
+
+def test_every_default_binding_leads_to_a_role() -> None:
+    rbac = default_authorizer()
+    for obj in default_policy():
+        if "roleRef" in obj:
+            assert rbac.role_rules(obj["roleRef"], obj["metadata"].get("namespace", "")) is not None, obj
+
+
+def test_a_binding_is_why_a_request_is_allowed() -> None:
+    user = UserInfo("x", "", ("system:masters",))
+    asked = AuthzAttributes(user, "get", "", "v1", "pods", "", "default", "x")
+    assert default_authorizer().why(asked) == (
+        'RBAC: allowed by ClusterRoleBinding "cluster-admin" of ClusterRole "cluster-admin" to Group "system:masters"'
+    )
+
+
+def named(name: str, kind: str) -> dict[str, Any]:
+    return next(o for o in default_policy() if o["metadata"]["name"] == name and o["kind"] == kind)
+
+
+def test_reconciliation_adds_what_is_missing_and_takes_nothing_away() -> None:
+    wanted = named("system:kube-dns", "ClusterRole")
+    assert reconcile(wanted, None) == wanted
+    assert reconcile(wanted, wanted) is None
+    wider = wanted | {"rules": [rule("* core *")]}
+    assert reconcile(wanted, wider) is None
+    less = wanted | {"rules": [rule("list core services"), rule("get core pods")]}
+    found = reconcile(wanted, less)
+    assert found is not None and found["rules"][:2] == less["rules"]
+    assert uncovered(found["rules"], wanted["rules"]) == []
+    left_alone = less | {
+        "metadata": less["metadata"] | {"annotations": {"rbac.authorization.kubernetes.io/autoupdate": "false"}}
+    }
+    assert reconcile(wanted, left_alone) is None
+
+
+def test_reconciliation_adds_subjects() -> None:
+    wanted = named("system:discovery", "ClusterRoleBinding")
+    other = {"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}
+    found = reconcile(wanted, wanted | {"subjects": [other]})
+    assert found is not None and found["subjects"] == [other, *wanted["subjects"]]
+
+
+# -- escalation -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "held, wanted, missing",
+    [
+        (["* * *", "* *"], ["get core pods", "get /x"], []),
+        (["* * *"], ["get /x"], ['{NonResourceURLs:["/x"], Verbs:["get"]}']),
+        (["get core pods"], ["get,list core pods"], ['{APIGroups:[""], Resources:["pods"], Verbs:["list"]}']),
+        (["get core pods", "list core pods"], ["get,list core pods"], []),
+        (["get core *"], ["get core pods/log"], []),
+        (["get core pods"], ["get core *"], ['{APIGroups:[""], Resources:["*"], Verbs:["get"]}']),
+        (["get core secrets a"], ["get core secrets a"], []),
+        (["get core secrets a"], ["get core secrets"], ['{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}']),
+        (
+            ["get core secrets a"],
+            ["get core secrets a,b"],
+            ['{APIGroups:[""], Resources:["secrets"], ResourceNames:["b"], Verbs:["get"]}'],
+        ),
+        (["get core secrets"], ["get core secrets a"], []),
+        (["get * */scale"], ["get apps deployments/scale"], []),
+        (["get /healthz/*"], ["get /healthz/etcd"], []),
+        (["get core pods"], ["* core pods"], ['{APIGroups:[""], Resources:["pods"], Verbs:["*"]}']),
+    ],
+)
+def test_what_is_not_held_is_found(held: list[str], wanted: list[str], missing: list[str]) -> None:
+    assert describe(uncovered([rule(r) for r in held], [rule(r) for r in wanted])) == missing
+
+
+def test_answers_do_not_pile_up_with_object_names() -> None:
+    rules = RuleSet([rule("get core pods")])
+    for number in range(100):
+        assert rules.allows("get", "", "pods", "", f"pod-{number}")
+    assert len(rules._by_resource) == 1

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from control.auth.service_account import ISSUER, ServiceAccountAuthenticator, TokenSigner, make_claims, split_username
+from control.auth.token_request import token_request
+from control.auth.user import Credentials, UserInfo
+from kube import pki
+from kube.clock import FakeClock, parse_time
+from kube.errors import StatusError
+from tests.support.lookup import Objects
+
+
+class World:
+    def __init__(self, key: pki.PrivateKey | None = None) -> None:
+        self.clock = FakeClock()
+        self.account = {"metadata": {"name": "web", "namespace": "shop", "uid": "sa-1"}}
+        self.pod: dict[str, Any] = {
+            "metadata": {"name": "web-1", "namespace": "shop", "uid": "pod-1"},
+            "spec": {"serviceAccountName": "web", "nodeName": "n1"},
+        }
+        node = {"metadata": {"name": "n1", "uid": "node-1"}}
+        self.objects = Objects(("serviceaccounts", self.account), ("pods", self.pod), ("nodes", node))
+        self.signer = TokenSigner(key or pki.new_key())
+        self.accounts = ServiceAccountAuthenticator(self.signer, self.objects.get, self.clock)
+
+    def request(self, **spec: Any) -> dict[str, Any]:
+        return token_request(self.accounts, self.signer, self.objects.get, self.clock, self.account, {"spec": spec})
+
+    def for_pod(self, **spec: Any) -> str:
+        ref = {"kind": "Pod", "apiVersion": "v1", "name": "web-1", "uid": "pod-1"}
+        token: str = self.request(boundObjectRef=ref, **spec)["status"]["token"]
+        return token
+
+    async def who(self, token: str) -> UserInfo | None:
+        return await self.accounts.authenticate(Credentials(token=token))
+
+    async def refused(self, token: str) -> None:
+        with pytest.raises(StatusError) as caught:
+            await self.who(token)
+        assert caught.value.code == 401
+
+
+@pytest.fixture(params=["ec", "rsa"])
+def world(request: pytest.FixtureRequest) -> World:
+    return World(rsa.generate_private_key(65537, 2048) if request.param == "rsa" else None)
+
+
+async def test_a_pods_token_is_its_account_and_tells_pod_and_node(world: World) -> None:
+    user = await world.who(world.for_pod())
+    assert user is not None
+    assert (user.name, user.uid) == ("system:serviceaccount:shop:web", "sa-1")
+    assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:shop")
+    prefix = "authentication.kubernetes.io/"
+    assert user.extra[prefix + "pod-name"] == ("web-1",) and user.extra[prefix + "pod-uid"] == ("pod-1",)
+    assert user.extra[prefix + "node-name"] == ("n1",) and user.extra[prefix + "node-uid"] == ("node-1",)
+    assert user.extra[prefix + "credential-id"][0].startswith("JTI=")
+
+
+async def test_a_token_ends_with_its_time(world: World) -> None:
+    made = world.request(expirationSeconds=600)
+    token = made["status"]["token"]
+    assert parse_time(made["status"]["expirationTimestamp"]) == world.clock.now().replace(minute=10)
+    assert await world.who(token) is not None
+    await world.clock.advance(601)
+    await world.refused(token)
+
+
+@pytest.mark.parametrize("target, name", [("pods", "web-1"), ("serviceaccounts", "web")])
+async def test_a_token_ends_with_what_it_is_bound_to(target: str, name: str) -> None:
+    world = World()
+    token = world.for_pod()
+    assert await world.who(token) is not None
+    world.objects.remove(target, "shop", name)
+    await world.refused(token)
+    world.objects.put(target, {"metadata": {"name": name, "namespace": "shop", "uid": "another"}, "spec": {}})
+    await world.refused(token)
+
+
+async def test_a_deleted_pods_token_works_a_minute_longer(world: World) -> None:
+    token = world.for_pod()
+    world.pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
+    await world.clock.advance(80)
+    assert await world.who(token) is not None
+    await world.clock.advance(30)
+    await world.refused(token)
+
+
+async def test_a_token_for_another_audience_opens_nothing_here_but_reviews_there(world: World) -> None:
+    token = world.for_pod(audiences=["vault"])
+    await world.refused(token)
+    found = world.accounts.review(token, ["vault", "x"])
+    assert found is not None and found[1] == ["vault"]
+
+
+async def test_tokens_of_other_issuers_are_not_ours_and_forged_ones_are_refused(world: World) -> None:
+    foreign = TokenSigner(pki.new_key(), "https://elsewhere")
+    claims = make_claims(foreign.issuer, world.account, [ISSUER], world.clock.now(), 3600)
+    assert await world.who(foreign.sign(claims)) is None
+    forged = TokenSigner(pki.new_key())
+    await world.refused(forged.sign(make_claims(ISSUER, world.account, [ISSUER], world.clock.now(), 3600)))
+    none = jwt.encode(make_claims(ISSUER, world.account, [ISSUER], world.clock.now(), 3600), None, "none")  # type: ignore[arg-type]
+    await world.refused(none)
+
+
+async def test_the_public_key_used_as_an_hmac_secret_signs_nothing(world: World) -> None:
+    import base64
+    import hashlib
+    import hmac
+    import json
+
+    claims = make_claims(ISSUER, world.account, [ISSUER], world.clock.now(), 3600)
+    parts = [base64.urlsafe_b64encode(json.dumps(p).encode()).rstrip(b"=") for p in ({"alg": "HS256"}, claims)]
+    public = next(iter(world.signer._public.values()))
+    mac = hmac.new(pki.encode_public_key(public), b".".join(parts), hashlib.sha256).digest()
+    await world.refused(b".".join([*parts, base64.urlsafe_b64encode(mac).rstrip(b"=")]).decode())
+
+
+async def test_a_rotated_keys_tokens_stay_good(world: World) -> None:
+    token = world.for_pod()
+    old = [k for k in world.signer._public.values()]
+    renewed = TokenSigner(pki.new_key(), ISSUER, old)
+    accounts = ServiceAccountAuthenticator(renewed, world.objects.get, world.clock)
+    assert await accounts.authenticate(Credentials(token=token)) is not None
+
+
+async def test_kubelet_requested_tokens_live_a_year_and_say_when_to_warn(world: World) -> None:
+    token = world.for_pod(expirationSeconds=3607)
+    claims = jwt.decode(token, options={"verify_signature": False})
+    assert claims["exp"] - claims["iat"] == 365 * 24 * 3600
+    assert claims["kubernetes.io"]["warnafter"] - claims["iat"] == 3607
+    short = jwt.decode(world.for_pod(expirationSeconds=3607, audiences=["vault"]), options={"verify_signature": False})
+    assert short["exp"] - short["iat"] == 3607 and "warnafter" not in short["kubernetes.io"]
+
+
+async def test_the_published_key_set_verifies_the_tokens(world: World) -> None:
+    keys = jwt.PyJWKSet.from_dict(world.signer.jwks())
+    token = world.for_pod()
+    key = keys[jwt.get_unverified_header(token)["kid"]]
+    found = jwt.decode(
+        token,
+        key,
+        audience=ISSUER,
+        issuer=ISSUER,
+        options={"verify_exp": False, "verify_nbf": False, "verify_iat": False},
+    )
+    assert found["sub"] == "system:serviceaccount:shop:web"
+    assert world.signer.discovery()["issuer"] == ISSUER
+
+
+@pytest.mark.parametrize(
+    "spec, code, message",
+    [
+        ({"expirationSeconds": 599}, 422, "may not specify a duration less than 10 minutes"),
+        ({"expirationSeconds": 2**32 + 1}, 422, "may not specify a duration larger than 2^32 seconds"),
+        ({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "gone"}}, 404, 'pods "gone" not found'),
+        ({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "web-1", "uid": "x"}}, 409, "does not match"),
+        ({"boundObjectRef": {"kind": "ConfigMap", "apiVersion": "v1", "name": "x"}}, 400, "cannot bind token"),
+        ({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "other"}}, 400, "different serviceaccount"),
+    ],
+)
+def test_bad_token_requests_are_told_what_is_wrong(spec: dict[str, Any], code: int, message: str) -> None:
+    world = World()
+    world.objects.put(
+        "pods", {"metadata": {"name": "other", "namespace": "shop"}, "spec": {"serviceAccountName": "default"}}
+    )
+    with pytest.raises(StatusError) as caught:
+        world.request(**spec)
+    assert caught.value.code == code and message in caught.value.message
+
+
+def test_account_user_names_are_taken_apart_strictly() -> None:
+    assert split_username("system:serviceaccount:a:b") == ("a", "b")
+    for name in ("a:b", "system:serviceaccount:a", "system:serviceaccount:a:", "system:serviceaccount:a:b:c"):
+        assert split_username(name) is None
