@@ -105,6 +105,13 @@ class Strategy:
         for part in {*obj, *old} - {"status", "metadata", "apiVersion", "kind"}:
             keep(obj, old, part)
 
+    def prepare_subresource(self, subresource: str, obj: Object, old: Object) -> None:
+        """Reset what an update through a subresource may not change; by default as an update of the whole, but for status."""
+        if subresource == "status":
+            self.prepare_status_update(obj, old)
+        else:
+            self.prepare_update(obj, old)
+
     async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish | None:
         """Fill in what the server hands out: addresses, ports, the requester's name. Runs after prepare_*, before validation.
 
@@ -132,6 +139,11 @@ class Strategy:
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return []
+
+    def validate_subresource(self, subresource: str, obj: Object, old: Object) -> list[FieldError]:
+        """Return everything wrong with a change through a subresource; by default as for the whole, but for status."""
+        check = self.validate_status_update if subresource == "status" else self.validate_update
+        return check(obj, old)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         """Return sentences for Warning headers (deprecated fields and such)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.registry.apps.workload import validate_counts, validate_selected_template, validate_selector
 from control.registry.cells import (
     AGE,
     CONTAINERS,
@@ -19,9 +20,11 @@ from control.registry.cells import (
     selector_text,
     template_spec,
 )
+from control.registry.checks import at_most_all, int_or_percent, scaled_zero, unchanged
 from control.registry.core.pod_defaults import default_template
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube.errors import FieldError, invalid_value, not_supported, required
 
 _COUNTS = (
     "desiredNumberScheduled",
@@ -30,6 +33,28 @@ _COUNTS = (
     "updatedNumberScheduled",
     "numberAvailable",
 )
+
+
+def _validate_update_strategy(strategy: Object, path: str) -> list[FieldError]:
+    kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
+    if kind == "OnDelete":
+        return []
+    if kind != "RollingUpdate":
+        return [not_supported(f"{path}.type", kind, ("OnDelete", "RollingUpdate"))]
+    where = f"{path}.rollingUpdate"
+    if rolling is None:
+        return [required(where)]
+    errors = []
+    for key in ("maxUnavailable", "maxSurge"):
+        errors += int_or_percent(rolling.get(key), f"{where}.{key}")
+        errors += at_most_all(rolling.get(key), f"{where}.{key}")
+    away, more = (not scaled_zero(rolling.get(key)) for key in ("maxUnavailable", "maxSurge"))
+    if away and more:
+        detail = "may not be set when maxUnavailable is non-zero"
+        errors.append(invalid_value(f"{where}.maxSurge", rolling.get("maxSurge"), detail))
+    elif not away and not more:
+        errors.append(required(f"{where}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
+    return errors
 
 
 class DaemonSetStrategy(Strategy):
@@ -65,6 +90,15 @@ class DaemonSetStrategy(Strategy):
         obj["status"] = dict.fromkeys(
             ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"), 0
         )
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errors = validate_selector(spec, "spec", "daemonset") + validate_selected_template(spec, "spec", "DaemonSet")
+        errors += validate_counts(spec, "spec", "minReadySeconds", "revisionHistoryLimit")
+        return errors + _validate_update_strategy(spec.get("updateStrategy") or {}, "spec.updateStrategy")
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return self.validate(obj) + unchanged(obj["spec"], old.get("spec") or {}, "selector", "spec.selector")
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec, status, pod = obj.get("spec") or {}, obj.get("status") or {}, template_spec(obj)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.registry.apps.workload import validate_counts, validate_selected_template, validate_selector
 from control.registry.cells import (
     AGE,
     CONTAINERS,
@@ -18,9 +19,34 @@ from control.registry.cells import (
     selector_text,
     template_spec,
 )
+from control.registry.checks import at_most_all, int_or_percent, scaled_zero, unchanged
 from control.registry.core.pod_defaults import default_template
+from control.registry.core.pod_warnings import pod_warnings
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
+
+_STATUS_COUNTS = ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+
+
+def _validate_strategy(strategy: Object, path: str) -> list[FieldError]:
+    kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
+    where = f"{path}.rollingUpdate"
+    if kind == "Recreate":
+        if rolling is None:
+            return []
+        return [forbidden_field(where, "may not be specified when strategy `type` is 'Recreate'")]
+    if kind != "RollingUpdate":
+        return [not_supported(f"{path}.type", kind, ("Recreate", "RollingUpdate"))]
+    if rolling is None:
+        return [required(where, "this should be defaulted and never be nil")]
+    errors = []
+    for key in ("maxUnavailable", "maxSurge"):
+        errors += int_or_percent(rolling.get(key), f"{where}.{key}")
+    if scaled_zero(rolling.get("maxUnavailable")) and scaled_zero(rolling.get("maxSurge")):
+        detail = "may not be 0 when `maxSurge` is 0"
+        errors.append(invalid_value(f"{where}.maxUnavailable", rolling.get("maxUnavailable"), detail))
+    return errors + at_most_all(rolling.get("maxUnavailable"), f"{where}.maxUnavailable")
 
 
 class DeploymentStrategy(Strategy):
@@ -51,6 +77,44 @@ class DeploymentStrategy(Strategy):
         for key, value in (("revisionHistoryLimit", 10), ("progressDeadlineSeconds", 600)):
             if spec.get(key) is None:
                 spec[key] = value
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errors = validate_counts(spec, "spec", "replicas")
+        errors += validate_selector(spec, "spec", "deployment")
+        errors += validate_selected_template(spec, "spec")
+        errors += _validate_strategy(spec.get("strategy") or {}, "spec.strategy")
+        errors += validate_counts(spec, "spec", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
+        deadline = spec.get("progressDeadlineSeconds")
+        if deadline is not None and deadline <= (spec.get("minReadySeconds") or 0):
+            errors.append(
+                invalid_value("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+            )
+        return errors
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return self.validate(obj) + unchanged(obj["spec"], old.get("spec") or {}, "selector", "spec.selector")
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        status = obj.get("status") or {}
+        errors = validate_counts(status, "status", *_STATUS_COUNTS)
+        total = status.get("replicas", 0)
+        for key in ("updatedReplicas", "readyReplicas", "availableReplicas"):
+            if status.get(key, 0) > total:
+                errors.append(invalid_value(f"status.{key}", status[key], "cannot be greater than status.replicas"))
+        if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
+            detail = "cannot be greater than readyReplicas"
+            errors.append(invalid_value("status.availableReplicas", status["availableReplicas"], detail))
+        return errors
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        template = (obj.get("spec") or {}).get("template") or {}
+        if old and ((old.get("spec") or {}).get("template")) == template:
+            return []
+        path = "spec.template"
+        return pod_warnings(
+            template.get("spec") or {}, template.get("metadata") or {}, f"{path}.spec", f"{path}.metadata"
+        )
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}

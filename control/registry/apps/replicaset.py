@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.registry.apps.workload import validate_counts, validate_selected_template, validate_selector
 from control.registry.cells import (
     AGE,
     CONTAINERS,
@@ -18,9 +19,11 @@ from control.registry.cells import (
     selector_text,
     template_spec,
 )
+from control.registry.checks import unchanged
 from control.registry.core.pod_defaults import default_template
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube.errors import FieldError, invalid_value
 
 REPLICA_COLUMNS = (
     NAME,
@@ -46,12 +49,37 @@ class ReplicaSetStrategy(Strategy):
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"replicas": 0}
 
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errors = validate_counts(spec, "spec", "replicas", "minReadySeconds")
+        return errors + validate_selector(spec, "spec", "replicaset") + validate_selected_template(spec, "spec")
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return self.validate(obj) + unchanged(obj["spec"], old.get("spec") or {}, "selector", "spec.selector")
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return validate_replica_status(obj.get("status") or {})
+
     def fields(self, obj: Object) -> dict[str, str]:
         return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec = obj.get("spec") or {}
         return replica_row(obj, now, selector_text(spec.get("selector")))
+
+
+def validate_replica_status(status: Object) -> list[FieldError]:
+    """Check the counts of a ReplicaSet's or ReplicationController's status."""
+    keys = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+    errors = validate_counts(status, "status", "replicas", *keys, "observedGeneration")
+    total = status.get("replicas", 0)
+    for key in keys:
+        if status.get(key, 0) > total:
+            errors.append(invalid_value(f"status.{key}", status[key], "cannot be greater than status.replicas"))
+    if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
+        detail = "cannot be greater than readyReplicas"
+        errors.append(invalid_value("status.availableReplicas", status["availableReplicas"], detail))
+    return errors
 
 
 def replica_row(obj: Object, now: datetime, selector: str) -> list[Any]:

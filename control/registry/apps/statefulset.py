@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.registry.apps.workload import validate_counts, validate_selected_template, validate_selector
 from control.registry.cells import (
     AGE,
     CONTAINERS,
@@ -16,10 +17,46 @@ from control.registry.cells import (
     name_of,
     template_spec,
 )
+from control.registry.checks import at_most_all, int_or_percent, non_negative, scaled_zero
 from control.registry.core.persistentvolumeclaim import default_claim
 from control.registry.core.pod_defaults import default_template
+from control.registry.core.pod_update import same
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
+
+_UPDATABLE = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+_FROZEN = "updates to statefulset spec for fields other than {} and {} are forbidden".format(
+    ", ".join(f"'{key}'" for key in _UPDATABLE[:-1]), f"'{_UPDATABLE[-1]}'"
+)
+
+
+def _validate_update_strategy(strategy: Object, path: str) -> list[FieldError]:
+    kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
+    where = f"{path}.rollingUpdate"
+    if not kind:
+        return [required(path)]
+    if kind == "OnDelete":
+        if rolling is None:
+            return []
+        return [invalid_value(where, rolling, "only allowed for updateStrategy 'RollingUpdate'")]
+    if kind != "RollingUpdate":
+        return [invalid_value(path, strategy, "must be 'RollingUpdate' or 'OnDelete'")]
+    errors = non_negative((rolling or {}).get("partition"), f"{where}.partition")
+    away = (rolling or {}).get("maxUnavailable")
+    if away is not None:
+        errors += int_or_percent(away, f"{where}.maxUnavailable") + at_most_all(away, f"{where}.maxUnavailable")
+        if scaled_zero(away):
+            errors.append(invalid_value(f"{where}.maxUnavailable", away, "cannot be 0"))
+    return errors
 
 
 class StatefulSetStrategy(Strategy):
@@ -50,6 +87,34 @@ class StatefulSetStrategy(Strategy):
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"replicas": 0, "availableReplicas": 0}
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errors = []
+        policies = ("OrderedReady", "Parallel")
+        if spec.get("podManagementPolicy") not in policies:
+            detail = "must be 'OrderedReady' or 'Parallel'"
+            errors.append(invalid_value("spec.podManagementPolicy", spec.get("podManagementPolicy"), detail))
+        errors += _validate_update_strategy(spec.get("updateStrategy") or {}, "spec.updateStrategy")
+        retention, path = (
+            spec.get("persistentVolumeClaimRetentionPolicy") or {},
+            "spec.persistentVolumeClaimRetentionPolicy",
+        )
+        for key in ("whenDeleted", "whenScaled"):
+            if retention.get(key) not in ("Retain", "Delete"):
+                errors.append(not_supported(f"{path}.{key}", retention.get(key), ("Delete", "Retain")))
+        errors += validate_counts(spec, "spec", "replicas", "minReadySeconds", "revisionHistoryLimit")
+        if (spec.get("ordinals") or {}).get("start") is not None:
+            errors += non_negative(spec["ordinals"]["start"], "spec.ordinals.start")
+        errors += validate_selector(spec, "spec", "statefulset")
+        return errors + validate_selected_template(spec, "spec", "StatefulSet")
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        before, after = ({k: v for k, v in (o.get("spec") or {}).items() if k not in _UPDATABLE} for o in (old, obj))
+        errors = self.validate(obj)
+        if not same(before, after):
+            errors.append(forbidden_field("spec", _FROZEN))
+        return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}

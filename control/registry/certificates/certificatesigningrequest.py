@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import datetime
 from typing import Any
+
+from cryptography import x509
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
 from control.registry.strategy import Context, Finish, Object, Strategy, keep
 from control.registry.tables import age, human_duration
+from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
 
+USAGES = (
+    "signing",
+    "digital signature",
+    "content commitment",
+    "key encipherment",
+    "key agreement",
+    "data encipherment",
+    "cert sign",
+    "crl sign",
+    "encipher only",
+    "decipher only",
+    "any",
+    "server auth",
+    "client auth",
+    "code signing",
+    "email protection",
+    "s/mime",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "timestamping",
+    "ocsp signing",
+    "microsoft sgc",
+    "netscape sgc",
+)
+_VERDICTS = ("Approved", "Denied")
 _REQUESTER = ("username", "uid", "groups", "extra")
 
 
@@ -44,6 +74,63 @@ class CertificateSigningRequestStrategy(Strategy):
         keep(obj, old, "spec")
         keep(obj, old, "status")
 
+    def prepare_subresource(self, subresource: str, obj: Object, old: Object) -> None:
+        """Approval changes the Approved and Denied conditions alone; status changes all but these."""
+        keep(obj, old, "spec")
+        conditions = (obj.get("status") or {}).get("conditions") or []
+        before = (old.get("status") or {}).get("conditions") or []
+        if subresource == "approval":
+            keep(obj, old, "status")
+            status = dict(obj.get("status") or {})
+            others = [c for c in before if c.get("type") not in _VERDICTS]
+            status["conditions"] = others + [c for c in conditions if c.get("type") in _VERDICTS]
+        else:
+            status = dict(obj.get("status") or {})
+            verdicts = [c for c in before if c.get("type") in _VERDICTS]
+            status["conditions"] = verdicts + [c for c in conditions if c.get("type") not in _VERDICTS]
+        obj["status"] = status
+
+    def validate_subresource(self, subresource: str, obj: Object, old: Object) -> list[FieldError]:
+        """A verdict stands: conditions of Approved, Denied and Failed are never taken off, and only one of two is given."""
+        errors = []
+        found = {c.get("type") for c in (obj.get("status") or {}).get("conditions") or ()}
+        for kind in ("Approved", "Denied", "Failed"):
+            if kind not in found and kind in {c.get("type") for c in (old.get("status") or {}).get("conditions") or ()}:
+                detail = f"updates may not remove a condition of type {_quoted(kind)}"
+                errors.append(forbidden_field("status.conditions", detail))
+        if {"Approved", "Denied"} <= found:
+            detail = "Approved and Denied conditions are mutually exclusive"
+            errors.append(invalid_value("status.conditions", "Denied", detail))
+        issued, before = ((o.get("status") or {}).get("certificate") for o in (obj, old))
+        if before and issued != before:
+            errors.append(forbidden_field("status.certificate", "updates may not change a certificate"))
+        return errors
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errors = []
+        if not spec.get("request"):
+            errors.append(required("spec.request"))
+        elif not _is_request(spec["request"]):
+            detail = "PEM block type must be CERTIFICATE REQUEST"
+            errors.append(invalid_value("spec.request", spec["request"], detail))
+        if not spec.get("usages"):
+            errors.append(required("spec.usages", "usages must not be empty"))
+        errors += [not_supported("spec.usages", u, USAGES) for u in spec.get("usages") or () if u not in USAGES]
+        signer = spec.get("signerName")
+        if not signer:
+            errors.append(required("spec.signerName"))
+        elif signer.count("/") != 1:
+            detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+            errors.append(invalid_value("spec.signerName", signer, detail))
+        if spec.get("expirationSeconds") is not None and spec["expirationSeconds"] < 600:
+            detail = "may not specify a duration less than 600 seconds (10 minutes)"
+            errors.append(invalid_value("spec.expirationSeconds", spec["expirationSeconds"], detail))
+        return errors
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return []
+
     def fields(self, obj: Object) -> dict[str, str]:
         return {"spec.signerName": (obj.get("spec") or {}).get("signerName") or ""}
 
@@ -58,6 +145,19 @@ class CertificateSigningRequestStrategy(Strategy):
             NONE if seconds is None else human_duration(seconds),
             _condition(obj.get("status") or {}),
         ]
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+def _is_request(encoded: str) -> bool:
+    try:
+        pem = base64.b64decode(encoded, validate=True)
+        x509.load_pem_x509_csr(pem)
+    except ValueError:
+        return False
+    return b"-----BEGIN CERTIFICATE REQUEST-----" in pem
 
 
 def _condition(status: Object) -> str:

@@ -136,7 +136,9 @@ class ServiceAllocator:
             return
         self._check_families(obj)
         asked = {family_of(ip): ip for ip in spec.get("clusterIPs") or () if ip}
-        held = set(_held(before)[0])
+        held, primary = set(_held(before)[0]), before.get("clusterIP")
+        if primary and before.get("type") != "ExternalName" and spec.get("clusterIP") != primary:
+            return  # validation refuses the change
         found = []
         for family in spec["ipFamilies"]:
             ip = asked.get(family)

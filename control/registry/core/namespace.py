@@ -33,6 +33,12 @@ class NamespaceStrategy(Strategy):
         keep(obj, old, "spec")
         keep(obj, old, "status")
 
+    def prepare_subresource(self, subresource: str, obj: Object, old: Object) -> None:
+        if subresource == "finalize":
+            keep(obj, old, "status")
+        else:
+            super().prepare_subresource(subresource, obj, old)
+
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:
         return label(name, prefix)
 

@@ -6,12 +6,31 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of
+from control.registry.checks import Errors, one_of, quantity, unchanged
+from control.registry.core.placement import validate_node_selector
+from control.registry.core.pod_update import same
 from control.registry.core.storage_cells import access_modes, phase
+from control.registry.core.volumes import validate_source
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube.errors import forbidden_field, not_supported, required
 from kube.quantity import canonical
 
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+
+
+_RECLAIM = ("Delete", "Recycle", "Retain")
+_NOT_SOURCES = (
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+)
 
 
 def class_of(obj: Object) -> str:
@@ -53,6 +72,40 @@ class PersistentVolumeStrategy(Strategy):
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"phase": "Pending"}
+
+    def validate(self, obj: Object) -> Errors:
+        from control.registry.core.persistentvolumeclaim import validate_access_modes
+
+        spec = obj.get("spec") or {}
+        errors = validate_access_modes(spec.get("accessModes"), "spec.accessModes")
+        capacity = spec.get("capacity") or {}
+        if not capacity:
+            errors.append(required("spec.capacity"))
+        elif set(capacity) != {"storage"}:
+            errors.append(not_supported("spec.capacity", sorted(capacity), ("storage",)))
+        for name, size in capacity.items():
+            errors += quantity(size, f"spec.capacity[{name}]")
+        errors += one_of(spec.get("persistentVolumeReclaimPolicy"), _RECLAIM, "spec.persistentVolumeReclaimPolicy")
+        if spec.get("nodeAffinity"):
+            hard = spec["nodeAffinity"].get("required")
+            if hard is None:
+                errors.append(required("spec.nodeAffinity.required", "must specify required node constraints"))
+            else:
+                errors += validate_node_selector(hard, "spec.nodeAffinity.required")
+        elif spec.get("local") is not None:
+            errors.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
+        errors += validate_source({k: v for k, v in spec.items() if k not in _NOT_SOURCES}, "spec")
+        return errors + one_of(spec.get("volumeMode"), ("Block", "Filesystem"), "spec.volumeMode", needed=False)
+
+    def validate_update(self, obj: Object, old: Object) -> Errors:
+        errors = self.validate(obj)
+        sources = [
+            {k: v for k, v in (o.get("spec") or {}).items() if k not in _NOT_SOURCES and k != "csi"} for o in (obj, old)
+        ]
+        if not same(*sources):
+            detail = "spec.persistentvolumesource is immutable after creation"
+            errors.append(forbidden_field("spec.persistentvolumesource", detail))
+        return errors + unchanged(obj["spec"], old.get("spec") or {}, "volumeMode", "spec.volumeMode")
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"name": name_of(obj)}

@@ -6,11 +6,15 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of
+from control.registry.checks import Errors, each, label_selector, one_of, quantity
 from control.registry.core.persistentvolume import class_of
+from control.registry.core.pod_update import same
 from control.registry.core.storage_cells import access_modes, phase
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
-from kube.quantity import canonical
+from kube import names
+from kube.errors import forbidden_field, invalid_value, not_supported, required
+from kube.quantity import canonical, parse
 
 
 def default_claim(obj: Object) -> None:
@@ -29,6 +33,37 @@ def _mirror_sources(spec: Object) -> None:
         spec["dataSourceRef"] = dict(source)
     elif reference and not source and not reference.get("namespace"):
         spec["dataSource"] = {k: v for k, v in reference.items() if k in ("apiGroup", "kind", "name")}
+
+
+_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+_FROZEN = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+
+
+def validate_access_modes(modes: list[str] | None, path: str) -> Errors:
+    if not modes:
+        return [required(path, "at least 1 access mode is required")]
+    errors = [not_supported(path, mode, _MODES) for mode in modes if mode not in _MODES]
+    if "ReadWriteOncePod" in modes and len(modes) > 1:
+        errors.append(forbidden_field(path, "may not use ReadWriteOncePod with other access modes"))
+    return errors
+
+
+def validate_claim_spec(spec: Object, path: str) -> Errors:
+    """Check what is claimed, of a claim or of a volume's claim template."""
+    errors = validate_access_modes(spec.get("accessModes"), f"{path}.accessModes")
+    errors += label_selector(spec.get("selector"), f"{path}.selector")
+    size, where = ((spec.get("resources") or {}).get("requests") or {}).get("storage"), f"{path}.resources[storage]"
+    if size is None:
+        errors.append(required(where))
+    else:
+        wrong = quantity(size, where)
+        if not wrong and parse(size) == 0:
+            wrong = [invalid_value(where, str(size), "must be greater than zero")]
+        errors += wrong
+    for key in ("storageClassName", "volumeAttributesClassName"):
+        if spec.get(key):
+            errors += each(f"{path}.{key}", spec[key], names.dns1123_subdomain(spec[key]))
+    return errors + one_of(spec.get("volumeMode"), ("Block", "Filesystem"), f"{path}.volumeMode", needed=False)
 
 
 class PersistentVolumeClaimStrategy(Strategy):
@@ -50,6 +85,28 @@ class PersistentVolumeClaimStrategy(Strategy):
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"phase": "Pending"}
+
+    def validate(self, obj: Object) -> Errors:
+        return validate_claim_spec(obj.get("spec") or {}, "spec")
+
+    def validate_update(self, obj: Object, old: Object) -> Errors:
+        spec, before = obj.get("spec") or {}, old.get("spec") or {}
+        errors = self.validate(obj)
+        open_to = {"resources"} | ({"volumeName"} if not before.get("volumeName") else {"volumeAttributesClassName"})
+        if before.get("storageClassName") is None:
+            open_to.add("storageClassName")  # it may be given a class after the fact
+        kept = [{k: v for k, v in s.items() if k not in open_to} for s in (spec, before)]
+        if not same(*kept):
+            errors.append(forbidden_field("spec", _FROZEN))
+        now, was = (((s.get("resources") or {}).get("requests") or {}).get("storage", 0) for s in (spec, before))
+        held = ((old.get("status") or {}).get("capacity") or {}).get("storage", 0)
+        if not errors and parse(now) != parse(was):
+            if (old.get("status") or {}).get("phase") != "Bound":
+                errors.append(forbidden_field("spec", _FROZEN))
+            elif parse(now) < parse(held):
+                detail = "field can not be less than status.capacity"
+                errors.append(forbidden_field("spec.resources.requests.storage", detail))
+        return errors
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"name": name_of(obj)}

@@ -5,10 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from control.registry.core import pod_table
+from control.registry.checks import each, ip
+from control.registry.core import pod_table, pod_update
 from control.registry.core.pod_defaults import default_pod
+from control.registry.core.pod_warnings import pod_warnings
+from control.registry.core.podspec import validate_pod_spec
 from control.registry.core.qos import qos_class
 from control.registry.strategy import Object, Strategy, keep
+from kube.errors import FieldError, forbidden_field
+from kube.names import dns1123_subdomain
 
 
 class PodStrategy(Strategy):
@@ -44,6 +49,55 @@ class PodStrategy(Strategy):
                 metadata[part] = before[part]
             else:
                 metadata.pop(part, None)
+
+    def prepare_subresource(self, subresource: str, obj: Object, old: Object) -> None:
+        """Ephemeral containers and resources come through subresources of their own, which change nothing else."""
+        if subresource == "status":
+            self.prepare_status_update(obj, old)
+        elif subresource == "ephemeralcontainers":
+            added = (obj.get("spec") or {}).get("ephemeralContainers")
+            obj["spec"] = {**(old.get("spec") or {}), "ephemeralContainers": added or []}
+            keep(obj, old, "status")
+        elif subresource == "resize":
+            keep(obj, old, "status")
+        elif subresource != "binding":
+            self.prepare_update(obj, old)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errors = validate_pod_spec(spec)
+        if spec.get("schedulingGates") and spec.get("nodeName"):
+            detail = "cannot be set until all schedulingGates have been cleared"
+            errors.append(forbidden_field("spec.nodeName", detail))
+        return errors
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return pod_update.validate_update(obj, old)
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        errors = []
+        status = obj.get("status") or {}
+        for index, address in enumerate(status.get("podIPs") or ()):
+            errors += ip(address.get("ip") or "", f"status.podIPs[{index}].ip")
+        node, before = ((o.get("spec") or {}).get("nodeName") or "" for o in (obj, old))
+        if node != before:
+            errors.append(forbidden_field("status.nodeName", "may not be changed directly"))
+        nominated = status.get("nominatedNodeName")
+        if nominated:
+            errors += each("status.nominatedNodeName", nominated, dns1123_subdomain(nominated))
+        return errors
+
+    def validate_subresource(self, subresource: str, obj: Object, old: Object) -> list[FieldError]:
+        if subresource == "status":
+            return self.validate_status_update(obj, old)
+        if subresource == "ephemeralcontainers":
+            return pod_update.validate_ephemeral_update(obj, old)
+        if subresource == "resize":
+            return pod_update.validate_resize(obj, old)
+        return [] if subresource == "binding" else self.validate_update(obj, old)
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        return [] if old else pod_warnings(obj.get("spec") or {}, obj.get("metadata") or {})
 
     def fields(self, obj: Object) -> dict[str, str]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}

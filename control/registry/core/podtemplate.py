@@ -7,7 +7,9 @@ from typing import Any
 
 from control.registry.cells import NAME, Column, containers_and_images, labels_text, name_of
 from control.registry.core.pod_defaults import default_template
+from control.registry.core.podspec import validate_template
 from control.registry.strategy import Object, Strategy
+from kube.errors import FieldError
 
 
 class PodTemplateStrategy(Strategy):
@@ -16,6 +18,9 @@ class PodTemplateStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         default_template(obj)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return validate_template(obj.get("template") or {}, "template")
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         template = obj.get("template") or {}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from control.registry.apps.replicaset import REPLICA_COLUMNS, replica_row
+from control.registry.apps.replicaset import REPLICA_COLUMNS, replica_row, validate_replica_status
+from control.registry.apps.workload import validate_counts, validate_selected_template
 from control.registry.cells import labels_text
 from control.registry.core.pod_defaults import default_template
 from control.registry.strategy import Object, Strategy
+from kube.errors import FieldError, required
 
 
 class ReplicationControllerStrategy(Strategy):
@@ -29,6 +31,19 @@ class ReplicationControllerStrategy(Strategy):
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"replicas": 0}
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errors = validate_counts(spec, "spec", "minReadySeconds", "replicas")
+        selector = spec.get("selector") or {}
+        if not selector:
+            errors.append(required("spec.selector"))
+        # A plain map is a label selector without expressions.
+        shaped = {**spec, "selector": {"matchLabels": selector}}
+        return errors + validate_selected_template(shaped, "spec", "ReplicationController")
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return validate_replica_status(obj.get("status") or {})
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}

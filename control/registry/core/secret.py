@@ -3,12 +3,45 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.checks import unchanged
+from control.registry.core.data_keys import decoded_size, validate_frozen, validate_keys, validate_size
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube.errors import FieldError, bad_request, invalid_value, required
+
+TOKEN_TYPE, ACCOUNT_ANNOTATION = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"
+_JSON_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
+_NEEDED_KEYS = {"kubernetes.io/ssh-auth": ("ssh-privatekey",), "kubernetes.io/tls": ("tls.crt", "tls.key")}
+
+
+def _check_base64(value: str) -> None:
+    """Refuse what is not base64 as upstream's decoder does; raises 400."""
+    try:
+        base64.b64decode(value, validate=True)
+    except ValueError as error:
+        good = re.match("[A-Za-z0-9+/]*", value)
+        position = good.end() if good else 0
+        raise bad_request(
+            'Secret in version "v1" cannot be handled as a Secret: illegal base64 data at input byte '
+            f"{position // 4 * 4 if position == len(value) else position}"
+        ) from error
+
+
+def _validate_json(data: Object, key: str) -> list[FieldError]:
+    if key not in data:
+        return [required(f"data[{key}]")]
+    try:
+        msgspec.json.decode(base64.b64decode(data[key]))
+    except (ValueError, msgspec.DecodeError) as error:
+        return [invalid_value(f"data[{key}]", "<secret contents redacted>", str(error))]
+    return []
 
 
 class SecretStrategy(Strategy):
@@ -18,11 +51,35 @@ class SecretStrategy(Strategy):
     def default(self, obj: Object) -> None:
         if not obj.get("type"):
             obj["type"] = "Opaque"
+        for value in (obj.get("data") or {}).values():
+            _check_base64(value)
         text = obj.pop("stringData", None)
         if text:
             data = obj.setdefault("data", {})
             for key, value in text.items():
                 data[key] = base64.b64encode(value.encode()).decode()
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        data = obj.get("data") or {}
+        errors = validate_keys(data, "data")
+        errors += validate_size(sum(map(decoded_size, data.values())), "data")
+        kind = obj.get("type") or ""
+        if kind == TOKEN_TYPE:
+            annotations = obj.get("metadata", {}).get("annotations") or {}
+            if not annotations.get(ACCOUNT_ANNOTATION):
+                errors.append(required(f"metadata.annotations[{ACCOUNT_ANNOTATION}]"))
+        elif kind in _JSON_KEYS:
+            errors += _validate_json(data, _JSON_KEYS[kind])
+        elif kind == "kubernetes.io/basic-auth":
+            if "username" not in data and "password" not in data:
+                errors += [required(f"data[{key}]") for key in ("username", "password")]
+        else:
+            errors += [required(f"data[{key}]") for key in _NEEDED_KEYS.get(kind, ()) if key not in data]
+        return errors
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        errors = unchanged(obj, old, "type", "type")
+        return errors + validate_frozen(obj, old, ("data",)) + self.validate(obj)
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"type": obj.get("type") or ""}

@@ -8,8 +8,10 @@ from typing import Any
 from control.registry.core import service_table
 from control.registry.core.allocation import ServiceAllocator
 from control.registry.core.service_defaults import default_service, drop_disabled, keep_allocated
+from control.registry.core.service_validation import validate_service, validate_service_update
 from control.registry.naming import label1035
 from control.registry.strategy import Context, Finish, Object, Settings, Strategy, keep
+from kube.errors import FieldError
 from kube.resources import Resource
 
 
@@ -41,6 +43,23 @@ class ServiceStrategy(Strategy):
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:
         return label1035(name, prefix)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return validate_service(obj)
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return validate_service_update(obj, old)
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        spec = obj.get("spec") or {}
+        found = []
+        if spec.get("clusterIP") == "None" and spec.get("sessionAffinity") == "ClientIP":
+            found.append("spec.SessionAffinity is ignored for headless services")
+        if spec.get("externalIPs") and spec.get("type") == "ExternalName":
+            found.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
+        if spec.get("externalName") and spec.get("type") != "ExternalName":
+            found.append('spec.externalName is ignored when spec.type is not "ExternalName"')
+        return found
 
     def fields(self, obj: Object) -> dict[str, str]:
         spec = obj.get("spec") or {}

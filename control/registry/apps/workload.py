@@ -1,0 +1,47 @@
+"""Checks that workloads share: the selector is needed, chooses the template's pods, and does not change."""
+
+from __future__ import annotations
+
+from control.registry.checks import Errors, is_empty, label_selector, non_negative, selects
+from control.registry.core.podspec import validate_template
+from control.registry.strategy import Object
+from kube.errors import forbidden_field, invalid_value, not_supported, required
+
+MISMATCH = "`selector` does not match template `labels`"
+
+
+def validate_selector(spec: Object, path: str, word: str) -> Errors:
+    """Check that there is a selector and that it does not choose everything; `word` names the kind in the message."""
+    selector = spec.get("selector")
+    if selector is None:
+        return [required(f"{path}.selector")]
+    errors = label_selector(selector, f"{path}.selector")
+    if is_empty(selector):
+        detail = f"empty selector is invalid for {word}"
+        errors.append(invalid_value(f"{path}.selector", selector, detail))
+    return errors
+
+
+def validate_selected_template(spec: Object, path: str, word: str = "") -> Errors:
+    """Check the template, that the selector chooses it, and that its pods run for ever; `word` names the kind."""
+    template, selector = spec.get("template") or {}, spec.get("selector")
+    where = f"{path}.template"
+    errors: Errors = []
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if not is_empty(selector) and not selects(selector, labels):
+        errors.append(invalid_value(f"{where}.metadata.labels", labels, MISMATCH))
+    errors += validate_template(template, where)
+    pod = template.get("spec") or {}
+    if pod.get("restartPolicy") not in (None, "", "Always"):
+        errors.append(not_supported(f"{where}.spec.restartPolicy", pod["restartPolicy"], ("Always",)))
+    if pod.get("activeDeadlineSeconds") is not None:
+        detail = f"activeDeadlineSeconds in {word or 'ReplicaSet'} is not Supported"
+        errors.append(forbidden_field(f"{where}.spec.activeDeadlineSeconds", detail))
+    return errors
+
+
+def validate_counts(spec: Object, path: str, *keys: str) -> Errors:
+    errors: Errors = []
+    for key in keys:
+        errors += non_negative(spec.get(key), f"{path}.{key}")
+    return errors

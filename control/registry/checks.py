@@ -1,0 +1,188 @@
+"""Checks that the fields of many kinds share, each returning a list of field errors in upstream's words.
+
+The rules are those of apimachinery's api/validation and of pkg/apis/core/validation.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from control.registry.strategy import Object
+from kube import names
+from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
+from kube.quantity import Quantity, QuantityError, parse
+
+Errors = list[FieldError]
+NEGATIVE = "must be greater than or equal to 0"
+NOT_AN_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+IMMUTABLE = "field is immutable"
+MAX_INT32 = 2**31 - 1
+
+
+def non_negative(value: int | None, path: str) -> Errors:
+    return [invalid_value(path, value, NEGATIVE)] if value is not None and value < 0 else []
+
+
+def one_of(value: str | None, allowed: Iterable[str], path: str, needed: bool = True) -> Errors:
+    """Check an enum; an absent one is an error only where it is needed."""
+    if not value:
+        return [required(path)] if needed else []
+    return [] if value in (allowed := tuple(allowed)) else [not_supported(path, value, allowed)]
+
+
+def in_range(value: int | None, low: int, high: int, path: str) -> Errors:
+    if value is None or low <= value <= high:
+        return []
+    return [invalid_value(path, value, f"must be between {low} and {high}, inclusive")]
+
+
+def each(path: str, value: Any, problems: Iterable[str]) -> Errors:
+    """Make one Invalid value of every message."""
+    return [invalid_value(path, value, problem) for problem in problems]
+
+
+def unchanged(obj: Object, old: Object, key: str, path: str) -> Errors:
+    """Check that a field is as it was; absent and empty are the same."""
+    if (obj.get(key) or None) == (old.get(key) or None):
+        return []
+    return [invalid_value(path, obj.get(key), IMMUTABLE)]
+
+
+def port(value: Any, path: str) -> Errors:
+    return each(path, value, names.port_number(value))
+
+
+def port_or_name(value: Any, path: str) -> Errors:
+    if isinstance(value, str):
+        return each(path, value, names.port_name(value))
+    return port(value or 0, path)
+
+
+def ip(value: str, path: str) -> Errors:
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return [invalid_value(path, value, NOT_AN_IP)]
+    return []
+
+
+def non_special_ip(value: str, path: str) -> Errors:
+    """Refuse addresses that would lead back to a node's own or a link's services (CVE-2021-25737)."""
+    try:
+        address = ipaddress.ip_address(value)
+    except ValueError:
+        return [invalid_value(path, value, NOT_AN_IP)]
+    errors = []
+    if address.is_unspecified:
+        errors.append(invalid_value(path, value, f"may not be unspecified ({value})"))
+    if address.is_loopback:
+        detail = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
+        errors.append(invalid_value(path, value, detail))
+    if address.is_link_local:
+        detail = "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
+        errors.append(invalid_value(path, value, detail))
+    if address in _LINK_LOCAL_MULTICAST[address.version]:
+        detail = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
+        errors.append(invalid_value(path, value, detail))
+    return errors
+
+
+_LINK_LOCAL_MULTICAST = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
+
+
+def labels(found: Mapping[str, str] | None, path: str) -> Errors:
+    errors = []
+    for key, value in (found or {}).items():
+        errors += each(path, key, names.qualified_name(key))
+        errors += each(path, value, names.label_value(value))
+    return errors
+
+
+def annotation_keys(found: Mapping[str, str] | None, path: str) -> Errors:
+    errors: Errors = []
+    for key in found or {}:
+        errors += each(path, key, names.qualified_name(key.lower()))
+    return errors
+
+
+def label_selector(selector: Object | None, path: str) -> Errors:
+    """Check a LabelSelector (metav1 validation)."""
+    if selector is None:
+        return []
+    errors = labels(selector.get("matchLabels"), f"{path}.matchLabels")
+    for index, expression in enumerate(selector.get("matchExpressions") or ()):
+        where = f"{path}.matchExpressions[{index}]"
+        operator, values = expression.get("operator") or "", expression.get("values")
+        if operator in ("In", "NotIn"):
+            if not values:
+                errors.append(required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                errors.append(forbidden_field(f"{where}.values", detail))
+        else:
+            errors.append(invalid_value(f"{where}.operator", operator, "not a valid selector operator"))
+        key = expression.get("key") or ""
+        errors += each(f"{where}.key", key, names.qualified_name(key))
+        for number, value in enumerate(values or ()):
+            errors += each(f"{where}.values[{number}]", value, names.label_value(value))
+    return errors
+
+
+def selects(selector: Object | None, found: Mapping[str, str]) -> bool:
+    """Whether a LabelSelector chooses an object with these labels; none at all chooses nothing."""
+    if selector is None:
+        return False
+    if any(found.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
+        return False
+    for expression in selector.get("matchExpressions") or ():
+        value, operator = found.get(expression.get("key", "")), expression.get("operator")
+        listed = value is not None and value in (expression.get("values") or ())
+        holds = {"In": listed, "NotIn": not listed, "Exists": value is not None, "DoesNotExist": value is None}
+        if not holds.get(operator or "", False):
+            return False
+    return True
+
+
+def is_empty(selector: Object | None) -> bool:
+    return selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions")
+
+
+def quantity(value: Quantity, path: str) -> Errors:
+    """Check a quantity that may not be negative; what is none at all is refused with the parser's words."""
+    try:
+        number = parse(value)
+    except QuantityError as error:
+        return [invalid_value(path, value, str(error))]
+    return [invalid_value(path, str(value), NEGATIVE)] if number < 0 else []
+
+
+_PERCENT = re.compile("[0-9]+%")
+
+
+def int_or_percent(value: Any, path: str) -> Errors:
+    """Check a whole number or a percentage, neither below 0."""
+    if isinstance(value, str):
+        if _PERCENT.fullmatch(value):
+            return []
+        detail = (
+            "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used "
+            "for validation is '[0-9]+%')"
+        )
+        return [invalid_value(path, value, detail)]
+    return non_negative(value, path)
+
+
+def at_most_all(value: Any, path: str) -> Errors:
+    """Check that a percentage is no more than 100%."""
+    if isinstance(value, str) and _PERCENT.fullmatch(value) and int(value[:-1]) > 100:
+        return [invalid_value(path, value, "must not be greater than 100%")]
+    return []
+
+
+def scaled_zero(value: Any) -> bool:
+    """Whether a number or percentage is none."""
+    return value in (None, 0) or (isinstance(value, str) and bool(re.fullmatch("0+%", value)))

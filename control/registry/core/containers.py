@@ -1,0 +1,239 @@
+"""Checks of containers: of the app, init, and ephemeral."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from control.registry.checks import Errors, each, in_range, one_of, port
+from control.registry.core.env import validate_env, validate_env_from
+from control.registry.core.probes import validate_lifecycle, validate_probe
+from control.registry.core.resources import validate_requirements
+from control.registry.core.security import validate_container_security
+from control.registry.core.volumes import local_path
+from control.registry.strategy import Object
+from kube import names
+from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required
+
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+PROTOCOLS = ("TCP", "UDP", "SCTP")
+_EPHEMERAL_FORBIDDEN = ("lifecycle", *_PROBES, "ports", "resources", "resizePolicy")
+
+
+def validate_all(spec: Object, volumes: dict[str, Object], path: str) -> Errors:
+    """Check all of a pod's containers; names are unique over all kinds."""
+    errors: Errors = []
+    grace = spec.get("terminationGracePeriodSeconds")
+    containers, inits = spec.get("containers") or [], spec.get("initContainers") or []
+    if not containers:
+        errors.append(required(f"{path}.containers"))
+    seen: set[str] = set()
+    for index, container in enumerate(containers):
+        where = f"{path}.containers[{index}]"
+        errors += validate_container(container, volumes, where)
+        errors += _unique_name(container, seen, where)
+        errors += _probes(container, where, grace)
+        errors += _restart_policy(container, where)
+    errors += _host_ports(containers, f"{path}.containers")
+    for index, container in enumerate(inits):
+        where = f"{path}.initContainers[{index}]"
+        errors += validate_container(container, volumes, where)
+        errors += _unique_name(container, seen, where)
+        if container.get("restartPolicy") == "Always":
+            errors += _probes(container, where, grace)
+        else:
+            errors += _restart_policy(container, where)
+            for key in ("lifecycle", *_PROBES):
+                if container.get(key) is not None:
+                    detail = "may not be set for init containers without restartPolicy=Always"
+                    errors.append(forbidden_field(f"{where}.{key}", detail))
+        errors += _host_ports([container], f"{path}.initContainers", index)
+    regular = {c.get("name") for c in [*containers, *inits]}
+    errors += validate_ephemeral(spec.get("ephemeralContainers"), volumes, regular, path)
+    if spec.get("hostNetwork"):
+        for index, container in enumerate(containers):
+            for number, item in enumerate(container.get("ports") or ()):
+                if item.get("hostPort") != item.get("containerPort"):
+                    where = f"{path}.containers[{index}].ports[{number}].containerPort"
+                    detail = "must match `hostPort` when `hostNetwork` is true"
+                    errors.append(invalid_value(where, item.get("containerPort", 0), detail))
+    return errors
+
+
+def validate_ephemeral(
+    containers: list[Object] | None, volumes: dict[str, Object], regular: Collection[str | None], path: str
+) -> Errors:
+    errors: Errors = []
+    seen: set[str] = set()
+    for index, container in enumerate(containers or ()):
+        where, target = f"{path}.ephemeralContainers[{index}]", container.get("targetContainerName") or ""
+        errors += validate_container(container, volumes, where)
+        name = container.get("name") or ""
+        if name and (name in seen or name in regular):
+            errors.append(duplicate(f"{where}.name", name))
+        seen.add(name)
+        if target and target not in regular:
+            errors.append(FieldError(f"{where}.targetContainerName", "Not found", "", target))
+        for key in _EPHEMERAL_FORBIDDEN:
+            if container.get(key):
+                errors.append(forbidden_field(f"{where}.{key}", "cannot be set for an Ephemeral Container"))
+        for number, mount in enumerate(container.get("volumeMounts") or ()):
+            if mount.get("subPath"):
+                detail = "cannot be set for an Ephemeral Container"
+                errors.append(forbidden_field(f"{where}.volumeMounts[{number}].subPath", detail))
+    return errors
+
+
+def validate_container(container: Object, volumes: dict[str, Object], path: str) -> Errors:
+    name, image = container.get("name") or "", container.get("image") or ""
+    errors: Errors = []
+    if not name:
+        errors.append(required(f"{path}.name"))
+    else:
+        errors += each(f"{path}.name", name, names.dns1123_label(name))
+    if not image:
+        errors.append(required(f"{path}.image"))
+    elif image.strip() != image:
+        errors.append(invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace"))
+    policies = ("File", "FallbackToLogsOnError")
+    errors += one_of(container.get("terminationMessagePolicy"), policies, f"{path}.terminationMessagePolicy")
+    errors += _ports(container.get("ports") or [], f"{path}.ports")
+    errors += validate_env(container.get("env"), f"{path}.env")
+    errors += validate_env_from(container.get("envFrom"), f"{path}.envFrom")
+    errors += _mounts(container, volumes, f"{path}.volumeMounts")
+    errors += _devices(container, volumes, f"{path}.volumeDevices")
+    errors += one_of(container.get("imagePullPolicy"), _PULL_POLICIES, f"{path}.imagePullPolicy")
+    errors += validate_requirements(container.get("resources"), f"{path}.resources")
+    errors += _resize_policy(container.get("resizePolicy") or [], f"{path}.resizePolicy")
+    return errors + validate_container_security(container.get("securityContext"), f"{path}.securityContext")
+
+
+def _unique_name(container: Object, seen: set[str], path: str) -> Errors:
+    name = container.get("name") or ""
+    if not name:
+        return []
+    if name in seen:
+        return [duplicate(f"{path}.name", name)]
+    seen.add(name)
+    return []
+
+
+def _probes(container: Object, path: str, grace: int | None) -> Errors:
+    errors = validate_lifecycle(container.get("lifecycle"), f"{path}.lifecycle", grace)
+    for key in _PROBES:
+        errors += validate_probe(container.get(key), key.removesuffix("Probe"), f"{path}.{key}", grace)
+    return errors
+
+
+def _restart_policy(container: Object, path: str) -> Errors:
+    """A container's own restart policy, with its rules by exit code (KEP-5307)."""
+    policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or []
+    errors: Errors = []
+    if policy is not None:
+        errors += one_of(policy, ("Always", "OnFailure", "Never"), f"{path}.restartPolicy")
+    elif rules:
+        errors.append(required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used"))
+    for index, rule in enumerate(rules):
+        where = f"{path}.restartPolicyRules[{index}]"
+        errors += one_of(rule.get("action"), ("Restart", "RestartAllContainers"), f"{where}.action")
+        codes = rule.get("exitCodes")
+        if codes is None:
+            errors.append(required(f"{where}.exitCodes", "must be specified"))
+        else:
+            errors += one_of(codes.get("operator"), ("In", "NotIn"), f"{where}.exitCodes.operator")
+            for number, code in enumerate(codes.get("values") or ()):
+                errors += in_range(code, 0, 255, f"{where}.exitCodes.values[{number}]")
+    return errors
+
+
+def _ports(ports: list[Object], path: str) -> Errors:
+    errors: Errors = []
+    seen: set[str] = set()
+    for index, item in enumerate(ports):
+        where, name = f"{path}[{index}]", item.get("name") or ""
+        if name:
+            problems = names.port_name(name)
+            errors += each(f"{where}.name", name, problems)
+            if not problems and name in seen:
+                errors.append(duplicate(f"{where}.name", name))
+            seen.add(name)
+        number = item.get("containerPort", 0)
+        errors += port(number, f"{where}.containerPort") if number else [required(f"{where}.containerPort")]
+        if item.get("hostPort"):
+            errors += port(item["hostPort"], f"{where}.hostPort")
+        errors += one_of(item.get("protocol"), PROTOCOLS, f"{where}.protocol")
+    return errors
+
+
+def _host_ports(containers: list[Object], path: str, first: int = 0) -> Errors:
+    errors: Errors = []
+    seen: set[str] = set()
+    for index, container in enumerate(containers, first):
+        for number, item in enumerate(container.get("ports") or ()):
+            if not item.get("hostPort"):
+                continue
+            taken = f"{item.get('protocol', '')}/{item.get('hostIP') or ''}/{item['hostPort']}"
+            if taken in seen:
+                errors.append(duplicate(f"{path}[{index}].ports[{number}].hostPort", taken))
+            seen.add(taken)
+    return errors
+
+
+def _mounts(container: Object, volumes: dict[str, Object], path: str) -> Errors:
+    errors: Errors = []
+    seen: set[str] = set()
+    privileged = (container.get("securityContext") or {}).get("privileged")
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        where, name, target = f"{path}[{index}]", mount.get("name") or "", mount.get("mountPath") or ""
+        if not name:
+            errors.append(required(f"{where}.name"))
+        elif name not in volumes:
+            errors.append(FieldError(f"{where}.name", "Not found", "", name))
+        if not target:
+            errors.append(required(f"{where}.mountPath"))
+        elif target in seen:
+            errors.append(invalid_value(f"{where}.mountPath", target, "must be unique"))
+        seen.add(target)
+        for key in ("subPath", "subPathExpr"):
+            if mount.get(key):
+                errors += local_path(mount[key], f"{where}.{key}")
+        if mount.get("subPath") and mount.get("subPathExpr"):
+            detail = "subPathExpr and subPath are mutually exclusive"
+            errors.append(invalid_value(f"{where}.subPathExpr", mount["subPathExpr"], detail))
+        propagation = mount.get("mountPropagation")
+        if propagation is not None:
+            modes = ("Bidirectional", "HostToContainer", "None")
+            errors += one_of(propagation, modes, f"{where}.mountPropagation")
+            if propagation == "Bidirectional" and not privileged:
+                detail = "Bidirectional mount propagation is available only to privileged containers"
+                errors.append(forbidden_field(f"{where}.mountPropagation", detail))
+    return errors
+
+
+def _devices(container: Object, volumes: dict[str, Object], path: str) -> Errors:
+    errors: Errors = []
+    for index, device in enumerate(container.get("volumeDevices") or ()):
+        where, name, target = f"{path}[{index}]", device.get("name") or "", device.get("devicePath") or ""
+        if not name:
+            errors.append(required(f"{where}.name"))
+        elif name not in volumes:
+            errors.append(FieldError(f"{where}.name", "Not found", "", name))
+        elif not {"persistentVolumeClaim", "ephemeral"} & volumes[name].keys():
+            detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            errors.append(invalid_value(f"{where}.name", name, detail))
+        if not target:
+            errors.append(required(f"{where}.devicePath"))
+    return errors
+
+
+def _resize_policy(policies: list[Object], path: str) -> Errors:
+    errors: Errors = []
+    seen: set[str] = set()
+    for index, policy in enumerate(policies):
+        where, name = f"{path}[{index}]", policy.get("resourceName") or ""
+        errors += one_of(name, ("cpu", "memory"), f"{where}.resourceName")
+        errors += one_of(policy.get("restartPolicy"), ("NotRequired", "RestartContainer"), f"{where}.restartPolicy")
+        if name in seen:
+            errors.append(duplicate(where, name))
+        seen.add(name)
+    return errors

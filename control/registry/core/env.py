@@ -1,0 +1,133 @@
+"""Checks of environment variables, of their sources and of whole objects taken as environment."""
+
+from __future__ import annotations
+
+import re
+
+from control.registry.checks import Errors, each, quantity
+from control.registry.strategy import Object
+from kube import names
+from kube.errors import duplicate, invalid_value, not_supported, required
+
+_ENV_FIELDS = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+_VOLUME_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
+_RESOURCES = (
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+)
+_SUBSCRIPT = re.compile(r"(metadata\.(?:annotations|labels))\['(.*)'\]")
+_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
+ONE_SOURCE = "may not have more than one field specified at a time"
+
+
+def validate_env(variables: list[Object] | None, path: str) -> Errors:
+    errors: Errors = []
+    for index, variable in enumerate(variables or ()):
+        where, name = f"{path}[{index}]", variable.get("name") or ""
+        if not name:
+            errors.append(required(f"{where}.name"))
+        else:
+            errors += each(f"{where}.name", name, names.env_var_name(name))
+        source = variable.get("valueFrom")
+        if source is not None:
+            errors += _value_from(source, variable.get("value") or "", f"{where}.valueFrom")
+    return errors
+
+
+def _value_from(source: Object, value: str, path: str) -> Errors:
+    found = [name for name in _SOURCES if source.get(name) is not None]
+    errors: Errors = []
+    if not found:
+        detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+        errors.append(invalid_value(path, "", detail))
+    elif value:
+        errors.append(invalid_value(path, "", "may not be specified when `value` is not empty"))
+    elif len(found) > 1:
+        errors.append(invalid_value(path, "", ONE_SOURCE))
+    for name in found:
+        where = f"{path}.{name}"
+        if name == "fieldRef":
+            errors += field_reference(source[name], where, _ENV_FIELDS)
+        elif name == "resourceFieldRef":
+            errors += resource_reference(source[name], where, in_volume=False)
+        elif name in ("configMapKeyRef", "secretKeyRef"):
+            errors += _key_reference(source[name], where)
+    return errors
+
+
+def _key_reference(reference: Object, path: str) -> Errors:
+    errors = [] if reference.get("name") else [required(f"{path}.name")]
+    key = reference.get("key") or ""
+    if not key:
+        return [*errors, required(f"{path}.key")]
+    return errors + each(f"{path}.key", key, names.config_map_key(key))
+
+
+def field_reference(reference: Object, path: str, allowed: tuple[str, ...] = _VOLUME_FIELDS) -> Errors:
+    """Check what of the pod itself is asked for."""
+    if not reference.get("apiVersion"):
+        return [required(f"{path}.apiVersion")]
+    field = reference.get("fieldPath") or ""
+    if not field:
+        return [required(f"{path}.fieldPath")]
+    match = _SUBSCRIPT.fullmatch(field)
+    if match:
+        key = match.group(2)
+        key = key.lower() if match.group(1).endswith("annotations") else key
+        return each(f"{path}.fieldPath", key, names.qualified_name(key))
+    return [] if field in allowed else [not_supported(f"{path}.fieldPath", field, allowed)]
+
+
+def resource_reference(reference: Object, path: str, in_volume: bool) -> Errors:
+    """Check what of a container's resources is asked for."""
+    name = reference.get("resource") or ""
+    if in_volume and not reference.get("containerName"):
+        return [required(f"{path}.containerName")]
+    if not name:
+        return [required(f"{path}.resource")]
+    errors: Errors = []
+    if name not in _RESOURCES and not name.startswith(("limits.hugepages-", "requests.hugepages-")):
+        errors.append(not_supported(f"{path}.resource", name, _RESOURCES))
+    if reference.get("divisor") is not None:
+        errors += quantity(reference["divisor"], f"{path}.divisor")
+    return errors
+
+
+def validate_env_from(sources: list[Object] | None, path: str) -> Errors:
+    errors: Errors = []
+    for index, source in enumerate(sources or ()):
+        where = f"{path}[{index}]"
+        if source.get("prefix"):
+            errors += each(f"{where}.prefix", source["prefix"], names.env_var_name(source["prefix"]))
+        found = [name for name in ("configMapRef", "secretRef") if source.get(name) is not None]
+        errors += [required(f"{where}.{name}.name") for name in found if not source[name].get("name")]
+        if not found:
+            errors.append(invalid_value(where, "", "must specify one of: `configMapRef` or `secretRef`"))
+        elif len(found) > 1:
+            errors.append(invalid_value(where, "", ONE_SOURCE))
+    return errors
+
+
+def unique(values: list[str], path: str, key: str) -> Errors:
+    """Report repeated values of list elements, each under its own index."""
+    seen: set[str] = set()
+    errors = []
+    for index, value in enumerate(values):
+        if value in seen:
+            errors.append(duplicate(f"{path}[{index}].{key}", value))
+        seen.add(value)
+    return errors

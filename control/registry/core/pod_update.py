@@ -1,0 +1,186 @@
+"""What may change in a pod that exists: images, a shorter deadline, more tolerations, fewer gates; little else.
+
+The new spec is made to look like the old one in everything that may differ; what differs then is forbidden
+(ValidatePodUpdate). Resources change through the resize subresource, ephemeral containers through theirs.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import msgspec
+
+from control.registry.checks import MAX_INT32, Errors
+from control.registry.core.podspec import validate_pod_spec
+from control.registry.strategy import Object
+from kube.errors import FieldError, forbidden_field, invalid_value
+from kube.quantity import QuantityError, parse
+
+_UPDATABLE = ",".join(
+    (
+        "`spec.containers[*].image`",
+        "`spec.initContainers[*].image`",
+        "`spec.activeDeadlineSeconds`",
+        "`spec.tolerations` (only additions to existing tolerations)",
+        "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+    )
+)
+_KINDS = ("containers", "initContainers")
+
+
+def validate_update(obj: Object, old: Object) -> Errors:
+    """Check a pod update against the pod as it is."""
+    spec, before = obj.get("spec") or {}, old.get("spec") or {}
+    errors: Errors = []
+    for kind in _KINDS:
+        if len(spec.get(kind) or ()) != len(before.get(kind) or ()):
+            detail = "pod updates may not add or remove containers"
+            return [forbidden_field(f"spec.{kind}", detail)]
+        for index, container in enumerate(spec.get(kind) or ()):
+            if not container.get("image"):
+                errors.append(FieldError(f"spec.{kind}[{index}].image", "Required value"))
+    errors += _deadline(spec, before)
+    errors += _tolerations(spec, before)
+    errors += _gates(spec, before)
+    if errors:
+        return errors
+    masked = _masked(spec, before)
+    if not same(masked, before):
+        return [_forbidden(f"pod updates may not change fields other than {_UPDATABLE}", before, masked)]
+    return validate_pod_spec(spec) if not same(spec, before) else []
+
+
+def validate_resize(obj: Object, old: Object) -> Errors:
+    """Check an update through the resize subresource: only resources of containers, and the quality of service stays."""
+    from control.registry.core.qos import qos_class
+
+    spec, before = obj.get("spec") or {}, old.get("spec") or {}
+    masked = copy.deepcopy(spec)
+    for kind in _KINDS:
+        for container, was in zip(masked.get(kind) or (), before.get(kind) or (), strict=False):
+            for key in ("resources", "resizePolicy"):
+                if key in was:
+                    container[key] = was[key]
+                else:
+                    container.pop(key, None)
+    if not same(masked, before):
+        return [_forbidden("only cpu and memory resources are mutable", before, masked)]
+    if qos_class(spec) != qos_class(before):
+        shown = qos_class(spec)
+        return [invalid_value("spec.resources", shown, "Pod QOS Class may not change as a result of resizing")]
+    return validate_pod_spec(spec)
+
+
+def validate_ephemeral_update(obj: Object, old: Object) -> Errors:
+    """Check an update through the ephemeralcontainers subresource: they are added, never changed or taken away."""
+    now, before = ((o.get("spec") or {}).get("ephemeralContainers") or [] for o in (obj, old))
+    path = "spec.ephemeralContainers"
+    by_name = {c.get("name"): c for c in now}
+    errors: Errors = []
+    for container in before:
+        name = container.get("name", "")
+        if name not in by_name:
+            errors.append(forbidden_field(path, f'existing ephemeral containers "{name}" may not be removed\n'))
+        elif not same(by_name[name], container):
+            errors.append(forbidden_field(path, f'existing ephemeral containers "{name}" may not be changed\n'))
+    return errors or validate_pod_spec(obj.get("spec") or {})
+
+
+def _deadline(spec: Object, before: Object) -> Errors:
+    now, was, path = (
+        spec.get("activeDeadlineSeconds"),
+        before.get("activeDeadlineSeconds"),
+        "spec.activeDeadlineSeconds",
+    )
+    if now is not None:
+        if not 0 <= now <= MAX_INT32:
+            return [invalid_value(path, now, f"must be between 0 and {MAX_INT32}, inclusive")]
+        if was is not None and was < now:
+            return [invalid_value(path, now, "must be less than or equal to previous value")]
+    elif was is not None:
+        return [invalid_value(path, now, "must not update from a positive integer to nil value")]
+    return []
+
+
+def _tolerations(spec: Object, before: Object) -> Errors:
+    now = spec.get("tolerations") or []
+    for old in before.get("tolerations") or ():
+        # How long a taint is borne may change.
+        plain = {k: v for k, v in old.items() if k != "tolerationSeconds"}
+        if not any({k: v for k, v in t.items() if k != "tolerationSeconds"} == plain for t in now):
+            detail = "existing toleration can not be modified except its tolerationSeconds"
+            return [forbidden_field("spec.tolerations", detail)]
+    return []
+
+
+def _gates(spec: Object, before: Object) -> Errors:
+    held = {g.get("name") for g in before.get("schedulingGates") or ()}
+    return [
+        forbidden_field(
+            "spec.schedulingGates", f'only deletion is allowed, but found new scheduling gate "{gate.get("name")}"'
+        )
+        for gate in spec.get("schedulingGates") or ()
+        if gate.get("name") not in held
+    ]
+
+
+def _masked(spec: Object, before: Object) -> Object:
+    """Return the new spec with everything that may change put back."""
+    masked: Object = dict(spec)
+    for kind in _KINDS:
+        if spec.get(kind):
+            masked[kind] = [
+                {**now, "image": was.get("image")} for now, was in zip(spec[kind], before[kind], strict=True)
+            ]
+    keys = ["activeDeadlineSeconds", "tolerations", "schedulingGates"]
+    if before.get("schedulingGates"):
+        # A gated pod has not been placed, so its placement may still be narrowed.
+        keys += ["nodeSelector", "affinity"]
+    if (before.get("terminationGracePeriodSeconds") or 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
+        keys.append("terminationGracePeriodSeconds")
+    for key in keys:
+        if key in before:
+            masked[key] = before[key]
+        else:
+            masked.pop(key, None)
+    return masked
+
+
+def same(one: object, other: object) -> bool:
+    """Compare two JSON shapes as their meaning: absent and empty are equal, and so are 1000m and 1."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(same(one.get(k), other.get(k)) for k in one.keys() | other.keys())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if one == other or (one in _EMPTY and other in _EMPTY):
+        return True
+    if isinstance(one, str | int | float) and isinstance(other, str | int | float):
+        try:
+            return type(one) is not type(other) and parse(one) == parse(other)
+        except QuantityError:
+            return False
+    return False
+
+
+_EMPTY: tuple[object, ...] = (None, [], "", {})
+
+
+def _forbidden(detail: str, before: Object, after: Object) -> FieldError:
+    lines = list(_differences(before, after, ""))
+    return forbidden_field("spec", "\n".join([detail, *lines]))
+
+
+def _differences(one: object, other: object, path: str) -> list[str]:
+    if same(one, other):
+        return []
+    if isinstance(one, dict) and isinstance(other, dict):
+        return [
+            line
+            for k in sorted(one.keys() | other.keys())
+            for line in _differences(one.get(k), other.get(k), f"{path}.{k}")
+        ]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = enumerate(zip(one, other, strict=True))
+        return [line for i, (a, b) in pairs for line in _differences(a, b, f"{path}[{i}]")]
+    show = [msgspec.json.encode(v).decode() for v in (one, other)]
+    return [f"-  {path.lstrip('.')}: {show[0]}", f"+  {path.lstrip('.')}: {show[1]}"]

@@ -1,0 +1,129 @@
+"""Checks of a pod spec as a whole, and of templates of pods."""
+
+from __future__ import annotations
+
+from control.registry.checks import MAX_INT32, Errors, annotation_keys, each, in_range, ip, labels, one_of
+from control.registry.core import containers, placement
+from control.registry.core.resources import validate_requirements
+from control.registry.core.security import validate_pod_security
+from control.registry.core.volumes import validate_volumes
+from control.registry.strategy import Object
+from kube import names
+from kube.errors import forbidden_field, invalid_value, required
+from kube.quantity import parse
+
+RESTART_POLICIES = ("Always", "OnFailure", "Never")
+_DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_SUBDOMAINS = ("serviceAccountName", "nodeName", "runtimeClassName", "priorityClassName")
+
+
+def validate_template(template: Object, path: str) -> Errors:
+    """Check a workload's template; `path` is its own, such as spec.template."""
+    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
+    errors = labels(metadata.get("labels"), f"{path}.labels")
+    errors += annotation_keys(metadata.get("annotations"), f"{path}.annotations")
+    errors += validate_pod_spec(spec, f"{path}.spec")
+    if spec.get("ephemeralContainers"):
+        detail = "ephemeral containers not allowed in pod template"
+        errors.append(forbidden_field(f"{path}.spec.ephemeralContainers", detail))
+    return errors
+
+
+def validate_pod_spec(spec: Object, path: str = "spec") -> Errors:
+    """Check a pod spec with its defaults filled in."""
+    errors, volumes = validate_volumes(spec.get("volumes"), f"{path}.volumes")
+    errors += containers.validate_all(spec, volumes, path)
+    errors += validate_requirements(spec.get("resources"), f"{path}.resources", pod_level=True)
+    errors += one_of(spec.get("restartPolicy"), RESTART_POLICIES, f"{path}.restartPolicy")
+    errors += one_of(spec.get("dnsPolicy"), _DNS_POLICIES, f"{path}.dnsPolicy")
+    errors += labels(spec.get("nodeSelector"), f"{path}.nodeSelector")
+    errors += validate_pod_security(spec, f"{path}.securityContext")
+    for index, secret in enumerate(spec.get("imagePullSecrets") or ()):
+        if not secret.get("name"):
+            errors.append(required(f"{path}.imagePullSecrets[{index}].name"))
+    errors += placement.validate_affinity(spec.get("affinity"), f"{path}.affinity")
+    errors += _dns_config(spec, f"{path}.dnsConfig")
+    errors += _readiness_gates(spec.get("readinessGates") or [], f"{path}.readinessGates")
+    errors += placement.validate_gates(spec.get("schedulingGates"), f"{path}.schedulingGates")
+    errors += placement.validate_spread(spec.get("topologySpreadConstraints"), f"{path}.topologySpreadConstraints")
+    errors += _names(spec, path)
+    errors += in_range(spec.get("activeDeadlineSeconds"), 1, MAX_INT32, f"{path}.activeDeadlineSeconds")
+    errors += placement.validate_tolerations(spec.get("tolerations"), f"{path}.tolerations")
+    errors += _host_aliases(spec.get("hostAliases") or [], f"{path}.hostAliases")
+    if spec.get("preemptionPolicy"):
+        policies = ("Never", "PreemptLowerPriority")
+        errors += one_of(spec["preemptionPolicy"], policies, f"{path}.preemptionPolicy")
+    for name, amount in (spec.get("overhead") or {}).items():
+        if parse(amount) < 0:
+            errors.append(invalid_value(f"{path}.overhead[{name}]", amount, "must be greater than or equal to 0"))
+    system = spec.get("os")
+    if system is not None:
+        errors += one_of(system.get("name"), ("linux", "windows"), f"{path}.os.name")
+    return errors
+
+
+def _names(spec: Object, path: str) -> Errors:
+    errors: Errors = []
+    for key in _SUBDOMAINS:
+        if spec.get(key):
+            errors += each(f"{path}.{key}", spec[key], names.dns1123_subdomain(spec[key]))
+    for key in ("hostname", "subdomain"):
+        if spec.get(key):
+            errors += each(f"{path}.{key}", spec[key], names.dns1123_label(spec[key]))
+    override = spec.get("hostnameOverride")
+    if override is not None:
+        problems = names.dns1123_subdomain(override)
+        if len(override) > 64:
+            problems = ["must be no more than 64 characters"]
+        errors += each(f"{path}.hostnameOverride", override, problems)
+        if spec.get("hostNetwork"):
+            detail = "may not be specified when hostNetwork is true"
+            errors.append(forbidden_field(f"{path}.hostnameOverride", detail))
+    return errors
+
+
+def _dns_config(spec: Object, path: str) -> Errors:
+    config, policy = spec.get("dnsConfig"), spec.get("dnsPolicy")
+    if policy == "None":
+        if config is None:
+            return [required(path, "must provide `dnsConfig` when `dnsPolicy` is None")]
+        if not config.get("nameservers"):
+            detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            return [required(f"{path}.nameservers", detail)]
+    config = config or {}
+    errors: Errors = []
+    servers, searches = config.get("nameservers") or [], config.get("searches") or []
+    if len(servers) > 3:
+        errors.append(invalid_value(f"{path}.nameservers", servers, "must not have more than 3 nameservers"))
+    for index, server in enumerate(servers):
+        errors += ip(server, f"{path}.nameservers[{index}]")
+    if len(searches) > 32:
+        errors.append(invalid_value(f"{path}.searches", searches, "must not have more than 32 search paths"))
+    if len(" ".join(searches)) > 2048:
+        detail = "must not have more than 2048 characters (including spaces) in the search list"
+        errors.append(invalid_value(f"{path}.searches", searches, detail))
+    for index, search in enumerate(searches):
+        plain = search.removesuffix(".").replace("_", "")
+        if plain:
+            errors += each(f"{path}.searches[{index}]", search, names.dns1123_subdomain(plain))
+    for index, option in enumerate(config.get("options") or ()):
+        if not option.get("name"):
+            errors.append(required(f"{path}.options[{index}]", "must not be empty"))
+    return errors
+
+
+def _readiness_gates(gates: list[Object], path: str) -> Errors:
+    errors: Errors = []
+    for index, gate in enumerate(gates):
+        kind = gate.get("conditionType") or ""
+        errors += each(f"{path}[{index}].conditionType", kind, names.qualified_name(kind))
+    return errors
+
+
+def _host_aliases(aliases: list[Object], path: str) -> Errors:
+    errors: Errors = []
+    for index, alias in enumerate(aliases):
+        errors += ip(alias.get("ip") or "", f"{path}[{index}].ip")
+        for number, name in enumerate(alias.get("hostnames") or ()):
+            errors += each(f"{path}[{index}].hostnames[{number}]", name, names.dns1123_subdomain(name))
+    return errors

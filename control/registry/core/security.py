@@ -1,0 +1,111 @@
+"""Checks of security contexts, of a pod and of its containers.
+
+A localhost profile must be named: an empty one once meant none at all, so a pod that asked for confinement ran without
+(CVE-2023-2431).
+"""
+
+from __future__ import annotations
+
+import re
+
+from control.registry.checks import Errors, in_range, one_of
+from control.registry.core.volumes import no_backsteps
+from control.registry.strategy import Object
+from kube.errors import duplicate, forbidden_field, invalid_value, required
+
+MAX_ID = 2**31 - 1
+_SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
+
+
+def validate_pod_security(spec: Object, path: str) -> Errors:
+    context = spec.get("securityContext") or {}
+    errors = _ids(context, path, ("fsGroup", "runAsUser", "runAsGroup"))
+    for index, group in enumerate(context.get("supplementalGroups") or ()):
+        errors += in_range(group, 0, MAX_ID, f"{path}.supplementalGroups[{index}]")
+    if spec.get("hostPID") and spec.get("shareProcessNamespace"):
+        detail = "ShareProcessNamespace and HostPID cannot both be enabled"
+        errors.append(invalid_value(f"{path}.shareProcessNamespace", True, detail))
+    errors += _profiles(context, path)
+    errors += _sysctls(context.get("sysctls") or [], spec, f"{path}.sysctls")
+    policy = context.get("fsGroupChangePolicy")
+    if policy is not None:
+        errors += one_of(policy, ("Always", "OnRootMismatch"), f"{path}.fsGroupChangePolicy")
+    policy = context.get("supplementalGroupsPolicy")
+    if policy is not None:
+        errors += one_of(policy, ("Merge", "Strict"), f"{path}.supplementalGroupsPolicy")
+    if spec.get("hostUsers") is False:
+        for key in ("hostNetwork", "hostPID", "hostIPC"):
+            if spec.get(key):
+                detail = f"when `pod.Spec.HostUsers` is false, {key} may not be used"
+                errors.append(forbidden_field(f"{path.rpartition('.')[0]}.{key}", detail))
+    return errors
+
+
+def validate_container_security(context: Object | None, path: str) -> Errors:
+    if not context:
+        return []
+    errors = _ids(context, path, ("runAsUser", "runAsGroup"))
+    if context.get("procMount") is not None:
+        errors += one_of(context["procMount"], ("Default", "Unmasked"), f"{path}.procMount")
+    errors += _profiles(context, path)
+    if context.get("allowPrivilegeEscalation") is False:
+        if context.get("privileged"):
+            detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
+            errors.append(invalid_value(path, context, detail))
+        if "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or ()):
+            detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
+            errors.append(invalid_value(path, context, detail))
+    return errors
+
+
+def _ids(context: Object, path: str, keys: tuple[str, ...]) -> Errors:
+    errors: Errors = []
+    for key in keys:
+        errors += in_range(context.get(key), 0, MAX_ID, f"{path}.{key}")
+    return errors
+
+
+def _profiles(context: Object, path: str) -> Errors:
+    errors: Errors = []
+    for field, word in (("seccompProfile", "seccomp"), ("appArmorProfile", "apparmor")):
+        profile = context.get(field)
+        if profile is None:
+            continue
+        where, kind, name = f"{path}.{field}", profile.get("type"), profile.get("localhostProfile")
+        errors += one_of(kind, ("Localhost", "RuntimeDefault", "Unconfined"), f"{where}.type")
+        shown = "seccomp type" if word == "seccomp" else "AppArmor type"
+        if kind == "Localhost":
+            if not (name or "").strip():
+                errors.append(required(f"{where}.localhostProfile", f"must be set when {shown} is Localhost"))
+            elif word == "seccomp":
+                if name.startswith("/"):
+                    errors.append(invalid_value(f"{where}.localhostProfile", name, "must be a relative path"))
+                errors += no_backsteps(name, f"{where}.localhostProfile")
+            elif name.strip() != name:
+                errors.append(invalid_value(f"{where}.localhostProfile", name, "must not be padded with whitespace"))
+        elif name is not None:
+            errors.append(
+                invalid_value(f"{where}.localhostProfile", name, f"can only be set when {shown} is Localhost")
+            )
+    return errors
+
+
+def _sysctls(sysctls: list[Object], spec: Object, path: str) -> Errors:
+    errors: Errors = []
+    seen: set[str] = set()
+    for index, sysctl in enumerate(sysctls):
+        where, name = f"{path}[{index}].name", sysctl.get("name") or ""
+        if not name:
+            errors.append(required(where))
+        elif len(name) > 253 or not _SYSCTL.fullmatch(name):
+            detail = (
+                "must have at most 253 characters and match regex "
+                "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9]$"
+            )
+            errors.append(invalid_value(where, name, detail))
+        elif name in seen:
+            errors.append(duplicate(where, name))
+        elif spec.get("hostNetwork") and name.replace("/", ".").startswith("net."):
+            errors.append(invalid_value(where, name, "may not be specified when 'hostNetwork' is set to true"))
+        seen.add(name)
+    return errors

@@ -1,0 +1,208 @@
+"""Checks of Services, after addresses and ports have been handed out."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from control.registry.checks import Errors, each, ip, labels, non_special_ip, one_of, port, port_or_name
+from control.registry.core.containers import PROTOCOLS
+from control.registry.core.service_defaults import externally_reachable, needs_health_check_port
+from control.registry.strategy import Object
+from kube import names
+from kube.errors import duplicate, forbidden_field, invalid_value, required
+
+TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
+KUBELET_PORT = 10250
+LONGEST_AFFINITY = 86400
+SET_ONCE = "may not change once set"
+_LOAD_BALANCER_ONLY = ("allocateLoadBalancerNodePorts", "loadBalancerClass")
+
+
+def validate_service(obj: Object) -> Errors:
+    spec = obj.get("spec") or {}
+    kind, headless = spec.get("type"), spec.get("clusterIP") == "None"
+    errors: Errors = []
+    ports = spec.get("ports") or []
+    if not ports and not headless and kind != "ExternalName":
+        errors.append(required("spec.ports"))
+    errors += _by_type(spec, kind, ports, headless)
+    errors += _ports(ports, kind)
+    errors += labels(spec.get("selector"), "spec.selector")
+    errors += _affinity(spec)
+    errors += _cluster_ips(spec, kind)
+    for index, address in enumerate(spec.get("externalIPs") or ()):
+        where = f"spec.externalIPs[{index}]"
+        errors += ip(address, where) or non_special_ip(address, where)
+    errors += one_of(kind, TYPES, "spec.type")
+    errors += _load_balancer(spec, kind)
+    return errors + _traffic(spec, kind)
+
+
+def validate_service_update(obj: Object, old: Object) -> Errors:
+    """Check a change: addresses and the load balancer's class stay, unless the type goes to or from ExternalName."""
+    spec, before = obj.get("spec") or {}, old.get("spec") or {}
+    errors: Errors = []
+    if before.get("loadBalancerClass") and spec.get("type") == before.get("type") == "LoadBalancer":
+        if spec.get("loadBalancerClass") != before["loadBalancerClass"]:
+            errors.append(invalid_value("spec.loadBalancerClass", spec.get("loadBalancerClass"), SET_ONCE))
+    if "ExternalName" not in (spec.get("type"), before.get("type")):
+        for key in ("clusterIPs", "ipFamilies"):
+            now, was = spec.get(key) or [], before.get(key) or []
+            if was and not now:
+                errors.append(invalid_value(f"spec.{key}[0]", now, f"primary {key[:-1]} can not be unset"))
+            elif was and now[0] != was[0]:
+                errors.append(invalid_value(f"spec.{key}[0]", now, SET_ONCE))
+            elif len(was) > 1 and len(now) > 1 and now[1] != was[1]:
+                errors.append(invalid_value(f"spec.{key}[1]", now, SET_ONCE))
+    return errors + validate_service(obj)
+
+
+def _by_type(spec: Object, kind: str | None, ports: list[Object], headless: bool) -> Errors:
+    errors: Errors = []
+    if kind == "LoadBalancer":
+        for index, item in enumerate(ports):
+            if item.get("port") == KUBELET_PORT:
+                detail = f"may not expose port {KUBELET_PORT} externally since it is used by kubelet"
+                errors.append(invalid_value(f"spec.ports[{index}]", KUBELET_PORT, detail))
+    if kind in ("LoadBalancer", "NodePort") and headless:
+        detail = f"may not be set to 'None' for {kind} services"
+        errors.append(invalid_value("spec.clusterIPs[0]", "None", detail))
+    if kind == "ExternalName":
+        if spec.get("clusterIP") or spec.get("clusterIPs"):
+            errors.append(forbidden_field("spec.clusterIPs", "may not be set for ExternalName services"))
+        for key in ("ipFamilies", "ipFamilyPolicy"):
+            if spec.get(key):
+                errors.append(forbidden_field(f"spec.{key}", "may not be set for ExternalName services"))
+        name = (spec.get("externalName") or "").removesuffix(".")
+        problems = each("spec.externalName", name, names.dns1123_subdomain(name))
+        errors += problems if name else [required("spec.externalName")]
+    return errors
+
+
+def _ports(ports: list[Object], kind: str | None) -> Errors:
+    errors: Errors = []
+    seen: set[str] = set()
+    pairs: set[tuple[object, object]] = set()
+    node_pairs: set[tuple[object, object]] = set()
+    for index, item in enumerate(ports):
+        where, name = f"spec.ports[{index}]", item.get("name") or ""
+        if name:
+            errors += each(f"{where}.name", name, names.dns1123_label(name))
+            if name in seen:
+                errors.append(duplicate(f"{where}.name", name))
+            seen.add(name)
+        elif len(ports) > 1:
+            errors.append(required(f"{where}.name"))
+        errors += port(item.get("port", 0), f"{where}.port")
+        errors += one_of(item.get("protocol"), PROTOCOLS, f"{where}.protocol")
+        errors += port_or_name(item.get("targetPort"), f"{where}.targetPort")
+        if item.get("appProtocol"):
+            errors += each(f"{where}.appProtocol", item["appProtocol"], names.qualified_name(item["appProtocol"]))
+        node_port = item.get("nodePort")
+        if node_port:
+            if kind in ("ClusterIP", "ExternalName"):
+                errors.append(forbidden_field(f"{where}.nodePort", f"may not be used when `type` is '{kind}'"))
+            pair = (item.get("protocol"), node_port)
+            if pair in node_pairs:
+                errors.append(duplicate(f"{where}.nodePort", {"protocol": pair[0], "nodePort": node_port}))
+            node_pairs.add(pair)
+        pair = (item.get("protocol"), item.get("port"))
+        if pair in pairs:
+            errors.append(duplicate(where, {"protocol": pair[0], "port": pair[1]}))
+        pairs.add(pair)
+    return errors
+
+
+def _affinity(spec: Object) -> Errors:
+    errors = one_of(spec.get("sessionAffinity"), ("ClientIP", "None"), "spec.sessionAffinity")
+    config = spec.get("sessionAffinityConfig")
+    path = "spec.sessionAffinityConfig"
+    if spec.get("sessionAffinity") == "ClientIP":
+        seconds = ((config or {}).get("clientIP") or {}).get("timeoutSeconds")
+        where = f"{path}.clientIP.timeoutSeconds"
+        if seconds is None:
+            errors.append(required(where))
+        elif not 0 < seconds <= LONGEST_AFFINITY:
+            detail = f"must be greater than 0 and less than {LONGEST_AFFINITY}"
+            errors.append(invalid_value(where, seconds, detail))
+    elif config is not None:
+        detail = "must not be set when session affinity is None"
+        errors.append(forbidden_field(path, detail))
+    return errors
+
+
+def _cluster_ips(spec: Object, kind: str | None) -> Errors:
+    if kind == "ExternalName":
+        return []
+    errors: Errors = []
+    ips, families = spec.get("clusterIPs") or [], spec.get("ipFamilies") or []
+    path = "spec.clusterIPs"
+    if ips and spec.get("clusterIP") != ips[0]:
+        errors.append(invalid_value(path, ips, "first value must match `clusterIP`"))
+    if len(ips) > 2:
+        errors.append(invalid_value(path, ips, "may only hold up to 2 values"))
+    if "None" in ips:
+        if len(ips) > 1:
+            errors.append(invalid_value(path, ips, "'None' must be the first and only value"))
+        ips = []
+    for index, address in enumerate(ips):
+        wrong = ip(address, f"{path}[{index}]")
+        errors += wrong
+        if not wrong and index < len(families) and families[index] != f"IPv{ipaddress.ip_address(address).version}":
+            detail = f"expected an {families[index]} value as indicated by `ipFamilies[{index}]`"
+            errors.append(invalid_value(f"{path}[{index}]", address, detail))
+    for index, family in enumerate(families):
+        errors += one_of(family, ("IPv4", "IPv6"), f"spec.ipFamilies[{index}]")
+    if len(families) == 2 and families[0] == families[1]:
+        errors.append(duplicate("spec.ipFamilies[1]", families[1]))
+    policies = ("SingleStack", "PreferDualStack", "RequireDualStack")
+    errors += one_of(spec.get("ipFamilyPolicy"), policies, "spec.ipFamilyPolicy")
+    if spec.get("ipFamilyPolicy") == "SingleStack" and max(len(ips), len(families)) > 1:
+        detail = "must be RequireDualStack or PreferDualStack when multiple IP families are specified"
+        errors.append(invalid_value("spec.ipFamilyPolicy", "SingleStack", detail))
+    return errors
+
+
+def _load_balancer(spec: Object, kind: str | None) -> Errors:
+    errors: Errors = []
+    ranges = spec.get("loadBalancerSourceRanges")
+    if ranges:
+        if kind != "LoadBalancer":
+            detail = "may only be used when `type` is 'LoadBalancer'"
+            errors.append(forbidden_field("spec.LoadBalancerSourceRanges", detail))
+        for index, text in enumerate(ranges):
+            try:
+                ipaddress.ip_network(text.strip(), strict=False)
+            except ValueError:
+                detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+                errors.append(invalid_value(f"spec.loadBalancerSourceRanges[{index}]", text, detail))
+    for key in _LOAD_BALANCER_ONLY:
+        if spec.get(key) is not None and kind != "LoadBalancer":
+            errors.append(forbidden_field(f"spec.{key}", "may only be used when `type` is 'LoadBalancer'"))
+    if spec.get("loadBalancerClass"):
+        found = spec["loadBalancerClass"]
+        errors += each("spec.loadBalancerClass", found, names.qualified_name(found))
+    return errors
+
+
+def _traffic(spec: Object, kind: str | None) -> Errors:
+    errors: Errors = []
+    outside, path = spec.get("externalTrafficPolicy"), "spec.externalTrafficPolicy"
+    if externally_reachable(spec):
+        errors += one_of(outside, ("Cluster", "Local"), path)
+    elif outside:
+        errors.append(invalid_value(path, outside, "may only be set for externally-accessible services"))
+    check = spec.get("healthCheckNodePort")
+    if check and not needs_health_check_port(spec):
+        detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        errors.append(invalid_value("spec.healthCheckNodePort", check, detail))
+    if kind == "ExternalName":
+        if spec.get("internalTrafficPolicy"):
+            errors.append(forbidden_field("spec.internalTrafficPolicy", "may not be set for ExternalName services"))
+    else:
+        errors += one_of(spec.get("internalTrafficPolicy"), ("Cluster", "Local"), "spec.internalTrafficPolicy")
+    spread = spec.get("trafficDistribution")
+    if spread is not None:
+        ways = ("PreferClose", "PreferSameNode", "PreferSameZone")
+        errors += one_of(spread, ways, "spec.trafficDistribution")
+    return errors

@@ -1,0 +1,233 @@
+"""Checks of a pod's volumes: one name and one source each, and each source's own fields."""
+
+from __future__ import annotations
+
+from control.registry.checks import Errors, each, one_of, quantity
+from control.registry.core.env import field_reference, resource_reference
+from control.registry.strategy import Object
+from kube import names
+from kube.errors import duplicate, forbidden_field, invalid_value, required
+
+NO_DOTS = "must not contain '..'"
+NOT_RELATIVE = "must be a relative path"
+_BAD_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
+_HOST_PATH_TYPES = (
+    "",
+    "DirectoryOrCreate",
+    "Directory",
+    "FileOrCreate",
+    "File",
+    "Socket",
+    "CharDevice",
+    "BlockDevice",
+)
+_NEEDED = {
+    "nfs": ("server", "path"),
+    "iscsi": ("targetPortal", "iqn"),
+    "csi": ("driver",),
+    "persistentVolumeClaim": ("claimName",),
+    "gcePersistentDisk": ("pdName",),
+    "awsElasticBlockStore": ("volumeID",),
+    "azureDisk": ("diskName", "diskURI"),
+    "azureFile": ("secretName", "shareName"),
+    "cinder": ("volumeID",),
+    "vsphereVolume": ("volumePath",),
+    "cephfs": ("monitors",),
+    "rbd": ("monitors", "image"),
+    "glusterfs": ("endpoints", "path"),
+    "flexVolume": ("driver",),
+    "portworxVolume": ("volumeID",),
+    "quobyte": ("registry", "volume"),
+    "gitRepo": ("repository",),
+    "image": (),
+}
+
+
+def validate_volumes(volumes: list[Object] | None, path: str) -> tuple[Errors, dict[str, Object]]:
+    """Return what is wrong, and the volumes by name."""
+    errors: Errors = []
+    found: dict[str, Object] = {}
+    for index, volume in enumerate(volumes or ()):
+        where, name = f"{path}[{index}]", volume.get("name") or ""
+        wrong = validate_source({k: v for k, v in volume.items() if k != "name"}, where)
+        if not name:
+            wrong.append(required(f"{where}.name"))
+        else:
+            wrong += each(f"{where}.name", name, names.dns1123_label(name))
+        if name in found:
+            wrong.append(duplicate(f"{where}.name", name))
+        if not wrong:
+            found[name] = volume
+        errors += wrong
+    return errors, found
+
+
+def validate_source(sources: Object, path: str) -> Errors:
+    present = [(kind, source) for kind, source in sources.items() if source is not None]
+    if not present:
+        return [required(path, "must specify a volume type")]
+    errors: Errors = []
+    for position, (kind, source) in enumerate(present):
+        where = f"{path}.{kind}"
+        if position:
+            errors.append(forbidden_field(where, "may not specify more than 1 volume type"))
+            continue
+        errors += [required(f"{where}.{key}") for key in _NEEDED.get(kind, ()) if not source.get(key)]
+        check = _CHECKS.get(kind)
+        if check:
+            errors += check(source, where)
+    return errors
+
+
+def _empty_dir(source: Object, path: str) -> Errors:
+    limit = source.get("sizeLimit")
+    if limit is not None and quantity(limit, path):
+        return [forbidden_field(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")]
+    return []
+
+
+def _host_path(source: Object, path: str) -> Errors:
+    where = source.get("path") or ""
+    if not where:
+        return [required(f"{path}.path")]
+    errors = no_backsteps(where, f"{path}.path")
+    kind = source.get("type") or ""
+    return errors + (one_of(kind, _HOST_PATH_TYPES[1:], f"{path}.type") if kind else [])
+
+
+def _secret(source: Object, path: str) -> Errors:
+    errors = [] if source.get("secretName") else [required(f"{path}.secretName")]
+    return errors + _mode(source, "defaultMode", path) + _items(source, path)
+
+
+def _config_map(source: Object, path: str) -> Errors:
+    errors = [] if source.get("name") else [required(f"{path}.name")]
+    return errors + _mode(source, "defaultMode", path) + _items(source, path)
+
+
+def _downward(source: Object, path: str) -> Errors:
+    errors = _mode(source, "defaultMode", path)
+    for index, item in enumerate(source.get("items") or ()):
+        errors += _downward_item(item, f"{path}.items[{index}]")
+    return errors
+
+
+def _downward_item(item: Object, path: str) -> Errors:
+    errors: Errors = []
+    if not item.get("path"):
+        errors.append(required(f"{path}.path"))
+    else:
+        errors += local_path(item["path"], f"{path}.path")
+    field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
+    if field is not None:
+        errors += field_reference(field, f"{path}.fieldRef")
+        if resource is not None:
+            errors.append(
+                invalid_value(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
+            )
+    elif resource is not None:
+        errors += resource_reference(resource, f"{path}.resourceFieldRef", in_volume=True)
+    else:
+        errors.append(required(path, "one of fieldRef and resourceFieldRef is required"))
+    return errors + _mode(item, "mode", path)
+
+
+def _projected(source: Object, path: str) -> Errors:
+    errors = _mode(source, "defaultMode", path)
+    paths: set[str] = set()
+    for index, projection in enumerate(source.get("sources") or ()):
+        where = f"{path}.sources[{index}]"
+        present = [kind for kind, value in projection.items() if value is not None]
+        if not present:
+            errors.append(required(where, "must specify a volume type"))
+        for kind in present[1:]:
+            errors.append(forbidden_field(f"{where}.{kind}", "may not specify more than 1 volume type"))
+        for kind in present[:1]:
+            errors += _projection(kind, projection[kind], f"{where}.{kind}", paths)
+    return errors
+
+
+def _projection(kind: str, part: Object, path: str, paths: set[str]) -> Errors:
+    errors: Errors = []
+    targets = [i.get("path") or "" for i in part.get("items") or ()]
+    if kind in ("secret", "configMap"):
+        if not part.get("name"):
+            errors.append(required(f"{path}.name"))
+        errors += _items(part, path)
+    elif kind == "downwardAPI":
+        for index, item in enumerate(part.get("items") or ()):
+            errors += _downward_item(item, f"{path}.items[{index}]")
+    elif kind == "serviceAccountToken":
+        seconds = part.get("expirationSeconds") or 0
+        if seconds < 600:
+            errors.append(
+                invalid_value(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
+            )
+        if seconds > 1 << 32:
+            errors.append(
+                invalid_value(
+                    f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds"
+                )
+            )
+        targets = [part.get("path") or ""]
+        errors += local_path(targets[0], f"{path}.path") if targets[0] else [required(f"{path}.path")]
+    for target in targets:
+        if target and target in paths:
+            errors.append(invalid_value(path, target, "conflicting duplicate paths"))
+        paths.add(target)
+    return errors
+
+
+def _items(source: Object, path: str) -> Errors:
+    errors: Errors = []
+    for index, item in enumerate(source.get("items") or ()):
+        where = f"{path}.items[{index}]"
+        if not item.get("key"):
+            errors.append(required(f"{where}.key"))
+        if not item.get("path"):
+            errors.append(required(f"{where}.path"))
+        else:
+            errors += local_path(item["path"], f"{where}.path")
+        errors += _mode(item, "mode", where)
+    return errors
+
+
+def _mode(source: Object, key: str, path: str) -> Errors:
+    mode = source.get(key)
+    if mode is None or 0 <= mode <= 0o777:
+        return []
+    return [invalid_value(f"{path}.{key}", mode, _BAD_MODE)]
+
+
+def _ephemeral(source: Object, path: str) -> Errors:
+    template = source.get("volumeClaimTemplate")
+    if template is None:
+        return [required(f"{path}.volumeClaimTemplate")]
+    from control.registry.core.persistentvolumeclaim import validate_claim_spec
+
+    return validate_claim_spec(template.get("spec") or {}, f"{path}.volumeClaimTemplate.spec")
+
+
+def no_backsteps(path: str, where: str) -> Errors:
+    """Refuse a path with a `..` step."""
+    return [invalid_value(where, path, NO_DOTS)] if ".." in path.split("/") else []
+
+
+def local_path(path: str, where: str) -> Errors:
+    """Check a path that must stay below where it is rooted."""
+    errors = [invalid_value(where, path, NOT_RELATIVE)] if path.startswith("/") else []
+    errors += no_backsteps(path, where)
+    if path.startswith("..") and not errors:
+        errors.append(invalid_value(where, path, "must not start with '..'"))
+    return errors
+
+
+_CHECKS = {
+    "emptyDir": _empty_dir,
+    "hostPath": _host_path,
+    "secret": _secret,
+    "configMap": _config_map,
+    "downwardAPI": _downward,
+    "projected": _projected,
+    "ephemeral": _ephemeral,
+}
