@@ -24,14 +24,20 @@ class SharedInformers:
 
     def __init__(self, client: Client, clock: Clock = SYSTEM) -> None:
         self._client, self._clock = client, clock
-        self._informers: dict[type[Any], Informer[Any]] = {}
+        self._informers: dict[tuple[type[Any], str, str], Informer[Any]] = {}
         self._group: asyncio.TaskGroup | None = None
 
     def of(self, kind: type[T]) -> Informer[T]:
         """Return the informer of a kind, in all namespaces."""
-        found: Informer[T] | None = self._informers.get(kind)
+        return self.filtered(kind)
+
+    def filtered(self, kind: type[T], namespace: str = "", *, field_selector: str = "") -> Informer[T]:
+        """Return the informer of those objects of a kind that are in a namespace or have a field."""
+        key = (kind, namespace, field_selector)
+        found: Informer[T] | None = self._informers.get(key)
         if found is None:
-            found = self._informers[kind] = Informer(self._client, kind, clock=self._clock)
+            found = Informer(self._client, kind, namespace, field_selector=field_selector, clock=self._clock)
+            self._informers[key] = found
             if self._group is not None:
                 self._start(self._group, kind, found)
         return found
@@ -48,8 +54,8 @@ class SharedInformers:
         """Run all informers, also those that are asked for later, until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            for kind, informer in self._informers.items():
-                self._start(group, kind, informer)
+            for key, informer in self._informers.items():
+                self._start(group, key[0], informer)
             await asyncio.Event().wait()
 
 

@@ -14,7 +14,13 @@ from typing import Protocol
 from control.controllers.context import Context, SharedInformers
 from control.controllers.deployment import DeploymentController
 from control.controllers.endpoints import EndpointsController, EndpointSliceController
+from control.controllers.namespace import NamespaceController
+from control.controllers.node_ipam import NodeIPAMController
+from control.controllers.nodes import NodeLifecycleController, TaintEvictionController
+from control.controllers.pod_gc import PodGC
 from control.controllers.replicaset import ReplicaSetController
+from control.controllers.root_ca import RootCAPublisher
+from control.controllers.serviceaccount import ServiceAccountController
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 
@@ -37,12 +43,24 @@ class Runnable(Protocol):
     async def run(self) -> None: ...
 
 
-CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable]] = {
+CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] = {
+    "serviceaccount": lambda context, config: ServiceAccountController(context),
+    "root-ca-certificate-publisher": lambda context, config: (
+        RootCAPublisher(context, config.root_ca) if config.root_ca else None
+    ),
     "replicaset": lambda context, config: ReplicaSetController(context),
     "deployment": lambda context, config: DeploymentController(context),
     "endpointslice": lambda context, config: EndpointSliceController(context),
     "endpoints": lambda context, config: EndpointsController(context),
+    "namespace": lambda context, config: NamespaceController(context),
+    "pod-garbage-collector": lambda context, config: PodGC(context),
+    "node-ipam": lambda context, config: (
+        NodeIPAMController(context, config.cluster_cidr, config.node_mask) if config.cluster_cidr else None
+    ),
+    "node-lifecycle": lambda context, config: NodeLifecycleController(context),
+    "taint-eviction": lambda context, config: TaintEvictionController(context),
 }
+"""By upstream's names; None where the configuration leaves a controller out."""
 
 
 async def run(
@@ -53,7 +71,8 @@ async def run(
 ) -> None:
     """Run all controllers until cancelled, on informers of their own or on those of somebody who runs them."""
     context = Context(client, clock, informers)
-    controllers = {name: make(context, config) for name, make in CONTROLLERS.items()}
+    made = {name: make(context, config) for name, make in CONTROLLERS.items()}
+    controllers = {name: controller for name, controller in made.items() if controller is not None}
     async with asyncio.TaskGroup() as group:
         if informers is None:
             group.create_task(context.informers.run(), name="informers")

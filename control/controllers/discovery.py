@@ -1,0 +1,73 @@
+"""What resources a server has, as controllers need it that treat all kinds alike (namespaces, garbage collection).
+
+Aggregated discovery: two requests tell all. Each resource is taken in the first version that its group lists, which is
+the one that the server prefers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kube.client import Client
+
+_ACCEPT = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One resource of the server in its preferred version."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    verbs: frozenset[str]
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def root(self) -> str:
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def target(self) -> str:
+        """How messages name it: "pods", "deployments.apps"."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """Return the URL path of the collection or of one object."""
+        place = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return f"{self.root}{place}/{self.plural}" + (f"/{name}" if name else "")
+
+
+async def served(client: Client) -> tuple[list[Served], list[str]]:
+    """Return the resources of the server, and the group versions that could not be asked (stale)."""
+    found: dict[tuple[str, str], Served] = {}
+    stale: list[str] = []
+    for root in ("/api", "/apis"):
+        listing: dict[str, Any] = msgspec.json.decode(await client.call("GET", root, accept=_ACCEPT))
+        for item in listing.get("items") or ():
+            group = item.get("metadata", {}).get("name", "")
+            for version in item.get("versions") or ():
+                if version.get("freshness") == "Stale":
+                    stale.append(f"{group}/{version['version']}")
+                for resource in version.get("resources") or ():
+                    kind = resource.get("responseKind", {}).get("kind", "")
+                    found.setdefault(
+                        (group, resource["resource"]),
+                        Served(
+                            group,
+                            version["version"],
+                            resource["resource"],
+                            kind,
+                            resource.get("scope") == "Namespaced",
+                            frozenset(resource.get("verbs") or ()),
+                        ),
+                    )
+    return list(found.values()), stale

@@ -1,0 +1,209 @@
+"""Namespaces: when one is deleted, delete all that is in it, then let it go.
+
+All namespaced resources that the server has are asked for (so custom ones too); what answers with content is deleted as a
+collection. Conditions tell what is still in the way. When nothing is left the finalizer "kubernetes" is taken off, and
+the API server removes the namespace. Upstream: pkg/controller/namespace/deletion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from control.controllers.context import Context
+from control.controllers.discovery import Served, served
+from kube.api import core_v1
+from kube.client import Client
+from kube.clock import format_time
+from kube.controller import Controller
+from kube.errors import StatusError
+from kube.informer import Change
+
+FINALIZER = "kubernetes"
+LOOK_AGAIN_SECONDS = 5.0
+"""For content that leaves without an event that is followed here (finalizers of custom resources)."""
+
+
+@dataclass(slots=True)
+class Remains:
+    """What is left in a namespace, and what went wrong."""
+
+    objects: dict[str, int] = field(default_factory=dict)
+    finalizers: dict[str, int] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    undiscovered: list[str] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.objects or self.failures or self.undiscovered)
+
+
+def conditions(remains: Remains) -> list[tuple[str, str, str, str]]:
+    """Return (type, status, reason, message) of a terminating namespace's conditions."""
+    found: list[tuple[str, str, str, str]] = []
+
+    def tell(type_: str, bad: str, bad_reason: str, good_reason: str, good: str) -> None:
+        found.append((type_, "True", bad_reason, bad) if bad else (type_, "False", good_reason, good))
+
+    undiscovered = ", ".join(sorted(remains.undiscovered))
+    tell(
+        "NamespaceDeletionDiscoveryFailure",
+        f"Discovery failed for some groups, {len(remains.undiscovered)} failing: {undiscovered}"
+        if undiscovered
+        else "",
+        "DiscoveryFailed",
+        "ResourcesDiscovered",
+        "All resources successfully discovered",
+    )
+    tell(
+        "NamespaceDeletionGroupVersionParsingFailure",
+        "",
+        "GroupVersionParsingFailed",
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    )
+    failures = ", ".join(sorted(remains.failures))
+    tell(
+        "NamespaceDeletionContentFailure",
+        f"Failed to delete all resource types, {len(remains.failures)} remaining: {failures}" if failures else "",
+        "ContentDeletionFailed",
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    )
+    objects = ", ".join(f"{name} has {n} resource instances" for name, n in sorted(remains.objects.items()))
+    tell(
+        "NamespaceContentRemaining",
+        f"Some resources are remaining: {objects}" if objects else "",
+        "SomeResourcesRemain",
+        "ContentRemoved",
+        "All content successfully removed",
+    )
+    finalizers = ", ".join(f"{name} in {n} resource instances" for name, n in sorted(remains.finalizers.items()))
+    tell(
+        "NamespaceFinalizersRemaining",
+        f"Some content in the namespace has finalizers remaining: {finalizers}" if finalizers else "",
+        "SomeFinalizersRemain",
+        "ContentHasNoFinalizers",
+        "All content-preserving finalizers finished",
+    )
+    return found
+
+
+class NamespaceController:
+    """Follows namespaces, and pods as the content that takes longest to go."""
+
+    def __init__(self, context: Context) -> None:
+        self._client, self._clock = context.client, context.clock
+        self._namespaces = context.informers.of(core_v1.Namespace)
+        self.controller = Controller("namespace", self.reconcile, workers=4, clock=context.clock)
+        self._namespaces.subscribe(self._namespace_changed)
+        context.informers.of(core_v1.Pod).subscribe(self._pod_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    def _namespace_changed(self, change: Change[core_v1.Namespace]) -> None:
+        if change.type != "DELETED" and change.new.metadata.deletion_timestamp is not None:
+            self.controller.enqueue(change.key)
+
+    def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
+        namespace = self._namespaces.get(change.new.metadata.namespace or "")
+        if change.type == "DELETED" and namespace is not None and namespace.metadata.deletion_timestamp is not None:
+            self.controller.enqueue(namespace.metadata.name or "")
+
+    async def reconcile(self, key: str) -> float | None:
+        """Empty one terminating namespace as far as it goes now."""
+        namespace = self._namespaces.get(key)
+        if namespace is None or namespace.metadata.deletion_timestamp is None:
+            return None
+        if FINALIZER not in namespace.spec.finalizers:
+            return None
+        remains = await delete_content(self._client, key)
+        namespace = await self._write_conditions(namespace, remains)
+        if not remains.empty:
+            return LOOK_AGAIN_SECONDS
+        left = [name for name in namespace.spec.finalizers if name != FINALIZER]
+        spec = msgspec.structs.replace(namespace.spec, finalizers=left)
+        try:
+            await self._client.update(msgspec.structs.replace(namespace, spec=spec), subresource="finalize")
+        except StatusError as error:
+            if not error.not_found:
+                raise
+        return None
+
+    async def _write_conditions(self, namespace: core_v1.Namespace, remains: Remains) -> core_v1.Namespace:
+        now = format_time(self._clock.now())
+        known = {c.type: c for c in namespace.status.conditions}
+        changed = False
+        for type_, status, reason, message in conditions(remains):
+            old = known.get(type_)
+            if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
+                continue
+            since = old.last_transition_time if old is not None and old.status == status else now
+            known[type_] = core_v1.NamespaceCondition(
+                type=type_, status=status, reason=reason, message=message, last_transition_time=since
+            )
+            changed = True
+        if not changed or (not known_bad(known) and remains.empty and not namespace.status.conditions):
+            return namespace
+        status_ = msgspec.structs.replace(namespace.status, phase="Terminating", conditions=list(known.values()))
+        return await self._client.update_status(msgspec.structs.replace(namespace, status=status_))
+
+
+def known_bad(known: dict[str, core_v1.NamespaceCondition]) -> bool:
+    return any(condition.status == "True" for condition in known.values())
+
+
+async def delete_content(client: Client, namespace: str) -> Remains:
+    """Delete everything in a namespace once over; return what is still there."""
+    remains = Remains()
+    resources, remains.undiscovered = await served(client)
+    contents = [r for r in resources if r.namespaced and {"list", "delete"} <= r.verbs]
+    await asyncio.gather(*(_delete_resource(client, namespace, resource, remains) for resource in contents))
+    return remains
+
+
+async def _delete_resource(client: Client, namespace: str, resource: Served, remains: Remains) -> None:
+    try:
+        if not await _list(client, namespace, resource, limit=1):
+            return
+        if "deletecollection" in resource.verbs:
+            options = msgspec.json.encode(
+                {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+            )
+            await client.call("DELETE", resource.path(namespace), body=options)
+        else:
+            await _delete_each(client, namespace, resource)
+        left = await _list(client, namespace, resource)
+    except StatusError as error:
+        if not error.not_found and error.code != 405:
+            remains.failures.append(f"{resource.target}: {error}")
+        return
+    if left:
+        remains.objects[resource.target] = len(left)
+        for item in left:
+            for name in item.get("metadata", {}).get("finalizers") or ():
+                remains.finalizers[name] = remains.finalizers.get(name, 0) + 1
+
+
+async def _delete_each(client: Client, namespace: str, resource: Served) -> None:
+    for item in await _list(client, namespace, resource):
+        try:
+            await client.call("DELETE", resource.path(namespace, item["metadata"]["name"]))
+        except StatusError as error:
+            if not error.not_found:
+                raise
+
+
+async def _list(client: Client, namespace: str, resource: Served, limit: int = 0) -> Sequence[dict[str, Any]]:
+    """List the metadata of a resource's objects."""
+    query = {"limit": str(limit)} if limit else None
+    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+    data = await client.call("GET", resource.path(namespace), query=query, accept=accept)
+    items: Sequence[dict[str, Any]] = msgspec.json.decode(data).get("items") or ()
+    return items

@@ -1,0 +1,112 @@
+"""Node IPAM: a pod range for every node, cut from the cluster's range.
+
+The lowest free range is given; a node that has one keeps it. Upstream: pkg/controller/nodeipam (RangeAllocator).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+from control.controllers.context import Context
+from kube.api import core_v1
+from kube.client import name_of
+from kube.controller import Controller
+from kube.informer import Change
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class RangeFull(Exception):
+    """No range is left."""
+
+
+class Ranges:
+    """The blocks of one network, and which are taken."""
+
+    def __init__(self, cluster: str, mask: int) -> None:
+        self.network: Network = ipaddress.ip_network(cluster)
+        if not self.network.prefixlen <= mask <= self.network.max_prefixlen:
+            raise ValueError(f"node mask /{mask} does not lie within {cluster}")
+        self._mask = mask
+        self._count = 2 ** (mask - self.network.prefixlen)
+        self._size = 2 ** (self.network.max_prefixlen - mask)
+        self._taken: set[int] = set()
+        self._next = 0
+
+    def take(self) -> str:
+        """Return a free block; RangeFull where there is none. Blocks given back are the last to be given again."""
+        for step in range(self._count):
+            index = (self._next + step) % self._count
+            if index not in self._taken:
+                self._taken.add(index)
+                self._next = index + 1
+                return str(self._block(index))
+        raise RangeFull
+
+    def mark(self, block: str) -> None:
+        """Note that a block is in use; one from outside the network is nobody's."""
+        self._taken.update(self._indexes(block))
+
+    def give_back(self, block: str) -> None:
+        self._taken.difference_update(self._indexes(block))
+
+    def _block(self, index: int) -> Network:
+        start = int(self.network.network_address) + index * self._size
+        return ipaddress.ip_network((start, self._mask))
+
+    def _indexes(self, block: str) -> range:
+        found = ipaddress.ip_network(block)
+        if found.version != self.network.version or not self.network.overlaps(found):
+            return range(0)
+        offset = int(found.network_address) - int(self.network.network_address)
+        first = max(0, offset // self._size)
+        last = min(self._count - 1, (offset + found.num_addresses - 1) // self._size)
+        return range(first, last + 1)
+
+
+class NodeIPAMController:
+    """Follows nodes."""
+
+    def __init__(self, context: Context, cluster_cidr: str, mask: int) -> None:
+        self._client = context.client
+        self._recorder = context.recorder("cidrAllocator")
+        self._ranges = [
+            Ranges(cidr, mask if ":" not in cidr else max(mask, 64)) for cidr in cluster_cidr.split(",") if cidr
+        ]
+        self._promised: dict[str, list[str]] = {}
+        self._nodes = context.informers.of(core_v1.Node)
+        self.controller = Controller("node IPAM", self.reconcile, workers=4, clock=context.clock)
+        self._nodes.subscribe(self._node_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    def _node_changed(self, change: Change[core_v1.Node]) -> None:
+        blocks = change.new.spec.pod_cidrs or ([change.new.spec.pod_cidr] if change.new.spec.pod_cidr else [])
+        if change.type == "DELETED":
+            for block in {*blocks, *self._promised.pop(change.key, [])}:
+                for ranges in self._ranges:
+                    ranges.give_back(block)
+            return
+        for block in blocks:
+            for ranges in self._ranges:
+                ranges.mark(block)
+        if blocks:
+            self._promised.pop(change.key, None)
+        self.controller.enqueue(change.key)
+
+    async def reconcile(self, key: str) -> None:
+        """Give a node its range, where it has none."""
+        node = self._nodes.get(key)
+        if node is None or node.spec.pod_cidr or node.metadata.deletion_timestamp is not None:
+            return
+        if key not in self._promised:
+            try:
+                self._promised[key] = [ranges.take() for ranges in self._ranges]
+            except RangeFull:
+                message = f"Node {key} status is now: CIDRNotAvailable"
+                self._recorder.event(node, "Normal", "CIDRNotAvailable", message)
+                raise
+        blocks = self._promised[key]
+        await self._client.patch(core_v1.Node, name_of(node), "", {"spec": {"podCIDR": blocks[0], "podCIDRs": blocks}})

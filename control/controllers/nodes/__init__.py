@@ -1,0 +1,4 @@
+from control.controllers.nodes.lifecycle import NodeLifecycleController
+from control.controllers.nodes.taint_eviction import TaintEvictionController
+
+__all__ = ["NodeLifecycleController", "TaintEvictionController"]

@@ -1,0 +1,108 @@
+"""A node's health: from heartbeats to conditions, and from conditions to taints. Pure.
+
+A kubelet lives as long as its Lease is renewed (or its Ready condition is refreshed). When neither has happened for the
+grace period, its conditions become Unknown; conditions become taints, and taints keep pods away or drive them out.
+Upstream: pkg/controller/nodelifecycle/node_lifecycle_controller.go.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from kube.api import core_v1
+from kube.clock import format_time
+
+GRACE_SECONDS = 50.0
+STARTUP_GRACE_SECONDS = 60.0
+"""For nodes that have never posted a status."""
+
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+_TAINT_OF: dict[tuple[str, str], str] = {
+    ("Ready", "False"): NOT_READY,
+    ("Ready", "Unknown"): UNREACHABLE,
+    ("MemoryPressure", "True"): "node.kubernetes.io/memory-pressure",
+    ("DiskPressure", "True"): "node.kubernetes.io/disk-pressure",
+    ("PIDPressure", "True"): "node.kubernetes.io/pid-pressure",
+    ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
+}
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+_WATCHED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+_MANAGED_NO_SCHEDULE = {*_TAINT_OF.values(), UNSCHEDULABLE}
+_MANAGED_NO_EXECUTE = {NOT_READY, UNREACHABLE}
+
+
+def condition(node: core_v1.Node, type_: str) -> core_v1.NodeCondition | None:
+    return next((c for c in node.status.conditions if c.type == type_), None)
+
+
+def readiness(node: core_v1.Node) -> str:
+    """Return the status of the Ready condition; Unknown where there is none."""
+    found = condition(node, "Ready")
+    return found.status if found else "Unknown"
+
+
+def unknown_conditions(node: core_v1.Node, now: datetime) -> list[core_v1.NodeCondition] | None:
+    """Return the conditions of a node that has not been heard of; None where they say so already."""
+    stamp = format_time(now)
+    conditions = list(node.status.conditions)
+    changed = False
+    for type_ in _WATCHED:
+        old = condition(node, type_)
+        if old is None:
+            conditions.append(
+                core_v1.NodeCondition(
+                    type=type_,
+                    status="Unknown",
+                    reason="NodeStatusNeverUpdated",
+                    message="Kubelet never posted node status.",
+                    last_heartbeat_time=node.metadata.creation_timestamp,
+                    last_transition_time=stamp,
+                )
+            )
+            changed = True
+        elif old.status != "Unknown":
+            conditions[conditions.index(old)] = msgspec.structs.replace(
+                old,
+                status="Unknown",
+                reason="NodeStatusUnknown",
+                message="Kubelet stopped posting node status.",
+                last_transition_time=stamp,
+            )
+            changed = True
+    return conditions if changed else None
+
+
+def no_schedule_keys(node: core_v1.Node) -> set[str]:
+    """Return the keys of the NoSchedule taints that a node's state calls for."""
+    keys = {key for c in node.status.conditions if (key := _TAINT_OF.get((c.type, c.status))) is not None}
+    if node.spec.unschedulable:
+        keys.add(UNSCHEDULABLE)
+    return keys
+
+
+def no_execute_key(node: core_v1.Node) -> str | None:
+    """Return the key of the NoExecute taint that a node's state calls for."""
+    return _TAINT_OF.get(("Ready", readiness(node)))
+
+
+def taints(node: core_v1.Node, no_execute: str | None, now: datetime) -> list[core_v1.Taint] | None:
+    """Return the node's taints as its state (and the wish for eviction) wants them; None where they are so already."""
+    wanted_schedule = no_schedule_keys(node)
+    wanted_execute = {no_execute} if no_execute else set()
+    kept: list[core_v1.Taint] = []
+    for taint in node.spec.taints:
+        if taint.effect == "NoSchedule" and taint.key in _MANAGED_NO_SCHEDULE:
+            if taint.key not in wanted_schedule:
+                continue
+            wanted_schedule.discard(taint.key)
+        elif taint.effect == "NoExecute" and taint.key in _MANAGED_NO_EXECUTE:
+            if taint.key not in wanted_execute:
+                continue
+            wanted_execute.discard(taint.key)
+        kept.append(taint)
+    stamp = format_time(now)
+    added = [core_v1.Taint(key=key, effect="NoSchedule", time_added=stamp) for key in sorted(wanted_schedule)]
+    added += [core_v1.Taint(key=key, effect="NoExecute", time_added=stamp) for key in sorted(wanted_execute)]
+    return kept + added if added or len(kept) != len(node.spec.taints) else None

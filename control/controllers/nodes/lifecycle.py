@@ -1,0 +1,174 @@
+"""Node lifecycle: notice nodes that fall silent, say so in their conditions, taint them, and unready their pods.
+
+A silent node is found by a timer per node that every heartbeat pushes on, not by polling. Heartbeats are judged by when
+they were seen here, so clocks of nodes do not matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import msgspec
+
+from control.controllers import pods as pod_rules
+from control.controllers.context import Context
+from control.controllers.nodes import health, zones
+from kube.api import coordination_v1, core_v1
+from kube.client import STRATEGIC, name_of, namespace_of
+from kube.clock import format_time
+from kube.controller import Controller
+from kube.errors import StatusError
+from kube.informer import Change
+
+LEASES = "kube-node-lease"
+ON_NODE = "on-node"
+"""Name of the pods index by node."""
+
+
+def by_node(pod: core_v1.Pod) -> tuple[str, ...]:
+    """Index function: the node that a pod is bound to."""
+    return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+@dataclass(slots=True)
+class _Heard:
+    """When a node was last heard of, by the monotonic clock here, and from what."""
+
+    at: float
+    renewed: str = ""
+    heartbeat: str = ""
+
+
+class NodeLifecycleController:
+    """Follows nodes, their leases, and pods."""
+
+    def __init__(self, context: Context) -> None:
+        self._client, self._clock = context.client, context.clock
+        self._recorder = context.recorder("node-controller")
+        self._heard: dict[str, _Heard] = {}
+        self._queues: dict[str, zones.ZoneQueue] = {}
+        self._nodes = context.informers.of(core_v1.Node)
+        self._pods = context.informers.of(core_v1.Pod)
+        self._pods.add_index(ON_NODE, by_node)
+        self._leases = context.informers.filtered(coordination_v1.Lease, LEASES)
+        self.controller = Controller("node lifecycle", self.reconcile, workers=4, clock=context.clock)
+        self._nodes.subscribe(self._node_changed)
+        self._leases.subscribe(self._lease_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    # -- hearing ----------------------------------------------------------------------------------------------------
+    def _node_changed(self, change: Change[core_v1.Node]) -> None:
+        name, node = change.key, change.new
+        if change.type == "DELETED":
+            self._heard.pop(name, None)
+            self._queue(node).remove(name)
+            self._recorder.event(
+                node, "Normal", "RemovingNode", f"Node {name} event: Removing Node {name} from Controller"
+            )
+            return
+        if change.old is None:
+            self._recorder.event(
+                node, "Normal", "RegisteredNode", f"Node {name} event: Registered Node {name} in Controller"
+            )
+        ready = health.condition(node, "Ready")
+        self._hear(name, heartbeat=(ready.last_heartbeat_time or "") if ready else "")
+        self.controller.enqueue(name)
+
+    def _lease_changed(self, change: Change[coordination_v1.Lease]) -> None:
+        if change.type != "DELETED":
+            self._hear(change.new.metadata.name or "", renewed=change.new.spec.renew_time or "")
+
+    def _hear(self, name: str, *, renewed: str = "", heartbeat: str = "") -> None:
+        now = self._clock.monotonic()
+        heard = self._heard.setdefault(name, _Heard(now))
+        if renewed and renewed != heard.renewed:
+            heard.at, heard.renewed = now, renewed
+        if heartbeat and heartbeat != heard.heartbeat:
+            heard.at, heard.heartbeat = now, heartbeat
+
+    # -- reconciling ------------------------------------------------------------------------------------------------
+    async def reconcile(self, key: str) -> float | None:
+        """Judge one node; return the seconds until it has to be judged again."""
+        node = self._nodes.get(key)
+        if node is None:
+            return None
+        was_ready = health.readiness(node)
+        silent = self._clock.monotonic() - self._heard[key].at
+        grace = health.GRACE_SECONDS if node.status.conditions else health.STARTUP_GRACE_SECONDS
+        if silent >= grace:
+            conditions = health.unknown_conditions(node, self._clock.now())
+            if conditions is not None:
+                status = msgspec.structs.replace(node.status, conditions=conditions)
+                node = await self._client.update_status(msgspec.structs.replace(node, status=status))
+                if was_ready == "True":
+                    self._recorder.event(node, "Normal", "NodeNotReady", f"Node {key} status is now: NodeNotReady")
+        if health.readiness(node) != "True":
+            await self._unready_pods(key)
+        wait = await self._taint(node)
+        again = [grace if silent >= grace else grace - silent]
+        return min([*again, wait] if wait else again)
+
+    def _queue(self, node: core_v1.Node) -> zones.ZoneQueue:
+        return self._queues.setdefault(zones.zone_of(node.metadata.labels), zones.ZoneQueue())
+
+    async def _taint(self, node: core_v1.Node) -> float:
+        """Write the taints that the node's state calls for; return the seconds until a NoExecute one may follow."""
+        name, queue, wait = name_of(node), self._queue(node), 0.0
+        wanted = health.no_execute_key(node)
+        present = {t.key for t in node.spec.taints if t.effect == "NoExecute"}
+        if wanted is None:
+            queue.remove(name)
+        elif not present & {health.NOT_READY, health.UNREACHABLE}:
+            queue.add(name)
+            wait = queue.take(name, self._rate(node), self._clock.monotonic())
+            if wait:
+                wanted = None
+        else:
+            queue.remove(name)
+        taints = health.taints(node, wanted, self._clock.now())
+        if taints is not None:
+            patch = {
+                "metadata": {"resourceVersion": node.metadata.resource_version},
+                "spec": {"taints": msgspec.to_builtins(taints) or None},
+            }
+            await self._client.patch(core_v1.Node, name, "", patch)
+        return wait
+
+    def _rate(self, node: core_v1.Node) -> float:
+        members: dict[str, list[bool]] = {}
+        for other in self._nodes.list():
+            ready = health.readiness(other) == "True"
+            members.setdefault(zones.zone_of(other.metadata.labels), []).append(ready)
+        own = members.get(zones.zone_of(node.metadata.labels), [])
+        states = {zone: zones.state_of(ready) for zone, ready in members.items()}
+        all_down = all(state == zones.FULL for state in states.values())
+        return zones.rate(zones.state_of(own), len(own), all_down)
+
+    async def _unready_pods(self, node: str) -> None:
+        """A node that is not ready serves nothing: its pods leave their Services."""
+        now = format_time(self._clock.now())
+        changes = []
+        for pod in self._pods.by_index(ON_NODE, node):
+            ready = pod_rules.condition(pod, "Ready")
+            if ready is None or ready.status != "True":
+                continue
+            changes.append(self._unready(pod, now))
+        await asyncio.gather(*changes)
+
+    async def _unready(self, pod: core_v1.Pod, now: str) -> None:
+        patch = {
+            "metadata": {"uid": pod.metadata.uid},
+            "status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": now}]},
+        }
+        try:
+            await self._client.patch(
+                core_v1.Pod, name_of(pod), namespace_of(pod), patch, type=STRATEGIC, subresource="status"
+            )
+        except StatusError as error:
+            if not error.not_found and not error.conflict:
+                raise
+        self._recorder.event(pod, "Warning", "NodeNotReady", "Node is not ready")

@@ -1,0 +1,72 @@
+"""How fast pods may be driven off failing nodes, zone by zone.
+
+If many nodes of a zone fail at once it is more likely the network than the nodes: then eviction slows down, or stops where
+no zone is left that works. Upstream: NodeLifecycleController's zone states and rate-limited queues.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+EVICTION_RATE, SECONDARY_RATE = 0.1, 0.01
+"""Nodes a second, in a zone that works and in one that is partly down."""
+UNHEALTHY_SHARE, LARGE_ZONE = 0.55, 50
+REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
+
+NORMAL, PARTIAL, FULL = "Normal", "PartialDisruption", "FullDisruption"
+
+
+def zone_of(labels: dict[str, str]) -> str:
+    return f"{labels.get(REGION, '')}:{labels.get(ZONE, '')}"
+
+
+def state_of(ready: Iterable[bool]) -> str:
+    """Return the state of a zone from the readiness of its nodes."""
+    states = list(ready)
+    down = states.count(False)
+    if down and down == len(states):
+        return FULL
+    if down > 2 and down / len(states) >= UNHEALTHY_SHARE:
+        return PARTIAL
+    return NORMAL
+
+
+def rate(state: str, size: int, all_down: bool) -> float:
+    """Return the nodes a second that may be tainted in a zone."""
+    if all_down:
+        return 0.0
+    if state == PARTIAL:
+        return SECONDARY_RATE if size > LARGE_ZONE else 0.0
+    return EVICTION_RATE
+
+
+class ZoneQueue:
+    """The nodes of one zone that wait for their NoExecute taint, let through at a rate, one at once at first."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[str] = deque()
+        self._free_at = 0.0
+
+    def add(self, node: str) -> None:
+        if node not in self._waiting:
+            self._waiting.append(node)
+
+    def remove(self, node: str) -> None:
+        if node in self._waiting:
+            self._waiting.remove(node)
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._waiting
+
+    def take(self, node: str, rate_: float, now: float) -> float:
+        """Return 0 where the node may go now, or the seconds after which to ask again."""
+        if not rate_:
+            return 10.0
+        if now < self._free_at:
+            return self._free_at - now + self._waiting.index(node) / rate_
+        if self._waiting[0] != node:
+            return self._waiting.index(node) / rate_
+        self._waiting.popleft()
+        self._free_at = now + 1 / rate_
+        return 0.0

@@ -1,0 +1,100 @@
+"""Pod garbage collection: pods that nobody else will remove.
+
+Three kinds: finished pods beyond a number (oldest first), pods bound to a node that is gone (after a quarantine and a live
+look, since our copy may be behind), and deleted pods that were never scheduled. Upstream: pkg/controller/podgc.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from control.controllers import pods as pod_rules
+from control.controllers.context import Context
+from kube.api import core_v1
+from kube.client import STRATEGIC, key_of, name_of, namespace_of
+from kube.clock import format_time
+from kube.errors import StatusError
+
+log = logging.getLogger(__name__)
+
+PERIOD_SECONDS, QUARANTINE_SECONDS = 20.0, 40.0
+TERMINATED_THRESHOLD = 12500
+
+
+def surplus_terminated(pods: Sequence[core_v1.Pod], threshold: int) -> list[core_v1.Pod]:
+    """Return the finished pods above the threshold, evicted ones first, then the oldest."""
+    finished = [pod for pod in pods if pod_rules.is_terminal(pod)]
+    finished.sort(key=lambda p: (p.status.reason != "Evicted", p.metadata.creation_timestamp or "", key_of(p)))
+    return finished[: max(0, len(finished) - threshold)] if threshold > 0 else []
+
+
+class PodGC:
+    """Looks at all pods every 20 seconds: what it removes leaves no event to follow."""
+
+    def __init__(self, context: Context, threshold: int = TERMINATED_THRESHOLD) -> None:
+        self._client, self._clock, self._threshold = context.client, context.clock, threshold
+        self._pods = context.informers.of(core_v1.Pod)
+        self._nodes = context.informers.of(core_v1.Node)
+        self._missing: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self.collect()
+            await self._clock.sleep(PERIOD_SECONDS)
+
+    async def collect(self) -> None:
+        """Remove what there is to remove now."""
+        pods = self._pods.list()
+        for pod in surplus_terminated(pods, self._threshold):
+            await self._remove(pod, "")
+        gone = await self._vanished_nodes(pods)
+        for pod in pods:
+            if pod.spec.node_name in gone:
+                await self._remove(pod, "PodGC: node no longer exists")
+            elif pod.metadata.deletion_timestamp is not None and not pod.spec.node_name:
+                await self._remove(pod, "")
+
+    async def _vanished_nodes(self, pods: Sequence[core_v1.Pod]) -> set[str]:
+        named = {pod.spec.node_name for pod in pods if pod.spec.node_name}
+        missing = {name for name in named if name and self._nodes.get(name) is None}
+        now = self._clock.monotonic()
+        self._missing = {name: self._missing.get(name, now) for name in missing}
+        return {
+            name
+            for name, since in self._missing.items()
+            if now - since >= QUARANTINE_SECONDS and not await self._exists(name)
+        }
+
+    async def _exists(self, node: str) -> bool:
+        try:
+            await self._client.get(core_v1.Node, node)
+        except StatusError as error:
+            return not error.not_found
+        return True
+
+    async def _remove(self, pod: core_v1.Pod, why: str) -> None:
+        """Mark a pod failed, where it was cut off, and delete it without grace."""
+        name, namespace = name_of(pod), namespace_of(pod)
+        status: dict[str, object] = {}
+        if not pod_rules.is_terminal(pod):
+            status["phase"] = "Failed"
+            if why:
+                status["conditions"] = [
+                    {
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "reason": "DeletionByPodGC",
+                        "message": why,
+                        "lastTransitionTime": format_time(self._clock.now()),
+                    }
+                ]
+        try:
+            if status:
+                patch = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+                await self._client.patch(core_v1.Pod, name, namespace, patch, type=STRATEGIC, subresource="status")
+            await self._client.delete(core_v1.Pod, name, namespace, uid=pod.metadata.uid or "", grace_period_seconds=0)
+        except StatusError as error:
+            if not error.not_found and not error.conflict:
+                log.warning("removing pod %s: %s", key_of(pod), error)
