@@ -30,7 +30,7 @@ from netproxy.dns.forward import Forwarder, read_resolv_conf
 from netproxy.dns.responder import Responder
 from netproxy.dns.server import DNSServer
 from netproxy.dns.zone import Zone
-from netproxy.errors import ConfigError
+from netproxy.errors import ConfigError, WriteError
 from netproxy.iptables.rules import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
@@ -40,6 +40,8 @@ from netproxy.podnet.network import PodNetwork
 from netproxy.proxy import CHECK_PERIOD, ServiceProxy
 
 log = logging.getLogger(__name__)
+RETRY = 2.0
+"""Seconds before another try to set the pod network up."""
 
 
 @dataclass(slots=True)
@@ -179,24 +181,32 @@ async def _run_parts(config: ProxyConfig, parts: _Parts, clock: Clock, ready: Ca
         if parts.dns is not None:
             group.create_task(parts.dns.run(), name="cluster DNS")
         if parts.pods is not None:
-            group.create_task(_follow_node(parts, node_known), name="pod network")
+            group.create_task(_follow_node(parts, parts.pods, node_known, clock), name="pod network")
             group.create_task(_keep_routes(parts.pods, clock), name="verify routes")
 
 
-async def _follow_node(parts: _Parts, known: asyncio.Event) -> None:
+async def _follow_node(parts: _Parts, pods: PodNetwork, known: asyncio.Event, clock: Clock) -> None:
     """Set the pod network up when the node has its pod range, and again whenever the node changes it."""
-    assert parts.pods is not None
     await parts.proxy.started.wait()
     while True:
         await known.wait()
         known.clear()
-        for node in parts.nodes.list():
-            pod_cidrs = network.pod_cidrs_of(node)
-            for each in parts.backends:
-                settings = network.with_pods(parts.settings[each.family], pod_cidrs)
-                async with parts.proxy.exclusive():
-                    await each.set_static(settings)
-            await parts.pods.configure(node)
+        try:
+            for node in parts.nodes.list():
+                await _configure_pods(parts, pods, node)
+        except (CommandError, WriteError, OSError) as error:
+            log.error("the pod network is not set up yet: %s", error)
+            await clock.sleep(RETRY)
+            known.set()
+
+
+async def _configure_pods(parts: _Parts, pods: PodNetwork, node: core_v1.Node) -> None:
+    """Rules before the CNI configuration: the runtime starts pods as soon as that is there."""
+    for each in parts.backends:
+        settings = network.with_pods(parts.settings[each.family], network.pod_cidrs_of(node))
+        async with parts.proxy.exclusive():
+            await each.set_static(settings)
+    await pods.configure(node)
 
 
 async def _keep_routes(pods: PodNetwork, clock: Clock) -> None:

@@ -36,6 +36,9 @@ class Site:
         url = f"http://{address}:{port}/"
         return origin.run("curl", "-s", "-m", str(timeout), url, check=False).strip()
 
+    def fetch_path(self, origin: Namespace, url: str) -> str:
+        return origin.run("curl", "-s", "-m", "2", f"http://{url}", check=False).strip()
+
     def error(self, origin: Namespace, address: str, port: int = 80) -> str:
         """Return the name of the error a TCP connection ends in ("ECONNREFUSED", "ETIMEDOUT"), or "" where it opens."""
         program = (

@@ -1,0 +1,190 @@
+"""What the rules survive: restarts, other people's flushes, an API server that is away; and that cleanup leaves nothing."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from netproxy import main, proxy
+from netproxy.podnet import routes
+from tests.host.netproxy.conftest import PODS, Site, populated, running, until
+from tests.support.services import port, service, slice_of
+
+WEB = "10.96.5.1"
+
+
+def rules(site: Site) -> list[str]:
+    """Every rule and chain of the namespace, in both flavours, without counters."""
+    lines = []
+    for flavour in ("nft", "legacy"):
+        saved = site.node.run(f"iptables-{flavour}-save").splitlines()
+        lines += [line.split(" [")[0] for line in saved if not line.startswith("#")]
+    return lines
+
+
+def test_a_restart_changes_no_rule_and_loses_no_request(site: Site) -> None:
+    async def check() -> None:
+        api = populated(service("web", WEB), slice_of("web", *PODS.values()))
+        async with running(site.config, api):
+            await until(lambda: site.fetch(site.node, WEB), "the Service answers")
+            await until(lambda: any("-s 10.244.1.0/24 -j MASQUERADE" in line for line in rules(site)), "pods are known")
+            before = await asyncio.to_thread(rules, site)
+        assert await asyncio.to_thread(rules, site) == before  # the end leaves everything in force
+        failures = 0
+        stop = asyncio.Event()
+
+        async def load() -> None:
+            nonlocal failures
+            while not stop.is_set():
+                if not await asyncio.to_thread(site.fetch, site.node, WEB):
+                    failures += 1
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(load())
+            async with running(site.config, api):
+                await until(lambda: "true" in site.fetch_path(site.node, "127.0.0.1:10256/healthz"), "healthy again")
+                await asyncio.sleep(0.5)
+                stop.set()
+        assert failures == 0
+        assert sorted(await asyncio.to_thread(rules, site)) == sorted(before)
+
+    site.node.inside(check)
+
+
+def test_stale_chains_of_an_earlier_life_are_removed_at_the_start(site: Site) -> None:
+    async def check() -> None:
+        async with running(site.config, populated(service("old", "10.96.9.9"), slice_of("old", PODS["pod-a"]))):
+            await until(lambda: site.fetch(site.node, "10.96.9.9"), "the old Service answers")
+        async with running(site.config, populated(service("web", WEB), slice_of("web", PODS["pod-b"]))):
+            await until(lambda: site.fetch(site.node, WEB) == "pod-b", "the new Service answers")
+            assert not any(
+                "10.96.9.9" in line or "default/old" in line for line in await asyncio.to_thread(rules, site)
+            )
+
+    site.node.inside(check)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ["-t", "nat", "-F"],
+        ["-F"],
+        ["-t", "nat", "-F", "KUBE-SERVICES"],
+        ["-t", "nat", "-D", "OUTPUT", "1"],
+        ["-D", "KUBE-FIREWALL", "1"],
+    ],
+    ids=lambda damage: " ".join(damage),
+)
+def test_what_others_remove_is_repaired_and_their_own_rules_stay(
+    site: Site, damage: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy, "CHECK_PERIOD", 0.2)
+
+    async def check() -> None:
+        tool = f"iptables-{site.config.iptables_flavour}"
+        api = populated(service("web", WEB), slice_of("web", PODS["pod-a"]))
+        async with running(site.config, api):
+            await until(lambda: site.fetch(site.node, WEB) == "pod-a", "the Service answers")
+            await until(lambda: any("-s 10.244.1.0/24 -j MASQUERADE" in line for line in rules(site)), "pods are known")
+            before = sorted(await asyncio.to_thread(rules, site))
+            await asyncio.to_thread(site.node.run, tool, *damage)
+            await asyncio.to_thread(site.node.run, tool, "-A", "INPUT", "-s", "198.51.100.7", "-j", "DROP")
+            await asyncio.to_thread(site.node.run, tool, "-t", "nat", "-N", "SOMEBODY")
+            await until(
+                lambda: (
+                    sorted(line for line in rules(site) if "198.51.100.7" not in line and "SOMEBODY" not in line)
+                    == before
+                ),
+                "everything is back",
+            )
+            assert any("198.51.100.7" in line for line in await asyncio.to_thread(rules, site))
+            assert site.fetch(site.node, WEB) == "pod-a"
+
+    site.node.inside(check)
+
+
+def test_routes_that_others_remove_are_put_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "CHECK_PERIOD", 0.2)
+
+    async def check() -> None:
+        api = populated(service("web", WEB), slice_of("web", PODS["pod-a"]))
+        async with running(site.config, api):
+            await until(lambda: site.fetch(site.node, WEB) == "pod-a", "the Service answers")
+            await asyncio.to_thread(site.node.run, "ip", "link", "del", routes.DEVICE)
+            await until(lambda: site.fetch(site.node, WEB) == "pod-a", "the Service answers again")
+
+    site.node.inside(check)
+
+
+def test_services_keep_answering_while_the_api_server_is_away_and_changes_are_caught_up(site: Site) -> None:
+    async def check() -> None:
+        api = populated(service("web", WEB), slice_of("web", PODS["pod-a"]))
+        async with running(site.config, api):
+            await until(lambda: site.fetch(site.node, WEB) == "pod-a", "the Service answers")
+            api.go_away()
+            api.put(slice_of("web", PODS["pod-b"]))
+            assert await asyncio.to_thread(site.fetch, site.node, WEB) == "pod-a"
+            api.go_away(False)
+            await until(lambda: site.fetch(site.node, WEB) == "pod-b", "the change is caught up")
+
+    site.node.inside(check)
+
+
+def test_cleanup_leaves_nothing(site: Site) -> None:
+    async def check() -> None:
+        tool = f"iptables-{site.config.iptables_flavour}"
+        site.node.run(tool, "-A", "INPUT", "-s", "198.51.100.7", "-j", "DROP")
+        api = populated(
+            service("web", WEB, port("http", 80, node_port=30080), type="NodePort"), slice_of("web", PODS["pod-a"])
+        )
+        async with running(site.config, api):
+            await until(lambda: site.fetch(site.node, WEB) == "pod-a", "the Service answers")
+            await until(
+                lambda: (site.folder / "net.d" / "10-wherry.conflist").exists(), "the CNI configuration is there"
+            )
+        await main.cleanup(site.config, everything=True)
+        left = await asyncio.to_thread(rules, site)
+        assert [line for line in left if "KUBE" in line or "WHERRY" in line] == []
+        assert any("198.51.100.7" in line for line in left)
+        assert "10.96." not in site.node.run("ip", "route") + site.node.run("ip", "address")
+        assert "proto 87" not in site.node.run("ip", "route")
+        assert list((site.folder / "net.d").iterdir()) == []
+        with contextlib.suppress(FileNotFoundError):
+            await main.cleanup(site.config, everything=True)  # a second time is no error
+
+    site.node.inside(check)
+
+
+def test_udp_flows_leave_an_endpoint_that_is_gone(site: Site) -> None:
+    """A client that keeps its source port would else be sent to the removed endpoint until its flow times out."""
+
+    async def check() -> None:
+        for name, pod in site.pods.items():
+            answer = (
+                "import socket\n"
+                "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 5353))\n"
+                f"while True: s.sendto({name.encode()!r}, s.recvfrom(100)[1])\n"
+            )
+            pod.start("python3", "-I", "-c", answer)
+        dns = port("udp", 53, "UDP")
+        api = populated(
+            service("dns", "10.96.5.3", dns),
+            slice_of("dns", PODS["pod-a"], ports={"udp": 5353}, protocol="UDP"),
+        )
+
+        def ask() -> str:
+            program = (
+                "import socket\n"
+                "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 40999)); s.settimeout(1)\n"
+                "s.sendto(b'x', ('10.96.5.3', 53))\n"
+                "try: print(s.recv(100).decode())\n"
+                "except OSError: print('')\n"
+            )
+            return site.node.run("python3", "-I", "-c", program, check=False).strip()
+
+        async with running(site.config, api):
+            await until(lambda: ask() == "pod-a", "the first endpoint answers")
+            api.put(slice_of("dns", PODS["pod-b"], ports={"udp": 5353}, protocol="UDP"))
+            await until(lambda: ask() == "pod-b", "the same client port reaches the new endpoint", 10)
+
+    site.node.inside(check)
