@@ -63,7 +63,12 @@ class HookRunner(Protocol):
     """Runs postStart and preStop handlers (exec, httpGet, sleep; tcpSocket is refused by the API)."""
 
     async def run(
-        self, pod: core_v1.Pod, pod_ip: str, container: core_v1.Container, container_id: str, handler: core_v1.LifecycleHandler
+        self,
+        pod: core_v1.Pod,
+        pod_ip: str,
+        container: core_v1.Container,
+        container_id: str,
+        handler: core_v1.LifecycleHandler,
     ) -> None:
         """Run the handler to its end. Raise HookError with the reason in upstream's words."""
         ...

@@ -1,0 +1,260 @@
+"""The agent's settings: one frozen dataclass, built once from upstream's configuration file and flags.
+
+Everything is in the units the agent works in: seconds, bytes, absolute paths. Nothing below `main` reads a flag, a
+file of settings or the environment.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.kubelet_configuration import ConfigError, KubeletConfiguration, Taint, load
+from kube.quantity import parse as parse_quantity
+
+# The eviction thresholds in force where the file sets none (kubelet/eviction/defaults_linux.go).
+DEFAULT_EVICTION_HARD = {
+    "memory.available": "100Mi",
+    "nodefs.available": "10%",
+    "nodefs.inodesFree": "5%",
+    "imagefs.available": "15%",
+    "imagefs.inodesFree": "5%",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """Who the node is, where things are, and every limit; times in seconds, sizes in bytes."""
+
+    node_name: str
+    kubeconfig: Path | None = None
+    bootstrap_kubeconfig: Path | None = None
+    root_dir: Path = Path("/var/lib/kubelet")
+    cert_dir: Path = Path("/var/lib/kubelet/pki")
+    pod_logs_dir: Path = Path("/var/log/pods")
+    container_logs_dir: Path = Path("/var/log/containers")
+    seccomp_profile_root: Path = Path("/var/lib/kubelet/seccomp")
+    static_pod_path: Path | None = None
+    runtime_endpoint: str = "unix:///run/containerd/containerd.sock"
+    image_endpoint: str = ""
+    runtime_request_timeout: float = 120.0
+
+    hostname: str = ""
+    node_ips: tuple[str, ...] = ()
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    provider_id: str = ""
+    register_node: bool = True
+    max_pods: int = 110
+    pod_pids_limit: int = -1
+
+    address: str = "0.0.0.0"
+    port: int = 10250
+    tls_cert_file: Path | None = None
+    tls_private_key_file: Path | None = None
+    client_ca_file: Path | None = None
+    anonymous: bool = False
+    webhook_authentication: bool = True
+    authorization_mode: str = "Webhook"
+    authentication_cache: float = 120.0
+    authorized_cache: float = 300.0
+    unauthorized_cache: float = 30.0
+    rotate_certificates: bool = False
+    server_tls_bootstrap: bool = False
+    healthz_address: str = "127.0.0.1"
+    healthz_port: int = 10248
+    streaming_idle_timeout: float = 4 * 3600.0
+    enable_server: bool = True
+    debugging_handlers: bool = True
+
+    cluster_dns: tuple[str, ...] = ()
+    cluster_domain: str = ""
+    resolv_conf: str = "/etc/resolv.conf"
+    hosts_file: Path = Path("/etc/hosts")
+
+    status_update_period: float = 10.0
+    status_report_period: float = 300.0
+    lease_duration: int = 40
+    status_max_images: int = 50
+    sync_period: float = 60.0
+
+    cgroup_root: str = "/"
+    cgroup_driver: str = "cgroupfs"
+    cgroups_per_qos: bool = True
+    cpu_cfs_quota: bool = True
+    cpu_cfs_period: float = 0.1
+    kube_reserved: Mapping[str, str] = field(default_factory=dict)
+    system_reserved: Mapping[str, str] = field(default_factory=dict)
+    eviction_hard: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_EVICTION_HARD))
+    eviction_pressure_transition: float = 300.0
+    fail_swap_on: bool = True
+    seccomp_default: bool = False
+    allowed_unsafe_sysctls: tuple[str, ...] = ()
+
+    serialize_image_pulls: bool = True
+    max_parallel_image_pulls: int = 0
+    """0: without limit, where pulls are not serial"""
+    image_gc_high_percent: int = 85
+    image_gc_low_percent: int = 80
+    image_minimum_age: float = 120.0
+    log_max_bytes: int = 10 << 20
+    log_max_files: int = 5
+    log_check_period: float = 10.0
+    back_off_max: float = 300.0
+
+    not_acted_on: tuple[str, ...] = ()
+    """Fields of the configuration file that were accepted and change nothing."""
+
+    @property
+    def pods_dir(self) -> Path:
+        return self.root_dir / "pods"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """Upstream's command line flags that the agent knows, as strings; "" is not given."""
+
+    config: str = ""
+    kubeconfig: str = ""
+    bootstrap_kubeconfig: str = ""
+    root_dir: str = "/var/lib/kubelet"
+    cert_dir: str = ""
+    hostname_override: str = ""
+    node_ip: str = ""
+    node_labels: str = ""
+    register_with_taints: str = ""
+    container_logs_dir: str = "/var/log/containers"
+
+
+def from_flags(flags: Flags) -> AgentConfig:
+    """Build the settings from flags and the file that --config names; flags win. Raise ConfigError."""
+    file, idle = load(Path(flags.config)) if flags.config else (KubeletConfiguration(), [])
+    return build(file, flags, tuple(idle))
+
+
+def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...] = ()) -> AgentConfig:
+    """Merge a decoded file and flags into the agent's settings. Raise ConfigError naming the field."""
+    root = Path(flags.root_dir)
+    hostname = socket.gethostname().strip().lower()
+    if file.cgroup_driver not in ("cgroupfs", "systemd"):
+        raise ConfigError(f'cgroupDriver: expected "cgroupfs" or "systemd", found {file.cgroup_driver!r}')
+    if file.authorization.mode not in ("Webhook", "AlwaysAllow"):
+        raise ConfigError(f'authorization.mode: expected "Webhook" or "AlwaysAllow", found {file.authorization.mode!r}')
+    if file.image_gc_low_threshold_percent >= file.image_gc_high_threshold_percent:
+        raise ConfigError("imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent")
+    taints = _taints(flags.register_with_taints) if flags.register_with_taints else tuple(file.register_with_taints)
+    x509 = file.authentication.x509
+    return AgentConfig(
+        node_name=flags.hostname_override.strip().lower() or hostname,
+        hostname=hostname,
+        kubeconfig=_path(flags.kubeconfig),
+        bootstrap_kubeconfig=_path(flags.bootstrap_kubeconfig),
+        root_dir=root,
+        cert_dir=_path(flags.cert_dir) or root / "pki",
+        pod_logs_dir=Path(file.pod_logs_dir),
+        container_logs_dir=Path(flags.container_logs_dir),
+        seccomp_profile_root=root / "seccomp",
+        static_pod_path=_path(file.static_pod_path),
+        runtime_endpoint=file.container_runtime_endpoint,
+        image_endpoint=file.image_service_endpoint,
+        runtime_request_timeout=seconds("runtimeRequestTimeout", file.runtime_request_timeout),
+        node_ips=tuple(ip.strip() for ip in flags.node_ip.split(",") if ip.strip()),
+        node_labels=_labels(flags.node_labels),
+        taints=taints,
+        provider_id=file.provider_id,
+        register_node=file.register_node,
+        max_pods=file.max_pods,
+        pod_pids_limit=file.pod_pids_limit,
+        address=file.address,
+        port=file.port,
+        tls_cert_file=_path(file.tls_cert_file),
+        tls_private_key_file=_path(file.tls_private_key_file),
+        client_ca_file=_path(x509.client_ca_file),
+        anonymous=file.authentication.anonymous.enabled,
+        webhook_authentication=file.authentication.webhook.enabled,
+        authorization_mode=file.authorization.mode,
+        authentication_cache=seconds("authentication.webhook.cacheTTL", file.authentication.webhook.cache_ttl),
+        authorized_cache=seconds("cacheAuthorizedTTL", file.authorization.webhook.cache_authorized_ttl),
+        unauthorized_cache=seconds("cacheUnauthorizedTTL", file.authorization.webhook.cache_unauthorized_ttl),
+        rotate_certificates=file.rotate_certificates,
+        server_tls_bootstrap=file.server_tls_bootstrap,
+        healthz_address=file.healthz_bind_address,
+        healthz_port=file.healthz_port,
+        streaming_idle_timeout=seconds("streamingConnectionIdleTimeout", file.streaming_connection_idle_timeout),
+        enable_server=file.enable_server,
+        debugging_handlers=file.enable_debugging_handlers,
+        cluster_dns=tuple(file.cluster_dns),
+        cluster_domain=file.cluster_domain,
+        resolv_conf="/etc/resolv.conf" if file.resolv_conf is None else file.resolv_conf,
+        status_update_period=seconds("nodeStatusUpdateFrequency", file.node_status_update_frequency),
+        status_report_period=seconds("nodeStatusReportFrequency", file.node_status_report_frequency),
+        lease_duration=file.node_lease_duration_seconds,
+        status_max_images=file.node_status_max_images,
+        sync_period=seconds("syncFrequency", file.sync_frequency),
+        cgroup_root=file.cgroup_root or "/",
+        cgroup_driver=file.cgroup_driver,
+        cgroups_per_qos=file.cgroups_per_qos,
+        cpu_cfs_quota=file.cpu_cfs_quota,
+        cpu_cfs_period=seconds("cpuCFSQuotaPeriod", file.cpu_cfs_quota_period),
+        kube_reserved=file.kube_reserved,
+        system_reserved=file.system_reserved,
+        eviction_hard=file.eviction_hard or DEFAULT_EVICTION_HARD,
+        eviction_pressure_transition=seconds(
+            "evictionPressureTransitionPeriod", file.eviction_pressure_transition_period
+        ),
+        fail_swap_on=file.fail_swap_on,
+        seccomp_default=file.seccomp_default,
+        allowed_unsafe_sysctls=tuple(file.allowed_unsafe_sysctls),
+        serialize_image_pulls=file.serialize_image_pulls,
+        max_parallel_image_pulls=file.max_parallel_image_pulls or 0,
+        image_gc_high_percent=file.image_gc_high_threshold_percent,
+        image_gc_low_percent=file.image_gc_low_threshold_percent,
+        image_minimum_age=seconds("imageMinimumGCAge", file.image_minimum_gc_age),
+        log_max_bytes=int(parse_quantity(file.container_log_max_size)),
+        log_max_files=file.container_log_max_files,
+        log_check_period=seconds("containerLogMonitorInterval", file.container_log_monitor_interval),
+        back_off_max=seconds("crashLoopBackOff", file.crash_loop_back_off.max_container_restart_period),
+        not_acted_on=not_acted_on,
+    )
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(name: str, text: str) -> float:
+    """Read a Go duration such as 1m30s; `name` is the field in the ConfigError."""
+    if text == "0":
+        return 0.0
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ConfigError(f"{name}: invalid duration {text!r}")
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+def _labels(text: str) -> dict[str, str]:
+    labels = {}
+    for pair in filter(None, text.split(",")):
+        key, separator, value = pair.partition("=")
+        if not separator:
+            raise ConfigError(f"--node-labels: expected key=value, found {pair!r}")
+        labels[key.strip()] = value.strip()
+    return labels
+
+
+def _taints(text: str) -> tuple[Taint, ...]:
+    taints = []
+    for item in filter(None, text.split(",")):
+        head, separator, effect = item.rpartition(":")
+        if not separator or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
+            raise ConfigError(f"--register-with-taints: expected key=value:effect, found {item!r}")
+        key, _, value = head.partition("=")
+        taints.append(Taint(key=key, value=value, effect=effect))
+    return tuple(taints)

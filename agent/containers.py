@@ -1,0 +1,121 @@
+"""A container in CRI's words: the ContainerConfig, with the labels and annotations that outlive the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from agent import environment, qos, records
+from agent.lifecycle import container_hash
+from agent.sandbox import identity_labels
+from agent.security import AnyContainer
+from cri.messages import (
+    ContainerConfig,
+    ContainerMetadata,
+    HugepageLimit,
+    ImageSpec,
+    KeyValue,
+    LinuxContainerConfig,
+    LinuxContainerResources,
+    LinuxContainerSecurityContext,
+    Mount,
+    Signal,
+)
+from kube.api import core_v1
+from kube.quantity import milli, value
+
+DEFAULT_MESSAGE_PATH = "/dev/termination-log"
+
+
+def container_config(
+    pod: core_v1.Pod,
+    container: AnyContainer,
+    restart_count: int,
+    *,
+    image_id: str,
+    env: Mapping[str, str],
+    mounts: Sequence[Mount],
+    security: LinuxContainerSecurityContext,
+    resources: LinuxContainerResources,
+) -> ContainerConfig:
+    """Return what CreateContainer is given; command and arguments see the environment."""
+    config = ContainerConfig(
+        metadata=ContainerMetadata(name=container.name, attempt=restart_count),
+        image=ImageSpec(image=image_id, user_specified_image=container.image or ""),
+        command=environment.expand_all(container.command, env),
+        args=environment.expand_all(container.args, env),
+        working_dir=container.working_dir or "",
+        envs=[KeyValue(key=key, value=text) for key, text in env.items()],
+        mounts=mounts,
+        labels={**identity_labels(pod), records.CONTAINER_NAME: container.name},
+        annotations=_annotations(pod, container, restart_count),
+        log_path=log_path(container.name, restart_count),
+        stdin=bool(container.stdin),
+        stdin_once=bool(container.stdin_once),
+        tty=bool(container.tty),
+        linux=LinuxContainerConfig(resources=resources, security_context=security),
+    )
+    stop_signal = container.lifecycle.stop_signal if container.lifecycle else None
+    if stop_signal:
+        config.stop_signal = Signal.Value(  # type: ignore[assignment]
+            stop_signal.replace("+", "PLUS").replace("-", "MINUS")
+        )
+    return config
+
+
+def log_path(name: str, restart_count: int) -> str:
+    """Return the container's log file below the pod's log directory."""
+    return f"{name}/{restart_count}.log"
+
+
+def _annotations(pod: core_v1.Pod, container: AnyContainer, restart_count: int) -> dict[str, str]:
+    result = {
+        records.HASH: container_hash(container),
+        records.RESTART_COUNT: str(restart_count),
+        records.MESSAGE_PATH: container.termination_message_path or DEFAULT_MESSAGE_PATH,
+        records.MESSAGE_POLICY: container.termination_message_policy or "File",
+    }
+    if pod.metadata.deletion_grace_period_seconds is not None:
+        result[records.POD_DELETION_GRACE] = str(pod.metadata.deletion_grace_period_seconds)
+    if pod.spec.termination_grace_period_seconds is not None:
+        result[records.POD_GRACE] = str(pod.spec.termination_grace_period_seconds)
+    if container.lifecycle is not None and container.lifecycle.pre_stop is not None:
+        result[records.PRE_STOP] = msgspec.json.encode(container.lifecycle.pre_stop).decode()
+    if container.ports:
+        result[records.PORTS] = msgspec.json.encode(container.ports).decode()
+    return result
+
+
+def container_resources(
+    pod: core_v1.Pod,
+    container: AnyContainer,
+    *,
+    memory_capacity: int,
+    cfs_quota: bool,
+    period_us: int,
+    cgroup_v2: bool,
+) -> LinuxContainerResources:
+    """Return the container's own cgroup limits and its OOM score adjustment."""
+    requests, limits = qos.requests(container.resources), qos.limits(container.resources)
+    resources = LinuxContainerResources(cpu_shares=qos.cpu_shares(milli(requests.get("cpu", 0))))
+    quota = qos.cpu_quota(milli(limits.get("cpu", 0)), period_us) if cfs_quota else 0
+    if quota:
+        resources.cpu_quota, resources.cpu_period = quota, period_us
+    memory = value(limits.get("memory", 0))
+    if memory:
+        resources.memory_limit_in_bytes = memory
+        if cgroup_v2:
+            resources.memory_swap_limit_in_bytes = memory  # no swap on top
+    if isinstance(container, core_v1.Container):
+        resources.oom_score_adj = qos.oom_score_adj(pod, container, memory_capacity)
+    else:
+        resources.oom_score_adj = 1000
+    for name, quantity in limits.items():
+        if name.startswith("hugepages-"):
+            size = name.removeprefix("hugepages-").removesuffix("i") + "B"
+            resources.hugepage_limits.append(HugepageLimit(page_size=size, limit=value(quantity)))
+    if cgroup_v2:
+        # One process of a container out of memory takes the others with it (singleProcessOOMKill: false).
+        resources.unified["memory.oom.group"] = "1"
+    return resources

@@ -1,0 +1,83 @@
+"""Lifecycle hooks: exec in the container, an HTTP request to it, or a sleep (pkg/kubelet/lifecycle/handlers.go)."""
+
+from __future__ import annotations
+
+import ssl
+
+import aiohttp
+
+from agent.contracts import HookError
+from cri.client import Client
+from cri.errors import CRIError
+from kube.api import core_v1
+from kube.clock import SYSTEM, Clock
+
+HTTP_SECONDS = 30.0
+_BODY_BYTES = 10 * 1024
+
+
+class Hooks:
+    """Runs the postStart and preStop handlers of containers."""
+
+    def __init__(self, runtime: Client, *, clock: Clock = SYSTEM) -> None:
+        self._runtime, self._clock = runtime, clock
+
+    async def run(
+        self,
+        pod: core_v1.Pod,
+        pod_ip: str,
+        container: core_v1.Container,
+        container_id: str,
+        handler: core_v1.LifecycleHandler,
+    ) -> None:
+        """Run the handler to its end. Raise HookError."""
+        if handler.exec is not None:
+            await self._exec(container_id, handler.exec.command)
+        elif handler.http_get is not None:
+            await self._http_get(pod_ip, container, handler.http_get)
+        elif handler.sleep is not None:
+            await self._clock.sleep(handler.sleep.seconds)
+        else:
+            raise HookError("invalid handler: handler has no supported action")
+
+    async def _exec(self, container_id: str, command: list[str]) -> None:
+        try:
+            answer = await self._runtime.runtime.exec_sync(container_id, command)
+        except CRIError as error:
+            raise HookError(str(error)) from error
+        if answer.exit_code != 0:
+            said = (answer.stdout + answer.stderr).decode(errors="replace")[:_BODY_BYTES]
+            raise HookError(f"command '{' '.join(command)}' exited with {answer.exit_code}: {said}")
+
+    async def _http_get(self, pod_ip: str, container: core_v1.Container, action: core_v1.HTTPGetAction) -> None:
+        host = action.host or pod_ip
+        shown = f"[{host}]" if ":" in host else host
+        scheme = (action.scheme or "HTTP").lower()
+        path = action.path or "/"
+        url = f"{scheme}://{shown}:{port_number(container, action.port)}{path if path.startswith('/') else '/' + path}"
+        headers = {h.name: h.value for h in action.http_headers}
+        context = ssl.create_default_context()
+        # The container's certificate is its own, as with upstream's hooks.
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        timeout = aiohttp.ClientTimeout(total=HTTP_SECONDS)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
+                session.get(url, headers=headers, ssl=context, allow_redirects=False) as answer,
+            ):
+                if answer.status >= 400:
+                    raise HookError(f"HTTP hook {url} answered {answer.status}")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise HookError(f"HTTP hook {url}: {error}") from error
+
+
+def port_number(container: core_v1.Container, port: int | str) -> int:
+    """Return a port given by number or by the name of one of the container's. Raise HookError."""
+    if isinstance(port, int):
+        return port
+    named = next((p.container_port for p in container.ports if p.name == port), None)
+    if named is not None:
+        return named
+    if port.isdigit():
+        return int(port)
+    raise HookError(f"couldn't find port: {port}")

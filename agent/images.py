@@ -1,0 +1,186 @@
+"""Images for containers: whether to pull, with which credentials, one at a time; and failures told apart.
+
+The reasons end up in the container's waiting state, where people and tools look for them: InvalidImageName,
+ErrImageNeverPull, ImageInspectError, ErrImagePull, and ImagePullBackOff while the next try waits (10 s doubling to
+5 min, by pod and image). Pulls are serial by default, so that two large images do not share one slow disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent import registry_auth
+from agent.backoff import BackOff
+from agent.image_names import InvalidImageName, with_default_tag
+from agent.security import AnyContainer, ImageUser
+from cri.client import Client
+from cri.errors import CRIError
+from cri.messages import AuthConfig, Image, ImageSpec, PodSandboxConfig
+from kube.api import core_v1
+from kube.clock import SYSTEM, Clock
+from kube.events import NORMAL, WARNING, EventRecorder
+
+RECHECK_SECONDS = 1.0
+"""How long ErrImagePull is shown before the state says ImagePullBackOff."""
+
+
+class ImageError(Exception):
+    """The container cannot have its image; `reason` and the message are its waiting state's.
+
+    `retry_at`: epoch seconds from which another look is worthwhile.
+    """
+
+    def __init__(self, reason: str, message: str, retry_at: float) -> None:
+        super().__init__(message)
+        self.reason, self.message, self.retry_at = reason, message, retry_at
+
+
+@dataclass(frozen=True, slots=True)
+class PresentImage:
+    """An image on the node: the runtime's ID and whom it runs as."""
+
+    id: str
+    user: ImageUser
+
+
+class Images:
+    """Makes images present for containers."""
+
+    def __init__(
+        self,
+        runtime: Client,
+        recorder: EventRecorder,
+        *,
+        parallel: int = 1,
+        back_off_max: float = 300.0,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """`parallel`: pulls at a time; 0 is without limit."""
+        self._images, self._recorder, self._clock = runtime.images, recorder, clock
+        self._pulls: contextlib.AbstractAsyncContextManager[object] = (
+            asyncio.Semaphore(parallel) if parallel else contextlib.nullcontext()
+        )
+        self._back_off = BackOff(10.0, back_off_max)
+        self._last_error: dict[str, str] = {}
+
+    async def ensure(
+        self,
+        pod: core_v1.Pod,
+        container: AnyContainer,
+        field_path: str,
+        secrets: Sequence[core_v1.Secret],
+        sandbox: PodSandboxConfig,
+    ) -> PresentImage:
+        """Have the container's image on the node by its pull policy. Raise ImageError."""
+        name = container.image or ""
+        now = self._now()
+        try:
+            full = with_default_tag(name)
+        except InvalidImageName as error:
+            message = f'Failed to apply default image tag "{name}": couldn\'t parse image name "{name}": {error}'
+            self._event(pod, field_path, WARNING, "InspectFailed", message)
+            raise ImageError("InvalidImageName", message, now + 60.0) from error
+        present = await self._inspect(pod, name, full, field_path)
+        policy = container.image_pull_policy or "IfNotPresent"
+        if present is not None and policy != "Always":
+            message = f'Container image "{name}" already present on machine and can be accessed by the pod'
+            self._event(pod, field_path, NORMAL, "Pulled", message)
+            return present
+        if policy == "Never":
+            message = f'Container image "{name}" is not present with pull policy of Never'
+            self._event(pod, field_path, WARNING, "ErrImageNeverPull", message)
+            raise ImageError("ErrImageNeverPull", message, now + 10.0)
+        return await self._pull(pod, name, full, field_path, secrets, sandbox)
+
+    async def _inspect(self, pod: core_v1.Pod, name: str, full: str, field_path: str) -> PresentImage | None:
+        try:
+            found = await self._images.image_status(full)
+        except CRIError as error:
+            message = f'Failed to inspect image "{name}": {error.grpc_text()}'
+            self._event(pod, field_path, WARNING, "InspectFailed", message)
+            raise ImageError("ImageInspectError", message, self._now() + 5.0) from error
+        return PresentImage(found.id, _user(found)) if found is not None else None
+
+    async def _pull(
+        self,
+        pod: core_v1.Pod,
+        name: str,
+        full: str,
+        field_path: str,
+        secrets: Sequence[core_v1.Secret],
+        sandbox: PodSandboxConfig,
+    ) -> PresentImage:
+        key = f"{pod.metadata.uid}_{name}"
+        now = self._now()
+        ready = self._back_off.ready_at_since_update(key, now)
+        if ready > now:
+            self._event(pod, field_path, NORMAL, "BackOff", f'Back-off pulling image "{name}"')
+            last = self._last_error.get(key, "")
+            message = f'Back-off pulling image "{name}"' + (f": ErrImagePull: {last}" if last else "")
+            raise ImageError("ImagePullBackOff", message, ready)
+        self._event(pod, field_path, NORMAL, "Pulling", f'Pulling image "{name}"')
+        asked = self._clock.monotonic()
+        async with self._pulls:
+            began = self._clock.monotonic()
+            try:
+                await self._try(full, registry_auth.matching(full, registry_auth.credentials(secrets)), sandbox)
+                found = await self._images.image_status(full)
+                if found is None:
+                    raise CRIError(f"image {full} is not there after it was pulled", code="NOT_FOUND")
+            except CRIError as error:
+                text = error.grpc_text()
+                self._event(pod, field_path, WARNING, "Failed", f'Failed to pull image "{name}": {text}')
+                at = self._now()
+                self._back_off.next(key, at)
+                self._last_error[key] = text
+                raise ImageError("ErrImagePull", text, at + RECHECK_SECONDS) from error
+        ended = self._clock.monotonic()
+        self._back_off.collect(self._now())
+        self._last_error.pop(key, None)
+        times = f"{go_duration(ended - began)} ({go_duration(ended - asked)} including waiting)"
+        message = f'Successfully pulled image "{name}" in {times}. Image size: {found.size} bytes.'
+        self._event(pod, field_path, NORMAL, "Pulled", message)
+        return PresentImage(found.id, _user(found))
+
+    async def _try(self, full: str, credentials: Sequence[registry_auth.Credential], sandbox: PodSandboxConfig) -> None:
+        """Pull with each of the credentials until one does, without any where there are none."""
+        tries: list[AuthConfig | None] = [c.auth() for c in credentials] or [None]
+        for number, auth in enumerate(tries, 1):
+            try:
+                await self._images.pull_image(ImageSpec(image=full), auth=auth, sandbox_config=sandbox)
+                return
+            except CRIError:
+                if number == len(tries):
+                    raise
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod's failures."""
+        for key in [key for key in self._last_error if key.startswith(f"{uid}_")]:
+            del self._last_error[key]
+            self._back_off.reset(key)
+
+    def _event(self, pod: core_v1.Pod, field_path: str, kind: str, reason: str, message: str) -> None:
+        self._recorder.event(pod, kind, reason, message, field_path=field_path)
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def _user(image: Image) -> ImageUser:
+    return ImageUser(image.uid.value if image.HasField("uid") else None, image.username)
+
+
+def go_duration(seconds: float) -> str:
+    """Write a duration as Go does, to the millisecond: 350ms, 1.2s, 1m2.5s."""
+    milliseconds = round(seconds * 1000)
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text

@@ -1,0 +1,109 @@
+"""Facts of the machine that the node object shows: processors, memory, disk, identity, addresses."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "s390x": "s390x", "ppc64le": "ppc64le"}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What does not change while the agent runs; sizes in bytes."""
+
+    cpus: int
+    memory: int
+    swap: int
+    disk: int
+    huge_pages: dict[str, int]
+    architecture: str
+    kernel: str
+    os_image: str
+    machine_id: str
+    system_uuid: str
+    boot_id: str
+
+
+def inspect(root_dir: Path) -> Machine:
+    """Read the machine's facts; the disk is the one that holds the agent's root folder."""
+    info = _meminfo()
+    root_dir.mkdir(parents=True, exist_ok=True)
+    disk = os.statvfs(root_dir)
+    return Machine(
+        cpus=os.cpu_count() or 1,
+        memory=info.get("MemTotal", 0),
+        swap=info.get("SwapTotal", 0),
+        disk=disk.f_blocks * disk.f_frsize,
+        huge_pages=_huge_pages(),
+        architecture=architecture(),
+        kernel=platform.release(),
+        os_image=_os_release().get("PRETTY_NAME", "Linux"),
+        machine_id=_first_line("/etc/machine-id", "/var/lib/dbus/machine-id"),
+        system_uuid=_first_line("/sys/class/dmi/id/product_uuid", "/etc/machine-id"),
+        boot_id=_first_line("/proc/sys/kernel/random/boot_id"),
+    )
+
+
+def architecture() -> str:
+    """Return the processor's architecture by Go's name."""
+    return _ARCHITECTURES.get(platform.machine(), platform.machine())
+
+
+def available_memory() -> int:
+    """Return the bytes of memory that could be used now without swapping."""
+    return _meminfo().get("MemAvailable", 0)
+
+
+def _meminfo() -> dict[str, int]:
+    values = {}
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        number = rest.split()
+        if number and number[0].isdigit():
+            values[name] = int(number[0]) * (1024 if len(number) > 1 else 1)
+    return values
+
+
+def _huge_pages() -> dict[str, int]:
+    """Return the bytes of huge pages by size, as 2Mi."""
+    result = {}
+    for folder in sorted(Path("/sys/kernel/mm/hugepages").glob("hugepages-*kB")):
+        kilobytes = int(folder.name.removeprefix("hugepages-").removesuffix("kB"))
+        size = f"{kilobytes // 1048576}Gi" if kilobytes % 1048576 == 0 else f"{kilobytes // 1024}Mi"
+        result[size] = int((folder / "nr_hugepages").read_text()) * kilobytes * 1024
+    return result
+
+
+def _os_release() -> dict[str, str]:
+    try:
+        return platform.freedesktop_os_release()
+    except OSError:
+        return {}
+
+
+def _first_line(*paths: str) -> str:
+    for path in paths:
+        try:
+            text = Path(path).read_text().strip()
+        except OSError:
+            continue
+        if text:
+            return text
+    return ""
+
+
+def own_address(server: str) -> str:
+    """Return the address this machine uses towards the API server; no packet is sent for it."""
+    url = urlsplit(server)
+    family = socket.AF_INET6 if ":" in (url.hostname or "") else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((url.hostname or "127.0.0.1", url.port or 443))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"

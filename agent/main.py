@@ -1,0 +1,203 @@
+"""The agent as one coroutine: builds its parts, starts them in the order they need each other, runs until told to stop.
+
+Everything lives in one task group. Stopping it ends no container: what runs goes on without the agent, and the next
+one finds it again by its labels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from agent import dns, serving
+from agent.cgroups import Cgroups
+from agent.config import AgentConfig
+from agent.hooks import Hooks
+from agent.images import Images
+from agent.kubelet_configuration import ConfigError
+from agent.machine import own_address
+from agent.node import Node
+from agent.pods import PodManager
+from agent.probes import PodProber
+from agent.references import ReferenceStore
+from agent.runtime import Runtime
+from agent.status_writer import StatusWriter
+from agent.toolbox import NodeState, Toolbox
+from agent.volumes.manager import VolumeManager
+from agent.volumes.sources import ClaimReader, TrustBundles
+from agent.volumes.tokens import TokenCache
+from cri.client import Client as RuntimeClient
+from cri.errors import CRIError
+from kube import kubeconfig
+from kube.api import core_v1, node_v1
+from kube.client import Client
+from kube.clock import SYSTEM, Clock
+from kube.events import EventRecorder
+from kube.informer import Informer
+from kube.quantity import milli, value
+from kube.transport import HttpsTransport
+
+log = logging.getLogger(__name__)
+
+RUNTIME_RETRY_SECONDS = 0.25
+
+
+class _Stop(Exception):
+    """SIGTERM came."""
+
+
+async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, clock: Clock = SYSTEM) -> None:
+    """Run the agent until cancelled or told to stop by SIGTERM; `ready` is called when the node is Ready."""
+    if config.kubeconfig is None:
+        raise ConfigError("--kubeconfig is required")
+    if config.not_acted_on:
+        log.warning("accepted without effect: %s", ", ".join(config.not_acted_on))
+    access = kubeconfig.load(config.kubeconfig)
+    client = Client(HttpsTransport(access, user_agent="kubelet/v1.36.2 (linux) wherry"))
+    runtime = RuntimeClient(
+        config.runtime_endpoint, config.image_endpoint, request_timeout=config.runtime_request_timeout
+    )
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_until_stopped(), name="signals")
+            await _assemble(group, config, client, runtime, own_address(access.server), ready, clock)
+    except* _Stop:
+        log.info("stopping; containers run on")
+    finally:
+        await runtime.close()
+        await client.close()
+
+
+async def _until_stopped() -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(ValueError, RuntimeError):  # signals reach the main thread alone
+        loop.add_signal_handler(signal.SIGTERM, stopped.set)
+    try:
+        await stopped.wait()
+    finally:
+        with contextlib.suppress(ValueError, RuntimeError):
+            loop.remove_signal_handler(signal.SIGTERM)
+    raise _Stop
+
+
+async def _assemble(
+    group: asyncio.TaskGroup,
+    config: AgentConfig,
+    client: Client,
+    runtime: RuntimeClient,
+    address: str,
+    ready: Callable[[], None] | None,
+    clock: Clock,
+) -> None:
+    """Build the parts and start them: runtime first, then the node, then pods."""
+    state = NodeState(resolver=_host_resolver(config), host_file=_text(config.hosts_file))
+    recorder = EventRecorder(client, "kubelet", config.node_name, clock=clock)
+    node = Node(config, client, runtime, recorder, state, clock=clock)
+    if not state.host_ips:
+        state.host_ips = (address,)
+    cgroups = Cgroups(config.cgroup_root, config.cgroup_driver)
+    if config.cgroups_per_qos:
+        allocatable = state.allocatable
+        cgroups.ensure_node(milli(allocatable["cpu"]), value(allocatable["memory"]))
+
+    pods: PodManager
+    references = ReferenceStore(client, lambda uids: pods.references_changed(uids), clock=clock)
+    prober = PodProber(runtime.runtime, recorder, lambda uid: pods.outcome_changed(uid), clock)
+    services: Informer[core_v1.Service] = Informer(client, core_v1.Service, clock=clock)
+    classes: Informer[node_v1.RuntimeClass] = Informer(client, node_v1.RuntimeClass, clock=clock)
+    tools = Toolbox(
+        config=config,
+        clock=clock,
+        node=state,
+        runtime=Runtime(runtime, limit=max(4, 2 * (os.cpu_count() or 1))),
+        images=Images(
+            runtime,
+            recorder,
+            parallel=1 if config.serialize_image_pulls else config.max_parallel_image_pulls,
+            back_off_max=config.back_off_max,
+            clock=clock,
+        ),
+        volumes=VolumeManager(
+            config.pods_dir,
+            references,
+            TokenCache(client, clock=clock),
+            ClaimReader(client),
+            TrustBundles(client),
+            host_ips=lambda: state.host_ips,
+            allocatable=lambda: state.allocatable,
+        ),
+        references=references,
+        services=services,
+        recorder=recorder,
+        writer=StatusWriter(client, clock=clock),
+        prober=prober,
+        hooks=Hooks(runtime, clock=clock),
+        cgroups=cgroups,
+        runtime_handler=lambda name: _handler(classes, name),
+    )
+    pods = PodManager(tools)
+
+    await _runtime_answers(runtime, clock)
+    await pods.load()
+    group.create_task(recorder.run(), name="events")
+    group.create_task(prober.run(), name="probes")
+    group.create_task(services.run(), name="follow Services")
+    group.create_task(classes.run(), name="follow RuntimeClasses")
+    group.create_task(pods.run(), name="pods")
+    if config.enable_server:
+        group.create_task(serving.serve(config, client, runtime.runtime, pods, node, clock), name="server")
+    await node.register()
+    group.create_task(node.report_forever(), name="node status")
+    group.create_task(node.renew_forever(), name="node lease")
+    watch: Informer[core_v1.Pod] = Informer(
+        client, core_v1.Pod, field_selector=f"spec.nodeName={config.node_name}", clock=clock
+    )
+    watch.subscribe(pods.pod_changed)
+    group.create_task(watch.run(), name="follow Pods")
+    await watch.wait_synced()
+    pods.api_synced()
+    await node.ready.wait()
+    if ready is not None:
+        ready()
+
+
+async def _runtime_answers(runtime: RuntimeClient, clock: Clock) -> None:
+    """Wait for the container runtime: nothing can be decided before it is known what runs."""
+    told = False
+    while True:
+        try:
+            await runtime.runtime.version()
+            return
+        except CRIError as error:
+            if not told:
+                log.info("waiting for the container runtime: %s", error)
+                told = True
+            await clock.sleep(RUNTIME_RETRY_SECONDS)
+
+
+def _handler(classes: Informer[node_v1.RuntimeClass], name: str) -> str:
+    found = classes.get(name)
+    if found is None:
+        raise KeyError(name)
+    return found.handler
+
+
+def _host_resolver(config: AgentConfig) -> dns.Resolver:
+    if not config.resolv_conf:
+        # Upstream's answer to resolvConf: "": nothing can be resolved.
+        return dns.Resolver(("127.0.0.1",), (".",))
+    return dns.parse(_text(Path(config.resolv_conf)))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        log.warning("%s: %s", path, error.strerror)
+        return ""

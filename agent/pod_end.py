@@ -1,0 +1,173 @@
+"""A pod's end: containers stopped in order within the grace period, sandbox, volumes and cgroup taken down, the API told.
+
+Sidecars outlive the main containers and end in reverse order of their start, all within the one grace period. The pod
+leaves the API only when its resources on the node are free again, so that whoever takes its place finds them free; the
+dead containers and logs are swept after that, because nobody waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+from typing import TYPE_CHECKING
+
+from agent.contracts import HookError
+from agent.lifecycle import Kill, find_container, grace_of, termination_waves
+from agent.pod_setup import unlink_logs
+from agent.sandbox import log_directory
+from agent.volumes.cleanup import CleanupError
+from cri.errors import CRIError
+from kube.api import core_v1
+from kube.events import NORMAL, WARNING
+
+if TYPE_CHECKING:
+    from agent.worker import PodWorker
+
+log = logging.getLogger(__name__)
+
+MINIMUM_GRACE = 2
+"""Seconds that a container has after its preStop hook used the grace up."""
+RETRY_SECONDS = 1.0
+
+
+def grace_seconds(worker: PodWorker) -> int:
+    """Return how many seconds the pod's containers have to end by themselves."""
+    return grace_of(worker.pod, worker.grace)
+
+
+async def end_pod(worker: PodWorker, grace: int) -> None:
+    """Stop everything, free what the pod held, tell the API, and take the pod out of it where it is being deleted."""
+    tools = worker.tools
+    if not worker.finished:
+        worker.final_outcomes = worker.outcomes()
+        tools.prober.stop(worker.uid)
+        worker.publish()
+        await _stop_all(worker, grace)
+        worker.finished = True
+        worker.final_outcomes = {}
+        worker.waiting.clear()
+        worker.publish()
+        await _free(worker)
+    if worker.leaving:
+        if worker.in_api:
+            await tools.writer.delete(worker.pod)
+        await discard(worker)
+
+
+async def _stop_all(worker: PodWorker, grace: int) -> None:
+    """Stop containers wave by wave, then the sandboxes; tries until the runtime has done it."""
+    tools = worker.tools
+    deadline = tools.clock.monotonic() + grace
+    while True:
+        try:
+            if worker.suspect:
+                await _look_for_leftovers(worker)
+            for wave in termination_waves(worker.pod, worker.runtime):
+                left = max(round(deadline - tools.clock.monotonic()), min(grace, MINIMUM_GRACE))
+                kills = [Kill(c.id, c.name, f"Stopping container {c.name}") for c in wave]
+                await asyncio.gather(*(stop_container(worker, kill, left) for kill in kills))
+            await asyncio.gather(*(_stop_sandbox(worker, s.id) for s in worker.runtime.sandboxes))
+            return
+        except CRIError as error:
+            metadata = worker.pod.metadata
+            log.warning("stopping pod %s/%s: %s", metadata.namespace, metadata.name, error)
+            await tools.clock.sleep(RETRY_SECONDS)
+
+
+async def _look_for_leftovers(worker: PodWorker) -> None:
+    """Find what a cancelled call may have made after all."""
+    found = await worker.tools.runtime.of_pod(worker.uid)
+    known = {sandbox.id for sandbox in worker.runtime.sandboxes}
+    for sandbox in found.sandboxes:
+        if sandbox.id not in known:
+            worker.runtime = worker.runtime.with_sandbox(sandbox)
+    for container in found.containers:
+        worker.runtime = worker.runtime.with_container(container)
+    worker.suspect = False
+
+
+async def _stop_sandbox(worker: PodWorker, sandbox_id: str) -> None:
+    await worker.tools.runtime.stop_sandbox(sandbox_id)
+    record = next((s for s in worker.runtime.sandboxes if s.id == sandbox_id), None)
+    if record is not None and record.ready:
+        sandbox = await worker.tools.runtime.sandbox(sandbox_id)
+        if sandbox is not None:
+            worker.runtime = worker.runtime.with_sandbox(sandbox)
+        else:
+            worker.runtime = worker.runtime.without_sandbox(sandbox_id)
+
+
+async def stop_container(worker: PodWorker, kill: Kill, grace: int, hook: bool = True) -> None:
+    """Run the preStop hook, stop the container within the grace period, keep the record of its end. Raise CRIError."""
+    tools = worker.tools
+    worker.event(NORMAL, "Killing", kill.message or f"Stopping container {kill.name}", kill.name)
+    found = find_container(worker.pod, kill.name)
+    container = found[0] if found else None
+    left = grace
+    if hook and grace > 0 and isinstance(container, core_v1.Container):
+        handler = container.lifecycle.pre_stop if container.lifecycle else None
+        if handler is not None:
+            began = tools.clock.monotonic()
+            await _pre_stop(worker, container, kill.id, handler, grace)
+            left = max(round(grace - (tools.clock.monotonic() - began)), min(grace, MINIMUM_GRACE))
+    await tools.runtime.stop(kill.id, left)
+    await worker.reload(kill.id)
+
+
+async def _pre_stop(
+    worker: PodWorker,
+    container: core_v1.Container,
+    container_id: str,
+    handler: core_v1.LifecycleHandler,
+    grace: int,
+) -> None:
+    sandbox = worker.runtime.sandbox
+    ip = sandbox.ips[0] if sandbox and sandbox.ips else ""
+    try:
+        async with asyncio.timeout(grace):
+            await worker.tools.hooks.run(worker.pod, ip, container, container_id, handler)
+    except TimeoutError:
+        log.info("pod %s: preStop hook of %s did not end in %d s", worker.uid, container.name, grace)
+    except HookError as error:
+        worker.event(WARNING, "FailedPreStopHook", "PreStopHook failed", container.name)
+        log.info("pod %s: preStop hook of %s: %s", worker.uid, container.name, error)
+
+
+async def _free(worker: PodWorker) -> None:
+    """Take down volumes and cgroup; what is busy is tried again until it is not."""
+    tools = worker.tools
+    delay = 0.05
+    while True:
+        try:
+            await tools.volumes.clean(worker.uid)
+            break
+        except (CleanupError, OSError) as error:
+            log.warning("pod %s: cleaning volumes: %s", worker.uid, error)
+            await tools.clock.sleep(delay)
+            delay = min(delay * 2, 60.0)
+    if tools.config.cgroups_per_qos:
+        for pause in (0.01, 0.02, 0.05, 0.1, 0.5, 1.0):
+            if await asyncio.to_thread(tools.cgroups.remove, tools.cgroups.pod_path(worker.pod)):
+                break
+            await tools.clock.sleep(pause)
+
+
+async def discard(worker: PodWorker) -> None:
+    """Remove the pod's dead sandboxes, containers and logs."""
+    tools = worker.tools
+    ids = {record.id for record in worker.runtime.containers}
+    for sandbox in worker.runtime.sandboxes:
+        try:
+            await tools.runtime.remove_sandbox(sandbox.id)
+        except CRIError as error:
+            # The slow listing finds it again.
+            log.warning("pod %s: removing sandbox %s: %s", worker.uid, sandbox.id[:13], error)
+
+    def sweep() -> None:
+        unlink_logs(tools.config.container_logs_dir, ids)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(log_directory(tools.config.pod_logs_dir, worker.pod))
+
+    await asyncio.to_thread(sweep)

@@ -1,0 +1,237 @@
+"""Carrying out a plan: sandboxes, kills and starts of one pod, with the events and waiting reasons that tell of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from agent import pod_setup
+from agent.container_status import Waiting
+from agent.contracts import HookError
+from agent.environment import ConfigError
+from agent.images import ImageError
+from agent.lifecycle import Kill, Kind, Plan, Start, find_container, grace_of
+from agent.security import AnyContainer
+from agent.volumes.manager import MountError
+from cri.errors import CRIError
+from kube.api import core_v1
+from kube.events import NORMAL, WARNING
+
+if TYPE_CHECKING:
+    from agent.worker import PodWorker
+
+log = logging.getLogger(__name__)
+
+
+def field_path_of(pod: core_v1.Pod, name: str) -> str:
+    """Return the events' field path of a container; "" for the pod itself."""
+    found = find_container(pod, name) if name else None
+    return pod_setup.field_path(found[1], name) if found else ""
+
+
+async def carry_out(worker: PodWorker, plan: Plan) -> bool:
+    """Do what the plan says; True where something was done, so that it is worth planning again."""
+    if plan.stop_sandbox:
+        await _stop_old_sandboxes(worker)
+    if plan.new_sandbox is not None:
+        return await _make_sandbox(worker, plan.new_sandbox)
+    done = False
+    if plan.kill:
+        await asyncio.gather(*(_kill(worker, kill) for kill in plan.kill))
+        done = True
+    if not await _volumes(worker):
+        return done
+    for start in plan.start:
+        if not await _start(worker, start):
+            break
+        done = True
+        if start.kind is Kind.INIT:
+            break  # what may follow depends on how it goes
+    return done
+
+
+# -- the sandbox ------------------------------------------------------------------------------------------------------
+async def _stop_old_sandboxes(worker: PodWorker) -> None:
+    worker.event(NORMAL, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+    grace = grace_of(worker.pod)
+    await asyncio.gather(
+        *(
+            worker.stop_container(Kill(c.id, c.name, f"Stopping container {c.name}"), grace)
+            for c in worker.runtime.alive
+        )
+    )
+    for sandbox in worker.runtime.sandboxes:
+        try:
+            await worker.tools.runtime.stop_sandbox(sandbox.id)
+            record = await worker.tools.runtime.sandbox(sandbox.id)
+        except CRIError as error:
+            log.warning("pod %s: stopping sandbox %s: %s", worker.uid, sandbox.id[:13], error)
+            continue
+        if record is None:
+            worker.runtime = worker.runtime.without_sandbox(sandbox.id)
+        else:
+            worker.runtime = worker.runtime.with_sandbox(record)
+    for container in worker.runtime.alive:
+        await worker.reload(container.id)
+
+
+async def _make_sandbox(worker: PodWorker, attempt: int) -> bool:
+    """Make the pod's sandbox, while its volumes are set up; True where it is there now."""
+    tools, pod = worker.tools, worker.pod
+    config = pod_setup.make_sandbox_config(tools, pod, attempt)
+    try:
+        handler = tools.runtime_handler(pod.spec.runtime_class_name) if pod.spec.runtime_class_name else ""
+    except KeyError:
+        _sandbox_failed(
+            worker, f'failed to get sandbox runtime: RuntimeClass "{pod.spec.runtime_class_name}" not found'
+        )
+        return False
+    volumes = asyncio.create_task(_volumes(worker), name=f"volumes of pod {worker.uid}")
+    try:
+        await pod_setup.make_folders(tools, pod)
+        sandbox = await tools.runtime.run_sandbox(config, handler)
+    except (CRIError, OSError) as error:
+        text = error.grpc_text() if isinstance(error, CRIError) else str(error)
+        _sandbox_failed(worker, f"Failed to create pod sandbox: {text}")
+        return False
+    else:
+        worker.runtime = worker.runtime.with_sandbox(sandbox)
+        worker.retry_at.pop("", None)
+        worker.failures.reset("")
+        await volumes
+        return True
+    finally:
+        if not volumes.done():
+            volumes.cancel()
+            await asyncio.gather(volumes, return_exceptions=True)
+
+
+def _sandbox_failed(worker: PodWorker, message: str) -> None:
+    worker.event(WARNING, "FailedCreatePodSandBox", message)
+    _retry_later(worker, "")
+
+
+def _retry_later(worker: PodWorker, name: str) -> None:
+    now = worker.tools.now()
+    worker.retry_at[name] = now + worker.failures.next(name, now)
+
+
+async def _volumes(worker: PodWorker) -> bool:
+    """Set the volumes up where that was not done or their contents are due; True where all are there."""
+    now = worker.tools.now()
+    due = worker.contents_due is not None and worker.contents_due <= now
+    if worker.mounted is not None and not due:
+        return True
+    if worker.mounted is None and worker.retry_at.get("/volumes", 0.0) > now:
+        return False
+    tools, pod = worker.tools, worker.pod
+    worker.contents_due = None
+    await tools.references.ready(worker.uid)
+    await tools.services.wait_synced()
+    try:
+        worker.mounted, worker.contents_due = await tools.volumes.mount(pod)
+    except MountError as error:
+        if worker.mounted is not None:
+            # The containers keep what they have, as with upstream.
+            log.warning("pod %s: %s", worker.uid, error)
+            worker.contents_due = now + 60.0
+            return True
+        worker.event(WARNING, "FailedMount", str(error))
+        _retry_later(worker, "/volumes")
+        return False
+    worker.retry_at.pop("/volumes", None)
+    worker.failures.reset("/volumes")
+    return True
+
+
+# -- containers -------------------------------------------------------------------------------------------------------
+async def _kill(worker: PodWorker, kill: Kill) -> None:
+    await worker.stop_container(kill, grace_of(worker.pod, kill.grace))
+
+
+async def _start(worker: PodWorker, start: Start) -> bool:
+    """Start one container; True where it runs, otherwise its waiting reason says why not."""
+    found = find_container(worker.pod, start.name)
+    sandbox = worker.runtime.sandbox
+    if found is None or sandbox is None:
+        return False
+    container, kind = found
+    tools, pod = worker.tools, worker.pod
+    worker.count_restart(start.name)
+    config = worker.sandbox_config()
+    try:
+        secrets = await pod_setup.pull_secrets(tools, pod)
+        path = pod_setup.field_path(kind, start.name)
+        image = await tools.images.ensure(pod, container, path, secrets, config)
+        made = await pod_setup.make_container_config(
+            tools,
+            pod,
+            container,
+            start,
+            image=image,
+            pod_ips=tools.node.host_ips if pod.spec.host_network else sandbox.ips,
+            mounted=worker.mounted or {},
+            target_id=_target(worker, container),
+        )
+    except ImageError as error:
+        worker.event(WARNING, "Failed", f"Error: {error.reason}", start.name)
+        worker.waiting[start.name] = Waiting(error.reason, error.message)
+        worker.retry_at[start.name] = error.retry_at
+        return False
+    except (ConfigError, OSError) as error:
+        return _failed(worker, start.name, "CreateContainerConfigError", str(error))
+    try:
+        container_id = await tools.runtime.create(sandbox.id, made, config)
+    except CRIError as error:
+        return _failed(worker, start.name, "CreateContainerError", error.message)
+    worker.event(NORMAL, "Created", "Container created", start.name)
+    try:
+        await tools.runtime.start(container_id)
+    except CRIError as error:
+        await worker.reload(container_id)
+        return _failed(worker, start.name, "RunContainerError", error.message)
+    worker.event(NORMAL, "Started", "Container started", start.name)
+    pod_setup.link_log(tools, pod, made, container_id)
+    await worker.reload(container_id)
+    worker.waiting.pop(start.name, None)
+    worker.retry_at.pop(start.name, None)
+    worker.failures.reset(start.name)
+    worker.probe()
+    if container.lifecycle is not None and container.lifecycle.post_start is not None:
+        worker.publish()
+        return await _post_start(worker, container, container_id, container.lifecycle.post_start)
+    return True
+
+
+def _failed(worker: PodWorker, name: str, reason: str, message: str) -> bool:
+    worker.event(WARNING, "Failed", f"Error: {message}", name)
+    worker.waiting[name] = Waiting(reason, message)
+    _retry_later(worker, name)
+    return False
+
+
+def _target(worker: PodWorker, container: AnyContainer) -> str:
+    """Return the running container whose process namespace a debug container joins."""
+    name = container.target_container_name if isinstance(container, core_v1.EphemeralContainer) else None
+    record = worker.runtime.latest(name) if name else None
+    return record.id if record is not None and record.running else ""
+
+
+async def _post_start(
+    worker: PodWorker, container: AnyContainer, container_id: str, handler: core_v1.LifecycleHandler
+) -> bool:
+    """Run the postStart hook; a container whose hook fails is killed."""
+    assert isinstance(container, core_v1.Container)
+    sandbox = worker.runtime.sandbox
+    ip = sandbox.ips[0] if sandbox and sandbox.ips else ""
+    try:
+        await worker.tools.hooks.run(worker.pod, ip, container, container_id, handler)
+    except HookError as error:
+        worker.event(WARNING, "FailedPostStartHook", "PostStartHook failed", container.name)
+        log.info("pod %s: postStart hook of %s: %s", worker.uid, container.name, error)
+        kill = Kill(container_id, container.name, "FailedPostStartHook")
+        await worker.stop_container(kill, grace_of(worker.pod))
+        worker.waiting[container.name] = Waiting("PostStartHookError", f"PostStart handler: {error}")
+        return False
+    return True

@@ -1,0 +1,215 @@
+"""All pods of this node: from the API's watch and the runtime's events to their workers.
+
+One worker a pod UID. A pod that is made anew under the name of one that still ends waits for nobody: names are not
+identities here. What the runtime has of pods that the API does not know is ended like a deleted pod, but only after
+the first list of pods has come: an API server that is away must not cost a container.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from agent.admission import admit
+from agent.contracts import PodView
+from agent.lifecycle import End
+from agent.records import PodRuntime
+from agent.references import references_of
+from agent.runtime import Found
+from agent.status import ENDED_PHASES
+from agent.toolbox import Toolbox
+from agent.worker import PodWorker
+from cri.errors import CRIError
+from cri.events import Kind
+from kube.api import core_v1, meta_v1
+from kube.events import WARNING
+from kube.informer import Change
+
+log = logging.getLogger(__name__)
+
+REDIAL_SECONDS = 0.2
+
+
+class PodManager:
+    """The node's pods and their workers."""
+
+    def __init__(self, tools: Toolbox) -> None:
+        self._tools = tools
+        self._workers: dict[str, PodWorker] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._found: dict[str, Found] = {}
+        """What the runtime had at the start, until a worker takes it over."""
+        self._group: asyncio.TaskGroup | None = None
+        self._known_to_api = False
+
+    # -- sources ------------------------------------------------------------------------------------------------------
+    def pod_changed(self, change: Change[core_v1.Pod]) -> None:
+        """Take in a change from the watch of this node's pods."""
+        pod = change.new
+        uid = pod.metadata.uid or ""
+        if change.type == "DELETED":
+            worker = self._workers.get(uid)
+            if worker is not None:
+                worker.vanish()
+            return
+        worker = self._workers.get(uid)
+        if worker is None:
+            self._add(pod)
+        else:
+            self._tools.references.track(uid, references_of(pod))
+            worker.update(pod)
+
+    def api_synced(self) -> None:
+        """The first list of pods is in: what the runtime has beside them is nobody's any more."""
+        self._known_to_api = True
+        for uid in list(self._found):
+            self._end_orphan(self._found.pop(uid))
+
+    def references_changed(self, uids: Iterable[str]) -> None:
+        """ConfigMaps or Secrets of these pods changed."""
+        for uid in uids:
+            worker = self._workers.get(uid)
+            if worker is not None:
+                worker.contents_changed()
+
+    def outcome_changed(self, uid: str) -> None:
+        """A probe of the pod changed its mind."""
+        worker = self._workers.get(uid)
+        if worker is not None:
+            worker.outcome_changed()
+
+    # -- workers ------------------------------------------------------------------------------------------------------
+    def _add(self, pod: core_v1.Pod) -> None:
+        uid = pod.metadata.uid or ""
+        found = self._found.pop(uid, None)
+        runtime = found.runtime if found else None
+        rejected: End | None = None
+        if runtime is None and pod.metadata.deletion_timestamp is None and pod.status.phase not in ENDED_PHASES:
+            others = [w.pod for w in self._workers.values() if not w.ending]
+            rejected = admit(pod, others, self._tools.node, self._tools.config)
+        worker = PodWorker(pod, self._tools, runtime, rejected=rejected)
+        if rejected is not None:
+            worker.event(WARNING, rejected.reason, rejected.message)
+        self._start(worker)
+
+    def _end_orphan(self, found: Found) -> None:
+        """End a pod that only the runtime knows of; its labels are all there is of its spec."""
+        if found.uid in self._workers:
+            return
+        log.info("pod %s/%s (%s) is not in the API: ending it", found.namespace, found.name, found.uid)
+        metadata = meta_v1.ObjectMeta(name=found.name, namespace=found.namespace, uid=found.uid)
+        grace = next((c.grace for c in found.runtime.containers if c.grace is not None), None)
+        spec = core_v1.PodSpec(termination_grace_period_seconds=grace)
+        worker = PodWorker(core_v1.Pod(metadata=metadata, spec=spec), self._tools, found.runtime)
+        worker.vanish()
+        self._start(worker)
+
+    def _start(self, worker: PodWorker) -> None:
+        assert self._group is not None, "run() has not begun"
+        uid = worker.uid
+        self._workers[uid] = worker
+        name = f"pod {worker.pod.metadata.namespace}/{worker.pod.metadata.name}"
+        self._tasks[uid] = self._group.create_task(self._work(worker), name=name)
+        self._share()
+
+    async def _work(self, worker: PodWorker) -> None:
+        try:
+            await worker.run()
+        finally:
+            self._workers.pop(worker.uid, None)
+            self._tasks.pop(worker.uid, None)
+            self._tools.writer.forget(worker.uid)
+            self._share()
+
+    def _share(self) -> None:
+        """Set the CPU shares of the burstable class to what its pods request."""
+        if self._tools.config.cgroups_per_qos:
+            self._tools.cgroups.share_burstable(w.pod for w in self._workers.values() if not w.ending)
+
+    # -- the runtime --------------------------------------------------------------------------------------------------
+    async def load(self) -> None:
+        """Read what the runtime has, once at the start. Raise CRIError."""
+        self._found = await self._tools.runtime.pods()
+
+    async def run(self) -> None:
+        """Follow the runtime and run workers until cancelled; containers are left as they are."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            group.create_task(self._follow_events(), name="runtime events")
+            group.create_task(self._relist_forever(), name="runtime relist")
+
+    async def _follow_events(self) -> None:
+        tools = self._tools
+        while True:
+            try:
+                async for event in tools.runtime.client.events():
+                    if event.kind in (Kind.STOPPED, Kind.DELETED):
+                        self._container_changed(event.container_id)
+            except CRIError as error:
+                log.info("runtime events: %s", error)
+            await tools.clock.sleep(REDIAL_SECONDS)
+            # What happened while nobody listened.
+            await self._relist()
+
+    def _container_changed(self, container_id: str) -> None:
+        for worker in self._workers.values():
+            runtime = worker.runtime
+            if runtime.find(container_id) or any(s.id == container_id for s in runtime.sandboxes):
+                worker.container_changed(container_id)
+                return
+
+    async def _relist_forever(self) -> None:
+        while True:
+            await self._tools.clock.sleep(self._tools.config.sync_period)
+            await self._relist()
+
+    async def _relist(self) -> None:
+        """Compare what workers know with what the runtime has; the slow repair of missed events."""
+        before = {uid: worker.runtime for uid, worker in self._workers.items()}
+        try:
+            found = await self._tools.runtime.pods(before)
+        except CRIError as error:
+            log.info("listing the runtime: %s", error)
+            return
+        for uid, worker in list(self._workers.items()):
+            # Only where nothing moved meanwhile: a listing is older than a call's own return.
+            if before.get(uid) is worker.runtime:
+                worker.replace_runtime(found[uid].runtime if uid in found else PodRuntime())
+        if self._known_to_api:
+            for uid, other in found.items():
+                if uid not in self._workers and uid not in before:
+                    self._end_orphan(other)
+
+    # -- what others see ----------------------------------------------------------------------------------------------
+    def views(self) -> Sequence[PodView]:
+        return [worker.view() for worker in self._workers.values()]
+
+    def view(self, namespace: str, name: str) -> PodView | None:
+        """Return the pod of that name; of several (one ending, one new) the one that is not ending."""
+        chosen: PodWorker | None = None
+        for worker in self._workers.values():
+            metadata = worker.pod.metadata
+            if metadata.name == name and metadata.namespace == namespace and (chosen is None or not worker.ending):
+                chosen = worker
+        return chosen.view() if chosen is not None else None
+
+    def by_uid(self) -> Mapping[str, PodView]:
+        return {uid: worker.view() for uid, worker in self._workers.items()}
+
+    def end(self, uid: str, end: End, grace: int | None = None) -> None:
+        """End a pod for a reason of the node's."""
+        worker = self._workers.get(uid)
+        if worker is not None:
+            worker.kill(end, grace)
+
+    @property
+    def uids(self) -> set[str]:
+        return set(self._workers)
+
+
+def without_status(pod: core_v1.Pod) -> core_v1.Pod:
+    """Return the pod as its spec alone, as a source other than the API gives it."""
+    return msgspec.structs.replace(pod, status=core_v1.PodStatus())

@@ -1,0 +1,143 @@
+"""Quality of service: the class of a pod, and how the kernel is told (CPU shares, OOM score adjustment).
+
+The numbers are upstream's (pkg/kubelet/qos/policy.go, pkg/kubelet/cm/helpers_linux.go): they decide who is killed
+first when memory ends, so a node that mixes agents must rank pods alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+from kube.api import core_v1
+from kube.quantity import Quantity, milli, value
+
+GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
+
+MIN_SHARES, MAX_SHARES = 2, 262144
+MIN_QUOTA_US = 1000
+SANDBOX_OOM_SCORE = -998
+_GUARANTEED_SCORE, _BEST_EFFORT_SCORE = -997, 1000
+SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
+
+Resources: TypeAlias = Mapping[str, Quantity]
+
+
+def qos_class(pod: core_v1.Pod) -> str:
+    """Return the pod's class: what the API server wrote, or what its containers' resources make of it."""
+    if pod.status.qos_class:
+        return pod.status.qos_class
+    if pod.spec.resources is not None and (pod.spec.resources.limits or pod.spec.resources.requests):
+        parts = [pod.spec.resources]
+    else:
+        parts = [c.resources or core_v1.ResourceRequirements() for c in _containers(pod)]
+    anything = False
+    guaranteed = True
+    for part in parts:
+        for name in ("cpu", "memory"):
+            limit = part.limits.get(name, 0)
+            request = part.requests.get(name, limit)
+            anything |= milli(limit) > 0 or milli(request) > 0
+            guaranteed &= milli(limit) > 0 and milli(request) == milli(limit)
+    if not anything:
+        return BEST_EFFORT
+    return GUARANTEED if guaranteed else BURSTABLE
+
+
+def _containers(pod: core_v1.Pod) -> list[core_v1.Container]:
+    return [*pod.spec.init_containers, *pod.spec.containers]
+
+
+def limits(resources: core_v1.ResourceRequirements | None) -> Resources:
+    return resources.limits if resources else {}
+
+
+def requests(resources: core_v1.ResourceRequirements | None) -> Resources:
+    """Return the requests, a limit standing in for a request that is not given."""
+    if resources is None:
+        return {}
+    return {**resources.limits, **resources.requests}
+
+
+def cpu_shares(millicores: int) -> int:
+    """Turn a CPU request into cgroup v1 shares."""
+    return max(MIN_SHARES, min(MAX_SHARES, millicores * 1024 // 1000))
+
+
+def cpu_weight(shares: int) -> int:
+    """Turn v1 shares into a v2 weight, 1 to 10000."""
+    return 1 + (max(shares, MIN_SHARES) - 2) * 9999 // 262142
+
+
+def cpu_quota(millicores: int, period_us: int) -> int:
+    """Turn a CPU limit into microseconds a period; 0 is no limit."""
+    return max(MIN_QUOTA_US, millicores * period_us // 1000) if millicores else 0
+
+
+def pod_request(pod: core_v1.Pod, name: str) -> int:
+    """Sum what the pod requests of "cpu" (millicores) or another resource (units), as the scheduler does.
+
+    The largest of: main containers and sidecars together; or any init container with the sidecars before it.
+    """
+    return _effective(pod, name, requests)
+
+
+def pod_limit(pod: core_v1.Pod, name: str) -> int:
+    """Sum the pod's limits; 0 where a container has none, so that the pod is not limited."""
+    if pod.spec.resources is not None and name in pod.spec.resources.limits:
+        return _amount(name, pod.spec.resources.limits[name])
+    if any(name not in limits(c.resources) for c in _containers(pod)):
+        return 0
+    return _effective(pod, name, lambda resources: limits(resources))
+
+
+def _effective(pod: core_v1.Pod, name: str, read: Callable[[core_v1.ResourceRequirements | None], Resources]) -> int:
+    if pod.spec.resources is not None and read is requests and name in pod.spec.resources.requests:
+        return _amount(name, pod.spec.resources.requests[name]) + _amount(name, pod.spec.overhead.get(name, 0))
+
+    def of(container: core_v1.Container) -> int:
+        return _amount(name, read(container.resources).get(name, 0))
+
+    total = sum(of(c) for c in pod.spec.containers)
+    sidecars = peak = 0
+    for container in pod.spec.init_containers:
+        if container.restart_policy == "Always":
+            sidecars += of(container)
+            peak = max(peak, sidecars)
+        else:
+            peak = max(peak, sidecars + of(container))
+    return max(total + sidecars, peak) + _amount(name, pod.spec.overhead.get(name, 0))
+
+
+def _amount(name: str, quantity: Quantity) -> int:
+    return milli(quantity) if name == "cpu" else value(quantity)
+
+
+def is_critical(pod: core_v1.Pod) -> bool:
+    """Tell whether the pod is static, a mirror or of system-critical priority."""
+    annotations = pod.metadata.annotations
+    source = annotations.get("kubernetes.io/config.source", "api")
+    if source != "api" or "kubernetes.io/config.mirror" in annotations:
+        return True
+    return (pod.spec.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
+
+
+def oom_score_adj(pod: core_v1.Pod, container: core_v1.Container, memory_capacity: int) -> int:
+    """Return the container's oom_score_adj, from -997 (killed last) to 1000."""
+    if (pod.spec.priority or 0) >= SYSTEM_CRITICAL_PRIORITY + 1000:
+        return _GUARANTEED_SCORE
+    found = qos_class(pod)
+    if found == GUARANTEED:
+        return _GUARANTEED_SCORE
+    if found == BEST_EFFORT:
+        return _BEST_EFFORT_SCORE
+    request = value(requests(container.resources).get("memory", 0))
+    if container.restart_policy == "Always" and any(container is c for c in pod.spec.init_containers):
+        # A sidecar must not be killed before the container that needs it.
+        request = max(request, _least(value(requests(c.resources).get("memory", 0)) for c in pod.spec.containers))
+    score = 1000 - 1000 * request // max(memory_capacity, 1)
+    return min(max(score, 1000 + _GUARANTEED_SCORE), _BEST_EFFORT_SCORE - 1)
+
+
+def _least(values: Iterable[int]) -> int:
+    return min(values, default=0)

@@ -1,0 +1,100 @@
+"""Which registry credentials an image is pulled with: the pod's imagePullSecrets, matched as upstream matches them.
+
+A secret holds a docker configuration, a map from registry (host, optional port, optional path; `*` matches within one
+part of the host) to credentials. All that match are tried, the longest first (pkg/credentialprovider/keyring.go).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fnmatch
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cri.messages import AuthConfig
+from kube.api import core_v1
+
+_DEFAULT_REGISTRY = "docker.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """Credentials for the images below a registry's address."""
+
+    address: str
+    username: str
+    password: str
+    identity_token: str = ""
+
+    def auth(self) -> AuthConfig:
+        """Return what PullImage is given."""
+        return AuthConfig(
+            username=self.username,
+            password=self.password,
+            identity_token=self.identity_token,
+            server_address=self.address,
+        )
+
+
+def credentials(secrets: Iterable[core_v1.Secret]) -> list[Credential]:
+    """Read all credentials of the secrets; a secret of another type or form holds none."""
+    found: list[Credential] = []
+    for secret in secrets:
+        try:
+            if secret.type == "kubernetes.io/dockerconfigjson":
+                entries = json.loads(base64.b64decode(secret.data[".dockerconfigjson"])).get("auths") or {}
+            elif secret.type == "kubernetes.io/dockercfg":
+                entries = json.loads(base64.b64decode(secret.data[".dockercfg"]))
+            else:
+                continue
+            found += [_credential(address, entry) for address, entry in entries.items()]
+        except (KeyError, ValueError, AttributeError, TypeError, binascii.Error):
+            continue
+    return found
+
+
+def _credential(address: str, entry: dict[str, Any]) -> Credential:
+    username, password = entry.get("username", ""), entry.get("password", "")
+    if not username and entry.get("auth"):
+        username, _, password = base64.b64decode(entry["auth"]).decode().partition(":")
+    return Credential(_normal(address), username, password, entry.get("identitytoken", ""))
+
+
+def _normal(address: str) -> str:
+    """Reduce an address to host[:port][/path]; a bare API version at its end says nothing."""
+    address = address.removeprefix("https://").removeprefix("http://").rstrip("/")
+    for version in ("/v1", "/v2"):
+        address = address.removesuffix(version)
+    return _DEFAULT_REGISTRY if address in ("index.docker.io", "registry-1.docker.io") else address
+
+
+def matching(image: str, known: Iterable[Credential]) -> list[Credential]:
+    """Return the credentials for an image, those with the longest address first."""
+    host, path = split(image)
+    chosen = [c for c in known if _matches(c.address, host, path)]
+    return sorted(chosen, key=lambda c: len(c.address), reverse=True)
+
+
+def _matches(address: str, host: str, path: str) -> bool:
+    wanted_host, _, wanted_path = address.partition("/")
+    if not path.startswith(wanted_path):
+        return False
+    wanted_name, _, wanted_port = wanted_host.partition(":")
+    name, _, port = host.partition(":")
+    if wanted_port != port:
+        return False
+    parts, wanted_parts = name.split("."), wanted_name.split(".")
+    return len(parts) == len(wanted_parts) and all(
+        fnmatch.fnmatchcase(part, wanted) for part, wanted in zip(parts, wanted_parts, strict=True)
+    )
+
+
+def split(image: str) -> tuple[str, str]:
+    """Return the registry's host and the repository's path of an image name."""
+    first, separator, rest = image.partition("/")
+    if separator and ("." in first or ":" in first or first == "localhost"):
+        return first, rest
+    return _DEFAULT_REGISTRY, image if separator else f"library/{image}"

@@ -1,0 +1,164 @@
+"""The container runtime as the workers use it: records in and out, heavy calls bounded, nothing half-done on cancel.
+
+A pod's worker may be cancelled at any moment because the pod is to end. A sandbox or container whose making is then
+under way would be left behind unknown, so such calls run to their end and their result is kept before the cancellation goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from agent import records
+from agent.limiter import Limiter
+from agent.records import ContainerRecord, PodRuntime, SandboxRecord
+from cri.client import Client
+from cri.errors import NotFoundError
+from cri.messages import ContainerConfig, PodSandboxConfig
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+START, SANDBOX, STOP = 0, 2, 1
+"""Priorities: a container's start makes a pod ready; a stop gives resources back; a sandbox begins a pod."""
+
+
+@dataclass(slots=True)
+class Found:
+    """A pod as the runtime knows it, by its labels; what the agent starts from after its own restart."""
+
+    uid: str
+    namespace: str
+    name: str
+    runtime: PodRuntime = field(default_factory=PodRuntime)
+
+
+class Runtime:
+    """One runtime, its calls bounded to `limit` at a time."""
+
+    def __init__(self, client: Client, limit: int = 4) -> None:
+        self.client = client
+        self._limiter = Limiter(limit)
+
+    async def run_sandbox(self, config: PodSandboxConfig, handler: str) -> SandboxRecord:
+        """Make a sandbox and return it with its addresses. Raise CRIError."""
+        async with self._limiter.slot(SANDBOX):
+            sandbox_id = await whole(self.client.runtime.run_pod_sandbox(config, handler))
+        return records.sandbox_record(await self.client.runtime.pod_sandbox_status(sandbox_id))
+
+    async def create(self, sandbox_id: str, config: ContainerConfig, sandbox: PodSandboxConfig) -> str:
+        """Create a container and return its ID. Raise CRIError."""
+        async with self._limiter.slot(START):
+            return await whole(self.client.runtime.create_container(sandbox_id, config, sandbox))
+
+    async def start(self, container_id: str) -> None:
+        """Start a created container. Raise CRIError."""
+        async with self._limiter.slot(START):
+            await whole(self.client.runtime.start_container(container_id))
+
+    async def stop(self, container_id: str, grace: int) -> None:
+        """Stop a container; returns when it is dead. A container that is gone is stopped. Raise CRIError."""
+        with contextlib.suppress(NotFoundError):
+            await self.client.runtime.stop_container(container_id, grace)
+
+    async def stop_sandbox(self, sandbox_id: str) -> None:
+        """Kill what runs in a sandbox and take its network down. Raise CRIError."""
+        async with self._limiter.slot(STOP):
+            with contextlib.suppress(NotFoundError):
+                await whole(self.client.runtime.stop_pod_sandbox(sandbox_id))
+
+    async def remove_sandbox(self, sandbox_id: str) -> None:
+        """Remove a stopped sandbox with its containers. Raise CRIError."""
+        async with self._limiter.slot(SANDBOX):
+            with contextlib.suppress(NotFoundError):
+                await self.client.runtime.remove_pod_sandbox(sandbox_id)
+
+    async def remove(self, container_id: str) -> None:
+        """Remove a dead container. Raise CRIError."""
+        with contextlib.suppress(NotFoundError):
+            await self.client.runtime.remove_container(container_id)
+
+    async def container(self, container_id: str, sandbox_id: str = "") -> ContainerRecord | None:
+        """Read one container; None where it is gone. Raise CRIError."""
+        try:
+            status = await self.client.runtime.container_status(container_id)
+        except NotFoundError:
+            return None
+        return records.container_record(status, sandbox_id)
+
+    async def sandbox(self, sandbox_id: str) -> SandboxRecord | None:
+        """Read one sandbox; None where it is gone. Raise CRIError."""
+        try:
+            return records.sandbox_record(await self.client.runtime.pod_sandbox_status(sandbox_id))
+        except NotFoundError:
+            return None
+
+    async def of_pod(self, uid: str) -> PodRuntime:
+        """List what there is of one pod. Raise CRIError."""
+        labels = {records.POD_UID: uid}
+        sandboxes, containers = await asyncio.gather(
+            self.client.runtime.list_pod_sandboxes(labels=labels), self.client.runtime.list_containers(labels=labels)
+        )
+        runtime = PodRuntime()
+        for sandbox in sandboxes:
+            runtime = runtime.with_sandbox(records.listed_sandbox(sandbox))
+        for listed in containers:
+            record = await self.container(listed.id, listed.pod_sandbox_id)
+            if record is not None:
+                runtime = runtime.with_container(record)
+        return runtime
+
+    async def pods(self, known: dict[str, PodRuntime] | None = None) -> dict[str, Found]:
+        """List everything, by pod UID; containers and sandboxes whose state is as `known` are not asked for again."""
+        sandboxes, containers = await asyncio.gather(
+            self.client.runtime.list_pod_sandboxes(), self.client.runtime.list_containers()
+        )
+        found: dict[str, Found] = {}
+        before = known or {}
+
+        def pod(labels: Any) -> Found | None:
+            uid = labels.get(records.POD_UID, "")
+            if not uid:
+                return None  # somebody else's
+            return found.setdefault(
+                uid, Found(uid, labels.get(records.POD_NAMESPACE, ""), labels.get(records.POD_NAME, ""))
+            )
+
+        for sandbox in sandboxes:
+            if (owner := pod(sandbox.labels)) is None:
+                continue
+            listed = records.listed_sandbox(sandbox)
+            old = next((s for s in before.get(owner.uid, PodRuntime()).sandboxes if s.id == listed.id), None)
+            if old is not None and (old.ready == listed.ready or not listed.ready):
+                record: SandboxRecord | None = replace(old, ready=listed.ready)
+            else:
+                record = await self.sandbox(listed.id) if listed.ready else listed
+            if record is not None:
+                owner.runtime = owner.runtime.with_sandbox(record)
+        for container in containers:
+            if (owner := pod(container.labels)) is None:
+                continue
+            seen = before.get(owner.uid, PodRuntime()).find(container.id)
+            if seen is None or seen.state is not records.listed_state(container):
+                seen = await self.container(container.id, container.pod_sandbox_id)
+            if seen is not None:
+                owner.runtime = owner.runtime.with_container(seen)
+        return found
+
+
+async def whole(call: Coroutine[Any, Any, T]) -> T:
+    """Run a call to its end even if the caller is cancelled meanwhile; the cancellation is raised after it.
+
+    The result is lost to the caller then, but not to the runtime: the worker lists the pod before it ends it.
+    """
+    task = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with contextlib.suppress(Exception):
+            await task
+        raise

@@ -1,0 +1,111 @@
+"""The kubelet port: joins the server with what it shows, and finds the certificate it serves with."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from agent import stats
+from agent.config import AgentConfig
+from agent.node import Node
+from agent.pods import PodManager
+from agent.server.app import Parts, build
+from agent.server.authentication import Authenticator
+from agent.server.authorization import Authorizer
+from agent.server.serve import Listener, serve_health
+from agent.server.serve import serve as serve_tls
+from cri.runtime_service import RuntimeService
+from kube import pki
+from kube.client import Client
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+async def serve(
+    config: AgentConfig, client: Client, runtime: RuntimeService, pods: PodManager, node: Node, clock: Clock
+) -> None:
+    """Serve the kubelet's API and the health port until cancelled."""
+    figures = stats.Stats(config, runtime, pods, node, clock)
+    parts = Parts(
+        pods=pods,
+        runtime=runtime,
+        clock=clock,
+        pod_logs_dir=config.pod_logs_dir,
+        health=lambda: "",
+        configuration=lambda: configuration(config),
+        summary=figures.summary,
+        metrics={
+            "/metrics": figures.metrics,
+            "/metrics/cadvisor": figures.cadvisor,
+            "/metrics/resource": figures.resource,
+            "/metrics/probes": figures.probes,
+        },
+    )
+    app = build(
+        parts,
+        Authenticator(
+            client if config.webhook_authentication else None,
+            clock,
+            cache_seconds=config.authentication_cache,
+            anonymous=config.anonymous,
+        ),
+        Authorizer(
+            client if config.authorization_mode == "Webhook" else None,
+            config.node_name,
+            clock,
+            allowed_seconds=config.authorized_cache,
+            denied_seconds=config.unauthorized_cache,
+        ),
+    )
+    cert, key = await asyncio.to_thread(_certificate, config, node, clock)
+    listener = Listener(
+        address=config.address,
+        port=config.port,
+        cert_file=cert,
+        key_file=key,
+        client_ca_file=config.client_ca_file,
+    )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(serve_tls(app, listener), name="kubelet API")
+        if config.healthz_port:
+            group.create_task(
+                serve_health(parts.health, config.healthz_address, config.healthz_port), name="kubelet healthz"
+            )
+
+
+def _certificate(config: AgentConfig, node: Node, clock: Clock) -> tuple[Path, Path]:
+    """Return the serving certificate's files: those of the configuration, or a self-signed pair made here."""
+    if config.tls_cert_file is not None and config.tls_private_key_file is not None:
+        return config.tls_cert_file, config.tls_private_key_file
+    cert, key = config.cert_dir / "kubelet.crt", config.cert_dir / "kubelet.key"
+    if not (cert.exists() and key.exists()):
+        log.info("making a self-signed serving certificate in %s", config.cert_dir)
+        now = clock.now()
+        authority = pki.new_ca(f"{config.node_name}-ca@{int(now.timestamp())}", now)
+        pair = pki.issue(
+            authority,
+            config.node_name,
+            usages=(pki.SERVER,),
+            sans=[config.node_name, *node.addresses, "127.0.0.1"],
+            now=now,
+        )
+        config.cert_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        pair.save(config.cert_dir, "kubelet")
+    return cert, key
+
+
+def configuration(config: AgentConfig) -> Mapping[str, Any]:
+    """Return the settings in force for /configz, in the names of upstream's file where they have one."""
+    result: dict[str, Any] = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}
+    for item in fields(config):
+        value = getattr(config, item.name)
+        head, *rest = item.name.split("_")
+        name = head + "".join(part.capitalize() for part in rest)
+        result[name] = str(value) if isinstance(value, Path) else value
+    result["taints"] = [f"{t.key}={t.value}:{t.effect}" for t in config.taints]
+    return result

@@ -1,0 +1,220 @@
+"""A pod's status as the API shows it: phase, conditions with exact transition times, addresses, containers. Pure.
+
+The rules and words are upstream's (pkg/kubelet/kubelet_pods.go, pkg/kubelet/status/generate.go). A condition keeps the time
+at which it last changed, so the old status goes in; a phase that has ended never comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent import qos
+from agent.container_status import Known, container_status, stamp
+from agent.lifecycle import End, Kind, is_sidecar, main_begun, policy_of
+from agent.records import PodRuntime
+from kube.api import core_v1
+
+ENDED_PHASES = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What of the node shows in a pod's status."""
+
+    host_ips: tuple[str, ...] = ()
+
+
+def pod_status(
+    pod: core_v1.Pod,
+    runtime: PodRuntime,
+    known: Known,
+    node: NodeFacts,
+    now: float,
+    *,
+    end: End | None = None,
+    finished: bool = False,
+) -> core_v1.PodStatus:
+    """Return the whole status. `pod.status` is what the API was last told.
+
+    `end`: the pod came to an end on this node, with its reason. `finished`: nothing of it runs any more.
+    """
+    old = pod.status
+    status = core_v1.PodStatus(
+        qos_class=qos.qos_class(pod),
+        start_time=old.start_time or stamp(now),
+        host_ip=node.host_ips[0] if node.host_ips else None,
+        host_ips=[core_v1.HostIP(ip=ip) for ip in node.host_ips],
+        observed_generation=pod.metadata.generation,
+        nominated_node_name=old.nominated_node_name,
+        resource_claim_statuses=old.resource_claim_statuses,
+        reason=old.reason,
+        message=old.message,
+    )
+    spec = pod.spec
+    status.init_container_statuses = [container_status(pod, c, Kind.INIT, runtime, known) for c in spec.init_containers]
+    status.container_statuses = [container_status(pod, c, Kind.MAIN, runtime, known) for c in spec.containers]
+    status.ephemeral_container_statuses = [
+        container_status(pod, c, Kind.EPHEMERAL, runtime, known) for c in spec.ephemeral_containers
+    ]
+    ips = _addresses(pod, runtime, node)
+    status.pod_ip = ips[0] if ips else None
+    status.pod_ips = [core_v1.PodIP(ip=ip) for ip in ips]
+    status.phase = phase(pod, status, runtime, finished)
+    if end is not None and end.phase:
+        status.phase, status.reason, status.message = end.phase, end.reason or None, end.message or None
+    if old.phase in ENDED_PHASES:
+        status.phase, status.reason, status.message = old.phase, old.reason, old.message
+    status.conditions = _conditions(pod, runtime, status, now)
+    return status
+
+
+def _addresses(pod: core_v1.Pod, runtime: PodRuntime, node: NodeFacts) -> Sequence[str]:
+    sandbox = runtime.sandbox
+    if pod.spec.host_network:
+        return node.host_ips if sandbox is not None else ()
+    if sandbox is not None and sandbox.ips:
+        return sandbox.ips
+    if sandbox is not None and sandbox.ready:
+        return ()
+    # The sandbox is gone, or nothing is known yet: the address stays until a new one takes its place.
+    return [ip.ip for ip in pod.status.pod_ips]
+
+
+# -- the phase --------------------------------------------------------------------------------------------------------
+def phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntime, finished: bool) -> str:
+    """Sum the containers up: Pending, Running, Succeeded or Failed."""
+    pending_init, failed_init = _initialisation(pod, status)
+    if failed_init:
+        return "Failed"
+    if pending_init and not main_begun(pod, runtime) and not finished:
+        return "Pending"
+    waiting = running = stopped = succeeded = 0
+    for container in status.container_statuses:
+        state, last = container.state or core_v1.ContainerState(), container.last_state or core_v1.ContainerState()
+        if state.running is not None:
+            running += 1
+        elif state.terminated is not None:
+            stopped += 1
+            succeeded += state.terminated.exit_code == 0
+        elif last.terminated is not None:
+            stopped += 1
+        else:
+            waiting += 1
+    if waiting and not (finished and not running):
+        return "Pending"
+    if running:
+        return "Running"
+    if finished:
+        # What was never started counts as not succeeded.
+        return "Succeeded" if stopped and stopped == succeeded and not waiting else "Failed"
+    policies = [policy_of(pod, c) for c in pod.spec.containers]
+    if "Always" in policies:
+        return "Running"
+    if stopped == succeeded:
+        return "Succeeded"
+    if all(policy == "Never" for policy in policies):
+        return "Failed"
+    return "Running"
+
+
+def _initialisation(pod: core_v1.Pod, status: core_v1.PodStatus) -> tuple[bool, bool]:
+    """Tell whether init containers are still to come, and whether one failed for good."""
+    pending = False
+    for container, shown in zip(pod.spec.init_containers, status.init_container_statuses, strict=True):
+        state, last = shown.state or core_v1.ContainerState(), shown.last_state or core_v1.ContainerState()
+        if is_sidecar(container):
+            pending |= not shown.started and last.terminated is None
+            continue
+        ended = state.terminated or (last.terminated if state.waiting is not None else None)
+        if ended is None:
+            pending = True
+        elif ended.exit_code != 0:
+            if policy_of(pod, container) == "Never":
+                return pending, True
+            pending = True
+    return pending, False
+
+
+# -- conditions -------------------------------------------------------------------------------------------------------
+def _conditions(
+    pod: core_v1.Pod, runtime: PodRuntime, status: core_v1.PodStatus, now: float
+) -> list[core_v1.PodCondition]:
+    ready = _containers_ready(pod, status)
+    wanted = [
+        _sandbox_ready(pod, runtime),
+        _initialised(pod, runtime, status),
+        _ready(pod, ready),
+        ready,
+        core_v1.PodCondition(type="PodScheduled", status="True"),
+    ]
+    old = {condition.type: condition for condition in pod.status.conditions}
+    ours = {condition.type for condition in wanted}
+    for condition in wanted:
+        before = old.get(condition.type)
+        condition.observed_generation = pod.metadata.generation
+        unchanged = before is not None and before.status == condition.status and before.last_transition_time
+        condition.last_transition_time = before.last_transition_time if before and unchanged else stamp(now)
+    return [*wanted, *(condition for condition in pod.status.conditions if condition.type not in ours)]
+
+
+def _sandbox_ready(pod: core_v1.Pod, runtime: PodRuntime) -> core_v1.PodCondition:
+    sandbox = runtime.sandbox
+    ready = sandbox is not None and sandbox.ready and (bool(sandbox.ips) or bool(pod.spec.host_network))
+    return core_v1.PodCondition(type="PodReadyToStartContainers", status="True" if ready else "False")
+
+
+def _initialised(pod: core_v1.Pod, runtime: PodRuntime, status: core_v1.PodStatus) -> core_v1.PodCondition:
+    condition = core_v1.PodCondition(type="Initialized", status="True")
+    if status.phase == "Succeeded":
+        condition.reason = "PodCompleted"
+        return condition
+    if main_begun(pod, runtime):
+        return condition
+    incomplete = []
+    for container, shown in zip(pod.spec.init_containers, status.init_container_statuses, strict=True):
+        done = bool(shown.started) if is_sidecar(container) else shown.ready
+        if not done:
+            incomplete.append(container.name)
+    if incomplete:
+        condition.status, condition.reason = "False", "ContainersNotInitialized"
+        condition.message = f"containers with incomplete status: [{' '.join(incomplete)}]"
+    return condition
+
+
+def _containers_ready(pod: core_v1.Pod, status: core_v1.PodStatus) -> core_v1.PodCondition:
+    condition = core_v1.PodCondition(type="ContainersReady", status="True")
+    if status.phase in ENDED_PHASES:
+        condition.status = "False"
+        condition.reason = "PodCompleted" if status.phase == "Succeeded" else "PodFailed"
+        return condition
+    sidecars = {c.name for c in pod.spec.init_containers if is_sidecar(c)}
+    counted = [s for s in status.init_container_statuses if s.name in sidecars] + status.container_statuses
+    unready = [shown.name for shown in counted if not shown.ready]
+    if unready:
+        condition.status, condition.reason = "False", "ContainersNotReady"
+        condition.message = f"containers with unready status: [{' '.join(unready)}]"
+    return condition
+
+
+def _ready(pod: core_v1.Pod, containers_ready: core_v1.PodCondition) -> core_v1.PodCondition:
+    condition = core_v1.PodCondition(
+        type="Ready",
+        status=containers_ready.status,
+        reason=containers_ready.reason,
+        message=containers_ready.message,
+    )
+    if containers_ready.status != "True":
+        return condition
+    found = {c.type: c.status for c in pod.status.conditions}
+    complaints = []
+    for gate in pod.spec.readiness_gates:
+        name = gate.condition_type
+        if name not in found:
+            complaints.append(f'corresponding condition of pod readiness gate "{name}" does not exist.')
+        elif found[name] != "True":
+            complaints.append(f'the status of pod readiness gate "{name}" is not "True", but {found[name]}')
+    if complaints:
+        condition.status, condition.reason = "False", "ReadinessGatesNotReady"
+        condition.message = ", ".join(complaints)
+    return condition

@@ -1,0 +1,173 @@
+"""Tells the API of pods' statuses: at once, only what changed, one request a pod at a time.
+
+A pod's newest status waits in its place while an older one is on its way, so a burst of changes becomes few requests. The
+request is a strategic merge patch of the fields that differ: conditions of others (readiness gates) are left alone. When the
+API server is away the newest status is kept and sent when it is back; what the agent does never waits for this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kube.api import core_v1
+from kube.client import STRATEGIC, Client
+from kube.clock import SYSTEM, Clock
+from kube.errors import StatusError
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY, LAST_RETRY = 0.2, 10.0
+OURS = frozenset(
+    ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled", "DisruptionTarget")
+)
+"""The conditions that a kubelet writes; all others belong to somebody else."""
+_BY_KEY = {"conditions": "type", "podIPs": "ip", "hostIPs": "ip", "resourceClaimStatuses": "name"}
+
+
+@dataclass(slots=True)
+class _Pod:
+    namespace: str
+    name: str
+    told: core_v1.PodStatus
+    """What the API has, as far as we know."""
+    wanted: core_v1.PodStatus | None = None
+    task: asyncio.Task[None] | None = None
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class StatusWriter:
+    """Sends statuses and, at a pod's end, the deletion that takes it out of the API."""
+
+    def __init__(self, client: Client, *, clock: Clock = SYSTEM) -> None:
+        self._client, self._clock = client, clock
+        self._pods: dict[str, _Pod] = {}
+
+    def set(self, pod: core_v1.Pod, status: core_v1.PodStatus) -> None:
+        """Have the API told; returns at once. `pod.status` is what the API had when the pod was last seen."""
+        uid = pod.metadata.uid or ""
+        entry = self._pods.get(uid)
+        if entry is None:
+            entry = _Pod(pod.metadata.namespace or "", pod.metadata.name or "", pod.status)
+            entry.idle.set()
+            self._pods[uid] = entry
+        if difference(entry.told, status) is None and entry.wanted is None:
+            return
+        entry.wanted = status
+        if entry.task is None:
+            entry.idle.clear()
+            entry.task = asyncio.create_task(self._send(uid, entry), name=f"status of {entry.namespace}/{entry.name}")
+
+    async def _send(self, uid: str, entry: _Pod) -> None:
+        delay = FIRST_RETRY
+        try:
+            while entry.wanted is not None:
+                status, entry.wanted = entry.wanted, None
+                patch = difference(entry.told, status)
+                if patch is None:
+                    continue
+                body = {"metadata": {"uid": uid}, "status": patch}
+                try:
+                    # Only the answer's status matters, and it is what we sent.
+                    await self._client.patch(
+                        core_v1.Pod, entry.name, entry.namespace, body, type=STRATEGIC, subresource="status"
+                    )
+                    entry.told = status
+                    delay = FIRST_RETRY
+                except StatusError as error:
+                    if error.not_found or error.conflict:
+                        # Deleted, or another pod of that name: nobody is left to be told.
+                        entry.told = status
+                        continue
+                    log.warning("status of pod %s/%s: %s", entry.namespace, entry.name, error)
+                    if entry.wanted is None:
+                        entry.wanted = status
+                    await self._clock.sleep(delay)
+                    delay = min(delay * 2, LAST_RETRY)
+        finally:
+            entry.task = None
+            entry.idle.set()
+
+    async def flushed(self, uid: str) -> None:
+        """Return once the API has been told the pod's newest status."""
+        entry = self._pods.get(uid)
+        if entry is not None:
+            await entry.idle.wait()
+
+    async def delete(self, pod: core_v1.Pod) -> None:
+        """Take a pod that has ended out of the API (grace 0, this UID only); tries until the server answers."""
+        uid, delay = pod.metadata.uid or "", FIRST_RETRY
+        await self.flushed(uid)
+        while True:
+            try:
+                await self._client.delete(
+                    core_v1.Pod,
+                    pod.metadata.name or "",
+                    pod.metadata.namespace or "",
+                    uid=uid,
+                    grace_period_seconds=0,
+                )
+                return
+            except StatusError as error:
+                if error.not_found or error.conflict:
+                    return
+                log.warning("deleting pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+            await self._clock.sleep(delay)
+            delay = min(delay * 2, LAST_RETRY)
+
+    def told(self, uid: str) -> core_v1.PodStatus | None:
+        """Return the newest status that was set for a pod: it may be ahead of what watches show."""
+        entry = self._pods.get(uid)
+        return (entry.wanted or entry.told) if entry else None
+
+    def forget(self, uid: str) -> None:
+        """Drop a pod that is gone from the API."""
+        entry = self._pods.pop(uid, None)
+        if entry is not None and entry.task is not None:
+            entry.task.cancel()
+
+    async def close(self) -> None:
+        """Stop sending."""
+        for entry in self._pods.values():
+            if entry.task is not None:
+                entry.task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await entry.task
+
+
+def difference(old: core_v1.PodStatus, new: core_v1.PodStatus) -> dict[str, Any] | None:
+    """Return the strategic merge patch from one status to another, None where they are the same."""
+    if old == new:
+        return None
+    before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
+    patch: dict[str, Any] = {}
+    for name in before.keys() | after.keys():
+        was, now = before.get(name), after.get(name)
+        if name == "conditions":
+            was, now = _our_conditions(was), _our_conditions(now)
+        if was == now:
+            continue
+        patch[name] = _list_difference(was or [], now or [], _BY_KEY[name]) if name in _BY_KEY else now
+    return patch or None
+
+
+def _our_conditions(conditions: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    return [condition for condition in conditions or () if condition["type"] in OURS]
+
+
+def _list_difference(old: list[dict[str, Any]], new: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """Patch a list whose items are merged by key: changed items whole, with null for what they lost."""
+    before = {item[key]: item for item in old}
+    kept = {item[key] for item in new}
+    result = []
+    for item in new:
+        known = before.get(item[key])
+        if known != item:
+            result.append({**{name: None for name in (known or {}) if name not in item}, **item})
+    result += [{"$patch": "delete", key: gone} for gone in before if gone not in kept]
+    return result

@@ -1,0 +1,57 @@
+"""What every pod worker uses, made once by `agent.main` and passed as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from agent.cgroups import Cgroups
+from agent.config import AgentConfig
+from agent.contracts import HookRunner, Prober
+from agent.dns import Resolver
+from agent.images import Images
+from agent.references import ReferenceStore
+from agent.runtime import Runtime
+from agent.status_writer import StatusWriter
+from agent.volumes.manager import VolumeManager
+from kube.api import core_v1
+from kube.clock import Clock
+from kube.events import EventRecorder
+from kube.informer import Informer
+from kube.quantity import Quantity
+
+
+@dataclass(slots=True)
+class NodeState:
+    """Facts of the node that change seldom and that pods show."""
+
+    host_ips: tuple[str, ...] = ()
+    allocatable: Mapping[str, Quantity] = field(default_factory=dict)
+    memory_capacity: int = 0
+    resolver: Resolver = field(default_factory=Resolver)
+    host_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """The agent's parts, as workers see them."""
+
+    config: AgentConfig
+    clock: Clock
+    node: NodeState
+    runtime: Runtime
+    images: Images
+    volumes: VolumeManager
+    references: ReferenceStore
+    services: Informer[core_v1.Service]
+    recorder: EventRecorder
+    writer: StatusWriter
+    prober: Prober
+    hooks: HookRunner
+    cgroups: Cgroups
+    runtime_handler: Callable[[str], str]
+    """Turns a RuntimeClass's name into the runtime's handler; KeyError where it does not exist."""
+
+    def now(self) -> float:
+        """Return the wall clock in epoch seconds."""
+        return self.clock.now().timestamp()

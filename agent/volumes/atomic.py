@@ -1,0 +1,115 @@
+"""Files of a volume that change all at once: ConfigMaps, Secrets, tokens.
+
+Layout and steps are upstream's AtomicWriter (pkg/volume/util/atomic_writer.go), which programs rely on when they watch
+for changes: the files lie in a folder named by time, `..data` is a link to it, and every visible name is a link
+through `..data`. An update writes a new folder and swaps the link by rename, so a reader sees the old set or the new.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_DATA, _NEW_DATA = "..data", "..data_tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One projected file; `uid` None leaves it root's."""
+
+    data: bytes
+    mode: int
+    uid: int | None = None
+
+
+class PayloadError(Exception):
+    """A path of the payload must not be written."""
+
+
+def check_path(path: str) -> str:
+    """Return the path if it stays inside the volume and leaves our own names alone. Raise PayloadError."""
+    parts = path.split("/")
+    if not path or path.startswith("/") or ".." in parts or parts[0].startswith("..") or len(path) > 4096:
+        raise PayloadError(f"invalid path in volume: {path!r}")
+    return path
+
+
+def write(folder: Path, payload: Mapping[str, File], group: int | None = None) -> bool:
+    """Bring the folder to the payload (path to file); False where it already was. Raise PayloadError, OSError."""
+    for path in payload:
+        check_path(path)
+    current = _current(folder)
+    if current is not None and _same(folder / current, payload, group):
+        return False
+    fresh = Path(tempfile.mkdtemp(prefix=time.strftime("..%Y_%m_%d_%H_%M_%S.", time.gmtime()), dir=folder))
+    try:
+        fresh.chmod(0o755)
+        _fill(fresh, payload, group)
+        link = folder / _NEW_DATA
+        with contextlib.suppress(FileNotFoundError):
+            link.unlink()
+        link.symlink_to(fresh.name)
+        link.rename(folder / _DATA)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    _show(folder, payload)
+    if current is not None:
+        shutil.rmtree(folder / current, ignore_errors=True)
+    return True
+
+
+def _current(folder: Path) -> str | None:
+    try:
+        name = os.readlink(folder / _DATA)
+    except OSError:
+        return None
+    return name if "/" not in name and (folder / name).is_dir() else None
+
+
+def _same(current: Path, payload: Mapping[str, File], group: int | None) -> bool:
+    found = {str(p.relative_to(current)) for p in current.rglob("*") if not p.is_dir()}
+    if found != set(payload):
+        return False
+    for path, file in payload.items():
+        target = current / path
+        if target.stat().st_mode & 0o777 != _mode(file, group) or target.read_bytes() != file.data:
+            return False
+    return True
+
+
+def _mode(file: File, group: int | None) -> int:
+    # With an fsGroup the group may read what the owner may (pkg/volume/volume_linux.go).
+    return file.mode | (0o440 if group is not None else 0)
+
+
+def _fill(fresh: Path, payload: Mapping[str, File], group: int | None) -> None:
+    for path, file in payload.items():
+        target = fresh / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.data)
+        if file.uid is not None or group is not None:
+            os.chown(target, file.uid if file.uid is not None else -1, group if group is not None else -1)
+        target.chmod(_mode(file, group))
+    if group is not None:
+        for below in [fresh, *(p for p in fresh.rglob("*") if p.is_dir())]:
+            os.chown(below, -1, group)
+            below.chmod(0o2775)
+
+
+def _show(folder: Path, payload: Mapping[str, File]) -> None:
+    """Make the visible links for the payload's top names and take away those it no longer has."""
+    wanted = {path.split("/")[0] for path in payload}
+    for name in wanted:
+        link = folder / name
+        if not link.is_symlink():
+            link.symlink_to(f"{_DATA}/{name}")
+    for entry in os.scandir(folder):
+        if entry.is_symlink() and not entry.name.startswith("..") and entry.name not in wanted:
+            os.unlink(entry.path)

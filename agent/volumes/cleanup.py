@@ -1,0 +1,46 @@
+"""Removing a pod's folder: unmount first, then delete, never through a link and never into a mount.
+
+The containers are gone by then, but what they wrote is hostile all the same: links to /etc, mounts that came in by
+propagation. Mounts are taken from the kernel's list and detached without following links; if one is still there
+afterwards, nothing is deleted. Deletion walks by directory descriptors (shutil.rmtree does) and leaves links' targets
+alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from agent.volumes import mounts
+
+log = logging.getLogger(__name__)
+
+
+class CleanupError(Exception):
+    """Something is still mounted below the folder."""
+
+
+def remove_tree(folder: Path) -> None:
+    """Unmount everything below the folder and delete it. Raise CleanupError while a mount stays."""
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink():
+        raise CleanupError(f"{folder} is a link")
+    for point in mounts.mount_points(folder):
+        with contextlib.suppress(OSError):
+            mounts.unmount(point)
+    left = mounts.mount_points(folder)
+    if left:
+        raise CleanupError(f"still mounted: {', '.join(left)}")
+    assert shutil.rmtree.avoids_symlink_attacks, "this platform cannot delete safely"
+    shutil.rmtree(folder)
+
+
+def orphans(pods_dir: Path, known: set[str]) -> list[str]:
+    """List the UIDs that have a folder but are not known."""
+    if not pods_dir.is_dir():
+        return []
+    return [entry.name for entry in os.scandir(pods_dir) if entry.name not in known]

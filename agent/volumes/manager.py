@@ -1,0 +1,234 @@
+"""Sets up the volumes of pods and says what each container mounts.
+
+`mount` brings all of a pod's volumes to what they have to be and may be called again at any time: after a ConfigMap
+changed, when a token is due, when the agent restarts. It asks the API only for what is not cached, and does its file work
+for all volumes in one hop to a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.environment import ConfigError, References, expand
+from agent.volumes import atomic, cleanup, hostpath, mounts, subpath
+from agent.volumes.payload import Sources, VolumeError, single_user, volume_payload
+from agent.volumes.sources import ClaimReader, TrustBundles
+from agent.volumes.tokens import TokenCache
+from cri.messages import Mount, MountPropagation
+from kube.api import core_v1
+from kube.quantity import Quantity, value
+
+_PROPAGATION = {
+    "HostToContainer": MountPropagation.PROPAGATION_HOST_TO_CONTAINER,
+    "Bidirectional": MountPropagation.PROPAGATION_BIDIRECTIONAL,
+}
+_PLUGINS = {
+    "config_map": "kubernetes.io~configmap",
+    "secret": "kubernetes.io~secret",
+    "downward_api": "kubernetes.io~downward-api",
+    "projected": "kubernetes.io~projected",
+    "empty_dir": "kubernetes.io~empty-dir",
+}
+
+
+class MountError(Exception):
+    """A volume of the pod could not be set up; `volume` is its name."""
+
+    def __init__(self, volume: str, message: str) -> None:
+        super().__init__(f'MountVolume.SetUp failed for volume "{volume}" : {message}')
+        self.volume = volume
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """A volume that is set up: where it is on the host, and whether containers may only read it."""
+
+    path: Path
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What setting up volumes in a thread needs, gathered before."""
+
+    sources: Sources
+    claims: Mapping[str, Mounted]
+
+
+class VolumeManager:
+    """The volumes of all pods below `pods_dir`."""
+
+    def __init__(
+        self,
+        pods_dir: Path,
+        references: References,
+        tokens: TokenCache,
+        claims: ClaimReader,
+        bundles: TrustBundles,
+        *,
+        host_ips: Callable[[], tuple[str, ...]] = tuple,
+        allocatable: Callable[[], Mapping[str, Quantity]] = dict,
+    ) -> None:
+        self._pods_dir, self._references, self._tokens = pods_dir, references, tokens
+        self._claims, self._bundles = claims, bundles
+        self._host_ips, self._allocatable = host_ips, allocatable
+
+    def pod_dir(self, uid: str) -> Path:
+        return self._pods_dir / uid
+
+    async def mount(self, pod: core_v1.Pod, pod_ips: tuple[str, ...] = ()) -> tuple[dict[str, Mounted], float | None]:
+        """Set up every volume; return them by name, and when to call again for a token. Raise MountError."""
+        tokens: dict[str, str] = {}
+        bundles: dict[str, str] = {}
+        claims: dict[str, Mounted] = {}
+        again: float | None = None
+        for volume in pod.spec.volumes:
+            try:
+                for source in volume.projected.sources if volume.projected else ():
+                    if source.service_account_token is not None:
+                        token = await self._tokens.get(pod, source.service_account_token)
+                        tokens[source.service_account_token.path] = token.text
+                        again = min(again or token.renew_at, token.renew_at)
+                    if source.cluster_trust_bundle is not None:
+                        text = await self._bundles.read(source.cluster_trust_bundle)
+                        if text is not None:
+                            bundles[source.cluster_trust_bundle.path] = text
+                if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
+                    path, read_only = await self._claims.resolve(pod, volume)
+                    claims[volume.name] = Mounted(path, read_only)
+            except VolumeError as error:
+                raise MountError(volume.name, str(error)) from error
+        sources = Sources(
+            references=self._references,
+            allocatable=self._allocatable(),
+            host_ips=self._host_ips(),
+            pod_ips=pod_ips,
+            tokens=tokens,
+            bundles=bundles,
+            token_uid=single_user(pod),
+        )
+        mounted = await asyncio.to_thread(self._set_up_all, pod, _Facts(sources, claims))
+        return mounted, again
+
+    def _set_up_all(self, pod: core_v1.Pod, facts: _Facts) -> dict[str, Mounted]:
+        folder = self.pod_dir(pod.metadata.uid or "")
+        folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+        result = {}
+        for volume in pod.spec.volumes:
+            try:
+                result[volume.name] = self._set_up(pod, volume, folder / "volumes", facts)
+            except (VolumeError, atomic.PayloadError) as error:
+                raise MountError(volume.name, str(error)) from error
+            except OSError as error:
+                raise MountError(volume.name, f"{error.strerror}: {error.filename}") from error
+        return result
+
+    def _set_up(self, pod: core_v1.Pod, volume: core_v1.Volume, folder: Path, facts: _Facts) -> Mounted:
+        group = pod.spec.security_context.fs_group if pod.spec.security_context else None
+        if volume.name in facts.claims:
+            return facts.claims[volume.name]
+        if volume.host_path is not None:
+            return Mounted(hostpath.prepare(volume.host_path.path, volume.host_path.type or ""))
+        for attribute, plugin in _PLUGINS.items():
+            if getattr(volume, attribute) is None:
+                continue
+            target = folder / plugin / volume.name
+            if volume.empty_dir is not None:
+                _empty_dir(target, volume.empty_dir, group)
+                return Mounted(target)
+            payload = volume_payload(pod, volume, facts.sources)
+            if not target.is_dir():
+                target.mkdir(parents=True)
+                if attribute != "config_map":
+                    # What is secret must not reach a disk.
+                    mounts.mount_tmpfs(target, mode=0o755)
+            atomic.write(target, payload, group)
+            if group is not None:
+                os.chown(target, -1, group)
+                target.chmod(0o2775)
+            return Mounted(target, read_only=True)
+        raise VolumeError("no volume plugin matched")
+
+    # -- what containers mount ----------------------------------------------------------------------------------------
+    async def container_mounts(
+        self,
+        pod: core_v1.Pod,
+        container: core_v1.Container | core_v1.EphemeralContainer,
+        mounted: Mapping[str, Mounted],
+        env: Mapping[str, str],
+    ) -> list[Mount]:
+        """Return the container's volume mounts, subPaths bound. Raise ConfigError."""
+        if any(mount.sub_path or mount.sub_path_expr for mount in container.volume_mounts):
+            return await asyncio.to_thread(self._container_mounts, pod, container, mounted, env)
+        return self._container_mounts(pod, container, mounted, env)
+
+    def _container_mounts(
+        self,
+        pod: core_v1.Pod,
+        container: core_v1.Container | core_v1.EphemeralContainer,
+        mounted: Mapping[str, Mounted],
+        env: Mapping[str, str],
+    ) -> list[Mount]:
+        result = []
+        for index, mount in enumerate(container.volume_mounts):
+            volume = mounted.get(mount.name)
+            if volume is None:
+                raise ConfigError(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
+            path = volume.path
+            sub_path = mount.sub_path or ""
+            if mount.sub_path_expr:
+                sub_path = expand(mount.sub_path_expr, env)
+                if "$(" in sub_path:
+                    raise ConfigError(f"missing value for {mount.sub_path_expr}")
+            if sub_path:
+                folder = self.pod_dir(pod.metadata.uid or "") / "volume-subpaths"
+                target = folder / mount.name / container.name / str(index)
+                try:
+                    path = subpath.bind(path, sub_path, target)
+                except (VolumeError, OSError) as error:
+                    message = (
+                        f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
+                    )
+                    raise ConfigError(f"{message}: {error}") from error
+            read_only = bool(mount.read_only) or volume.read_only
+            result.append(
+                Mount(
+                    container_path=mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}",
+                    host_path=str(path),
+                    readonly=read_only,
+                    propagation=_PROPAGATION.get(mount.mount_propagation or "", MountPropagation.PROPAGATION_PRIVATE),
+                    recursive_read_only=read_only and mount.recursive_read_only == "Enabled",
+                )
+            )
+        return result
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+    async def clean(self, uid: str) -> None:
+        """Unmount and delete everything of a pod. Raise CleanupError while something stays mounted."""
+        await asyncio.to_thread(cleanup.remove_tree, self.pod_dir(uid))
+        self._tokens.forget(uid)
+
+    def orphans(self, known: set[str]) -> list[str]:
+        """List pods that have a folder but are not known."""
+        return cleanup.orphans(self._pods_dir, known)
+
+
+def _empty_dir(target: Path, source: core_v1.EmptyDirVolumeSource, group: int | None) -> None:
+    fresh = not target.is_dir()
+    if fresh:
+        target.mkdir(parents=True)
+        medium = source.medium or ""
+        if medium == "Memory":
+            mounts.mount_tmpfs(target, size=value(source.size_limit or 0))
+        elif medium.startswith("HugePages"):
+            mounts.mount_hugetlbfs(target, medium.removeprefix("HugePages").removeprefix("-"))
+        elif medium:
+            raise VolumeError(f'unknown storage medium "{medium}"')
+        target.chmod(0o777)
+    if group is not None and fresh:
+        os.chown(target, -1, group)
+        target.chmod(0o2777)

@@ -1,0 +1,156 @@
+"""What the files of a volume hold: ConfigMaps, Secrets, downward API items, tokens and bundles as path to file. Pure.
+
+Wordings are upstream's (pkg/volume/{configmap,secret,projected,downwardapi}); they end up in FailedMount events.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent import downward
+from agent.environment import References
+from agent.volumes.atomic import File
+from kube.api import core_v1
+from kube.quantity import Quantity
+
+DEFAULT_MODE = 0o644
+
+
+class VolumeError(Exception):
+    """A volume cannot be set up; the message goes into the FailedMount event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What the contents are made of beside the pod; tokens and bundles were fetched before, by their path."""
+
+    references: References
+    allocatable: Mapping[str, Quantity] = field(default_factory=dict)
+    host_ips: tuple[str, ...] = ()
+    pod_ips: tuple[str, ...] = ()
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    bundles: Mapping[str, str] = field(default_factory=dict)
+    token_uid: int | None = None
+    """The one user that all the pod's containers run as, who then owns the tokens."""
+
+
+def volume_payload(pod: core_v1.Pod, volume: core_v1.Volume, sources: Sources) -> dict[str, File]:
+    """Return the files of a configMap, secret, downwardAPI or projected volume. Raise VolumeError."""
+    namespace = pod.metadata.namespace or ""
+    if (source := volume.config_map) is not None:
+        return config_map_files(namespace, source, source.name or "", source.default_mode, sources.references)
+    if (secret := volume.secret) is not None:
+        return secret_files(namespace, secret, secret.secret_name or "", secret.default_mode, sources.references)
+    if (api := volume.downward_api) is not None:
+        return downward_files(pod, api.items, api.default_mode, sources)
+    assert volume.projected is not None, volume.name
+    return _projected(pod, volume.projected, sources)
+
+
+def config_map_files(
+    namespace: str,
+    source: core_v1.ConfigMapVolumeSource | core_v1.ConfigMapProjection,
+    name: str,
+    default_mode: int | None,
+    references: References,
+) -> dict[str, File]:
+    found = references.config_map(namespace, name)
+    if found is None:
+        if source.optional:
+            return {}
+        raise VolumeError(f'configmap "{name}" not found')
+    data = {key: text.encode() for key, text in found.data.items()}
+    data |= {key: base64.b64decode(text) for key, text in found.binary_data.items()}
+    return _select(
+        data, source.items, default_mode, bool(source.optional), "configmap references non-existent config key"
+    )
+
+
+def secret_files(
+    namespace: str,
+    source: core_v1.SecretVolumeSource | core_v1.SecretProjection,
+    name: str,
+    default_mode: int | None,
+    references: References,
+) -> dict[str, File]:
+    found = references.secret(namespace, name)
+    if found is None:
+        if source.optional:
+            return {}
+        raise VolumeError(f'secret "{name}" not found')
+    data = {key: base64.b64decode(text) for key, text in found.data.items()}
+    return _select(data, source.items, default_mode, bool(source.optional), "references non-existent secret key")
+
+
+def _select(
+    data: Mapping[str, bytes],
+    items: Sequence[core_v1.KeyToPath],
+    default_mode: int | None,
+    optional: bool,
+    complaint: str,
+) -> dict[str, File]:
+    mode = DEFAULT_MODE if default_mode is None else default_mode
+    if not items:
+        return {key: File(content, mode) for key, content in data.items()}
+    files = {}
+    for item in items:
+        if item.key not in data:
+            if optional:
+                continue
+            raise VolumeError(f"{complaint}: {item.key}")
+        files[item.path] = File(data[item.key], mode if item.mode is None else item.mode)
+    return files
+
+
+def downward_files(
+    pod: core_v1.Pod, items: Sequence[core_v1.DownwardAPIVolumeFile], default_mode: int | None, sources: Sources
+) -> dict[str, File]:
+    mode = DEFAULT_MODE if default_mode is None else default_mode
+    files = {}
+    for item in items:
+        try:
+            if item.field_ref is not None:
+                path = item.field_ref.field_path
+                text = downward.field(pod, path, host_ips=sources.host_ips, pod_ips=sources.pod_ips)
+            elif item.resource_field_ref is not None:
+                text = downward.resource(pod, item.resource_field_ref, sources.allocatable)
+            else:
+                continue
+        except downward.FieldNotFound as error:
+            raise VolumeError(str(error)) from error
+        files[item.path] = File(text.encode(), mode if item.mode is None else item.mode)
+    return files
+
+
+def _projected(pod: core_v1.Pod, volume: core_v1.ProjectedVolumeSource, sources: Sources) -> dict[str, File]:
+    namespace, mode = pod.metadata.namespace or "", volume.default_mode
+    files: dict[str, File] = {}
+    for source in volume.sources:
+        if (config_map := source.config_map) is not None:
+            files |= config_map_files(namespace, config_map, config_map.name or "", mode, sources.references)
+        if (secret := source.secret) is not None:
+            files |= secret_files(namespace, secret, secret.name or "", mode, sources.references)
+        if (api := source.downward_api) is not None:
+            files |= downward_files(pod, api.items, mode, sources)
+        if (token := source.service_account_token) is not None:
+            group = pod.spec.security_context.fs_group if pod.spec.security_context else None
+            private = sources.token_uid is not None or group is not None
+            bits = 0o600 if private else (DEFAULT_MODE if mode is None else mode)
+            files[token.path] = File(sources.tokens[token.path].encode(), bits, sources.token_uid)
+        if (bundle := source.cluster_trust_bundle) is not None and bundle.path in sources.bundles:
+            files[bundle.path] = File(sources.bundles[bundle.path].encode(), DEFAULT_MODE if mode is None else mode)
+        if source.pod_certificate is not None:
+            raise VolumeError("podCertificate projections are not supported by this node")
+    return files
+
+
+def single_user(pod: core_v1.Pod) -> int | None:
+    """Return the user that all the pod's containers run as by their security contexts; None where they differ."""
+    shared = pod.spec.security_context.run_as_user if pod.spec.security_context else None
+    users = set()
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        own = container.security_context.run_as_user if container.security_context else None
+        users.add(own if own is not None else shared)
+    return users.pop() if len(users) == 1 else None

@@ -1,0 +1,90 @@
+"""subPath: one file or folder of a volume, bound where no container can swap it for a link (CVE-2021-25741).
+
+A container that writes to the volume can replace any part of the path by a link while we look. So the path is first
+resolved, must lie inside the volume, and is then opened part by part from the volume's root with O_NOFOLLOW; what the last
+descriptor names is what is bound, whatever happens to the path meanwhile. The runtime is given our bind mount, never
+the path in the volume.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+from agent.volumes import mounts
+from agent.volumes.payload import VolumeError
+
+_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def bind(volume: Path, sub_path: str, target: Path) -> Path:
+    """Bind volume/sub_path onto the target (made as a file or folder) and return it. Raise VolumeError, OSError."""
+    if sub_path.startswith("/") or ".." in sub_path.split("/"):
+        raise VolumeError(f"subPath must be a relative path without '..': {sub_path}")
+    root = Path(os.path.realpath(volume))
+    wanted = Path(os.path.realpath(root / sub_path))
+    if not wanted.is_relative_to(root):
+        raise VolumeError(f"subpath {sub_path!r} is not within the volume path")
+    if not wanted.exists():
+        _make_folders(root, wanted.relative_to(root).parts)
+    descriptor = _open(root, wanted.relative_to(root).parts)
+    try:
+        if os.readlink(f"/proc/self/fd/{descriptor}") != str(wanted):
+            raise VolumeError(f"subpath {sub_path!r} changed while it was opened")
+        _prepare_target(target, stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        mounts.bind_descriptor(descriptor, target)
+    finally:
+        os.close(descriptor)
+    return target
+
+
+def _open(root: Path, parts: tuple[str, ...]) -> int:
+    """Open a path below the root without following a link at any part; return the descriptor."""
+    descriptor = os.open(root, _FLAGS | os.O_DIRECTORY)
+    try:
+        for part in parts:
+            below = os.open(part, _FLAGS, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+            if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+                raise VolumeError(f"subpath goes through a link at {part!r}")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _make_folders(root: Path, parts: tuple[str, ...]) -> None:
+    """Make missing folders below the root, each inside the descriptor of the one above it."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        for part in parts:
+            made = False
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, 0o750, dir_fd=descriptor)
+                made = True
+            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+            if made:
+                os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
+
+
+def _prepare_target(target: Path, folder: bool) -> None:
+    """Have an empty folder or file at the target, nothing mounted on it."""
+    while mounts.is_mount_point(target):
+        mounts.unmount(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if folder:
+        if target.is_file():
+            target.unlink()
+        target.mkdir(exist_ok=True)
+    else:
+        if target.is_dir():
+            target.rmdir()
+        target.touch()

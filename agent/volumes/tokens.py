@@ -1,0 +1,96 @@
+"""Service-account tokens for projected volumes: requested bound to the pod, kept, renewed at 80 % of their life.
+
+Upstream renews after 80 % of the lifetime or 24 hours, whichever is first, with a little jitter so that a node's pods do
+not ask at once (pkg/kubelet/token/token_manager.go).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass
+
+from agent.volumes.payload import VolumeError
+from kube import serialize
+from kube.api import authentication_v1, core_v1
+from kube.client import Client
+from kube.clock import SYSTEM, Clock, parse_time
+from kube.errors import StatusError
+
+log = logging.getLogger(__name__)
+
+DEFAULT_SECONDS = 3600
+_DAY = 24 * 3600.0
+_RETRY = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token with its expiry and the moment from which a new one is wanted (epoch seconds)."""
+
+    text: str
+    expires_at: float
+    renew_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    uid: str
+    account: str
+    audience: str
+    seconds: int
+
+
+class TokenCache:
+    """Tokens by pod, audience and lifetime."""
+
+    def __init__(self, client: Client, *, clock: Clock = SYSTEM) -> None:
+        self._client, self._clock = client, clock
+        self._tokens: dict[_Key, Token] = {}
+
+    async def get(self, pod: core_v1.Pod, source: core_v1.ServiceAccountTokenProjection) -> Token:
+        """Return a valid token, a new one where the old is due. Raise VolumeError."""
+        metadata = pod.metadata
+        account = pod.spec.service_account_name or "default"
+        seconds = source.expiration_seconds or DEFAULT_SECONDS
+        key = _Key(metadata.uid or "", account, source.audience or "", seconds)
+        now = self._clock.now().timestamp()
+        known = self._tokens.get(key)
+        if known is not None and now < known.renew_at:
+            return known
+        try:
+            fresh = await self._request(pod, key, now)
+        except StatusError as error:
+            if known is not None and now < known.expires_at:
+                log.warning("renewing the token of %s/%s: %s", metadata.namespace, account, error)
+                return Token(known.text, known.expires_at, now + _RETRY)
+            raise VolumeError(f"failed to fetch token: {error}") from error
+        self._tokens[key] = fresh
+        return fresh
+
+    def forget(self, uid: str) -> None:
+        """Drop a pod's tokens."""
+        for key in [key for key in self._tokens if key.uid == uid]:
+            del self._tokens[key]
+
+    async def _request(self, pod: core_v1.Pod, key: _Key, now: float) -> Token:
+        metadata = pod.metadata
+        bound = authentication_v1.BoundObjectReference(
+            api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid
+        )
+        request = authentication_v1.TokenRequest(
+            api_version="authentication.k8s.io/v1",
+            kind="TokenRequest",
+            spec=authentication_v1.TokenRequestSpec(
+                audiences=[key.audience] if key.audience else [],
+                expiration_seconds=key.seconds,
+                bound_object_ref=bound,
+            ),
+        )
+        body = await self._client.post(core_v1.ServiceAccount, key.account, metadata.namespace or "", "token", request)
+        status = serialize.decode(body, authentication_v1.TokenRequest).status
+        expires = parse_time(status.expiration_timestamp or "").timestamp()
+        # Upstream's server may give a longer life than asked for; renewal goes by what was asked.
+        life = min(expires - now, float(key.seconds))
+        due = now + min(life * 0.8, _DAY) - random.uniform(0, 10.0)
+        return Token(status.token or "", expires, max(due, now + 1.0))

@@ -1,0 +1,406 @@
+"""One pod's worker: a serial task that brings what runs to what the pod asks for, until the pod is gone.
+
+The worker sleeps on one event. Anything that may matter sets it: a new spec, a container's exit, a probe's verdict, a
+Secret that changed, a timer. It then reads what it was told to look at again, asks the state machine (lifecycle.plan) and
+does what it says, in a child task: so the pod's end can cancel a pull or a hook that is under way, and the status stays
+current while one runs.
+
+Its whole state can be rebuilt: containers, restart counts and hashes are in the runtime's labels, the rest in the
+API. So a restart of the agent is the same as a new spec for a pod whose containers already run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from agent import pod_end, pod_start
+from agent.backoff import BackOff
+from agent.container_status import Known, Waiting
+from agent.contracts import PodView, ProbeOutcome, ProbeTarget
+from agent.images import go_duration
+from agent.lifecycle import End, Kill, Situation, container_hash, find_container, is_sidecar, plan
+from agent.pod_setup import make_sandbox_config, with_message
+from agent.records import ContainerRecord, PodRuntime
+from agent.references import references_of
+from agent.status import ENDED_PHASES, NodeFacts, pod_status
+from agent.status_writer import OURS
+from agent.toolbox import Toolbox
+from agent.volumes.manager import Mounted
+from cri.errors import CRIError
+from cri.messages import PodSandboxConfig
+from kube.api import core_v1
+from kube.events import WARNING
+
+log = logging.getLogger(__name__)
+
+EXIT_LAG = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Seconds between looks at a container that was said to be dead: the runtime tells its listeners before itself."""
+TROUBLE_SECONDS = 5.0
+"""After an error nobody expected, how long until the next try."""
+
+
+class PodWorker:
+    """The worker of one pod UID. `run` returns when nothing of the pod is left on the node or in the API."""
+
+    def __init__(
+        self, pod: core_v1.Pod, tools: Toolbox, runtime: PodRuntime | None = None, *, rejected: End | None = None
+    ) -> None:
+        self.uid = pod.metadata.uid or ""
+        self.pod = pod
+        self.tools = tools
+        self.runtime = runtime or PodRuntime()
+        self.waiting: dict[str, Waiting] = {}
+        self.retry_at: dict[str, float] = {}
+        self.back_off = BackOff(10.0, tools.config.back_off_max)
+        self.failures = BackOff(1.0, 60.0)
+        self.mounted: dict[str, Mounted] | None = None
+        self.contents_due: float | None = None
+        """When the volumes want another look: a token is due, or now (0.0) because contents changed."""
+        self.end = rejected
+        self.in_api = True
+        """False once the object is gone from the API."""
+        self.grace: int | None = None
+        """The grace for the pod's end, where somebody gave one."""
+        self.finished = False
+        self.suspect = runtime is None
+        """The runtime may have something of the pod that we do not know of."""
+        self.final_outcomes: dict[str, ProbeOutcome] = {}
+        self._stale: set[str] = set()
+        self._wake = asyncio.Event()
+        self._wake.set()
+        self._due = True
+        self._timer: tuple[float, asyncio.Task[None]] | None = None
+        self._child: asyncio.Task[None] | None = None
+        self._ending_with: int | None = None
+        self._backing_off: dict[str, str] = {}
+        self._sandbox_config: tuple[int, PodSandboxConfig] | None = None
+
+    # -- what happens to the pod ----------------------------------------------------------------------------------
+    def update(self, pod: core_v1.Pod) -> None:
+        """Take in the API's newest version of the pod."""
+        self.pod = pod
+        self._look_again()
+
+    def vanish(self) -> None:
+        """The object is gone from the API: end what runs."""
+        self.in_api = False
+        self._look_again()
+
+    def kill(self, end: End, grace: int | None = None) -> None:
+        """End the pod for a reason of the node's (eviction, shutdown)."""
+        if self.end is None:
+            self.end, self.grace = end, grace
+        self._look_again()
+
+    def container_changed(self, container_id: str) -> None:
+        """The runtime says that something happened to a container or sandbox of the pod."""
+        self._stale.add(container_id)
+        self._wake.set()
+
+    def replace_runtime(self, runtime: PodRuntime) -> None:
+        """Take in a listing of the runtime: the slow repair of what events missed."""
+        if self._child is None and runtime != self.runtime:
+            # Messages read before stay with their records.
+            known = {record.id: record for record in self.runtime.containers}
+            for record in runtime.containers:
+                before = known.get(record.id)
+                kept = before if before is not None and before.state is record.state else with_message(record)
+                runtime = runtime.with_container(kept)
+            self.runtime = runtime
+            self._look_again()
+
+    def outcome_changed(self) -> None:
+        """A probe's verdict changed."""
+        self._look_again()
+
+    def contents_changed(self) -> None:
+        """A ConfigMap or Secret that the pod names changed."""
+        self.contents_due = 0.0
+        self.retry_at.clear()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        self._due = True
+        self._wake.set()
+
+    # -- the task -------------------------------------------------------------------------------------------------
+    async def run(self) -> None:
+        """Work until the pod is gone."""
+        self.tools.references.track(self.uid, references_of(self.pod))
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                if self._stale and not self.ending:
+                    await self._refresh()
+                    self._due = True
+                if self._child is not None and self._child.done():
+                    self._reap()
+                if self.ending:
+                    if self.finished and self.leaving and self._child is None:
+                        return
+                    await self._work_on_end()
+                elif self._due and self._child is None:
+                    self._begin(self._sync(), "sync")
+                elif self._due:
+                    self.publish()
+        finally:
+            self._cancel_timer()
+            if self._child is not None:
+                self._child.cancel()
+                await asyncio.gather(self._child, return_exceptions=True)
+            self.tools.prober.stop(self.uid)
+            self.tools.references.forget(self.uid)
+            self.tools.images.forget(self.uid)
+
+    @property
+    def leaving(self) -> bool:
+        """The pod is to vanish from this node, not only to end."""
+        return not self.in_api or self.pod.metadata.deletion_timestamp is not None
+
+    @property
+    def ending(self) -> bool:
+        return self.end is not None or self.leaving or self.pod.status.phase in ENDED_PHASES
+
+    async def _work_on_end(self) -> None:
+        """Start the pod's end; start it over with less time when the grace was shortened."""
+        grace = pod_end.grace_seconds(self)
+        if self._child is not None:
+            if self._ending_with is not None and grace >= self._ending_with:
+                return
+            self._child.cancel()
+            await asyncio.gather(self._child, return_exceptions=True)
+            self._child, self.suspect = None, True
+        if self.finished and not self.leaving:
+            return
+        self._ending_with = grace
+        self._begin(pod_end.end_pod(self, grace), "end")
+
+    def _begin(self, work: object, what: str) -> None:
+        self._due = False
+        self._cancel_timer()
+        name = f"{what} pod {self.pod.metadata.namespace}/{self.pod.metadata.name}"
+        self._child = asyncio.create_task(work, name=name)  # type: ignore[arg-type]
+        self._child.add_done_callback(lambda _: self._wake.set())
+
+    def _reap(self) -> None:
+        """Take the child's result; an error nobody expected is logged and tried again later."""
+        assert self._child is not None
+        child, self._child = self._child, None
+        if child.cancelled():
+            return
+        error = child.exception()
+        if error is not None:
+            log.error("%s failed", child.get_name(), exc_info=error)
+            self._ending_with = None
+            self.wake_at(self.tools.now() + TROUBLE_SECONDS)
+
+    def wake_at(self, at: float | None) -> None:
+        """Have the worker look again at a moment (epoch seconds) at the latest."""
+        if at is None or (self._timer is not None and self._timer[0] <= at):
+            return
+        self._cancel_timer()
+
+        async def later() -> None:
+            await self.tools.clock.sleep(max(0.0, at - self.tools.now()))
+            self._timer = None
+            self._look_again()
+
+        self._timer = (at, asyncio.create_task(later(), name=f"timer of pod {self.uid}"))
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer[1].cancel()
+            self._timer = None
+
+    # -- one round --------------------------------------------------------------------------------------------------
+    async def _sync(self) -> None:
+        """Do what the state machine says until it has nothing more to say."""
+        while True:
+            self._due = False
+            self.probe()
+            decided = plan(
+                Situation(
+                    pod=self._basis(),
+                    runtime=self.runtime,
+                    now=self.tools.now(),
+                    outcomes=self.outcomes(),
+                    ready_at=self._ready_at,
+                    retry_at=self.retry_at,
+                )
+            )
+            self._show_back_off(decided.backing_off)
+            if decided.end is not None:
+                self.end = decided.end
+                self._wake.set()
+                return
+            self.publish()
+            progressed = await pod_start.carry_out(self, decided)
+            for container_id in decided.remove:
+                await self.remove_container(container_id)
+            if not progressed and not self._due:
+                self.publish()
+                self.wake_at(decided.wake_at)
+                self.wake_at(min(self.retry_at.values(), default=None))
+                self.wake_at(self.contents_due)
+                return
+
+    def _ready_at(self, name: str, record: ContainerRecord) -> float:
+        return self.back_off.ready_at(self._back_off_key(name), record.finished_at)
+
+    def _back_off_key(self, name: str) -> str:
+        found = find_container(self.pod, name)
+        return f"{name}_{container_hash(found[0])}" if found else name
+
+    def count_restart(self, name: str) -> None:
+        """Count a restart of a container that exited: the next one waits longer."""
+        record = self.runtime.latest(name)
+        if record is not None and record.exited:
+            self.back_off.next(self._back_off_key(name), self.tools.now())
+
+    def _show_back_off(self, backing_off: object) -> None:
+        assert isinstance(backing_off, dict)
+        for name in [n for n, w in self.waiting.items() if w.reason == "CrashLoopBackOff" and n not in backing_off]:
+            del self.waiting[name]
+        metadata = self.pod.metadata
+        for name in backing_off:
+            delay = go_duration(self.back_off.delay(self._back_off_key(name)))
+            where = f"{metadata.name}_{metadata.namespace}({self.uid})"
+            self.waiting[name] = Waiting(
+                "CrashLoopBackOff", f"back-off {delay} restarting failed container={name} pod={where}"
+            )
+            record = self.runtime.latest(name)
+            if record is not None and self._backing_off.get(name) != record.id:
+                self._backing_off[name] = record.id
+                message = f"Back-off restarting failed container {name} in pod {where}"
+                self.event(WARNING, "BackOff", message, name)
+
+    # -- what runs ----------------------------------------------------------------------------------------------------
+    async def _refresh(self) -> None:
+        """Read again what events pointed at."""
+        stale, self._stale = self._stale, set()
+        for container_id in stale:
+            try:
+                await self._refresh_one(container_id)
+            except CRIError as error:
+                log.warning("pod %s: reading %s: %s", self.uid, container_id[:13], error)
+
+    async def _refresh_one(self, container_id: str) -> None:
+        if any(sandbox.id == container_id for sandbox in self.runtime.sandboxes):
+            for lag in EXIT_LAG:
+                sandbox = await self.tools.runtime.sandbox(container_id)
+                if sandbox is None:
+                    self.runtime = self.runtime.without_sandbox(container_id)
+                    return
+                if not sandbox.ready:
+                    self.runtime = self.runtime.with_sandbox(sandbox)
+                    return
+                await self.tools.clock.sleep(lag)
+            return
+        for lag in EXIT_LAG:
+            record = await self.reload(container_id)
+            if record is None or not record.running:
+                return
+            await self.tools.clock.sleep(lag)
+
+    async def reload(self, container_id: str) -> ContainerRecord | None:
+        """Read a container and keep its record; None where it is gone. Raise CRIError."""
+        before = self.runtime.find(container_id)
+        sandbox = self.runtime.sandbox
+        sandbox_id = before.sandbox_id if before else (sandbox.id if sandbox else "")
+        record = await self.tools.runtime.container(container_id, sandbox_id)
+        if record is None:
+            self.runtime = self.runtime.without_container(container_id)
+            return None
+        record = with_message(record)
+        self.runtime = self.runtime.with_container(record)
+        return record
+
+    async def remove_container(self, container_id: str) -> None:
+        """Remove a dead container instance from the runtime."""
+        try:
+            await self.tools.runtime.remove(container_id)
+        except CRIError as error:
+            log.warning("pod %s: removing %s: %s", self.uid, container_id[:13], error)
+            return
+        self.runtime = self.runtime.without_container(container_id)
+
+    async def stop_container(self, kill: Kill, grace: int, hook: bool = True) -> None:
+        """Run the preStop hook, stop a container within the grace period and keep its end's record."""
+        await pod_end.stop_container(self, kill, grace, hook)
+
+    def probe(self) -> None:
+        """Have exactly the running containers probed."""
+        sandbox = self.runtime.sandbox
+        ip = sandbox.ips[0] if sandbox and sandbox.ips else ""
+        if self.pod.spec.host_network and self.tools.node.host_ips:
+            ip = self.tools.node.host_ips[0]
+        targets = []
+        sidecars = [c for c in self.pod.spec.init_containers if is_sidecar(c)]
+        for container in (*sidecars, *self.pod.spec.containers):
+            record = self.runtime.latest(container.name)
+            if record is not None and record.running:
+                targets.append(ProbeTarget(container, record.id, record.started_at))
+        self.tools.prober.sync(self.pod, ip, targets)
+
+    def outcomes(self) -> dict[str, ProbeOutcome]:
+        """Return what the probes say, by container ID."""
+        if self.final_outcomes:
+            return self.final_outcomes
+        found = ((c.id, self.tools.prober.outcome(c.id)) for c in self.runtime.containers if c.running)
+        return {container_id: outcome for container_id, outcome in found if outcome is not None}
+
+    # -- what is told -------------------------------------------------------------------------------------------------
+    def _basis(self) -> core_v1.Pod:
+        """Return the pod with the status that the API was last told, and others' conditions as they are now."""
+        told = self.tools.writer.told(self.uid)
+        if told is None:
+            return self.pod
+        conditions = [c for c in told.conditions if c.type in OURS]
+        conditions += [c for c in self.pod.status.conditions if c.type not in OURS]
+        return msgspec.structs.replace(self.pod, status=msgspec.structs.replace(told, conditions=conditions))
+
+    def status(self) -> core_v1.PodStatus:
+        """Return the pod's status as it is now."""
+        known = Known(outcomes=self.outcomes(), waiting=self.waiting, ended=self.end is not None or self.finished)
+        return pod_status(
+            self._basis(),
+            self.runtime,
+            known,
+            NodeFacts(self.tools.node.host_ips),
+            self.tools.now(),
+            end=self.end,
+            finished=self.finished,
+        )
+
+    def publish(self) -> None:
+        """Tell the API the pod's status where it changed."""
+        if self.in_api:
+            self.tools.writer.set(self.pod, self.status())
+
+    def event(self, kind: str, reason: str, message: str, container: str = "") -> None:
+        """Record an event about the pod, or about one of its containers."""
+        self.tools.recorder.event(
+            self.pod, kind, reason, message, field_path=pod_start.field_path_of(self.pod, container)
+        )
+
+    def view(self) -> PodView:
+        """Return the pod as the server shows it."""
+        told = self.tools.writer.told(self.uid)
+        pod = msgspec.structs.replace(self.pod, status=told) if told is not None else self.pod
+        return PodView(pod, self.runtime.containers, self.runtime.sandbox, self.ending)
+
+    def sandbox_config(self) -> PodSandboxConfig:
+        """Return the configuration of the current sandbox, as containers are made with it."""
+        sandbox = self.runtime.sandbox
+        attempt = sandbox.attempt if sandbox else 0
+        if self._sandbox_config is None or self._sandbox_config[0] != attempt:
+            self._sandbox_config = (attempt, make_sandbox_config(self.tools, self.pod, attempt))
+        return self._sandbox_config[1]
+
+
+Factory = Callable[[core_v1.Pod, PodRuntime | None], PodWorker]
