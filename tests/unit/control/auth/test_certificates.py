@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from control.auth import certificates
+from control.auth.authorizers import MastersAuthorizer
+from control.auth.user import AuthzAttributes, Decision
+from kube import pki
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+CLIENT_USAGES = ["digital signature", "client auth"]
+SERVER_USAGES = ["digital signature", "server auth"]
+
+
+def spec(signer: str, pem: bytes, usages: list[str], **more: Any) -> dict[str, Any]:
+    return {"signerName": signer, "request": base64.b64encode(pem).decode(), "usages": usages, **more}
+
+
+def request(name: str, *groups: str, sans: tuple[str, ...] = ()) -> bytes:
+    return pki.new_request(pki.new_key(), name, groups, sans)
+
+
+NODE = ("system:node:n1", "system:nodes")
+
+
+@pytest.mark.parametrize(
+    "signer, pem, usages, why",
+    [
+        (certificates.CLIENT, request("jane", "dev"), CLIENT_USAGES, ""),
+        (certificates.CLIENT, request("jane"), ["server auth"], "usages did not match"),
+        (certificates.KUBELET_CLIENT, request(*NODE), CLIENT_USAGES, ""),
+        (certificates.KUBELET_CLIENT, request(*NODE), [*CLIENT_USAGES, "key encipherment"], ""),
+        (certificates.KUBELET_CLIENT, request(*NODE), SERVER_USAGES, "usages did not match"),
+        (certificates.KUBELET_CLIENT, request(*NODE, "more"), CLIENT_USAGES, "organization is not system:nodes"),
+        (certificates.KUBELET_CLIENT, request("jane", "system:nodes"), CLIENT_USAGES, "common name"),
+        (certificates.KUBELET_CLIENT, request(*NODE, sans=("n1",)), CLIENT_USAGES, "DNS names are not allowed"),
+        (certificates.KUBELET_CLIENT, request(*NODE, sans=("10.0.0.1",)), CLIENT_USAGES, "IP addresses"),
+        (certificates.KUBELET_SERVING, request(*NODE, sans=("n1", "10.0.0.1")), SERVER_USAGES, ""),
+        (certificates.KUBELET_SERVING, request(*NODE), SERVER_USAGES, "at least one DNS name or IP address"),
+        (certificates.KUBELET_SERVING, request(*NODE, sans=("n1",)), CLIENT_USAGES, "usages did not match"),
+        (certificates.LEGACY_UNKNOWN, request("anything"), ["any"], ""),
+        ("example.com/signer", request("x"), CLIENT_USAGES, "unrecognized signerName"),
+    ],
+)
+def test_signers_take_what_is_theirs(signer: str, pem: bytes, usages: list[str], why: str) -> None:
+    found = certificates.refusal(signer, x509.load_pem_x509_csr(pem), set(usages))
+    assert (why in found) if why else not found
+
+
+def test_a_signed_certificate_is_the_requests_for_the_time_asked() -> None:
+    ca = pki.new_ca("kubernetes", NOW)
+    pem = request(*NODE, sans=("n1", "10.0.0.1"))
+    wanted = spec(certificates.KUBELET_SERVING, pem, SERVER_USAGES, expirationSeconds=3600)
+    made = x509.load_pem_x509_certificate(certificates.sign_request(ca, wanted, NOW))
+    made.verify_directly_issued_by(ca.certificate)
+    assert made.not_valid_after_utc == NOW + timedelta(hours=1)
+    assert made.subject.rfc4514_string() == "CN=system:node:n1,O=system:nodes"
+    san = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert san.get_values_for_type(x509.DNSName) == ["n1"]
+    assert made.public_key() == x509.load_pem_x509_csr(pem).public_key()
+
+
+def test_what_a_signer_refuses_is_not_signed_even_when_approved() -> None:
+    wanted = spec(certificates.KUBELET_CLIENT, request("jane", "system:masters"), CLIENT_USAGES)
+    with pytest.raises(ValueError, match="organization is not system:nodes"):
+        certificates.sign_request(pki.new_ca("kubernetes", NOW), wanted, NOW)
+
+
+@pytest.mark.parametrize("text", ["%%%", base64.b64encode(b"nothing").decode(), ""])
+def test_what_is_no_request_is_told_so(text: str) -> None:
+    with pytest.raises(ValueError):
+        certificates.decode_request(text)
+
+
+class Grants:
+    """Allows creating some subresources of certificatesigningrequests."""
+
+    def __init__(self, *subresources: str) -> None:
+        self.subresources = subresources
+
+    def authorize(self, attributes: AuthzAttributes) -> tuple[Decision, str]:
+        asked = (attributes.verb, attributes.resource) == ("create", "certificatesigningrequests")
+        allowed = asked and attributes.subresource in self.subresources
+        return (Decision.ALLOW if allowed else Decision.NO_OPINION), ""
+
+
+def test_node_clients_are_approved_for_whom_a_role_says_so() -> None:
+    first = {
+        "spec": spec(certificates.KUBELET_CLIENT, request(*NODE), CLIENT_USAGES, username="system:bootstrap:abcdef")
+    }
+    renewal = {"spec": first["spec"] | {"username": "system:node:n1"}}
+    other = {"spec": first["spec"] | {"username": "system:node:n2"}}
+    assert certificates.auto_approval(first, Grants()) == ""
+    assert certificates.auto_approval(first, Grants("nodeclient")).startswith("Auto approving kubelet client")
+    assert certificates.auto_approval(first, Grants("selfnodeclient")) == ""
+    assert certificates.auto_approval(renewal, Grants("selfnodeclient")).startswith("Auto approving self kubelet")
+    assert certificates.auto_approval(other, Grants("selfnodeclient")) == ""
+    serving = {"spec": spec(certificates.KUBELET_SERVING, request(*NODE, sans=("n1",)), SERVER_USAGES)}
+    assert certificates.auto_approval(serving, MastersAuthorizer()) == ""

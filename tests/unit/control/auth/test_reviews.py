@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from control.auth import reviews, setup
+from control.auth.bootstrap_policy import default_policy
+from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
+from control.auth.service_account import ISSUER, make_claims
+from control.auth.user import UserInfo
+from kube import pki
+from kube.clock import FakeClock
+from kube.errors import StatusError
+from tests.support.lookup import Objects
+
+TARGETS = {"ClusterRole": CLUSTER_ROLES, "ClusterRoleBinding": CLUSTER_BINDINGS, "Role": ROLES, "RoleBinding": BINDINGS}
+ACCOUNT = {"metadata": {"name": "web", "namespace": "shop", "uid": "sa-1"}}
+ADMIN = UserInfo("root", "", ("system:masters", "system:authenticated"))
+
+
+@pytest.fixture
+def auth() -> setup.Auth:
+    objects = Objects(("serviceaccounts", ACCOUNT))
+    found = setup.build(
+        client_authorities=[],
+        service_account_key=pki.new_key(),
+        lookup=objects.get,
+        clock=FakeClock(),
+        static_tokens='s3cret,jane,u1,"dev"\n',
+    )
+    for obj in default_policy():
+        found.changed(TARGETS[obj["kind"]], "ADDED", obj)
+    return found
+
+
+def token(auth: setup.Auth, *audiences: str) -> str:
+    return auth.signer.sign(make_claims(ISSUER, ACCOUNT, audiences, FakeClock().now(), 3600))
+
+
+async def test_a_token_review_tells_whose_a_token_is(auth: setup.Auth) -> None:
+    status = await reviews.token_review(auth, {"token": token(auth, ISSUER)})
+    assert status["authenticated"] is True and status["audiences"] == [ISSUER]
+    assert status["user"]["username"] == "system:serviceaccount:shop:web"
+    assert "system:authenticated" in status["user"]["groups"]
+    plain = await reviews.token_review(auth, {"token": "s3cret"})
+    assert plain["user"] == {"username": "jane", "uid": "u1", "groups": ["dev", "system:authenticated"]}
+
+
+async def test_a_token_review_is_for_the_audiences_asked_for(auth: setup.Auth) -> None:
+    status = await reviews.token_review(auth, {"token": token(auth, "vault"), "audiences": ["vault"]})
+    assert status["authenticated"] is True and status["audiences"] == ["vault"]
+    assert "authenticated" not in await reviews.token_review(auth, {"token": token(auth, "vault")})
+    assert "authenticated" not in await reviews.token_review(auth, {"token": "s3cret", "audiences": ["vault"]})
+
+
+async def test_a_bad_token_is_no_error_but_not_authenticated(auth: setup.Auth) -> None:
+    status = await reviews.token_review(auth, {"token": "guess"})
+    assert status["user"] == {} and "authenticated" not in status and status["error"]
+    with pytest.raises(StatusError) as caught:
+        await reviews.token_review(auth, {})
+    assert caught.value.code == 400
+
+
+@pytest.mark.parametrize(
+    "spec, allowed",
+    [
+        ({"user": "root", "groups": ["system:masters"], "resourceAttributes": {"verb": "get", "resource": "x"}}, True),
+        ({"user": "jane", "resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "a"}}, False),
+        ({"groups": ["system:authenticated"], "nonResourceAttributes": {"verb": "get", "path": "/api"}}, True),
+        ({"user": "jane", "nonResourceAttributes": {"verb": "get", "path": "/metrics"}}, False),
+    ],
+)
+def test_access_is_reviewed_for_the_user_named(auth: setup.Auth, spec: dict[str, Any], allowed: bool) -> None:
+    assert reviews.subject_access_review(auth, spec)["allowed"] is allowed
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"resourceAttributes": {"verb": "get", "resource": "pods"}},
+        {"user": "jane"},
+        {"user": "jane", "resourceAttributes": {"resource": "pods"}, "nonResourceAttributes": {"path": "/"}},
+    ],
+)
+def test_a_review_of_nobody_or_nothing_is_invalid(auth: setup.Auth, spec: dict[str, Any]) -> None:
+    with pytest.raises(StatusError) as caught:
+        reviews.subject_access_review(auth, spec)
+    assert caught.value.code == 422
+
+
+def test_a_review_of_a_nodes_list_honours_its_field_selector(auth: setup.Auth) -> None:
+    node = UserInfo("system:node:n1", "", ("system:nodes",))
+    asked: dict[str, Any] = {"verb": "list", "resource": "pods"}
+    assert not reviews.access(auth, node, {"resourceAttributes": asked})["allowed"]
+    requirement = {"key": "spec.nodeName", "operator": "In", "values": ["n1"]}
+    narrowed = asked | {"fieldSelector": {"requirements": [requirement]}}
+    assert reviews.access(auth, node, {"resourceAttributes": narrowed})["allowed"]
+
+
+def test_who_one_is_and_what_one_may(auth: setup.Auth) -> None:
+    user = UserInfo("jane", "u1", ("system:authenticated",), {"k": ("v",)})
+    assert reviews.self_subject_review(user) == {
+        "userInfo": {"username": "jane", "uid": "u1", "groups": ["system:authenticated"], "extra": {"k": ["v"]}}
+    }
+    rules = reviews.self_subject_rules_review(auth, user, "default")
+    assert rules["incomplete"] is False
+    assert {"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]} in rules[
+        "resourceRules"
+    ]
+    everything = reviews.self_subject_rules_review(auth, ADMIN, "default")["resourceRules"]
+    assert {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]} in everything
