@@ -1,0 +1,112 @@
+"""Scaling and rolling updates, seen through kubectl and through requests that must not fail."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+from tests.support.cluster import WEB2_IMAGE, WEB_IMAGE, Cluster, eventually
+from tests.support.kube import condition, ready_pods, wait_pods, web
+
+
+class Load:
+    """A steady stream of requests at one address, one after the other; what went wrong is kept."""
+
+    def __init__(self, cluster: Cluster, address: str) -> None:
+        self.cluster, self.address = cluster, address
+        self.answers: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.answers.append(self.cluster.http(self.address))
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def test_scaling_up_and_down(shared: Cluster, ns: str) -> None:
+    web(shared, ns, 1)
+    shared.kubectl("scale", "deployment", "web", "--replicas=4", "-n", ns)
+    wait_pods(shared, ns, "app=web", 4)
+    shared.kubectl("scale", "deployment", "web", "--replicas=1", "-n", ns)
+    eventually(lambda: len(shared.get("pods", "-n", ns, "-l", "app=web")["items"]) == 1, "one pod is left")
+    wait_pods(shared, ns, "app=web", 1)
+
+
+def test_a_rolling_update_loses_no_request_and_can_be_undone(shared: Cluster, ns: str) -> None:
+    address = web(shared, ns, 3)
+    patch = """{"spec":{"template":{"spec":{"containers":[{"name":"web","readinessProbe":{"httpGet":{"path":"/","port":80},
+      "periodSeconds":1},"lifecycle":{"preStop":{"sleep":{"seconds":1}}}}]}}}}"""
+    shared.kubectl("patch", "deployment", "web", "-n", ns, "-p", patch)
+    shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=60s")
+    with Load(shared, address) as load:
+        shared.kubectl("set", "image", "deployment/web", f"web={WEB2_IMAGE}", "-n", ns)
+        done = shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=90s").stdout
+        assert 'deployment "web" successfully rolled out' in done
+        eventually(lambda: "v2" in load.answers[-1], "answers of the new version")
+    assert len(load.answers) > 20
+    assert [a for a in load.answers if not re.fullmatch(r"web-\S+ v[12]", a)] == []
+    sets = {
+        rs["metadata"]["annotations"]["deployment.kubernetes.io/revision"]: rs
+        for rs in shared.get("rs", "-n", ns)["items"]
+    }
+    assert set(sets) == {"1", "2", "3"}
+    assert [sets[r]["spec"]["replicas"] for r in "123"] == [0, 0, 3]
+    history = shared.kubectl("rollout", "history", "deployment/web", "-n", ns).stdout
+    assert re.findall(r"^(\d) +<none>$", history, re.M) == ["1", "2", "3"]
+    shown = shared.kubectl("rollout", "history", "deployment/web", "--revision=3", "-n", ns).stdout
+    assert WEB2_IMAGE in shown
+    shared.kubectl("rollout", "undo", "deployment/web", "-n", ns)
+    shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=90s")
+    image = shared.get("deployment", "web", "-n", ns)["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert image == WEB_IMAGE
+    eventually(lambda: "v1" in shared.http(address), "the old version answers again")
+
+
+def test_a_rollout_that_cannot_succeed_leaves_the_old_pods_serving(shared: Cluster, ns: str) -> None:
+    address = web(shared, ns, 2)
+    shared.kubectl("set", "image", "deployment/web", "web=127.0.0.1:1/nowhere:1", "-n", ns)
+
+    def stuck() -> bool:
+        found = shared.get("pods", "-n", ns, "-l", "app=web")["items"]
+        waiting = [
+            s["state"]["waiting"]["reason"]
+            for p in found
+            for s in p["status"].get("containerStatuses", ())
+            if "waiting" in s["state"]
+        ]
+        return bool({"ErrImagePull", "ImagePullBackOff"} & set(waiting))
+
+    eventually(stuck, "the new pod cannot pull")
+    assert len(ready_pods(shared, ns, "app=web")) == 2
+    assert "v1" in shared.http(address)
+    deployment = shared.get("deployment", "web", "-n", ns)
+    assert condition(deployment, "Available")["reason"] == "MinimumReplicasAvailable"
+    shared.kubectl("rollout", "undo", "deployment/web", "-n", ns)
+    shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=60s")
+
+
+def test_pausing_holds_a_rollout_and_resuming_lets_it_go(shared: Cluster, ns: str) -> None:
+    web(shared, ns, 1)
+    shared.kubectl("rollout", "pause", "deployment/web", "-n", ns)
+    shared.kubectl("set", "image", "deployment/web", f"web={WEB2_IMAGE}", "-n", ns)
+
+    def observed() -> bool:
+        found = shared.get("deployment", "web", "-n", ns)
+        return found["status"]["observedGeneration"] == found["metadata"]["generation"]
+
+    eventually(observed, "the controller has seen the change")
+    assert len(shared.get("rs", "-n", ns)["items"]) == 1
+    shared.kubectl("rollout", "resume", "deployment/web", "-n", ns)
+    shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=60s")
+    assert len(shared.get("rs", "-n", ns)["items"]) == 2
+    shared.kubectl("rollout", "restart", "deployment/web", "-n", ns)
+    shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=60s")
+    assert len(shared.get("rs", "-n", ns)["items"]) == 3
