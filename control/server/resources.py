@@ -44,7 +44,9 @@ class ResourceServer:
     async def __call__(self, request: Request) -> Answer:
         info = request.info
         resource = by_path(info.group, info.version, info.resource)
-        if resource is None or (resource.namespaced and info.name and not info.namespace):
+        # A list's name is not in its path: it comes from `fieldSelector=metadata.name=x`, which spans namespaces.
+        named = bool(info.name) and info.verb not in ("list", "watch", "deletecollection")
+        if resource is None or (resource.namespaced and named and not info.namespace):
             raise errors.path_not_found()
         if not resource.namespaced and info.namespace and resource.plural != "namespaces":
             raise errors.path_not_found()
