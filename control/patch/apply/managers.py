@@ -1,0 +1,109 @@
+"""Managers as metadata.managedFields lists them: who, by which operation, through which subresource, owns which fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from control.patch.apply.fieldset import Set, ordered, union
+
+Operation = Literal["Apply", "Update"]
+MAX_UPDATE_MANAGERS = 10
+ANCIENT = "ancient-changes"
+Key = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """One entry. `fields` is shared with the object it was read from: never change it."""
+
+    name: str
+    operation: str
+    api_version: str
+    fields: Set
+    time: str = ""
+    subresource: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What makes a manager the same one: for appliers the version they used last does not count."""
+        version = "" if self.operation == "Apply" else self.api_version
+        return self.name, self.operation, version, self.subresource
+
+
+def decode(entries: Any) -> dict[Key, Manager] | None:
+    """Read managedFields; None when they are not in a form this server can use."""
+    managers: dict[Key, Manager] = {}
+    if not isinstance(entries, list):
+        return None if entries else managers
+    for entry in entries:
+        fields = entry.get("fieldsV1") if isinstance(entry, dict) else None
+        if entry.get("operation") not in ("Apply", "Update") or not isinstance(fields, dict | None):
+            return None
+        if entry.get("fieldsType") not in ("FieldsV1", None, ""):
+            return None
+        manager = Manager(
+            entry.get("manager", ""),
+            entry["operation"],
+            entry.get("apiVersion", ""),
+            fields or {},
+            entry.get("time") or "",
+            entry.get("subresource") or "",
+        )
+        managers[manager.key] = manager
+    return managers
+
+
+def encode(managers: dict[Key, Manager]) -> list[dict[str, Any]]:
+    """Write managedFields in upstream's order: appliers first, then by time and name. Managers of nothing are left out."""
+    capped = _cap([manager for manager in managers.values() if manager.fields])
+    capped.sort(key=lambda m: (m.operation, m.time, m.name, m.api_version, m.subresource))
+    return [_entry(manager) for manager in capped]
+
+
+def _entry(manager: Manager) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": manager.api_version,
+        "time": manager.time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": manager.fields,
+        "subresource": manager.subresource,
+    }
+    for optional in ("manager", "time", "subresource"):
+        if not entry[optional]:
+            del entry[optional]
+    return entry
+
+
+def _cap(managers: list[Manager]) -> list[Manager]:
+    """Fold the oldest update managers of a version into one when there are more than ten."""
+    updates = [manager for manager in managers if manager.operation == "Update"]
+    excess = len(updates) - MAX_UPDATE_MANAGERS
+    if excess <= 0:
+        return managers
+    updates.sort(key=lambda m: (m.time, m.name, m.api_version, m.subresource))
+    folded: dict[str, list[Manager]] = {}
+    for manager in updates:
+        bucket = folded.setdefault(manager.api_version, [])
+        bucket.append(manager)
+        if len(bucket) > 1:
+            excess -= 1
+            if excess == 0:
+                break
+    gone: set[Key] = set()
+    buckets: list[Manager] = []
+    for version, bucket in folded.items():
+        if len(bucket) > 1:
+            gone.update(manager.key for manager in bucket)
+            fields: Set | None = None
+            for manager in bucket:
+                fields = union(fields, manager.fields)
+            buckets.append(Manager(ANCIENT, "Update", version, ordered(fields or {}), bucket[-1].time))
+    return [manager for manager in managers if manager.key not in gone] + buckets
+
+
+def with_fields(manager: Manager, fields: Set) -> Manager:
+    """Return a manager that owns these fields instead."""
+    return replace(manager, fields=ordered(fields))

@@ -1,0 +1,176 @@
+"""JSON Patch (RFC 6902) on dicts, with the limits and the refusals of upstream's API server.
+
+As upstream, array indices may be negative (counted from the end), a patch has at most 10 000 operations, and what
+"copy" operations make together is bounded. A patch that is no patch is 400; one that cannot be carried out is 422.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kube.errors import StatusError, bad_request
+
+MAX_OPERATIONS = 10_000
+MAX_COPIED_BYTES = 3 * 1024 * 1024
+_MISSING = object()
+
+
+class _Failed(Exception):
+    """An operation cannot be carried out."""
+
+
+def apply_json_patch(document: Any, patch: Any) -> Any:
+    """Return a patched copy; `patch` is the decoded body. Raises StatusError 400, 413 or 422."""
+    if not isinstance(patch, list) or not all(isinstance(operation, dict) for operation in patch):
+        raise bad_request("json: cannot unmarshal: a JSON patch is an array of operations")
+    if len(patch) > MAX_OPERATIONS:
+        message = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}"
+        raise StatusError(413, "RequestEntityTooLarge", f"Request entity is too large: {message}")
+    holder = {"": _copy(document)}
+    copied = 0
+    try:
+        for operation in patch:
+            copied = _operate(holder, operation, copied)
+    except _Failed as error:
+        raise rejected(str(error)) from error
+    if "" not in holder:
+        raise rejected("the whole document cannot be removed")
+    return holder[""]
+
+
+def rejected(why: str) -> StatusError:
+    """Make the 422 that upstream gives for patches that do not fit the object; why goes into the causes."""
+    details = {"causes": [{"message": why}]}
+    return StatusError(422, "Invalid", "the server rejected our request due to an error in our request", details)
+
+
+def _operate(holder: dict[str, Any], operation: dict[str, Any], copied: int) -> int:
+    kind = operation.get("op")
+    path = _pointer(operation, "path")
+    if kind == "add":
+        _add(holder, path, _copy(_value(operation)))
+    elif kind == "remove":
+        _remove(holder, path)
+    elif kind == "replace":
+        _replace(holder, path, _copy(_value(operation)))
+    elif kind == "move":
+        source = _pointer(operation, "from")
+        if path[: len(source)] == source and path != source:
+            raise _Failed(f"cannot move {_show(source)} into itself")
+        _add(holder, path, _remove(holder, source))
+    elif kind == "copy":
+        value = _get(holder, _pointer(operation, "from"))
+        copied += len(msgspec.json.encode(value))
+        if copied > MAX_COPIED_BYTES:
+            raise _Failed(f"Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding")
+        _add(holder, path, _copy(value))
+    elif kind == "test":
+        found = _get(holder, path, missing=None)
+        if not same(found, operation.get("value")):
+            raise _Failed(f"testing value {_show(path)} failed")
+    else:
+        raise _Failed(f"Unexpected kind: {kind}")
+    return copied
+
+
+def _pointer(operation: dict[str, Any], name: str) -> list[str]:
+    text = operation.get(name)
+    if not isinstance(text, str) or (text and not text.startswith("/")):
+        raise _Failed(f"a JSON pointer is wanted in {name!r}, got {text!r}")
+    # The document hangs under the key "" of a holder, which is what the pointer's first, empty token names.
+    return [token.replace("~1", "/").replace("~0", "~") for token in text.split("/")]
+
+
+def _value(operation: dict[str, Any]) -> Any:
+    if "value" not in operation:
+        raise _Failed("the operation has no value")
+    return operation["value"]
+
+
+def _parent(holder: dict[str, Any], path: list[str]) -> Any:
+    node: Any = holder
+    for token in path[:-1]:
+        node = _child(node, token, path)
+    if not isinstance(node, dict | list):
+        raise _Failed(f"{_show(path)}: the parent is no object or array")
+    return node
+
+
+def _child(node: Any, token: str, path: list[str]) -> Any:
+    if isinstance(node, dict) and token in node:
+        return node[token]
+    if isinstance(node, list):
+        return node[_index(token, len(node), path)]
+    raise _Failed(f"{_show(path)} does not exist")
+
+
+def _index(token: str, length: int, path: list[str]) -> int:
+    try:
+        index = int(token)
+    except ValueError:
+        raise _Failed(f"{_show(path)}: {token!r} is no array index") from None
+    if not -length <= index < length:
+        raise _Failed(f"{_show(path)}: index {index} is out of bounds")
+    return index % length if length else index
+
+
+def _get(holder: dict[str, Any], path: list[str], missing: Any = _MISSING) -> Any:
+    parent = _parent(holder, path)
+    if isinstance(parent, dict) and path[-1] not in parent and missing is not _MISSING:
+        return missing
+    return _child(parent, path[-1], path)
+
+
+def _add(holder: dict[str, Any], path: list[str], value: Any) -> None:
+    parent, token = _parent(holder, path), path[-1]
+    if isinstance(parent, dict):
+        parent[token] = value
+    elif token == "-":
+        parent.append(value)
+    else:
+        index = _index(token, len(parent) + 1, path)
+        parent.insert(index, value)
+
+
+def _remove(holder: dict[str, Any], path: list[str]) -> Any:
+    parent, token = _parent(holder, path), path[-1]
+    value = _child(parent, token, path)
+    if isinstance(parent, dict):
+        del parent[token]
+    else:
+        del parent[_index(token, len(parent), path)]
+    return value
+
+
+def _replace(holder: dict[str, Any], path: list[str], value: Any) -> None:
+    parent, token = _parent(holder, path), path[-1]
+    _child(parent, token, path)
+    if isinstance(parent, dict):
+        parent[token] = value
+    else:
+        parent[_index(token, len(parent), path)] = value
+
+
+def same(a: Any, b: Any) -> bool:
+    """Compare two JSON values; unlike in Python, true is not 1."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(value, b[key]) for key, value in a.items())
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_copy(part) for part in value]
+    return value
+
+
+def _show(path: list[str]) -> str:
+    return "/".join(path)
