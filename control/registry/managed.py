@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from control.patch.apply import track_update
-from control.patch.schema import of_struct
+from control.patch.schema import of_object
 from kube.resources import Resource
 
 Object = dict[str, Any]
@@ -33,7 +33,7 @@ def track(
         return
     metadata = obj["metadata"]
     skip = reset_fields(resource, subresource)
-    entries = track_update(old, obj, manager or "unknown", subresource, of_struct(resource.type), now, skip)
+    entries = track_update(old, obj, manager or "unknown", subresource, of_object(resource.type), now, skip)
     if entries:
         metadata["managedFields"] = entries
     else:
