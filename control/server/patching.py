@@ -16,7 +16,7 @@ import msgspec
 from control.patch.apply import apply
 from control.patch.json_patch import apply_json_patch
 from control.patch.merge_patch import apply_merge_patch
-from control.patch.schema import of_struct
+from control.patch.schema import of_object
 from control.patch.strategic import strategic_merge
 from control.registry.managed import reset_fields
 from control.registry.registry import Context
@@ -141,7 +141,8 @@ def _apply(
     checked = decoder.convert(applied, validation, request.warnings, kind=resource.kind)
     configuration = _same_shape(applied, checked)
     force = bool(request.flag("force"))
-    schema, skip = of_struct(resource.type), reset_fields(resource, subresource)
+    struct: Any = resource.type
+    schema, skip = of_object(struct), reset_fields(resource, subresource)
 
     async def change(old: Object | None) -> Object:
         meta = configuration.get("metadata", {})
