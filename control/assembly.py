@@ -20,6 +20,7 @@ from control.auth import setup
 from control.auth.authenticators import HEALTH_PATHS, AnonymousPolicy
 from control.auth.user import UserInfo
 from control.bootstrap import Bootstrap
+from control.companions import companions
 from control.config import ControlConfig
 from control.registry.registry import Registry
 from control.registry.strategy import Settings
@@ -42,8 +43,6 @@ from kube.client import Client
 from kube.clock import Clock
 
 log = logging.getLogger(__name__)
-SCHEDULER = UserInfo("system:kube-scheduler")
-CONTROLLERS = UserInfo("system:kube-controller-manager")
 
 
 class _Late:
@@ -138,6 +137,5 @@ class ApiServer:
         return Client(InProcessTransport(self.pipeline, user, user_agent))
 
     def companions(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-        """Return what runs beside the server, by name: controllers and scheduler, where they are enabled."""
-        found: list[tuple[str, Coroutine[Any, Any, None]]] = []
-        return found
+        """Return what is to run beside the server, by name: controllers and scheduler, where they are enabled."""
+        return companions(self.config, self.client, self.clock)

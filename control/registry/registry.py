@@ -53,6 +53,8 @@ SERVER = UserInfo("system:apiserver", groups=("system:masters", "system:authenti
 EVENT_TTL = 3600
 GENERATE_ATTEMPTS = 8
 LARGEST_OBJECT = 1536 * 1024
+_SILENT = frozenset({"status", "binding"})
+"""Subresources through which no generation rises and nothing is handed out."""
 _RETURNS_DELETED = frozenset(
     {
         "pods",
@@ -337,10 +339,10 @@ class Registry:
         else:
             strategy.prepare_update(obj, old)
         strategy.default(obj)
-        if metadata.keeps_generation(resource) and subresource != "status" and metadata.spec_changed(obj, old):
+        if metadata.keeps_generation(resource) and subresource not in _SILENT and metadata.spec_changed(obj, old):
             meta["generation"] = (old_meta.get("generation") or 0) + 1
         finish: Finish | None = None
-        if subresource != "status":
+        if subresource not in _SILENT:
             finish = await strategy.allocate(obj, old, Allocation(self, context))
         stored = False
         try:

@@ -141,7 +141,10 @@ class ApiUnderTest:
 
 @contextlib.asynccontextmanager
 async def api_server(directory: Path, **changes: Any) -> AsyncIterator[ApiUnderTest]:
-    """Start a server with its state under `directory`; `changes` replace fields of its configuration."""
+    """Start a server with its state under `directory`; `changes` replace fields of its configuration.
+
+    Controllers and scheduler run only where `enable_controllers` and `enable_scheduler` are set.
+    """
     pki_directory = directory / "pki"
     keys = await asyncio.to_thread(pki_layout.ensure, pki_directory, now=datetime.now(UTC), hosts=("127.0.0.1",))
     config = ControlConfig(
@@ -156,11 +159,17 @@ async def api_server(directory: Path, **changes: Any) -> AsyncIterator[ApiUnderT
         bind_address="127.0.0.1",
         port=0,
         shutdown_timeout=2.0,
+        enable_controllers=False,
+        enable_scheduler=False,
     )
     config = dataclasses.replace(config, **changes)
     async with ApiServer.open(config, SYSTEM) as api:
         under_test = ApiUnderTest(api, keys, directory)
+        beside = [asyncio.create_task(work, name=name) for name, work in api.companions()]
         try:
             yield under_test
         finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             await under_test.close()

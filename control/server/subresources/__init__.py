@@ -18,9 +18,39 @@ if TYPE_CHECKING:
 
 Handler = Callable[["ResourceServer", Request, Resource], Awaitable[Answer]]
 
+_PART = {"get": "parts:get", "update": "parts:update", "patch": "parts:patch"}
+_SCALE = {"get": "scale:get", "update": "scale:update", "patch": "scale:patch"}
+_STREAM = {"create": "kubelet:connect", "get": "kubelet:connect"}
+_PROXY = {verb: "kubelet:proxy" for verb in ("get", "create", "update", "patch", "delete")}
+
 # (resource target, subresource) -> (verb -> "module:function")
-_HANDLERS: dict[tuple[str, str], dict[str, str]] = {}
-_REVIEWS: dict[str, str] = {}
+_HANDLERS: dict[tuple[str, str], dict[str, str]] = {
+    ("pods", "binding"): {"create": "pods:bind"},
+    ("pods", "eviction"): {"create": "pods:evict"},
+    ("pods", "ephemeralcontainers"): _PART,
+    ("pods", "resize"): _PART,
+    ("pods", "log"): {"get": "kubelet:log"},
+    ("pods", "exec"): _STREAM,
+    ("pods", "attach"): _STREAM,
+    ("pods", "portforward"): _STREAM,
+    ("nodes", "proxy"): _PROXY,
+    ("replicationcontrollers", "scale"): _SCALE,
+    ("deployments.apps", "scale"): _SCALE,
+    ("replicasets.apps", "scale"): _SCALE,
+    ("statefulsets.apps", "scale"): _SCALE,
+    ("serviceaccounts", "token"): {"create": "reviews:service_account_token"},
+    ("namespaces", "finalize"): {"update": "parts:update"},
+    ("certificatesigningrequests.certificates.k8s.io", "approval"): _PART,
+}
+_REVIEWS: dict[str, str] = {
+    "bindings": "reviews:binding",
+    "selfsubjectreviews.authentication.k8s.io": "reviews:self_subject",
+    "tokenreviews.authentication.k8s.io": "reviews:token",
+    "subjectaccessreviews.authorization.k8s.io": "reviews:subject_access",
+    "localsubjectaccessreviews.authorization.k8s.io": "reviews:subject_access",
+    "selfsubjectaccessreviews.authorization.k8s.io": "reviews:self_access",
+    "selfsubjectrulesreviews.authorization.k8s.io": "reviews:self_rules",
+}
 
 
 class Subresources:

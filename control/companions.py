@@ -1,0 +1,76 @@
+"""What runs beside the API server in its process: the controllers and the scheduler, on one set of informers.
+
+They are clients like any other, over the in-process transport. One that ends by a bug is started again, later each time; the
+server goes on meanwhile. Controllers act as the controller manager with the rights of system:masters, since upstream gives
+each controller a service account of its own, and here they share one client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from control.auth.user import SYSTEM_MASTERS, UserInfo
+from control.config import ControlConfig
+from kube.client import Client
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+SCHEDULER = UserInfo("system:kube-scheduler")
+CONTROLLERS = UserInfo("system:kube-controller-manager", groups=(SYSTEM_MASTERS,))
+FIRST_RESTART, LAST_RESTART = 0.5, 30.0
+"""Seconds before the first and the later restarts of something that failed."""
+
+MakeClient = Callable[[UserInfo, str], Client]
+
+
+def companions(
+    config: ControlConfig, make_client: MakeClient, clock: Clock
+) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    """Return what is to run beside the server, by name. Each runs until cancelled."""
+    if not config.enable_controllers and not config.enable_scheduler:
+        return []
+    from control.controllers.context import SharedInformers
+
+    informers = SharedInformers(make_client(CONTROLLERS, "kube-controller-manager"), clock)
+    found = [("informers", _supervised("informers", informers.run))]
+    if config.enable_controllers:
+
+        async def controllers() -> None:
+            from control.controllers import manager
+
+            client = make_client(CONTROLLERS, "kube-controller-manager")
+            settings = manager.ControllerConfig(
+                cluster_cidr=config.pod_cidr,
+                node_mask=config.node_cidr_mask,
+                root_ca=config.serving_ca_file.read_text(),
+                signing_cert=config.client_ca_file.read_text() if config.ca_key_file else "",
+                signing_key=config.ca_key_file.read_text() if config.ca_key_file else "",
+            )
+            await manager.run(client, settings, clock, informers)
+
+        found.append(("controllers", _supervised("controllers", controllers)))
+    if config.enable_scheduler:
+
+        async def scheduler() -> None:
+            from control.scheduler import main
+
+            await main.run(make_client(SCHEDULER, "kube-scheduler"), None, clock, informers)
+
+        found.append(("scheduler", _supervised("scheduler", scheduler)))
+    return found
+
+
+async def _supervised(name: str, work: Callable[[], Awaitable[None]]) -> None:
+    delay = FIRST_RESTART
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("the %s failed; they start again in %g s", name, delay)
+        else:
+            return
+        await asyncio.sleep(delay)
+        delay = min(delay * 2, LAST_RESTART)
