@@ -108,7 +108,8 @@ async def ensure_dns_service(client: Client, settings: Settings) -> None:
     )
     for obj in (service, slice_):
         try:
-            await client.create(obj)
+            await client.get(type(obj), "kube-dns", "kube-system")
         except StatusError as error:
-            if not error.already_exists:
-                raise WherryError(f"the kube-dns Service cannot be made: {error}") from error
+            if not error.not_found:
+                raise
+            await client.create(obj)

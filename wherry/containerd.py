@@ -6,11 +6,12 @@ is neither used nor disturbed.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
 from pathlib import Path
 
-from kube.process import run
+from kube.process import CommandError, run
 from wherry import pause
 from wherry.errors import WherryError
 from wherry.settings import Settings
@@ -93,6 +94,22 @@ def write_configuration(settings: Settings) -> None:
         )
     if not settings.sandbox_image:
         pause.write_image(layout.pause_archive)
+
+
+async def ensure_sandbox_image(settings: Settings, seconds: float = 30.0) -> None:
+    """Wait for containerd and give it the built-in sandbox image if it has not got it yet."""
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    names = await image_names(settings)
+                    break
+                except CommandError:
+                    await asyncio.sleep(0.05)
+    except TimeoutError as error:
+        raise WherryError(f"containerd does not answer; see {settings.layout.logs}/containerd.log") from error
+    if not settings.sandbox_image and pause.IMAGE not in names:
+        await load_archive(settings, settings.layout.pause_archive)
 
 
 async def load_archive(settings: Settings, archive: Path) -> list[str]:

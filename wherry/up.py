@@ -44,6 +44,8 @@ async def up(wanted: Settings) -> Settings:
         configuration.write_all(settings)
     with step("start containerd, control plane, agent and proxy"):
         await daemons.start(settings)
+        if settings.own_containerd:
+            await containerd.ensure_sandbox_image(settings)
     async with cluster.admin(settings) as client:
         with step("wait for the API server"):
             await cluster.wait_ready(client, settings, READY_SECONDS)
