@@ -38,6 +38,7 @@ class WatchCache:
         self._loading: dict[str, list[Event]] = {}
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._count = itertools.count()
+        self._starts = 0
         self._ready = asyncio.Event()
         self._request_progress: Callable[[], None] = lambda: None
 
@@ -53,6 +54,7 @@ class WatchCache:
         """Register a resource while running, and load what the store has of it."""
         await self._ready.wait()
         while True:
+            start = self._starts
             cache = ResourceCache(self.store, prefix, kind, api_version, fields, lambda: self.revision, self.clock)
             late: list[Event] = []
             self._loading[prefix] = late
@@ -62,6 +64,8 @@ class WatchCache:
                 continue
             finally:
                 del self._loading[prefix]
+            if start != self._starts:
+                continue  # the cache started over meanwhile: `late` may have a gap
             cache.load(page.items, page.revision)
             for event in late:
                 cache.apply(event)
@@ -101,17 +105,21 @@ class WatchCache:
         return self._ready.is_set()
 
     async def _load(self) -> None:
+        self._starts += 1
         items: dict[str, list[Item]] = {prefix: [] for prefix in self._resources}
         page = await self.store.list(ROOT, limit=PAGE)
         while True:
             for item in page.items:
-                if (prefix := self._prefix_of(item.key)) is not None:
+                if (prefix := self._prefix_of(item.key)) in items:
                     items[prefix].append(item)
             if not page.more:
                 break
             page = await self.store.list(ROOT, revision=page.revision, start_after=page.items[-1].key, limit=PAGE)
+        if not self._resources.keys() <= items.keys():
+            return await self._load()  # a resource came while the listing was made without it
         for prefix, found in items.items():
-            self._resources[prefix].load(found, page.revision)
+            if (cache := self._resources.get(prefix)) is not None:
+                cache.load(found, page.revision)
         self._arrive(page.revision)
         self._ready.set()
 

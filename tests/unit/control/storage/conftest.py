@@ -42,11 +42,14 @@ class Bench:
         await self.cache.wait_ready()
 
     async def stop(self) -> None:
+        await self.stop_cache()
+        await self.store.close()
+
+    async def stop_cache(self) -> None:
         if self.task is not None:
             self.task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self.task
-        await self.store.close()
 
     async def create(self, obj: dict[str, Any]) -> Item:
         item = await self.store.create(self.key(obj), codec.encode(obj))

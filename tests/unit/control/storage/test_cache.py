@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from control.storage import codec, entry, resource_cache
 from control.storage.entry import Entry
-from control.storage.store import Compacted, FutureRevision
+from control.storage.store import Batch, Compacted, FutureRevision, Unavailable, Watch
 from control.storage.watcher import Notice, Watcher
 
 from .conftest import PODS, Bench, make_bench, pod
@@ -309,3 +310,50 @@ async def test_a_list_and_a_watch_from_it_equal_the_state_for_everyone(bench: Be
     state = {e.key: e.data.decode() for e in bench.pods.list().entries}
     for follower in followers:
         assert await follower == state
+
+
+# -- starting over ----------------------------------------------------------------------------------------------------
+class BreakingWatch:
+    """A store's watch that fails when told, as a connection to a remote engine does."""
+
+    def __init__(self, inner: Watch, broken: asyncio.Event) -> None:
+        self._inner, self._broken = inner, broken
+        self.request_progress = inner.request_progress
+        self.aclose = inner.aclose
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        return self
+
+    async def __anext__(self) -> Batch:
+        step = asyncio.ensure_future(anext(self._inner))
+        failing = asyncio.ensure_future(self._broken.wait())
+        await asyncio.wait({step, failing}, return_when=asyncio.FIRST_COMPLETED)
+        if failing.done():
+            step.cancel()
+            self._broken.clear()
+            raise Unavailable("the connection is lost")
+        failing.cancel()
+        return step.result()
+
+
+async def test_after_a_lost_store_watch_everything_is_listed_anew_and_watchers_are_sent_away(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.stop_cache()
+    broken, watch = asyncio.Event(), bench.store.watch
+    monkeypatch.setattr(
+        bench.store,
+        "watch",
+        lambda prefix, after, previous=False: BreakingWatch(watch(prefix, after, previous), broken),
+    )
+    await bench.start()
+    await bench.create(pod("before"))
+    watcher = bench.pods.watch(bench.cache.revision)
+    broken.set()
+    with pytest.raises(Compacted):
+        await asyncio.wait_for(anext(watcher), 10)
+    item = await bench.store.create(PODS + "default/missed", codec.encode(pod("missed")))
+    await bench.clock.advance(1)
+    await bench.cache.wait_fresh(item.revision, timeout=10)
+    await bench.create(pod("after"))
+    assert [e.key.rpartition("/")[2] for e in bench.pods.list().entries] == ["after", "before", "missed"]
