@@ -94,7 +94,7 @@ def _leaf(
 ) -> pki.KeyPair:
     try:
         found = pki.KeyPair.load(directory, name)
-        if _usable(found.certificate, ca, sans, now):
+        if usable(found.certificate, ca, sans, now):
             return found
     except (OSError, pki.PKIError):
         pass  # missing or half-written: made anew below
@@ -104,7 +104,8 @@ def _leaf(
     return made
 
 
-def _usable(certificate: x509.Certificate, ca: pki.KeyPair, sans: Sequence[str], now: datetime) -> bool:
+def usable(certificate: x509.Certificate, ca: pki.KeyPair, sans: Sequence[str], now: datetime) -> bool:
+    """True for a certificate of this authority that has these names and some time to live."""
     if certificate.not_valid_after_utc - now < RENEW_BEFORE:
         return False
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -104,15 +105,12 @@ def _current(path: Path, server: str, keys: pki_layout.ClusterPKI) -> bool:
 
 
 def _serving_certificate(settings: Settings, keys: pki_layout.ClusterPKI) -> None:
-    """Issue the kubelet port's certificate from the cluster's CA."""
+    """Issue the kubelet port's certificate from the cluster's CA, unless the one that is there will do."""
     folder = settings.layout.kubelet / "pki"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    pair = pki.issue(
-        keys.ca,
-        f"system:node:{settings.node_name}",
-        ("system:nodes",),
-        usages=(pki.SERVER,),
-        sans=[settings.node_name, settings.node_ip, "localhost", "127.0.0.1"],
-        now=SYSTEM.now(),
-    )
-    pair.save(folder, "kubelet")
+    names, now = [settings.node_name, settings.node_ip, "localhost", "127.0.0.1"], SYSTEM.now()
+    with contextlib.suppress(OSError, pki.PKIError):
+        if pki_layout.usable(pki.KeyPair.load(folder, "kubelet").certificate, keys.ca, names, now):
+            return
+    user, groups = f"system:node:{settings.node_name}", ("system:nodes",)
+    pki.issue(keys.ca, user, groups, usages=(pki.SERVER,), sans=names, now=now).save(folder, "kubelet")
