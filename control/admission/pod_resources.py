@@ -12,6 +12,7 @@ from typing import Any
 from kube import quantity
 
 Object = dict[str, Any]
+_BYTES = frozenset({"memory", "storage", "ephemeral-storage"})
 
 
 def pod_totals(spec: Object) -> tuple[dict[str, str], dict[str, str]]:
@@ -61,5 +62,5 @@ def _render(values: dict[str, Decimal]) -> dict[str, str]:
 
 def family(name: str) -> str:
     """Return the suffix family a resource is shown in: bytes in Ki, Mi, Gi, the rest in m, k, M."""
-    plain = name.removeprefix("requests.").removeprefix("limits.")
-    return "binary" if plain in ("memory", "storage", "ephemeral-storage") or "hugepages-" in plain else "decimal"
+    plain = name.rpartition("/")[2].removeprefix("requests.").removeprefix("limits.")
+    return "binary" if plain in _BYTES or plain.startswith("hugepages-") else "decimal"

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from control.admission import quota as quotas
+from control.admission.resource_quota import ResourceQuota
+from kube.errors import StatusError
+from tests.support.lookup import Objects, attributes
+
+Object = dict[str, Any]
+
+
+def quota(hard: Object, used: Object | None = None, name: str = "q", **spec: Any) -> Object:
+    return {
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"hard": hard, **spec},
+        "status": {"hard": hard, "used": dict.fromkeys(hard, "0") | (used or {})},
+    }
+
+
+def pod(name: str = "web", requests: Object | None = None, limits: Object | None = None, **spec: Any) -> Object:
+    resources = {k: v for k, v in (("requests", requests), ("limits", limits)) if v}
+    containers = [{"name": "c", "resources": resources}]
+    return {"metadata": {"name": name, "namespace": "shop"}, "spec": {"containers": containers, **spec}}
+
+
+async def create(objects: Objects, obj: Object, target: str = "pods", **more: Any) -> str:
+    """Charge one object and return why it was refused, "" where it was not."""
+    plugin = ResourceQuota(objects)
+    request = attributes(target, obj=obj, **more)
+    try:
+        if plugin.handles(request):
+            await plugin.validate(request)
+    except StatusError as error:
+        assert error.code == 403
+        return error.message
+    return ""
+
+
+def used(objects: Objects, name: str = "q") -> Object:
+    found = objects.get("resourcequotas", "shop", name)
+    assert found is not None
+    status: Object = found["status"]["used"]
+    return status
+
+
+async def test_what_is_let_in_is_charged() -> None:
+    objects = Objects(("resourcequotas", quota({"pods": "2", "requests.cpu": "1", "limits.memory": "1Gi"})))
+    assert await create(objects, pod(requests={"cpu": "400m"}, limits={"memory": "512Mi"})) == ""
+    assert used(objects) == {"pods": "1", "requests.cpu": "400m", "limits.memory": "512Mi"}
+
+
+async def test_what_is_too_much_is_refused_in_upstreams_words() -> None:
+    objects = Objects(("resourcequotas", quota({"pods": "5"}, {"pods": "5"})))
+    assert await create(objects, pod()) == (
+        'pods "web" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5'
+    )
+    objects = Objects(("resourcequotas", quota({"requests.cpu": "1", "pods": "9"}, {"requests.cpu": "800m"})))
+    assert (await create(objects, pod(requests={"cpu": "500m"}))).endswith(
+        "exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=800m, limited: requests.cpu=1"
+    )
+    assert used(objects)["requests.cpu"] == "800m"
+
+
+async def test_quota_on_compute_wants_every_container_to_say_what_it_needs() -> None:
+    objects = Objects(("resourcequotas", quota({"limits.cpu": "1", "requests.memory": "1Gi"})))
+    assert (await create(objects, pod())).endswith(
+        "failed quota: q: must specify limits.cpu for: c; requests.memory for: c"
+    )
+
+
+async def test_a_quota_nobody_has_counted_yet_lets_nothing_in() -> None:
+    objects = Objects(("resourcequotas", quota({"pods": "5"}) | {"status": {}}))
+    assert (await create(objects, pod())).endswith("status unknown for quota: q, resources: pods")
+
+
+async def test_if_one_quota_refuses_none_is_charged() -> None:
+    objects = Objects(
+        ("resourcequotas", quota({"pods": "5"}, name="a")),
+        ("resourcequotas", quota({"pods": "1"}, {"pods": "1"}, name="b")),
+    )
+    assert "exceeded quota: b" in await create(objects, pod())
+    assert used(objects, "a") == {"pods": "0"}
+
+
+async def test_a_dry_run_charges_nothing() -> None:
+    objects = Objects(("resourcequotas", quota({"pods": "1"})))
+    assert await create(objects, pod(), dry_run=True) == ""
+    assert used(objects) == {"pods": "0"}
+
+
+async def test_the_last_place_is_given_once() -> None:
+    objects = Objects(("resourcequotas", quota({"pods": "3"})))
+    plugin = ResourceQuota(objects)
+    requests = [attributes("pods", obj=pod(f"p{n}")) for n in range(10)]
+    outcomes = await asyncio.gather(*(plugin.validate(r) for r in requests), return_exceptions=True)
+    assert sum(o is None for o in outcomes) == 3 and used(objects) == {"pods": "3"}
+
+
+async def test_a_quota_another_server_has_just_charged_is_read_again() -> None:
+    class Behind(Objects):
+        """A cache that still shows the quota as it was."""
+
+        def list(self, target: str, namespace: str = "") -> Any:
+            return [quota({"pods": "2"}) | {"metadata": {"name": "q", "namespace": "shop", "resourceVersion": "0"}}]
+
+    objects = Behind(("resourcequotas", quota({"pods": "2"}, {"pods": "1"})))
+    assert await create(objects, pod("a")) == "" and used(objects) == {"pods": "2"}
+    assert "exceeded quota" in await create(objects, pod("b")) and used(objects) == {"pods": "2"}
+
+
+@pytest.mark.parametrize(
+    "spec, made, counted",
+    [
+        ({"scopes": ["BestEffort"]}, pod(), True),
+        ({"scopes": ["BestEffort"]}, pod(requests={"cpu": "1"}), False),
+        ({"scopes": ["NotBestEffort"]}, pod(limits={"memory": "1"}), True),
+        ({"scopes": ["Terminating"]}, pod(activeDeadlineSeconds=5), True),
+        ({"scopes": ["NotTerminating"]}, pod(activeDeadlineSeconds=5), False),
+        ({"scopes": ["BestEffort", "Terminating"]}, pod(), False),
+        (
+            {
+                "scopeSelector": {
+                    "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["a"]}]
+                }
+            },
+            pod(priorityClassName="a"),
+            True,
+        ),
+        (
+            {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}},
+            pod(),
+            False,
+        ),
+    ],
+)
+async def test_scopes_say_which_pods_count(spec: Object, made: Object, counted: bool) -> None:
+    objects = Objects(("resourcequotas", quota({"pods": "5"}, **spec)))
+    assert await create(objects, made) == ""
+    assert used(objects) == {"pods": "1" if counted else "0"}
+
+
+@pytest.mark.parametrize(
+    "target, obj, expected",
+    [
+        ("configmaps", {}, {"count/configmaps": "1", "configmaps": "1"}),
+        ("deployments.apps", {}, {"count/deployments.apps": "1"}),
+        (
+            "services",
+            {"spec": {"type": "NodePort", "ports": [{}, {}]}},
+            {"count/services": "1", "services": "1", "services.nodeports": "2"},
+        ),
+        (
+            "services",
+            {"spec": {"type": "LoadBalancer", "ports": [{}]}},
+            {"count/services": "1", "services": "1", "services.loadbalancers": "1", "services.nodeports": "1"},
+        ),
+        (
+            "persistentvolumeclaims",
+            {"spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}},
+            {
+                "count/persistentvolumeclaims": "1",
+                "persistentvolumeclaims": "1",
+                "requests.storage": "1Gi",
+                "fast.storageclass.storage.k8s.io/persistentvolumeclaims": "1",
+                "fast.storageclass.storage.k8s.io/requests.storage": "1Gi",
+            },
+        ),
+        (
+            "pods",
+            pod(requests={"cpu": "500m", "nvidia.com/gpu": "1"}, limits={"memory": "1Gi"}),
+            {
+                "count/pods": "1",
+                "pods": "1",
+                "cpu": "500m",
+                "requests.cpu": "500m",
+                "requests.nvidia.com/gpu": "1",
+                "limits.memory": "1Gi",
+            },
+        ),
+        ("pods", pod() | {"status": {"phase": "Succeeded"}}, {"count/pods": "1"}),
+    ],
+)
+def test_what_things_cost(target: str, obj: Object, expected: Object) -> None:
+    assert quotas.render(quotas.usage(target, obj)) == expected
+
+
+async def test_growing_a_claim_costs_the_difference() -> None:
+    def claim(size: str) -> Object:
+        spec = {"resources": {"requests": {"storage": size}}}
+        return {"metadata": {"name": "data", "namespace": "shop"}, "spec": spec}
+
+    objects = Objects(("resourcequotas", quota({"requests.storage": "10Gi"}, {"requests.storage": "2Gi"})))
+    plugin = ResourceQuota(objects)
+    await plugin.validate(attributes("persistentvolumeclaims", "UPDATE", claim("5Gi"), claim("2Gi")))
+    assert used(objects) == {"requests.storage": "5Gi"}
+    await plugin.validate(attributes("persistentvolumeclaims", "UPDATE", claim("1Gi"), claim("5Gi")))
+    assert used(objects) == {"requests.storage": "5Gi"}
