@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import platform
 import socket
@@ -98,12 +99,19 @@ def _first_line(*paths: str) -> str:
 
 
 def own_address(server: str) -> str:
-    """Return the address this machine uses towards the API server; no packet is sent for it."""
+    """Return the address this machine uses towards the API server, or the world where that is itself.
+
+    No packet is sent: connecting a datagram socket only asks the kernel for the route.
+    """
     url = urlsplit(server)
-    family = socket.AF_INET6 if ":" in (url.hostname or "") else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((url.hostname or "127.0.0.1", url.port or 443))
-            return str(probe.getsockname()[0])
-    except OSError:
-        return "127.0.0.1"
+    outside = ("2001:db8::1", "192.0.2.1")  # addresses of documentation: routed like any other
+    for host in (url.hostname or "", *outside):
+        try:
+            with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.connect((host, url.port or 443))
+                address = str(probe.getsockname()[0])
+        except OSError:
+            continue
+        if not ipaddress.ip_address(address).is_loopback:
+            return address
+    return "127.0.0.1"
