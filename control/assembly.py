@@ -36,6 +36,7 @@ from control.server.resources import ResourceServer
 from control.server.serve import Listener
 from control.server.subresources import Subresources
 from control.storage.cache import WatchCache
+from control.storage.compactor import Compactor
 from control.storage.sqlite import SqliteStore
 from control.storage.store import Store
 from kube import pki
@@ -104,6 +105,7 @@ class ApiServer:
             server = cls(config, clock, store)
             background = [
                 asyncio.create_task(server.cache.run(), name="watch-cache"),
+                asyncio.create_task(Compactor(store, clock).run(), name="store-compactor"),
             ]
             try:
                 await server.cache.wait_ready()
