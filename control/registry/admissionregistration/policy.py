@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from control.registry.admissionregistration.webhook import default_rules
+from control.registry.admissionregistration.webhook import default_rules, validate_rules
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of, selector_text
+from control.registry.checks import one_of
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube.errors import FieldError, invalid_value, required
 
 
 def _default_match(match: Object | None) -> None:
@@ -34,6 +36,27 @@ class AdmissionPolicyStrategy(Strategy):
             spec["failurePolicy"] = "Fail"
         _default_match(spec.get("matchConstraints"))
 
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec, errors = obj.get("spec") or {}, []
+        if not spec.get(self.rules) and not spec.get("auditAnnotations"):
+            detail = "validations or auditAnnotations must contain at least one item"
+            errors.append(required(f"spec.{self.rules}", detail if self.rules == "validations" else ""))
+        for index, rule in enumerate(spec.get("validations") or ()):
+            if not (rule.get("expression") or "").strip():
+                errors.append(required(f"spec.validations[{index}].expression", "expression is not specified"))
+        match, path = spec.get("matchConstraints"), "spec.matchConstraints"
+        if match is None:
+            errors.append(required(path))
+        else:
+            if not match.get("resourceRules"):
+                errors.append(required(f"{path}.resourceRules"))
+            errors += validate_rules(match.get("resourceRules"), f"{path}.resourceRules")
+        errors += one_of(spec.get("failurePolicy"), ("Fail", "Ignore"), "spec.failurePolicy", needed=False)
+        kind = spec.get("paramKind")
+        if kind is not None:
+            errors += [required(f"spec.paramKind.{key}") for key in ("apiVersion", "kind") if not kind.get(key)]
+        return errors
+
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec = obj.get("spec") or {}
         kind = spec.get("paramKind")
@@ -57,6 +80,24 @@ class AdmissionPolicyBindingStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         _default_match((obj.get("spec") or {}).get("matchResources"))
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec, errors = obj.get("spec") or {}, []
+        if not spec.get("policyName"):
+            errors.append(required("spec.policyName"))
+        actions = spec.get("validationActions") or []
+        if self.resource.kind.startswith("Validating"):
+            if not actions:
+                errors.append(required("spec.validationActions", "at least one validation action is required"))
+            for index, action in enumerate(actions):
+                errors += one_of(action, ("Audit", "Deny", "Warn"), f"spec.validationActions[{index}]")
+            if {"Deny", "Warn"} <= set(actions):
+                detail = (
+                    "must not contain both Deny and Warn (repeating the same validation failure information in the API "
+                    "response and headers serves no purpose)"
+                )
+                errors.append(invalid_value("spec.validationActions", actions, detail))
+        return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec = obj.get("spec") or {}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.registry.apiextensions.validation import validate_definition
 from control.registry.cells import CREATED_AT, NAME, created, name_of
 from control.registry.strategy import Object, Strategy
+from kube.errors import FieldError
 
 
 class CustomResourceDefinitionStrategy(Strategy):
@@ -41,6 +43,9 @@ class CustomResourceDefinitionStrategy(Strategy):
             if version.get("storage") and version.get("name") not in stored:
                 stored.append(version.get("name"))
         obj["status"] = {**status, "storedVersions": stored}
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return validate_definition(obj)
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         return [name_of(obj), created(obj) or ""]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import zoneinfo
 from datetime import datetime
 from typing import Any
 
+from control.registry.apps.workload import validate_counts
+from control.registry.batch.job import validate_job_spec
+from control.registry.batch.schedule import schedule_problem
 from control.registry.cells import (
     AGE,
     CONTAINERS,
@@ -19,9 +24,16 @@ from control.registry.cells import (
     name_of,
     selector_text,
 )
+from control.registry.checks import one_of
 from control.registry.core.pod_defaults import default_template
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube.errors import FieldError, invalid_value, required
+
+
+@functools.cache
+def _zones() -> frozenset[str]:
+    return frozenset(zoneinfo.available_timezones())
 
 
 class CronJobStrategy(Strategy):
@@ -52,6 +64,30 @@ class CronJobStrategy(Strategy):
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {}
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        template = (spec.get("jobTemplate") or {}).get("spec") or {}
+        errors = validate_job_spec(template, "spec.jobTemplate.spec", needs_selector=False)
+        schedule = spec.get("schedule") or ""
+        if not schedule:
+            errors.append(required("spec.schedule"))
+        else:
+            problem = schedule_problem(schedule)
+            errors += [invalid_value("spec.schedule", schedule, problem)] if problem else []
+        keys = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+        errors += validate_counts(spec, "spec", *keys)
+        errors += one_of(spec.get("concurrencyPolicy"), ("Allow", "Forbid", "Replace"), "spec.concurrencyPolicy")
+        zone = spec.get("timeZone")
+        if zone is not None and zone not in _zones():
+            detail = f"unknown time zone {zone}" if zone else "timeZone must be nil or non-empty string"
+            errors.append(invalid_value("spec.timeZone", zone, detail))
+        return errors
+
+    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
+        """Jobs get eleven characters more than their CronJob, and names of pods come from those."""
+        problems = super().name_errors(name, prefix)
+        return [*problems, "must be no more than 52 characters"] if len(name) > 52 else problems
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}

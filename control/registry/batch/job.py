@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.registry.apps.workload import MISMATCH, validate_counts
 from control.registry.cells import (
     AGE,
     CONTAINERS,
@@ -18,10 +19,14 @@ from control.registry.cells import (
     selector_text,
     template_spec,
 )
+from control.registry.checks import IMMUTABLE, label_selector, one_of, selects, unchanged
 from control.registry.core.pod_defaults import default_template
+from control.registry.core.pod_update import same
+from control.registry.core.podspec import validate_template
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age, human_duration
 from kube.clock import parse_time
+from kube.errors import FieldError, invalid_value, not_supported, required
 
 UID_LABEL, NAME_LABEL = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"
 LEGACY_UID_LABEL, LEGACY_NAME_LABEL = "controller-uid", "job-name"
@@ -34,6 +39,58 @@ _STATUSES = (
     ("Suspended", "Suspended"),
     ("FailureTarget", "FailureTarget"),
 )
+
+
+def validate_job_spec(spec: Object, path: str, needs_selector: bool) -> list[FieldError]:
+    """Check a job's spec, its own or a CronJob's template of one (which has no selector yet)."""
+    counts = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
+    errors = validate_counts(spec, path, *counts, "backoffLimitPerIndex", "maxFailedIndexes")
+    mode = spec.get("completionMode")
+    if mode is not None:
+        errors += one_of(mode, ("Indexed", "NonIndexed"), f"{path}.completionMode")
+    if mode == "Indexed" and spec.get("completions") is None:
+        detail = f"when completion mode is {mode}"
+        errors.append(required(f"{path}.completions", detail))
+    if spec.get("backoffLimitPerIndex") is not None and mode != "Indexed":
+        detail = "requires indexed completion mode"
+        errors.append(invalid_value(f"{path}.backoffLimitPerIndex", spec["backoffLimitPerIndex"], detail))
+    template, selector = spec.get("template") or {}, spec.get("selector")
+    if needs_selector:
+        if selector is None:
+            errors.append(required(f"{path}.selector"))
+        else:
+            errors += label_selector(selector, f"{path}.selector")
+            labels = (template.get("metadata") or {}).get("labels") or {}
+            if not selects(selector, labels):
+                errors.append(invalid_value(f"{path}.template.metadata.labels", labels, MISMATCH))
+    errors += validate_template(template, f"{path}.template")
+    policy, where = (template.get("spec") or {}).get("restartPolicy"), f"{path}.template.spec.restartPolicy"
+    if policy == "Always":
+        errors.append(required(where, 'valid values: "OnFailure", "Never"'))
+    elif policy and policy not in ("OnFailure", "Never"):
+        errors.append(not_supported(where, policy, ("OnFailure", "Never")))
+    failure = spec.get("podFailurePolicy")
+    if failure is not None and policy != "Never":
+        detail = 'only "Never" is supported when podFailurePolicy is specified'
+        errors.append(invalid_value(where, policy, detail))
+    return errors
+
+
+def _fixed_template(spec: Object, before: Object) -> Object:
+    """Return the new template with what a suspended job may change put back: where its pods go."""
+    template = dict(spec.get("template") or {})
+    if not before.get("suspend"):
+        return template
+    pod, was = dict(template.get("spec") or {}), (before.get("template") or {}).get("spec") or {}
+    for key in ("nodeSelector", "affinity", "tolerations", "schedulingGates"):
+        if key in was:
+            pod[key] = was[key]
+        else:
+            pod.pop(key, None)
+    template["spec"] = pod
+    if "metadata" in (before.get("template") or {}):
+        template["metadata"] = before["template"]["metadata"]
+    return template
 
 
 class JobStrategy(Strategy):
@@ -77,6 +134,22 @@ class JobStrategy(Strategy):
         obj["status"] = {}
         if not obj["spec"].get("manualSelector"):
             _generate_selector(obj)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return validate_job_spec(obj.get("spec") or {}, "spec", needs_selector=True)
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        spec, before = obj.get("spec") or {}, old.get("spec") or {}
+        errors = self.validate(obj)
+        elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
+        if not elastic:
+            errors += unchanged(spec, before, "completions", "spec.completions")
+        errors += unchanged(spec, before, "selector", "spec.selector")
+        if not same(_fixed_template(spec, before), before.get("template")):
+            errors.append(invalid_value("spec.template", spec.get("template"), IMMUTABLE))
+        for key in ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
+            errors += unchanged(spec, before, key, f"spec.{key}")
+        return errors
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"status.successful": str((obj.get("status") or {}).get("succeeded", 0))}

@@ -6,8 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.checks import non_negative
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube.errors import FieldError, invalid_value
 
 
 class LeaseStrategy(Strategy):
@@ -15,6 +17,14 @@ class LeaseStrategy(Strategy):
     allow_create_on_update = True
     allow_unconditional_update = False
     has_generation = False
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errors = []
+        seconds = spec.get("leaseDurationSeconds")
+        if seconds is not None and seconds <= 0:
+            errors.append(invalid_value("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+        return errors + non_negative(spec.get("leaseTransitions"), "spec.leaseTransitions")
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         return [name_of(obj), (obj.get("spec") or {}).get("holderIdentity") or "", age(created(obj), now)]

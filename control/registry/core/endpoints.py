@@ -6,8 +6,12 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
+from control.registry.checks import each, non_special_ip, one_of, port
+from control.registry.core.containers import PROTOCOLS
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube.errors import FieldError, required
+from kube.names import dns1123_label, qualified_name
 
 SHOWN = 3
 
@@ -19,15 +23,45 @@ class EndpointsStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         for subset in obj.get("subsets") or ():
-            for port in subset.get("ports") or ():
-                if not port.get("protocol"):
-                    port["protocol"] = "TCP"
+            for item in subset.get("ports") or ():
+                if not item.get("protocol"):
+                    item["protocol"] = "TCP"
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         return [name_of(obj), _text(obj.get("subsets") or []), age(created(obj), now)]
 
+    def validate(self, obj: Object) -> list[FieldError]:
+        errors: list[FieldError] = []
+        for index, subset in enumerate(obj.get("subsets") or ()):
+            path = f"subsets[{index}]"
+            if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+                errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
+            for key in ("addresses", "notReadyAddresses"):
+                for number, address in enumerate(subset.get(key) or ()):
+                    where = f"{path}.{key}[{number}]"
+                    errors += non_special_ip(address.get("ip") or "", f"{where}.ip")
+                    if address.get("hostname"):
+                        errors += each(f"{where}.hostname", address["hostname"], dns1123_label(address["hostname"]))
+            ports = subset.get("ports") or []
+            for number, item in enumerate(ports):
+                errors += _validate_port(item, len(ports) > 1, f"{path}.ports[{number}]")
+        return errors
+
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         return ["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"]
+
+
+def _validate_port(item: Object, named: bool, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if item.get("name"):
+        errors += each(f"{path}.name", item["name"], dns1123_label(item["name"]))
+    elif named:
+        errors.append(required(f"{path}.name"))
+    errors += port(item.get("port", 0), f"{path}.port")
+    errors += one_of(item.get("protocol"), PROTOCOLS, f"{path}.protocol")
+    if item.get("appProtocol"):
+        errors += each(f"{path}.appProtocol", item["appProtocol"], qualified_name(item["appProtocol"]))
+    return errors
 
 
 def _text(subsets: list[Object]) -> str:
@@ -39,8 +73,8 @@ def _text(subsets: list[Object]) -> str:
         ports = subset.get("ports")
         if not ports:
             found += addresses
-        for port in ports or ():
-            found += [f"[{a}]:{port.get('port')}" if ":" in a else f"{a}:{port.get('port')}" for a in addresses]
+        for item in ports or ():
+            found += [f"[{a}]:{item.get('port')}" if ":" in a else f"{a}:{item.get('port')}" for a in addresses]
     return shortened(found)
 
 

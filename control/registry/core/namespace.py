@@ -6,9 +6,12 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.checks import each
 from control.registry.naming import label
 from control.registry.strategy import Object, Strategy, keep
 from control.registry.tables import age
+from kube.errors import FieldError
+from kube.names import qualified_name
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 
@@ -41,6 +44,12 @@ class NamespaceStrategy(Strategy):
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:
         return label(name, prefix)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        errors = []
+        for index, finalizer in enumerate((obj.get("spec") or {}).get("finalizers") or ()):
+            errors += each(f"spec.finalizers[{index}]", finalizer, qualified_name(finalizer))
+        return errors
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"name": name_of(obj), "status.phase": (obj.get("status") or {}).get("phase") or ""}

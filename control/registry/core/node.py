@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ipaddress
 from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
+from control.registry.checks import each, non_special_ip, one_of
+from control.registry.core.pod_defaults import canonical_or_same
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube import names
+from kube.errors import FieldError, duplicate, forbidden_field, invalid_value
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 
@@ -30,8 +35,38 @@ class NodeStrategy(Strategy):
     def prepare_create(self, obj: Object) -> None:
         """A kubelet registers itself with its status, so unlike elsewhere status stays."""
 
-    def prepare_update(self, obj: Object, old: Object) -> None:
-        super().prepare_update(obj, old)
+    def default(self, obj: Object) -> None:
+        status = obj.get("status") or {}
+        for key in ("capacity", "allocatable"):
+            if status.get(key):
+                status[key] = {name: canonical_or_same(amount) for name, amount in status[key].items()}
+        if status.get("capacity") and not status.get("allocatable"):
+            status["allocatable"] = dict(status["capacity"])
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errors = _validate_taints(spec.get("taints") or [], "spec.taints")
+        ranges = spec.get("podCIDRs") or []
+        if len(ranges) > 2:
+            detail = "may specify no more than one CIDR for each IP family"
+            errors.append(invalid_value("spec.podCIDRs", ranges, detail))
+        for index, text in enumerate(ranges):
+            errors += _validate_range(text, f"spec.podCIDRs[{index}]")
+        return errors + _validate_addresses((obj.get("status") or {}).get("addresses") or [])
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        spec, before = obj.get("spec") or {}, old.get("spec") or {}
+        errors = self.validate(obj)
+        for key, said in (("podCIDRs", 'node updates may not change podCIDR except from "" to valid'),):
+            if before.get(key) and spec.get(key) != before[key]:
+                errors.append(forbidden_field(f"spec.{key}", said))
+        if before.get("providerID") and spec.get("providerID") != before["providerID"]:
+            detail = 'node updates may not change providerID except from "" to valid'
+            errors.append(forbidden_field("spec.providerID", detail))
+        return errors
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return _validate_addresses((obj.get("status") or {}).get("addresses") or [])
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"spec.unschedulable": "true" if (obj.get("spec") or {}).get("unschedulable") else "false"}
@@ -52,6 +87,46 @@ class NodeStrategy(Strategy):
             info.get("kernelVersion") or "<unknown>",
             info.get("containerRuntimeVersion") or "<unknown>",
         ]
+
+
+def _validate_taints(taints: list[Object], path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate(taints):
+        where = f"{path}[{index}]"
+        key, value, effect = (taint.get(k) or "" for k in ("key", "value", "effect"))
+        errors += each(f"{where}.key", key, names.qualified_name(key))
+        problems = names.label_value(value)
+        if problems:
+            errors.append(invalid_value(f"{where}.value", value, ";".join(problems)))
+        errors += one_of(effect, ("NoExecute", "NoSchedule", "PreferNoSchedule"), f"{where}.effect")
+        if (key, effect) in seen:
+            found = duplicate(where, taint)
+            errors.append(FieldError(found.path, found.type, "taints must be unique by key and effect pair", taint))
+        seen.add((key, effect))
+    return errors
+
+
+def _validate_range(text: str, path: str) -> list[FieldError]:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return [invalid_value(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")]
+    return []
+
+
+def _validate_addresses(addresses: list[Object]) -> list[FieldError]:
+    """Refuse addresses that are given twice, and such as would lead a request for the node to this server itself."""
+    errors: list[FieldError] = []
+    seen: set[tuple[str, str]] = set()
+    for index, item in enumerate(addresses):
+        kind, address = item.get("type") or "", item.get("address") or ""
+        if (kind, address) in seen:
+            errors.append(duplicate(f"status.addresses[{index}]", item))
+        seen.add((kind, address))
+        if kind in ("InternalIP", "ExternalIP"):
+            errors += non_special_ip(address, f"status.addresses[{index}].address")
+    return errors
 
 
 def _status(node: Object) -> str:

@@ -6,9 +6,35 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.checks import each, quantity
+from control.registry.core.pod_defaults import canonical_or_same
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube import names
+from kube.errors import FieldError, invalid_value
 from kube.quantity import canonical
+
+_SCOPES = (
+    "Terminating",
+    "NotTerminating",
+    "BestEffort",
+    "NotBestEffort",
+    "PriorityClass",
+    "CrossNamespacePodAffinity",
+    "VolumeAttributesClass",
+)
+_COUNTED = (
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "pods",
+    "services",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+)
 
 
 class ResourceQuotaStrategy(Strategy):
@@ -19,6 +45,37 @@ class ResourceQuotaStrategy(Strategy):
         AGE,
     )
     has_generation = False
+
+    def default(self, obj: Object) -> None:
+        for part in ("spec", "status"):
+            for key in ("hard", "used"):
+                amounts = (obj.get(part) or {}).get(key)
+                if amounts:
+                    obj[part][key] = {name: canonical_or_same(amount) for name, amount in amounts.items()}
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec, errors = obj.get("spec") or {}, []
+        for name, amount in (spec.get("hard") or {}).items():
+            path = f"spec.hard[{name}]"
+            errors += each(path, name, names.qualified_name(name))
+            if "/" not in name and "." not in name and name not in _COUNTED:
+                errors.append(invalid_value(path, name, "must be a standard resource for quota"))
+            errors += quantity(amount, path)
+        scopes = spec.get("scopes") or []
+        for scope in scopes:
+            if scope not in _SCOPES:
+                errors.append(invalid_value("spec.scopes", scopes, "unsupported scope"))
+        for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
+            if pair <= set(scopes):
+                errors.append(invalid_value("spec.scopes", scopes, "conflicting scopes"))
+        return errors
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        now, was = (set((o.get("spec") or {}).get("scopes") or ()) for o in (obj, old))
+        errors = self.validate(obj)
+        if now != was:
+            errors.append(invalid_value("spec.scopes", sorted(now), "field is immutable"))
+        return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         status = obj.get("status") or {}

@@ -6,9 +6,40 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of
+from control.registry.checks import each, non_special_ip, one_of, port, unchanged
+from control.registry.core.containers import PROTOCOLS
 from control.registry.core.endpoints import shortened
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube import names
+from kube.errors import FieldError, duplicate, invalid_value, required
+
+MAX_ENDPOINTS, MAX_PORTS, MAX_ADDRESSES = 1000, 20000, 100
+
+
+def _validate_endpoint(endpoint: Object, kind: str, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    addresses = endpoint.get("addresses") or []
+    if not addresses:
+        errors.append(required(f"{path}.addresses", "must contain at least 1 address"))
+    elif len(addresses) > MAX_ADDRESSES:
+        detail = f"must have at most {MAX_ADDRESSES} items"
+        errors.append(FieldError(f"{path}.addresses", "Too many", detail, len(addresses)))
+    for index, address in enumerate(addresses):
+        where = f"{path}.addresses[{index}]"
+        if kind == "FQDN":
+            errors += each(where, address, names.dns1123_subdomain(address))
+            continue
+        if (":" in address) != (kind == "IPv6"):
+            shown = "an IPv6" if kind == "IPv6" else "an IPv4"
+            errors.append(invalid_value(where, address, f"must be {shown} address"))
+        else:
+            errors += non_special_ip(address, where)
+    if endpoint.get("hostname"):
+        errors += each(f"{path}.hostname", endpoint["hostname"], names.dns1123_label(endpoint["hostname"]))
+    if endpoint.get("nodeName"):
+        errors += each(f"{path}.nodeName", endpoint["nodeName"], names.dns1123_subdomain(endpoint["nodeName"]))
+    return errors
 
 
 class EndpointSliceStrategy(Strategy):
@@ -21,15 +52,42 @@ class EndpointSliceStrategy(Strategy):
     )
 
     def default(self, obj: Object) -> None:
-        for port in obj.get("ports") or ():
-            port.setdefault("name", "")
-            port.setdefault("protocol", "TCP")
+        for item in obj.get("ports") or ():
+            item.setdefault("name", "")
+            item.setdefault("protocol", "TCP")
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        kind = obj.get("addressType") or ""
+        errors = one_of(kind, ("FQDN", "IPv4", "IPv6"), "addressType")
+        endpoints, ports = obj.get("endpoints") or [], obj.get("ports") or []
+        if len(endpoints) > MAX_ENDPOINTS:
+            detail = f"must have at most {MAX_ENDPOINTS} items"
+            return [*errors, FieldError("endpoints", "Too many", detail, len(endpoints))]
+        for index, endpoint in enumerate(endpoints):
+            errors += _validate_endpoint(endpoint, kind, f"endpoints[{index}]")
+        if len(ports) > MAX_PORTS:
+            return [*errors, FieldError("ports", "Too many", f"must have at most {MAX_PORTS} items", len(ports))]
+        seen: set[str] = set()
+        for index, item in enumerate(ports):
+            name = item.get("name") or ""
+            if name:
+                errors += each(f"ports[{index}].name", name, names.dns1123_label(name))
+            if name in seen:
+                errors.append(duplicate(f"ports[{index}].name", name))
+            seen.add(name)
+            errors += one_of(item.get("protocol"), PROTOCOLS, f"ports[{index}].protocol")
+            if item.get("port") is not None:
+                errors += port(item["port"], f"ports[{index}].port")
+        return errors
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return self.validate(obj) + unchanged(obj, old, "addressType", "addressType")
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         ports = []
-        for port in obj.get("ports") or ():
-            number = port.get("port")
-            ports.append(str(number) if number is not None else port.get("name") or "*")
+        for item in obj.get("ports") or ():
+            number = item.get("port")
+            ports.append(str(number) if number is not None else item.get("name") or "*")
         addresses = [a for e in obj.get("endpoints") or () for a in e.get("addresses") or ()]
         return [
             name_of(obj),

@@ -2,14 +2,78 @@
 
 from __future__ import annotations
 
+import ipaddress
 from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
+from control.registry.checks import each, port
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube import names
+from kube.errors import FieldError, invalid_value, not_supported, required
 
 SHOWN = 3
+_PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
+
+
+def _host_problems(host: str) -> list[str]:
+    return names.dns1123_subdomain(host.removeprefix("*."))
+
+
+def _validate_rule(rule: Object, path: str) -> list[FieldError]:
+    errors, host = [], rule.get("host") or ""
+    if host:
+        try:
+            ipaddress.ip_address(host)
+            errors.append(invalid_value(f"{path}.host", host, "must be a DNS name, not an IP address"))
+        except ValueError:
+            errors += each(f"{path}.host", host, _host_problems(host))
+    http = rule.get("http")
+    if http is None:
+        return errors
+    if not http.get("paths"):
+        errors.append(required(f"{path}.http.paths"))
+    for index, item in enumerate(http.get("paths") or ()):
+        where, kind, target = f"{path}.http.paths[{index}]", item.get("pathType"), item.get("path") or ""
+        if not kind:
+            errors.append(required(f"{where}.pathType", "pathType must be specified"))
+        elif kind not in _PATH_TYPES:
+            errors.append(not_supported(f"{where}.pathType", kind, _PATH_TYPES))
+        elif kind != "ImplementationSpecific" or target:
+            if not target.startswith("/"):
+                errors.append(invalid_value(f"{where}.path", target, "must be an absolute path"))
+            for bad in ("//", "/./", "/../", "%2f", "%2F"):
+                if kind != "ImplementationSpecific" and bad in target:
+                    errors.append(invalid_value(f"{where}.path", target, f"must not contain '{bad}'"))
+        errors += _validate_backend(item.get("backend") or {}, f"{where}.backend")
+    return errors
+
+
+def _validate_backend(backend: Object, path: str) -> list[FieldError]:
+    service, resource = backend.get("service"), backend.get("resource")
+    if service is not None and resource is not None:
+        return [invalid_value(path, "", "cannot set both resource and service backends")]
+    if resource is not None:
+        return [required(f"{path}.resource.{key}") for key in ("kind", "name") if not resource.get(key)]
+    if service is None:
+        return [required(path, "resource or service backend is required")]
+    errors: list[FieldError] = []
+    name = service.get("name") or ""
+    if not name:
+        errors.append(required(f"{path}.service.name"))
+    else:
+        errors += each(f"{path}.service.name", name, names.dns1035_label(name))
+    target = service.get("port") or {}
+    if target.get("name") and target.get("number"):
+        errors.append(invalid_value(path, "", "cannot set both port name & port number"))
+    elif target.get("name"):
+        errors += each(f"{path}.service.port.name", target["name"], names.port_name(target["name"]))
+    elif target.get("number"):
+        errors += port(target["number"], f"{path}.service.port.number")
+    else:
+        errors.append(required(path, "port name or number is required"))
+    return errors
 
 
 class IngressStrategy(Strategy):
@@ -24,6 +88,24 @@ class IngressStrategy(Strategy):
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"loadBalancer": {}}
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        rules, backend, errors = spec.get("rules") or [], spec.get("defaultBackend"), []
+        if not rules and backend is None:
+            detail = "either `defaultBackend` or `rules` must be specified"
+            errors.append(invalid_value("spec", rules, detail))
+        if backend is not None:
+            errors += _validate_backend(backend, "spec.defaultBackend")
+        for index, rule in enumerate(rules):
+            errors += _validate_rule(rule, f"spec.rules[{index}]")
+        for index, item in enumerate(spec.get("tls") or ()):
+            for number, host in enumerate(item.get("hosts") or ()):
+                errors += each(f"spec.tls[{index}].hosts[{number}]", host, _host_problems(host))
+        if spec.get("ingressClassName") is not None:
+            name = spec["ingressClassName"]
+            errors += each("spec.ingressClassName", name, names.dns1123_subdomain(name))
+        return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}

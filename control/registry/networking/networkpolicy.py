@@ -2,12 +2,70 @@
 
 from __future__ import annotations
 
+import ipaddress
 from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of, selector_text
+from control.registry.checks import label_selector, one_of, port_or_name
+from control.registry.core.containers import PROTOCOLS
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube.errors import FieldError, forbidden_field, invalid_value, required
+
+_NOT_A_RANGE = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+
+
+def _validate_port(item: Object, path: str) -> list[FieldError]:
+    errors = one_of(item.get("protocol"), PROTOCOLS, f"{path}.protocol", needed=False)
+    number, last = item.get("port"), item.get("endPort")
+    if number is not None:
+        errors += port_or_name(number, f"{path}.port")
+        if last is not None:
+            if isinstance(number, str):
+                detail = "may not be specified when `port` is non-numeric"
+                errors.append(invalid_value(f"{path}.endPort", last, detail))
+            elif last < number:
+                errors.append(invalid_value(f"{path}.endPort", last, "must be greater than or equal to `port`"))
+    elif last is not None:
+        errors.append(invalid_value(f"{path}.endPort", last, "may not be specified when `port` is not specified"))
+    return errors
+
+
+def _validate_peer(peer: Object, path: str) -> list[FieldError]:
+    found = [k for k in ("podSelector", "namespaceSelector", "ipBlock") if peer.get(k) is not None]
+    if not found:
+        return [required(path, "must specify a peer")]
+    if "ipBlock" in found:
+        if len(found) > 1:
+            return [forbidden_field(path, "may not specify both ipBlock and another peer")]
+        return _validate_block(peer["ipBlock"], f"{path}.ipBlock")
+    return [e for k in found for e in label_selector(peer[k], f"{path}.{k}")]
+
+
+def _validate_block(block: Object, path: str) -> list[FieldError]:
+    text = block.get("cidr") or ""
+    if not text:
+        return [required(f"{path}.cidr")]
+    try:
+        net = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return [invalid_value(f"{path}.cidr", text, _NOT_A_RANGE)]
+    errors = []
+    for index, hole in enumerate(block.get("except") or ()):
+        where = f"{path}.except[{index}]"
+        try:
+            part = ipaddress.ip_network(hole, strict=False)
+        except ValueError:
+            errors.append(invalid_value(where, hole, _NOT_A_RANGE))
+            continue
+        if (
+            part.version != net.version
+            or int(part.network_address) not in range(int(net.network_address), int(net.broadcast_address) + 1)
+            or part.prefixlen <= net.prefixlen
+        ):
+            errors.append(invalid_value(where, hole, "must be a strict subset of `cidr`"))
+    return errors
 
 
 class NetworkPolicyStrategy(Strategy):
@@ -22,6 +80,24 @@ class NetworkPolicyStrategy(Strategy):
             for port in rule.get("ports") or ():
                 if not port.get("protocol"):
                     port["protocol"] = "TCP"
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errors = label_selector(spec.get("podSelector"), "spec.podSelector")
+        for direction, peers in (("ingress", "from"), ("egress", "to")):
+            for index, rule in enumerate(spec.get(direction) or ()):
+                path = f"spec.{direction}[{index}]"
+                for number, item in enumerate(rule.get("ports") or ()):
+                    errors += _validate_port(item, f"{path}.ports[{number}]")
+                for number, peer in enumerate(rule.get(peers) or ()):
+                    errors += _validate_peer(peer, f"{path}.{peers}[{number}]")
+        kinds = spec.get("policyTypes") or []
+        if len(kinds) > 2:
+            detail = "may not specify more than two policyTypes"
+            return [*errors, invalid_value("spec.policyTypes", kinds, detail)]
+        for index, kind in enumerate(kinds):
+            errors += one_of(kind, ("Egress", "Ingress"), f"spec.policyTypes[{index}]")
+        return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         return [name_of(obj), selector_text((obj.get("spec") or {}).get("podSelector")), age(created(obj), now)]

@@ -6,8 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.checks import at_most_all, int_or_percent, label_selector, one_of
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube.errors import FieldError, invalid_value
 
 
 class PodDisruptionBudgetStrategy(Strategy):
@@ -22,6 +24,18 @@ class PodDisruptionBudgetStrategy(Strategy):
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = dict.fromkeys(("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"), 0)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec, errors = obj.get("spec") or {}, []
+        if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+            errors.append(invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+        for key in ("minAvailable", "maxUnavailable"):
+            if spec.get(key) is not None:
+                errors += int_or_percent(spec[key], f"spec.{key}") + at_most_all(spec[key], f"spec.{key}")
+        policy = spec.get("unhealthyPodEvictionPolicy")
+        if policy is not None:
+            errors += one_of(policy, ("AlwaysAllow", "IfHealthyBudget"), "spec.unhealthyPodEvictionPolicy")
+        return errors + label_selector(spec.get("selector"), "spec.selector")
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec = obj.get("spec") or {}

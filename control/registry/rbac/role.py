@@ -8,6 +8,25 @@ from typing import Any
 from control.registry.cells import CREATED_AT, NAME, created, name_of
 from control.registry.naming import path_segment
 from control.registry.strategy import Object, Strategy
+from kube.errors import FieldError, invalid_value, required
+
+
+def validate_rule(rule: Object, namespaced: bool, path: str) -> list[FieldError]:
+    errors = [] if rule.get("verbs") else [required(f"{path}.verbs", "verbs must contain at least one value")]
+    urls = rule.get("nonResourceURLs")
+    if urls:
+        where = f"{path}.nonResourceURLs"
+        if namespaced:
+            errors.append(invalid_value(where, urls, "namespaced rules cannot apply to non-resource URLs"))
+        if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+            detail = "rules cannot apply to both regular resources and non-resource URLs"
+            errors.append(invalid_value(where, urls, detail))
+        return errors
+    if not rule.get("apiGroups"):
+        errors.append(required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
+    if not rule.get("resources"):
+        errors.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
+    return errors
 
 
 class RoleStrategy(Strategy):
@@ -17,6 +36,12 @@ class RoleStrategy(Strategy):
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:
         return path_segment(name, prefix)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        errors: list[FieldError] = []
+        for index, rule in enumerate(obj.get("rules") or ()):
+            errors += validate_rule(rule, self.resource.namespaced, f"rules[{index}]")
+        return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         return [name_of(obj), created(obj) or ""]

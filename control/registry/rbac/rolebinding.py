@@ -6,11 +6,31 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
-from control.registry.naming import path_segment
+from control.registry.checks import each
+from control.registry.naming import path_segment, subdomain
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube.errors import FieldError, invalid_value, not_supported, required
 
 GROUP = "rbac.authorization.k8s.io"
+
+
+def _validate_subject(subject: Object, cluster_wide: bool, path: str) -> list[FieldError]:
+    name, kind, group = (subject.get(key) or "" for key in ("name", "kind", "apiGroup"))
+    errors = [] if name else [required(f"{path}.name")]
+    if kind == "ServiceAccount":
+        if name:
+            errors += each(f"{path}.name", name, subdomain(name))
+        if group:
+            errors.append(not_supported(f"{path}.apiGroup", group, ("",)))
+        if not subject.get("namespace") and cluster_wide:
+            errors.append(required(f"{path}.namespace"))
+    elif kind in ("User", "Group"):
+        if group != GROUP:
+            errors.append(not_supported(f"{path}.apiGroup", group, (GROUP,)))
+    else:
+        errors.append(not_supported(f"{path}.kind", kind, ("Group", "ServiceAccount", "User")))
+    return errors
 
 
 class RoleBindingStrategy(Strategy):
@@ -35,6 +55,27 @@ class RoleBindingStrategy(Strategy):
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:
         return path_segment(name, prefix)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        role, errors = obj.get("roleRef") or {}, []
+        if role.get("apiGroup") != GROUP:
+            errors.append(not_supported("roleRef.apiGroup", role.get("apiGroup") or "", (GROUP,)))
+        kinds = ("ClusterRole", "Role") if self.resource.namespaced else ("ClusterRole",)
+        if role.get("kind") not in kinds:
+            errors.append(not_supported("roleRef.kind", role.get("kind") or "", kinds))
+        if not role.get("name"):
+            errors.append(required("roleRef.name"))
+        else:
+            errors += each("roleRef.name", role["name"], path_segment(role["name"]))
+        for index, subject in enumerate(obj.get("subjects") or ()):
+            errors += _validate_subject(subject, not self.resource.namespaced, f"subjects[{index}]")
+        return errors
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        errors = self.validate(obj)
+        if obj.get("roleRef") != old.get("roleRef"):
+            errors.append(invalid_value("roleRef", obj.get("roleRef"), "cannot change roleRef"))
+        return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         role, subjects = obj.get("roleRef") or {}, obj.get("subjects") or []
