@@ -144,7 +144,7 @@ class Client:
             timeoutSeconds=timeout_seconds,
         )
         async with self.transport.stream(resources.of(kind).path(namespace), query=query) as chunks:
-            async for line in _lines(chunks):
+            async for line in lines(chunks):
                 event = serialize.decode(line, _Watched)
                 if event.type == "ERROR":
                     raise StatusError.from_status(msgspec.json.decode(event.object))
@@ -280,7 +280,7 @@ def _query(**options: Any) -> dict[str, str]:
     return {key: str(value) for key, value in options.items() if value}
 
 
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     rest = b""
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")

@@ -42,6 +42,10 @@ class SharedInformers:
                 self._start(self._group, kind, found)
         return found
 
+    def existing(self, kind: type[Any]) -> Informer[Any] | None:
+        """Return the informer of a kind in all namespaces, if anybody has asked for one."""
+        return self._informers.get((kind, "", ""))
+
     def _start(self, group: asyncio.TaskGroup, kind: type[Any], informer: Informer[Any]) -> None:
         group.create_task(informer.run(), name=f"informer {kind.__name__}")
 
@@ -52,11 +56,14 @@ class SharedInformers:
 
     async def run(self) -> None:
         """Run all informers, also those that are asked for later, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            for key, informer in self._informers.items():
-                self._start(group, key[0], informer)
-            await asyncio.Event().wait()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for key, informer in self._informers.items():
+                    self._start(group, key[0], informer)
+                await asyncio.Event().wait()
+        finally:
+            self._group = None
 
 
 class Context:

@@ -14,6 +14,7 @@ from typing import Protocol
 from control.controllers.context import Context, SharedInformers
 from control.controllers.deployment import DeploymentController
 from control.controllers.endpoints import EndpointsController, EndpointSliceController
+from control.controllers.garbage import GarbageCollector
 from control.controllers.namespace import NamespaceController
 from control.controllers.node_ipam import NodeIPAMController
 from control.controllers.nodes import NodeLifecycleController, TaintEvictionController
@@ -58,6 +59,7 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
         NodeIPAMController(context, config.cluster_cidr, config.node_mask) if config.cluster_cidr else None
     ),
     "node-lifecycle": lambda context, config: NodeLifecycleController(context),
+    "garbage-collector": lambda context, config: GarbageCollector(context),
     "taint-eviction": lambda context, config: TaintEvictionController(context),
 }
 """By upstream's names; None where the configuration leaves a controller out."""

@@ -1,0 +1,3 @@
+from control.controllers.garbage.collector import GarbageCollector
+
+__all__ = ["GarbageCollector"]

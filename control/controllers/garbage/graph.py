@@ -1,0 +1,100 @@
+"""Who owns whom: the objects that have been seen, by UID, and the dependents of each owner. Pure.
+
+Owners are known by their UID: an object that was made anew under the same name is another one. Changes return the UIDs
+that have to be looked at because of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from control.controllers.discovery import Served
+from control.controllers.garbage.metadata import Owner
+
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+
+
+@dataclass(slots=True)
+class Item:
+    """One object as last seen."""
+
+    resource: Served
+    namespace: str
+    name: str
+    uid: str
+    revision: str
+    owners: tuple[Owner, ...]
+    finalizers: tuple[str, ...]
+    deleting: bool
+
+    @property
+    def waits_for_dependents(self) -> bool:
+        """Deleted in the foreground: it stays until its blocking dependents are gone."""
+        return self.deleting and FOREGROUND in self.finalizers
+
+    @property
+    def orphans_dependents(self) -> bool:
+        return self.deleting and ORPHAN in self.finalizers
+
+    def answers_to(self, owner: Owner, dependent_namespace: str) -> bool:
+        """True where an owner reference names this object, from an object in that namespace."""
+        group = owner.api_version.rpartition("/")[0]
+        return (self.resource.group, self.resource.kind, self.name) == (group, owner.kind, owner.name) and (
+            not self.resource.namespaced or self.namespace == dependent_namespace
+        )
+
+
+class Graph:
+    """Items and their dependents."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, Item] = {}
+        self._dependents: dict[str, set[str]] = {}
+
+    def dependents(self, uid: str) -> list[Item]:
+        """Return the items that name an owner."""
+        return [self.items[dependent] for dependent in self._dependents.get(uid, ())]
+
+    def has_dependents(self, uid: str) -> bool:
+        return bool(self._dependents.get(uid))
+
+    def put(self, item: Item) -> set[str]:
+        """Add an object or take in its new state; return the UIDs to look at."""
+        old = self.items.get(item.uid)
+        self.items[item.uid] = item
+        look: set[str] = set()
+        before = {owner.uid: owner for owner in old.owners} if old else {}
+        after = {owner.uid: owner for owner in item.owners}
+        for uid in before.keys() - after.keys():
+            self._unlink(uid, item.uid)
+        for uid in after.keys() - before.keys():
+            self._dependents.setdefault(uid, set()).add(item.uid)
+            look.add(item.uid)
+        for uid, owner in before.items():
+            # The owner may have waited for this reference to go, or to stop blocking it.
+            changed = after.get(uid)
+            if owner.block_owner_deletion and (changed is None or not changed.block_owner_deletion):
+                look.add(uid)
+        if item.waits_for_dependents and not (old is not None and old.waits_for_dependents):
+            look |= {item.uid, *self._dependents.get(item.uid, ())}
+        if item.orphans_dependents and not (old is not None and old.orphans_dependents):
+            look.add(item.uid)
+        return {uid for uid in look if uid in self.items}
+
+    def remove(self, uid: str) -> set[str]:
+        """Take an object out; return the UIDs to look at: its dependents, and its owners, who may wait for it."""
+        item = self.items.pop(uid, None)
+        if item is None:
+            return set()
+        for owner in item.owners:
+            self._unlink(owner.uid, uid)
+        look = set(self._dependents.get(uid, ()))
+        look |= {owner.uid for owner in item.owners}
+        return {found for found in look if found in self.items}
+
+    def _unlink(self, owner: str, dependent: str) -> None:
+        members = self._dependents.get(owner)
+        if members is not None:
+            members.discard(dependent)
+            if not members:
+                del self._dependents[owner]
