@@ -48,9 +48,14 @@ class Edge:
             await self._send_stream(answer, receive, send, body)
         else:
             try:
-                await answer.splice(scope[PROTOCOL])
+                instead = await answer.splice(scope[PROTOCOL])
             except errors.StatusError as error:
-                await _send_whole(error_response(error), send, body, False)
+                instead = error_response(error)
+            if instead is not None:
+                # The client may have begun to speak the protocol it asked for: nothing after this can be a request.
+                instead.headers.append((b"connection", b"close"))
+                body.done = True
+                await _send_whole(instead, send, body, False)
 
     async def _send_stream(self, answer: Stream, receive: Receive, send: Send, body: _Body) -> None:
         await body.drain()

@@ -43,9 +43,9 @@ class Stream:
 
 @dataclass(slots=True)
 class Upgrade:
-    """A request that wants the raw connection: `splice` gets it from the transport's edge."""
+    """A request that wants the raw connection: `splice` gets it from the transport's edge, or returns an ordinary answer."""
 
-    splice: Callable[[Any], Awaitable[None]]
+    splice: Callable[[Any], Awaitable[Response | None]]
 
 
 Answer = Response | Stream | Upgrade

@@ -44,6 +44,9 @@ class ApiProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             # What follows the request's head belongs to the protocol that it asks for.
             self._early += data[upgrade.args[0] :]
+            # Nothing on this connection can be a request again, whether the upgrade comes about or not.
+            if self.cycle is not None:
+                self.cycle.keep_alive = False
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
 

@@ -1,0 +1,120 @@
+"""Reaching a node's agent: which of its addresses, is it one that may be dialled, and the TLS connection to it.
+
+A Node's addresses are written by the node itself. One that is loopback or link-local would make the server talk to itself
+or to its host's metadata service (CVE-2022-3294), so such are refused; and the very address that was checked is
+dialled, not a name that could resolve to something else the next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import Any
+
+from control.config import ControlConfig
+from kube import errors
+from kube.errors import StatusError
+
+Object = dict[str, Any]
+PREFERRED = ("InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname")
+DEFAULT_PORT = 10250
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a node's agent is."""
+
+    node: str
+    host: str
+    """An IP address, or a name that is resolved and checked when it is dialled."""
+    port: int
+
+
+def endpoint_of(node: Object) -> Endpoint:
+    """Return where a node says its agent is; raises 500 where it says nothing."""
+    name, status = node["metadata"]["name"], node.get("status") or {}
+    by_type: dict[str, str] = {}
+    for address in status.get("addresses") or []:
+        by_type.setdefault(address.get("type", ""), address.get("address", ""))
+    for kind in PREFERRED:
+        if by_type.get(kind):
+            port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or DEFAULT_PORT
+            return Endpoint(name, by_type[kind], port)
+    raise errors.internal(f"no preferred addresses found; known addresses: {status.get('addresses') or []}")
+
+
+def check_address(text: str) -> str:
+    """Return an IP address in its plain form if it may be dialled; raises 400 where it may not."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError as error:
+        raise errors.bad_request(f"address not allowed: {text} is no IP address") from error
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if (
+        address.is_loopback
+        or address.is_link_local
+        or address.is_multicast
+        or address.is_unspecified
+        or str(address) == "255.255.255.255"
+    ):
+        raise errors.bad_request("address not allowed")
+    return str(address)
+
+
+class NodeDialer:
+    """Opens connections to agents with the server's client certificate."""
+
+    def __init__(self, config: ControlConfig) -> None:
+        self._config = config
+        self._context: ssl.SSLContext | None = None
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._context is None:
+            authority = self._config.kubelet_ca_file or self._config.client_ca_file
+            context = ssl.create_default_context(cafile=str(authority))
+            if self._config.kubelet_client_cert_file and self._config.kubelet_client_key_file:
+                context.load_cert_chain(self._config.kubelet_client_cert_file, self._config.kubelet_client_key_file)
+            context.set_alpn_protocols(["http/1.1"])
+            self._context = context
+        return self._context
+
+    async def dial(self, endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to an agent; raises 400 for a forbidden address and 500 where nobody answers, as upstream words it."""
+        address = await self._resolve(endpoint)
+        try:
+            async with asyncio.timeout(self._config.kubelet_timeout):
+                return await asyncio.open_connection(
+                    address, endpoint.port, ssl=self._tls(), server_hostname=endpoint.host, limit=256 * 1024
+                )
+        except TimeoutError as error:
+            raise _unreachable(endpoint, f"dial tcp {_joined(address, endpoint.port)}: i/o timeout") from error
+        except ssl.SSLCertVerificationError as error:
+            raise _unreachable(endpoint, f"tls: failed to verify certificate: {error.verify_message}") from error
+        except (OSError, ssl.SSLError) as error:
+            why = (error.strerror or str(error)).lower()
+            raise _unreachable(endpoint, f"dial tcp {_joined(address, endpoint.port)}: connect: {why}") from error
+
+    async def _resolve(self, endpoint: Endpoint) -> str:
+        try:
+            ipaddress.ip_address(endpoint.host)
+        except ValueError:
+            loop = asyncio.get_running_loop()
+            try:
+                found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+            except OSError as error:
+                raise _unreachable(endpoint, f"lookup {endpoint.host}: no such host") from error
+            return check_address(str(found[0][4][0]))
+        return check_address(endpoint.host)
+
+
+def _joined(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _unreachable(endpoint: Endpoint, why: str) -> StatusError:
+    message = f"error dialing backend: {why}"
+    return StatusError(500, "", message)

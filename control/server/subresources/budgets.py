@@ -1,0 +1,101 @@
+"""What an eviction costs a PodDisruptionBudget: one of the disruptions it still allows, or a refusal.
+
+The budget's status is changed with compare-and-swap before the pod goes, so that evictions at the same time cannot spend
+one disruption twice. The rules are those of pkg/registry/core/pod/storage/eviction.go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control.registry.registry import SERVER, Context, Registry
+from control.server.lookup import BY_TARGET
+from kube import errors, selectors
+from kube.clock import format_time
+from kube.errors import StatusError
+
+Object = dict[str, Any]
+BUDGETS = "poddisruptionbudgets.policy"
+MAX_DISRUPTED = 2000
+_CAUSE = "DisruptionBudget"
+
+
+def budgets_of(registry: Registry, pod: Object) -> list[Object]:
+    """Return the budgets that select a pod."""
+    meta, resource = pod["metadata"], BY_TARGET[BUDGETS]
+    folder = f"{resource.storage_prefix}{meta['namespace']}/"
+    labels = meta.get("labels") or {}
+    return [
+        entry.obj
+        for entry in registry.cached(resource).list(folder).entries
+        if selectors.from_label_selector(entry.obj["spec"].get("selector")).matches(labels)
+    ]
+
+
+async def charge(registry: Registry, pod: Object, dry_run: bool) -> None:
+    """Take one disruption from the pod's budget; raises 429 where none is left and 500 for more than one budget."""
+    budgets = budgets_of(registry, pod)
+    if not budgets:
+        return
+    if len(budgets) > 1:
+        message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        raise errors.internal(message)
+    budget, name = budgets[0], pod["metadata"]["name"]
+    if not _ready(pod) and _unhealthy_may_go(budget):
+        return
+
+    async def change(found: Object | None) -> Object:
+        assert found is not None
+        check(found)
+        status = found["status"]
+        status["disruptionsAllowed"] -= 1
+        status.setdefault("disruptedPods", {})[name] = format_time(registry.clock.now())
+        return found
+
+    meta = budget["metadata"]
+    context = Context(SERVER, dry_run)
+    try:
+        await registry.update(
+            context, BY_TARGET[BUDGETS], meta["namespace"], meta["name"], change, subresource="status"
+        )
+    except StatusError as error:
+        if not error.not_found:
+            raise
+
+
+def check(budget: Object) -> None:
+    """Raise 429 or 403 where a budget allows no disruption."""
+    status, name = budget.get("status") or {}, budget["metadata"]["name"]
+    allowed = status.get("disruptionsAllowed") or 0
+    if (status.get("observedGeneration") or 0) < (budget["metadata"].get("generation") or 0):
+        raise _refused(f"The disruption budget {name} is still being processed by the server.", 10)
+    if allowed < 0:
+        raise errors.forbidden("policy", "poddisruptionbudget", name, "pdb disruptions allowed is negative")
+    if len(status.get("disruptedPods") or {}) > MAX_DISRUPTED:
+        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise errors.forbidden("policy", "poddisruptionbudget", name, why)
+    if allowed == 0:
+        needed, healthy = status.get("desiredHealthy") or 0, status.get("currentHealthy") or 0
+        raise _refused(f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently", 0)
+
+
+def _refused(why: str, retry_after: int) -> StatusError:
+    error = errors.too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", retry_after)
+    error.details = {"causes": [{"reason": _CAUSE, "message": why}]}
+    if retry_after:
+        error.details["retryAfterSeconds"] = retry_after
+    return error
+
+
+def _ready(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def _unhealthy_may_go(budget: Object) -> bool:
+    """Say whether a pod that is not ready may go without being counted (spec.unhealthyPodEvictionPolicy)."""
+    status = budget.get("status") or {}
+    if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    desired = status.get("desiredHealthy") or 0
+    return desired > 0 and (status.get("currentHealthy") or 0) >= desired

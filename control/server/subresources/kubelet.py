@@ -1,0 +1,231 @@
+"""What a node's agent answers in the server's stead: a pod's logs, exec, attach, port-forward, and the node's own API.
+
+Here the request is checked (is there such a pod, on a node, which container is meant), the agent's URL is made of it, and the
+answer relayed. What the agent refuses is told as a Status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from control.admission.plugin import Attributes
+from control.server import relay
+from control.server.exchange import Answer, Header, Request, Response, Stream, Upgrade
+from control.server.nodes import Endpoint, NodeDialer, endpoint_of
+from control.server.protocol import ApiProtocol
+from control.server.resources import ResourceServer
+from kube import errors
+from kube.errors import StatusError
+from kube.resources import Resource, by_path
+
+Object = dict[str, Any]
+_LOG_OPTIONS = ("follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream")
+_NODES = by_path("", "v1", "nodes")
+
+
+async def log(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """GET pods/log: the agent's /containerLogs, streamed."""
+    pod = (await server.registry.get(resource, request.info.namespace, request.info.name)).obj
+    _check_log_options(request)
+    container = _container(pod, request.option("container"))
+    endpoint = await _endpoint(server, pod)
+    query = [(name, request.option(name)) for name in _LOG_OPTIONS if request.option(name)]
+    path = _agent_path("containerLogs", pod, container, query)
+    dialer = _dialer(server)
+    reader, writer = await dialer.dial(endpoint)
+    writer.write(relay.request_head("GET", path, _host(endpoint), [], upgrade=False))
+    try:
+        head = await relay.read_head(reader)
+        if head.status != 200:
+            raise await _refusal(head, reader, writer, request.info.name)
+    except BaseException:
+        writer.close()
+        raise
+    kind = next((value for name, value in head.headers if name == b"content-type"), b"text/plain")
+    return Stream(relay.body_chunks(head, reader, writer), kind)
+
+
+async def _refusal(head: relay.Head, reader: Any, writer: Any, name: str) -> StatusError:
+    """Turn an agent's error into a Status, as upstream's GenericHttpResponseChecker."""
+    text = (await relay.whole(head, reader, writer, relay.ERROR_LIMIT)).decode("utf-8", "replace").strip()
+    if head.status == 500:
+        return errors.internal(text)
+    if head.status == 400:
+        return errors.bad_request(text)
+    if head.status == 404:
+        details = {
+            "name": name,
+            "kind": "pods/log",
+            "causes": [{"reason": "UnexpectedServerResponse", "message": text}],
+        }
+        message = f"the server could not find the requested resource ( pods/log {name})"
+        return StatusError(404, "NotFound", message, details)
+    return StatusError(head.status, "", text or f"the node answered {head.status}")
+
+
+def _check_log_options(request: Request) -> None:
+    problems = []
+    for name in ("tailLines", "sinceSeconds", "limitBytes"):
+        value = request.number(name)
+        if value is None:
+            continue
+        if name == "tailLines" and value < 0:
+            problems.append(errors.invalid_value(name, value, "must be greater than or equal to 0"))
+        elif name != "tailLines" and value < 1:
+            problems.append(errors.invalid_value(name, value, "must be greater than 0"))
+    if request.option("sinceSeconds") and request.option("sinceTime"):
+        problems.append(errors.forbidden_field("", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+    if problems:
+        raise errors.invalid("", "PodLogOptions", request.info.name, problems)
+
+
+async def connect(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """exec, attach and port-forward: the connection itself goes to the agent."""
+    what = request.info.subresource
+    pod = (await server.registry.get(resource, request.info.namespace, request.info.name)).obj
+    context = server.context(request, "ConnectOptions")
+    attributes = Attributes(
+        resource,
+        "CONNECT",
+        request.user,
+        request.info.namespace,
+        request.info.name,
+        what,
+        {"kind": _OPTIONS[what], "apiVersion": "v1", **{k: v[0] for k, v in request.query.items()}},
+        options=context.options,
+        warnings=context.warnings,
+    )
+    await server.registry.admission.admit(attributes)
+    await server.registry.admission.validate(attributes)
+    if what == "portforward":
+        endpoint = await _endpoint(server, pod)
+        query = [("port", port) for value in request.query.get("ports", []) for port in value.split(",")]
+        path = _agent_path("portForward", pod, "", query)
+    else:
+        container = _container(pod, request.option("container"))
+        if what == "exec" and (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            raise errors.bad_request(
+                f"cannot exec into a container in a completed pod; current phase is {pod['status']['phase']}"
+            )
+        endpoint = await _endpoint(server, pod)
+        path = _agent_path(what, pod, container, _stream_options(request, what))
+    return _upgraded(server, request, endpoint, path)
+
+
+_OPTIONS = {"exec": "PodExecOptions", "attach": "PodAttachOptions", "portforward": "PodPortForwardOptions"}
+
+
+def _stream_options(request: Request, what: str) -> list[tuple[str, str]]:
+    """Translate the API's stream options into the agent's."""
+    names = (("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty"))
+    query = [(agents, "1") for ours, agents in names if request.flag(ours)]
+    if not any(name in ("input", "output", "error") for name, _ in query):
+        raise errors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
+    commands = request.query.get("command", [])
+    if what == "exec" and not commands:
+        raise errors.bad_request("you must specify at least one command for the container")
+    return query + [("command", command) for command in commands]
+
+
+async def proxy(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """nodes/proxy: any path of the agent's API, with the caller's right to that checked as nodes/proxy."""
+    node = (await server.registry.get(resource, "", request.info.name)).obj
+    path = "/" + quote(request.info.rest, safe="/:@!$&'()*+,;=~")
+    if ".." in path.split("/"):
+        raise errors.bad_request("invalid path")
+    if request.query_string:
+        path += "?" + request.query_string.decode("latin-1")
+    endpoint = endpoint_of(node)
+    if _wants_upgrade(request):
+        return _upgraded(server, request, endpoint, path)
+    body = await request.body(server.max_body)
+    reader, writer = await _dialer(server).dial(endpoint)
+    writer.write(relay.request_head(request.method, path, _host(endpoint), _headers(request), False, body))
+    head = await relay.read_head(reader)
+    answer = relay.as_response(head, b"")
+    return Stream(relay.body_chunks(head, reader, writer), answer.content_type, head.status, answer.headers)
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+def _upgraded(server: ResourceServer, request: Request, endpoint: Endpoint, path: str) -> Answer:
+    if not _wants_upgrade(request):
+        raise errors.bad_request("Upgrade request required")
+    dialer = _dialer(server)
+
+    async def splice(protocol: ApiProtocol) -> Response | None:
+        reader, writer = await dialer.dial(endpoint)
+        writer.write(relay.request_head(request.method, path, _host(endpoint), _headers(request), upgrade=True))
+        try:
+            head = await relay.read_head(reader)
+        except BaseException:
+            writer.close()
+            raise
+        if head.status != 101:
+            return relay.as_response(head, await relay.whole(head, reader, writer, relay.ERROR_LIMIT))
+        await relay.splice(protocol, head, reader, writer)
+        return None
+
+    return Upgrade(splice)
+
+
+def _wants_upgrade(request: Request) -> bool:
+    tokens = request.headers.get(b"connection", b"").lower().replace(b" ", b"").split(b",")
+    return b"upgrade" in tokens and bool(request.headers.get(b"upgrade"))
+
+
+def _headers(request: Request) -> list[Header]:
+    found: list[Header] = request.extensions.get("headers") or list(request.headers.items())
+    return found
+
+
+def _host(endpoint: Endpoint) -> str:
+    return f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
+
+
+def _dialer(server: ResourceServer) -> NodeDialer:
+    found = server.parts.get("dialer")
+    if found is None:
+        found = server.parts["dialer"] = NodeDialer(server.parts["config"])
+    dialer: NodeDialer = found
+    return dialer
+
+
+async def _endpoint(server: ResourceServer, pod: Object) -> Endpoint:
+    name = pod["metadata"]["name"]
+    node = (pod.get("spec") or {}).get("nodeName")
+    if not node:
+        raise errors.bad_request(f"pod {name} does not have a host assigned")
+    assert _NODES is not None
+    return endpoint_of((await server.registry.get(_NODES, "", node)).obj)
+
+
+def _container(pod: Object, wanted: str) -> str:
+    """Return the container that is meant; raises 400 where it is not there or cannot be told."""
+    spec, name = pod["spec"], pod["metadata"]["name"]
+    regular = _names(spec.get("containers"))
+    others = _names(spec.get("initContainers")), _names(spec.get("ephemeralContainers"))
+    if wanted:
+        if wanted not in regular and not any(wanted in names for names in others):
+            raise errors.bad_request(f"container {wanted} is not valid for pod {name}")
+        return wanted
+    if len(regular) == 1:
+        return regular[0]
+    message = f"a container name must be specified for pod {name}, choose one of: [{' '.join(regular)}]"
+    if others[0]:
+        message += f" or one of the init containers: [{' '.join(others[0])}]"
+    if others[1]:
+        message += f" or one of the ephemeral containers: [{' '.join(others[1])}]"
+    raise errors.bad_request(message)
+
+
+def _names(containers: Iterable[Object] | None) -> list[str]:
+    return [c["name"] for c in containers or ()]
+
+
+def _agent_path(root: str, pod: Object, container: str, query: list[tuple[str, str]]) -> str:
+    meta = pod["metadata"]
+    parts = [root, meta["namespace"], meta["name"], *([container] if container else [])]
+    path = "/" + "/".join(quote(part, safe="") for part in parts)
+    return f"{path}?{urlencode(query)}" if query else path

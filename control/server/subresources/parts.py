@@ -1,0 +1,23 @@
+"""Subresources that are an object of the resource's own kind, of which they let one part be changed.
+
+Which part is the strategy's to say (`prepare_subresource`): ephemeral containers or resources of a pod, the finalizers of a
+namespace, the approval of a certificate request.
+"""
+
+from __future__ import annotations
+
+from control.server.exchange import Answer, Request
+from control.server.resources import ResourceServer
+from kube.resources import Resource
+
+
+async def get(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    return await server.get(request, resource)
+
+
+async def update(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    return await server.update(request, resource, request.info.subresource)
+
+
+async def patch(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    return await server.patch(request, resource, request.info.subresource)

@@ -1,0 +1,107 @@
+"""What is done to a pod through subresources that are acts: binding it to a node, evicting it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control.registry import deletion
+from control.registry.registry import Context
+from control.server.decode import Decoder, directive
+from control.server.exchange import Answer, Request, json_response
+from control.server.resources import ResourceServer, success
+from control.server.subresources.budgets import charge
+from kube import errors
+from kube.api import core_v1, policy_v1
+from kube.clock import format_time
+from kube.resources import Resource
+
+Object = dict[str, Any]
+_BINDING = Decoder(core_v1.Binding, "v1", "Binding")
+_EVICTION = Decoder(policy_v1.Eviction, "policy/v1", "Eviction")
+
+
+async def body_of(server: ResourceServer, request: Request, decoder: Decoder) -> Object:
+    """Return a subresource's body, decoded as its own kind."""
+    body = await request.body(server.max_body)
+    validation = directive(request.option("fieldValidation"))
+    return decoder.decode(body, request.header(b"content-type"), validation, request.warnings)
+
+
+async def bind(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Assign a pod to a node (pkg/registry/core/pod/storage: BindingREST); 409 where it has one already."""
+    context = server.context(request, "CreateOptions")
+    binding = await body_of(server, request, _BINDING)
+    return await assign(server, context, request.info.namespace, request.info.name, binding, resource)
+
+
+async def assign(
+    server: ResourceServer, context: Context, namespace: str, name: str, binding: Object, resource: Resource
+) -> Answer:
+    target, meta = binding.get("target") or {}, binding.get("metadata") or {}
+    if meta.get("name") not in (None, "", name):
+        raise errors.bad_request("name in URL does not match name in Binding object")
+    problems = []
+    if target.get("kind") not in (None, "", "Node"):
+        problems.append(errors.not_supported("target.kind", target["kind"], ("Node", "<empty>")))
+    if not target.get("name"):
+        problems.append(errors.required("target.name"))
+    if problems:
+        raise errors.invalid("", "Binding", name, problems)
+    now = format_time(server.registry.clock.now())
+
+    async def change(pod: Object | None) -> Object:
+        assert pod is not None
+        _check_assignable(pod, name, meta.get("uid"))
+        pod["spec"]["nodeName"] = target["name"]
+        if meta.get("annotations"):
+            pod["metadata"].setdefault("annotations", {}).update(meta["annotations"])
+        conditions = pod.setdefault("status", {}).setdefault("conditions", [])
+        condition: Object = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+        if pod["metadata"].get("generation"):
+            condition["observedGeneration"] = pod["metadata"]["generation"]
+        conditions[:] = [c for c in conditions if c.get("type") != "PodScheduled"]
+        conditions.append(condition)
+        return pod
+
+    await server.registry.update(context, resource, namespace, name, change, subresource="binding")
+    return json_response(success({}) | {"code": 201}, 201)
+
+
+def _check_assignable(pod: Object, name: str, uid: str | None) -> None:
+    meta, spec = pod["metadata"], pod["spec"]
+    why = ""
+    if uid and uid != meta["uid"]:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}"
+    elif meta.get("deletionTimestamp"):
+        why = f"pod {name} is being deleted, cannot be assigned to a host"
+    elif spec.get("nodeName"):
+        why = f'pod {name} is already assigned to node "{spec["nodeName"]}"'
+    elif spec.get("schedulingGates"):
+        why = f"pod {name} has non-empty .spec.schedulingGates"
+    if why:
+        raise errors.conflict("", "pods/binding", name, why)
+
+
+async def evict(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Delete a pod if its disruption budget allows it; 429 where it does not (EvictionREST)."""
+    context = server.context(request, "CreateOptions")
+    eviction = await body_of(server, request, _EVICTION)
+    namespace, name = request.info.namespace, request.info.name
+    given = (eviction.get("metadata") or {}).get("name")
+    if given not in (None, "", name):
+        raise errors.bad_request("name in URL does not match name in Eviction object")
+    options = deletion.read_options(eviction.get("deleteOptions") or {}, {})
+    options.dry_run = options.dry_run or context.dry_run
+    pod = (await server.registry.get(resource, namespace, name)).obj
+    if not _free_to_go(pod):
+        await charge(server.registry, pod, options.dry_run)
+        # The budget was charged for this very pod: another of the same name is not to go in its place.
+        options.preconditions = {"uid": pod["metadata"]["uid"], **(options.preconditions or {})}
+    await server.registry.delete(context, resource, namespace, name, options)
+    return json_response(success({}) | {"code": 201}, 201)
+
+
+def _free_to_go(pod: Object) -> bool:
+    """Say whether a pod's going disrupts nothing: it has ended, has not begun, or is going already."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in ("Succeeded", "Failed", "Pending") or bool(pod["metadata"].get("deletionTimestamp"))

@@ -1,0 +1,127 @@
+"""The kinds that are questions: a POST whose answer is the object with its status filled in; nothing is stored.
+
+What they answer is `control.auth.reviews`; tokens for service accounts, a question too, are `control.auth.token_request`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control.admission.plugin import Attributes
+from control.auth import reviews
+from control.auth.setup import Auth
+from control.auth.token_request import token_request
+from control.server.decode import Decoder
+from control.server.exchange import Answer, Request, json_response
+from control.server.lookup import BY_TARGET, Lookup
+from control.server.resources import ResourceServer
+from control.server.subresources.pods import assign, body_of
+from kube import errors
+from kube.api import authentication_v1
+from kube.resources import Resource
+
+Object = dict[str, Any]
+_TOKEN_REQUEST = Decoder(authentication_v1.TokenRequest, "authentication.k8s.io/v1", "TokenRequest")
+
+
+def _auth(server: ResourceServer) -> Auth:
+    found: Auth = server.parts["auth"]
+    return found
+
+
+async def _asked(server: ResourceServer, request: Request, resource: Resource) -> Object:
+    server.context(request, "CreateOptions")
+    obj = await server.decoded(request, resource)
+    meta = {k: v for k, v in (obj.get("metadata") or {}).items() if k != "managedFields"}
+    given = meta.get("namespace")
+    if resource.namespaced and given and given != request.info.namespace:
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    return obj | {"metadata": meta}
+
+
+def _answer(obj: Object, status: Object) -> Answer:
+    return json_response({**obj, "status": status}, 201)
+
+
+async def self_subject(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Who am I (kubectl auth whoami)."""
+    return _answer(await _asked(server, request, resource), reviews.self_subject_review(request.user))
+
+
+async def token(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Whose token is this."""
+    obj = await _asked(server, request, resource)
+    return _answer(obj, await reviews.token_review(_auth(server), obj.get("spec") or {}))
+
+
+async def subject_access(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """May somebody do this."""
+    obj = await _asked(server, request, resource)
+    spec = obj.get("spec") or {}
+    if resource.plural == "localsubjectaccessreviews":
+        attributes = spec.get("resourceAttributes")
+        if attributes is not None and attributes.get("namespace") != request.info.namespace:
+            problem = errors.invalid_value(
+                "spec.resourceAttributes.namespace",
+                attributes.get("namespace", ""),
+                f"must match metadata.namespace: {request.info.namespace}",
+            )
+            raise errors.invalid(resource.group, resource.kind, "", [problem])
+        obj["metadata"]["namespace"] = request.info.namespace
+    return _answer(obj, reviews.subject_access_review(_auth(server), spec, resource.kind))
+
+
+async def self_access(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """May I do this (kubectl auth can-i)."""
+    obj = await _asked(server, request, resource)
+    return _answer(obj, reviews.access(_auth(server), request.user, obj.get("spec") or {}))
+
+
+async def self_rules(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """What may I do (kubectl auth can-i --list)."""
+    obj = await _asked(server, request, resource)
+    namespace = (obj.get("spec") or {}).get("namespace", "")
+    return _answer(obj, reviews.self_subject_rules_review(_auth(server), request.user, namespace))
+
+
+async def binding(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """The old way to bind a pod: a Binding in the namespace, named after the pod."""
+    context = server.context(request, "CreateOptions")
+    obj = await server.decoded(request, resource)
+    name = (obj.get("metadata") or {}).get("name")
+    if not name:
+        raise errors.invalid("", "Binding", "", [errors.required("metadata.name", "name or generateName is required")])
+    return await assign(server, context, request.info.namespace, name, obj, BY_TARGET["pods"])
+
+
+async def service_account_token(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """A new token for a service account (kubectl create token, and every kubelet)."""
+    auth, namespace, name = _auth(server), request.info.namespace, request.info.name
+    context = server.context(request, "CreateOptions")
+    obj = await body_of(server, request, _TOKEN_REQUEST)
+    given = (obj.get("metadata") or {}).get("name")
+    if given not in (None, "", name):
+        raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    account = (await server.registry.get(resource, namespace, name)).obj
+    attributes = Attributes(
+        resource,
+        "CREATE",
+        request.user,
+        namespace,
+        name,
+        "token",
+        obj,
+        options=context.options,
+        dry_run=context.dry_run,
+        warnings=context.warnings,
+    )
+    await server.registry.admission.admit(attributes)
+    await server.registry.admission.validate(attributes)
+    lookup = Lookup(server.registry)
+    clock = server.registry.clock
+    made = token_request(auth.service_accounts, auth.signer, lookup.get, clock, account, obj)
+    if context.dry_run:
+        made["status"]["token"] = ""
+    return json_response(made, 201)

@@ -1,0 +1,98 @@
+"""The scale subresource: a workload's replicas as autoscaling/v1 Scale, read, updated and patched without the rest of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from control.registry.registry import Written
+from control.server import patching
+from control.server.decode import Decoder
+from control.server.exchange import Answer, Request, json_response
+from control.server.resources import ResourceServer
+from control.server.subresources.pods import body_of
+from kube import errors, selectors
+from kube.api import autoscaling_v1
+from kube.resources import Resource
+
+Object = dict[str, Any]
+SCALE = Resource("autoscaling", "v1", "scales", "Scale", "autoscaling_v1")
+_DECODER = Decoder(autoscaling_v1.Scale, "autoscaling/v1", "Scale")
+
+
+def scale_of(obj: Object) -> Object:
+    """Return a workload's Scale; the selector is the text form that autoscalers list pods with."""
+    meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    selector = spec.get("selector")
+    if selector is not None and not {"matchLabels", "matchExpressions"} & selector.keys():
+        selector = {"matchLabels": selector}  # a ReplicationController's is a plain map
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {part: meta[part] for part in kept if part in meta},
+        "spec": {"replicas": spec.get("replicas", 0)} if spec.get("replicas") else {},
+        "status": {
+            "replicas": status.get("replicas", 0),
+            "selector": str(selectors.from_label_selector(selector)) if selector is not None else "",
+        },
+    }
+
+
+async def get(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    entry = await server.registry.get(resource, request.info.namespace, request.info.name)
+    return json_response(scale_of(entry.obj))
+
+
+async def update(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Set replicas from a Scale; 409 where it carries an older resourceVersion."""
+    context = server.context(request, "UpdateOptions")
+    scale = await body_of(server, request, _DECODER)
+    name = request.info.name
+    given = (scale.get("metadata") or {}).get("name")
+    if given != name:
+        raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+
+    async def change(obj: Object | None) -> Object:
+        assert obj is not None
+        return _scaled(obj, scale, name)
+
+    written = await server.registry.update(context, resource, request.info.namespace, name, change, admit_as="scale")
+    return _shown(written)
+
+
+async def patch(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Patch a workload as if it were its Scale."""
+    context = server.context(request, "PatchOptions")
+    body = await request.body(server.max_body)
+    name = request.info.name
+    found = patching.read(request, body, SCALE, _DECODER, context, server.registry.clock.now(), "scale")
+
+    async def change(obj: Object | None) -> Object:
+        if obj is None:
+            raise errors.not_found(resource.group, resource.plural, name)
+        return _scaled(obj, await found.change(scale_of(obj)), name)
+
+    context.operation = "Update"
+    written = await server.registry.update(context, resource, request.info.namespace, name, change, admit_as="scale")
+    return _shown(written)
+
+
+def _scaled(obj: Object, scale: Object, name: str) -> Object:
+    meta = scale.get("metadata") or {}
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    if replicas < 0:
+        problem = errors.invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise errors.invalid("autoscaling", "Scale", name, [problem])
+    if meta.get("uid") and meta["uid"] != obj["metadata"]["uid"]:
+        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {obj['metadata']['uid']}"
+        raise errors.conflict("", "scales", name, why)
+    if meta.get("resourceVersion"):
+        obj["metadata"]["resourceVersion"] = meta["resourceVersion"]
+    obj.setdefault("spec", {})["replicas"] = replicas
+    return obj
+
+
+def _shown(written: Written) -> Answer:
+    return json_response(scale_of(msgspec.json.decode(written.data)))
