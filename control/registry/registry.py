@@ -346,7 +346,8 @@ class Registry:
             finish = await strategy.allocate(obj, old, Allocation(self, context))
         stored = False
         try:
-            track(resource, obj, old, context.field_manager, context.operation, subresource, self.clock.now())
+            writer, part = context.field_manager, attributes.subresource
+            track(resource, obj, old, writer, context.operation, part, self.clock.now())
             problems = metadata.validate_update(resource, meta, old_meta, strategy.name_errors)
             if subresource:
                 _merge_problems(problems, strategy.validate_subresource(subresource, obj, old))
