@@ -41,9 +41,10 @@ def apply_json_patch(document: Any, patch: Any) -> Any:
 
 
 def rejected(why: str) -> StatusError:
-    """Make the 422 that upstream gives for patches that do not fit the object; why goes into the causes."""
-    details = {"causes": [{"message": why}]}
-    return StatusError(422, "Invalid", "the server rejected our request due to an error in our request", details)
+    """Make the 422 that upstream gives for patches that do not fit the object; why is for the log alone, as there."""
+    error = StatusError(422, "Invalid", "the server rejected our request due to an error in our request")
+    error.add_note(why)
+    return error
 
 
 def _operate(holder: dict[str, Any], operation: dict[str, Any], copied: int) -> int:

@@ -221,4 +221,4 @@ def test_refusals(patch: str, code: int, why: str) -> None:
     with pytest.raises(StatusError) as caught:
         strategic_merge(yaml.safe_load(POD), yaml.safe_load(patch), core_v1.Pod)
     assert caught.value.code == code
-    assert why in caught.value.message + str(caught.value.details)
+    assert why in caught.value.message + str(getattr(caught.value, "__notes__", ""))
