@@ -151,7 +151,7 @@ async def _assemble(
     group.create_task(classes.run(), name="follow RuntimeClasses")
     group.create_task(pods.run(), name="pods")
     if config.enable_server:
-        group.create_task(serving.serve(config, client, runtime.runtime, pods, node, clock), name="server")
+        group.create_task(serving.serve(config, client, runtime, pods, node, clock), name="server")
     await node.register()
     group.create_task(node.report_forever(), name="node status")
     group.create_task(node.renew_forever(), name="node lease")

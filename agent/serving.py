@@ -9,7 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from agent import stats
 from agent.config import AgentConfig
 from agent.node import Node
 from agent.pods import PodManager
@@ -18,7 +17,9 @@ from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.server.serve import Listener, serve_health
 from agent.server.serve import serve as serve_tls
-from cri.runtime_service import RuntimeService
+from agent.usage.collect import Collector
+from agent.usage.figures import Figures
+from cri.client import Client as RuntimeClient
 from kube import pki
 from kube.client import Client
 from kube.clock import Clock
@@ -27,24 +28,31 @@ log = logging.getLogger(__name__)
 
 
 async def serve(
-    config: AgentConfig, client: Client, runtime: RuntimeService, pods: PodManager, node: Node, clock: Clock
+    config: AgentConfig, client: Client, runtime: RuntimeClient, pods: PodManager, node: Node, clock: Clock
 ) -> None:
     """Serve the kubelet's API and the health port until cancelled."""
-    figures = stats.Stats(config, runtime, pods, node, clock)
+    figures = Figures(
+        Collector(
+            runtime,
+            pods,
+            clock,
+            node_name=config.node_name,
+            root_dir=config.root_dir,
+            pods_dir=config.pods_dir,
+            logs_dir=config.pod_logs_dir,
+        ),
+        pods,
+        config.node_name,
+    )
     parts = Parts(
         pods=pods,
-        runtime=runtime,
+        runtime=runtime.runtime,
         clock=clock,
         pod_logs_dir=config.pod_logs_dir,
         health=lambda: "",
         configuration=lambda: configuration(config),
         summary=figures.summary,
-        metrics={
-            "/metrics": figures.metrics,
-            "/metrics/cadvisor": figures.cadvisor,
-            "/metrics/resource": figures.resource,
-            "/metrics/probes": figures.probes,
-        },
+        metrics=figures.texts(),
     )
     app = build(
         parts,

@@ -192,7 +192,10 @@ def _figures(app: FastAPI, parts: Parts) -> None:
     @app.get("/stats/summary")
     async def summary(request: Request) -> Response:
         only = request.query_params.get("only_cpu_and_memory", "").lower() in ("1", "true")
-        return JSONResponse(await parts.summary(only))
+        try:
+            return JSONResponse(await parts.summary(only))
+        except CRIError as error:
+            return PlainTextResponse(f"failed to list pod stats: {error}", 500)
 
     for path, text in parts.metrics.items():
         app.router.routes.append(Route(path, _metrics_endpoint(text), methods=["GET"]))
@@ -200,7 +203,10 @@ def _figures(app: FastAPI, parts: Parts) -> None:
 
 def _metrics_endpoint(text: Text) -> Callable[[Request], Awaitable[Response]]:
     async def metrics(request: Request) -> Response:
-        return PlainTextResponse(await text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        try:
+            return PlainTextResponse(await text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        except CRIError as error:
+            return PlainTextResponse(str(error), 500)
 
     return metrics
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -13,8 +14,13 @@ from typing import Any
 
 import uvicorn
 
+from agent import inotify
 from agent.server.protocol import AgentProtocol
 from agent.server.sessions import Receive, Scope, Send, answer
+
+log = logging.getLogger(__name__)
+
+_RELOAD_SECONDS = 3600.0  # how long to wait for file events at a time; there is no polling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +54,27 @@ async def serve(app: Any, listener: Listener, started: Callable[[int], None] | N
     config.load()
     assert config.ssl is not None
     config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-    await _run(config, listener.address, listener.port, started)
+    async with asyncio.TaskGroup() as group:
+        reloading = group.create_task(_reload(config.ssl, listener), name="serving certificate")
+        try:
+            await _run(config, listener.address, listener.port, started)
+        finally:
+            reloading.cancel()
+
+
+async def _reload(context: ssl.SSLContext, listener: Listener) -> None:
+    """Take a renewed certificate into use for new connections as soon as its files are in place."""
+    with inotify.Watcher() as watcher:
+        for folder in {listener.cert_file.parent, listener.key_file.parent}:
+            watcher.add(folder, inotify.CLOSE_WRITE | inotify.MOVED_TO | inotify.CREATE)
+        names = {listener.cert_file.name, listener.key_file.name}
+        while True:
+            if any(name in names for name, _ in await watcher.wait(_RELOAD_SECONDS)):
+                try:
+                    context.load_cert_chain(listener.cert_file, listener.key_file)
+                except (OSError, ssl.SSLError) as error:
+                    # Only one of the two files is there yet; the other's arrival is the next event.
+                    log.info("serving certificate not reloaded: %s", error)
 
 
 async def serve_health(

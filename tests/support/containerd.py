@@ -112,6 +112,7 @@ class Containerd:
                 os.kill(pid, signal.SIGKILL)
         subprocess.run(["ip", "netns", "delete", self.name], check=False, capture_output=True)
         _unmount_below(self.folder)
+        _remove_cgroups(self.name)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _remove_sandboxes(self) -> None:
@@ -142,7 +143,8 @@ def start_containerd(
 ) -> Iterator[Containerd]:
     """Run a containerd in the network namespace `name` (made here) with busybox and the pause image loaded.
 
-    `extra_config` is appended to config.toml. The name must be unique on the host.
+    `extra_config` is appended to config.toml. The name must be unique on the host. Cgroups below /`name` are removed
+    at the end, so tests that give a sandbox a cgroup parent put it there.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir="/tmp"))
     daemon = Containerd(name, folder, pod_cidr, extra_config)
@@ -212,6 +214,18 @@ def _shims(socket: Path) -> list[int]:
                 if arguments[0].endswith(b"containerd-shim-runc-v2") and str(socket).encode() in arguments:
                     found.append(int(folder.name))
     return found
+
+
+def _remove_cgroups(name: str) -> None:
+    """Remove what tests made by giving sandboxes a cgroup parent below /<name>."""
+    mount = Path("/sys/fs/cgroup")
+    for top in (*mount.glob(f"*/{name}"), mount / name):
+        for folder in sorted(top.rglob("*"), reverse=True):
+            if folder.is_dir():
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+        with contextlib.suppress(OSError):
+            top.rmdir()
 
 
 def _unmount_below(folder: Path) -> None:

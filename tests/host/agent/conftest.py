@@ -15,6 +15,8 @@ from agent.records import container_record, sandbox_record
 from agent.server import app, serve
 from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
+from agent.usage.collect import Collector
+from agent.usage.figures import Figures
 from cri.client import Client
 from cri.messages import (
     ContainerConfig,
@@ -99,7 +101,11 @@ class Node:
 
         async def inside() -> None:
             async with asyncio.timeout(60), Client(self.daemon.endpoint) as client:
-                async with _pod(client, self.folder / "pods", script) as pods, _served(pods, self.folder) as served:
+                parent = f"/{self.daemon.name}/pod"
+                async with (
+                    _pod(client, self.folder / "pods", script, parent) as pods,
+                    _served(pods, self.folder) as served,
+                ):
                     await body(served)
 
         Namespace(self.daemon.name).inside(inside, timeout=70)
@@ -117,13 +123,13 @@ def node(daemon: Containerd, tmp_path: Path) -> Node:
 
 
 @asynccontextmanager
-async def _pod(client: Client, logs: Path, script: str) -> AsyncIterator[OnePod]:
+async def _pod(client: Client, logs: Path, script: str, cgroup_parent: str) -> AsyncIterator[OnePod]:
     scripts = {"main": script, "web": "mkdir -p /www; echo served > /www/index.html; httpd -f -p 8080 -h /www"}
     config = PodSandboxConfig(
         metadata=PodSandboxMetadata(name="pod", uid="uid", namespace="default"),
         hostname="pod",
         log_directory=str(logs / "default_pod_uid"),
-        linux=LinuxPodSandboxConfig(),
+        linux=LinuxPodSandboxConfig(cgroup_parent=cgroup_parent),
     )
     sandbox_id = await client.runtime.run_pod_sandbox(config)
     try:
@@ -158,12 +164,16 @@ async def _served(pods: OnePod, folder: Path) -> AsyncIterator[Served]:
     pki.issue(authority, "node", sans=["127.0.0.1"], usages=[pki.SERVER], now=SYSTEM.now()).save(folder, "server")
     pki.issue(authority, "kube-apiserver", ["system:masters"], now=SYSTEM.now()).save(folder, "client")
 
-    async def nothing(_: bool = False) -> dict[str, object]:
-        return {}
-
-    async def text() -> str:
-        return "figure 1\n"
-
+    collector = Collector(
+        pods.client,
+        pods,
+        SYSTEM,
+        node_name="node",
+        root_dir=folder,
+        pods_dir=folder / "volumes-of-pods",
+        logs_dir=folder / "pods",
+    )
+    figures = Figures(collector, pods, "node")
     parts = app.Parts(
         pods=pods,
         runtime=pods.client.runtime,
@@ -171,8 +181,8 @@ async def _served(pods: OnePod, folder: Path) -> AsyncIterator[Served]:
         pod_logs_dir=folder / "pods",
         health=lambda: "",
         configuration=dict,
-        summary=nothing,
-        metrics={"/metrics": text},
+        summary=figures.summary,
+        metrics=figures.texts(),
     )
     authenticator = Authenticator(None, SYSTEM, cache_seconds=120, anonymous=False)
     authorizer = Authorizer(None, "node", SYSTEM, allowed_seconds=300, denied_seconds=30)

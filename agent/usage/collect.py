@@ -1,0 +1,226 @@
+"""Gather the figures: one call to the runtime for all pods, /proc for the machine, a walk over volumes and logs.
+
+Rates need two looks: each snapshot remembers the CPU times it saw for the next one. A snapshot serves everybody who
+asks within a second; volumes and logs are walked at most once a minute, as upstream's volumeStatsAggPeriod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent.contracts import Pods, PodView
+from agent.usage import machine
+from agent.usage.model import CPU, ContainerUse, Filesystem, Interface, Memory, NodeUse, PodUse, Snapshot
+from cri.client import Client
+from cri.errors import CRIError
+from cri.messages import CpuUsage, MemoryUsage, NetworkUsage, PodSandboxStats
+from kube.api import core_v1
+from kube.clock import Clock, parse_time
+from kube.quantity import parse as parse_quantity
+
+_FRESH_SECONDS = 1.0
+_DISK_SECONDS = 60.0
+_RATE_SECONDS = 0.1  # looks closer together than this say nothing about a rate
+
+
+@dataclass(frozen=True, slots=True)
+class _Disk:
+    """A pod's use of disk: logs by container, volumes by name."""
+
+    read_at: float
+    logs: dict[str, tuple[int, int]]
+    volumes: tuple[tuple[str, Filesystem], ...]
+
+
+class Collector:
+    """Answers `snapshot()`; `pods_dir` is the agent's folder of pods' volumes, `logs_dir` that of pods' logs."""
+
+    def __init__(
+        self,
+        client: Client,
+        pods: Pods,
+        clock: Clock,
+        *,
+        node_name: str,
+        root_dir: Path,
+        pods_dir: Path,
+        logs_dir: Path,
+    ) -> None:
+        self._client = client
+        self._pods = pods
+        self._clock = clock
+        self._node_name = node_name
+        self._root_dir = root_dir
+        self._pods_dir = pods_dir
+        self._logs_dir = logs_dir
+        self._lock = asyncio.Lock()
+        self._last: tuple[float, Snapshot] | None = None
+        self._cpu: dict[str, CPU] = {}
+        self._disk: dict[str, _Disk] = {}
+
+    async def snapshot(self) -> Snapshot:
+        """Return figures not older than a second. Raise CRIError when the runtime does not answer."""
+        async with self._lock:
+            now = self._clock.monotonic()
+            if self._last is None or now - self._last[0] > _FRESH_SECONDS:
+                self._last = now, await self._collect()
+            return self._last[1]
+
+    async def _collect(self) -> Snapshot:
+        views = {
+            view.sandbox.id: view for view in self._pods.views() if view.sandbox is not None and view.sandbox.ready
+        }
+        rates: dict[str, CPU] = {}
+        pods = []
+        for stats in await self._sandboxes(views):
+            view = views.get(stats.attributes.id)
+            if view is not None:
+                disk = await self._disk_of(view)
+                pods.append(self._pod(view, stats, disk, rates))
+        alive = {view.pod.metadata.uid for view in views.values()}
+        self._disk = {uid: disk for uid, disk in self._disk.items() if uid in alive}
+        node = await self._node(rates)
+        self._cpu = rates
+        return Snapshot(node, tuple(pods))
+
+    async def _sandboxes(self, sandbox_ids: Iterable[str]) -> list[PodSandboxStats]:
+        """Ask for all pods at once; where one of them spoils the answer, for each, and for containers where that fails.
+
+        containerd 1.6 answers the list only if every sandbox has a parent cgroup and none ends meanwhile.
+        """
+        try:
+            return await self._client.runtime.list_pod_sandbox_stats()
+        except CRIError:
+            return [await self._sandbox(sandbox_id) for sandbox_id in sandbox_ids]
+
+    async def _sandbox(self, sandbox_id: str) -> PodSandboxStats:
+        try:
+            return await self._client.runtime.pod_sandbox_stats(sandbox_id)
+        except CRIError:
+            stats = PodSandboxStats()
+            stats.attributes.id = sandbox_id
+            containers = await self._client.runtime.list_container_stats(sandbox_id=sandbox_id)
+            stats.linux.containers.extend(containers)
+            return stats
+
+    def _pod(self, view: PodView, stats: PodSandboxStats, disk: _Disk, rates: dict[str, CPU]) -> PodUse:
+        metadata, linux = view.pod.metadata, stats.linux
+        records = {record.id: record for record in view.containers if record.running}
+        containers = []
+        for one in linux.containers:
+            record = records.get(one.attributes.id)
+            if record is not None:
+                limit = _memory_limit(view.pod, record.name)
+                log_bytes, log_inodes = disk.logs.get(record.name, (0, 0))
+                containers.append(
+                    ContainerUse(
+                        name=record.name,
+                        container_id=record.id,
+                        image=record.image,
+                        started_at=record.started_at,
+                        cpu=self._rated(record.id, _cpu(one.cpu), rates),
+                        memory=_memory(one.memory, limit),
+                        memory_limit=limit,
+                        rootfs_used=one.writable_layer.used_bytes.value,
+                        rootfs_inodes=one.writable_layer.inodes_used.value,
+                        logs_used=log_bytes,
+                        logs_inodes=log_inodes,
+                    )
+                )
+        started = view.pod.status.start_time
+        return PodUse(
+            name=metadata.name or "",
+            namespace=metadata.namespace or "",
+            uid=metadata.uid or "",
+            started_at=parse_time(started).timestamp() if started else 0.0,
+            containers=tuple(containers),
+            cpu=self._rated(stats.attributes.id, _cpu(linux.cpu), rates) if linux.HasField("cpu") else None,
+            memory=_memory(linux.memory, 0) if linux.HasField("memory") else None,
+            interfaces=_interfaces(linux.network),
+            processes=linux.process.process_count.value,
+            volumes=disk.volumes,
+        )
+
+    async def _node(self, rates: dict[str, CPU]) -> NodeUse:
+        now = self._clock.now().timestamp()
+        images = await self._client.images.image_fs_info()
+        used = images[0].used_bytes.value if images else 0
+        inodes = images[0].inodes_used.value if images else 0
+        mountpoint = Path(images[0].fs_id.mountpoint) if images else self._root_dir
+        pids, max_pids = machine.processes()
+        return NodeUse(
+            name=self._node_name,
+            started_at=machine.boot_time(),
+            cpu=self._rated("", machine.cpu(now), rates),
+            memory=machine.memory(now),
+            interfaces=machine.interfaces(),
+            filesystem=machine.filesystem(now, self._root_dir),
+            image_filesystem=machine.filesystem(now, mountpoint, used, inodes),
+            pids=pids,
+            max_pids=max_pids,
+        )
+
+    def _rated(self, key: str, cpu: CPU, rates: dict[str, CPU]) -> CPU:
+        before = self._cpu.get(key)
+        if before is None or cpu.time - before.time < _RATE_SECONDS:
+            rates[key] = cpu if before is None else before
+            return cpu if before is None else replace(cpu, nano_cores=before.nano_cores)
+        rate = int(max(0, cpu.total - before.total) / (cpu.time - before.time))
+        rates[key] = replace(cpu, nano_cores=rate)
+        return rates[key]
+
+    async def _disk_of(self, view: PodView) -> _Disk:
+        uid, now = view.pod.metadata.uid or "", self._clock.monotonic()
+        known = self._disk.get(uid)
+        if known is None or now - known.read_at > _DISK_SECONDS:
+            moment = self._clock.now().timestamp()
+            known = await asyncio.to_thread(_read_disk, view.pod, self._pods_dir / uid, self._logs_dir, now, moment)
+            self._disk[uid] = known
+        return known
+
+
+def _read_disk(pod: core_v1.Pod, folder: Path, logs_dir: Path, read_at: float, moment: float) -> _Disk:
+    metadata = pod.metadata
+    logs_of_pod = logs_dir / f"{metadata.namespace}_{metadata.name}_{metadata.uid}"
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    logs = {container.name: machine.disk_use(logs_of_pod / container.name) for container in containers}
+    volumes = []
+    for path in sorted((folder / "volumes").glob("*/*")):
+        size, inodes = machine.disk_use(path)
+        volumes.append((path.name, machine.filesystem(moment, path, size, inodes)))
+    return _Disk(read_at, logs, tuple(volumes))
+
+
+def _cpu(usage: CpuUsage) -> CPU:
+    return CPU(usage.timestamp / 1e9, usage.usage_core_nano_seconds.value)
+
+
+def _memory(usage: MemoryUsage, limit: int) -> Memory:
+    working_set = usage.working_set_bytes.value
+    return Memory(
+        usage.timestamp / 1e9,
+        working_set,
+        usage=usage.usage_bytes.value,
+        rss=usage.rss_bytes.value,
+        available=max(0, limit - working_set) if limit else None,
+        page_faults=usage.page_faults.value,
+        major_page_faults=usage.major_page_faults.value,
+    )
+
+
+def _interfaces(network: NetworkUsage) -> tuple[Interface, ...]:
+    found = [network.default_interface] if network.HasField("default_interface") else []
+    return tuple(
+        Interface(one.name, one.rx_bytes.value, one.rx_errors.value, one.tx_bytes.value, one.tx_errors.value)
+        for one in [*found, *network.interfaces]
+    )
+
+
+def _memory_limit(pod: core_v1.Pod, name: str) -> int:
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        if container.name == name and container.resources is not None:
+            return int(parse_quantity(container.resources.limits.get("memory", 0)))
+    return 0

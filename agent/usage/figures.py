@@ -1,0 +1,50 @@
+"""What the kubelet's API shows of figures: the summary and the Prometheus texts, from one collector."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from agent.contracts import Pods
+from agent.usage import metrics
+from agent.usage.collect import Collector
+from agent.usage.summary import summary
+from cri.errors import CRIError
+
+
+class Figures:
+    """Answers each path."""
+
+    def __init__(self, collector: Collector, pods: Pods, node_name: str) -> None:
+        self._collector = collector
+        self._pods = pods
+        self._node_name = node_name
+
+    async def summary(self, only_cpu_and_memory: bool = False) -> Mapping[str, Any]:
+        """Return /stats/summary. Raise CRIError when the runtime does not answer."""
+        return summary(await self._collector.snapshot(), only_cpu_and_memory)
+
+    def texts(self) -> Mapping[str, Callable[[], Awaitable[str]]]:
+        """Return the Prometheus texts by path."""
+        return {
+            "/metrics": self._agent,
+            "/metrics/cadvisor": self._cadvisor,
+            "/metrics/resource": self._resource,
+            "/metrics/probes": self._probes,
+        }
+
+    async def _agent(self) -> str:
+        return metrics.agent(self._pods, self._node_name)
+
+    async def _cadvisor(self) -> str:
+        return metrics.cadvisor(await self._collector.snapshot(), os.cpu_count() or 1)
+
+    async def _resource(self) -> str:
+        try:
+            return metrics.resource(await self._collector.snapshot())
+        except CRIError:
+            return metrics.resource(None)
+
+    async def _probes(self) -> str:
+        return metrics.probes(self._pods)

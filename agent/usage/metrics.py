@@ -1,0 +1,191 @@
+"""Snapshots as Prometheus texts: /metrics/resource, /metrics/cadvisor, and the agent's own /metrics.
+
+Names and labels are those that dashboards and the metrics server expect of a kubelet (and of the cAdvisor in it).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+import prometheus_client
+
+from agent.contracts import Pods
+from agent.usage.model import ContainerUse, Snapshot
+
+Sample = tuple[Mapping[str, str], float, float]  # labels, value, time in seconds or 0.0
+
+
+class Text:
+    """Writes the exposition format, version 0.0.4."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def family(self, name: str, kind: str, help: str, samples: Iterable[Sample]) -> None:
+        """Add a metric; kind is counter or gauge."""
+        self._lines += [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
+        for labels, value, time in samples:
+            inside = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
+            stamp = f" {int(time * 1000)}" if time else ""
+            self._lines.append(f"{name}{{{inside}}} {value!r}{stamp}" if inside else f"{name} {value!r}{stamp}")
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+
+def resource(snapshot: Snapshot | None) -> str:
+    """Write /metrics/resource, what the metrics server reads; None when there were no figures to be had."""
+    text = Text()
+    if snapshot is not None:
+        _resource(text, snapshot)
+    failed: list[Sample] = [({}, 1.0 if snapshot is None else 0.0, 0.0)]
+    text.family("resource_scrape_error", "gauge", "1 if there was an error while getting container metrics, 0 otherwise",
+                failed)  # fmt: skip
+    return str(text)
+
+
+def _resource(text: Text, snapshot: Snapshot) -> None:
+    containers = [
+        ({"container": c.name, "namespace": pod.namespace, "pod": pod.name}, c)
+        for pod in snapshot.pods
+        for c in pod.containers
+    ]
+    pods = [({"namespace": pod.namespace, "pod": pod.name}, pod) for pod in snapshot.pods]
+    node = snapshot.node
+    text.family(
+        "container_cpu_usage_seconds_total",
+        "counter",
+        "Cumulative cpu time consumed by the container in core-seconds",
+        [(labels, c.cpu.total / 1e9, c.cpu.time) for labels, c in containers],
+    )
+    text.family(
+        "container_memory_working_set_bytes",
+        "gauge",
+        "Current working set of the container in bytes",
+        [(labels, c.memory.working_set, c.memory.time) for labels, c in containers],
+    )
+    text.family(
+        "container_start_time_seconds",
+        "gauge",
+        "Start time of the container since unix epoch in seconds",
+        [(labels, c.started_at, 0.0) for labels, c in containers],
+    )
+    text.family(
+        "node_cpu_usage_seconds_total",
+        "counter",
+        "Cumulative cpu time consumed by the node in core-seconds",
+        [({}, node.cpu.total / 1e9, node.cpu.time)],
+    )
+    text.family(
+        "node_memory_working_set_bytes",
+        "gauge",
+        "Current working set of the node in bytes",
+        [({}, node.memory.working_set, node.memory.time)],
+    )
+    text.family(
+        "pod_cpu_usage_seconds_total",
+        "counter",
+        "Cumulative cpu time consumed by the pod in core-seconds",
+        [(labels, pod.cpu.total / 1e9, pod.cpu.time) for labels, pod in pods if pod.cpu],
+    )
+    text.family(
+        "pod_memory_working_set_bytes",
+        "gauge",
+        "Current working set of the pod in bytes",
+        [(labels, pod.memory.working_set, pod.memory.time) for labels, pod in pods if pod.memory],
+    )
+
+
+def cadvisor(snapshot: Snapshot, cores: int) -> str:
+    """Write /metrics/cadvisor: containers by ID, image and name, pods' interfaces, the machine."""
+    text = Text()
+    containers = []
+    for pod in snapshot.pods:
+        for c in pod.containers:
+            labels = {
+                "container": c.name,
+                "id": f"/kubepods/pod{pod.uid}/{c.container_id}",
+                "image": c.image,
+                "name": c.container_id,
+                "namespace": pod.namespace,
+                "pod": pod.name,
+            }
+            containers.append((labels, c))
+    memory = snapshot.node.memory
+    gauges: tuple[tuple[str, str, Callable[[ContainerUse], float]], ...] = (
+        ("container_memory_usage_bytes", "Current memory usage in bytes", lambda c: c.memory.usage),
+        ("container_memory_working_set_bytes", "Current working set in bytes", lambda c: c.memory.working_set),
+        ("container_memory_rss", "Size of RSS in bytes", lambda c: c.memory.rss),
+        ("container_spec_memory_limit_bytes", "Memory limit for the container", lambda c: c.memory_limit),
+        ("container_fs_usage_bytes", "Bytes the container uses on its file system", lambda c: c.rootfs_used),
+        ("container_start_time_seconds", "Start time of the container since unix epoch", lambda c: c.started_at),
+    )
+    text.family(
+        "container_cpu_usage_seconds_total",
+        "counter",
+        "Cumulative cpu time consumed in seconds",
+        [({"cpu": "total", **labels}, c.cpu.total / 1e9, c.cpu.time) for labels, c in containers],
+    )
+    for name, help, read in gauges:
+        text.family(name, "gauge", help, [(labels, read(c), c.memory.time) for labels, c in containers])
+    for direction, word in (("rx", "receive"), ("tx", "transmit")):
+        for what in ("bytes", "errors"):
+            samples: list[Sample] = [
+                (
+                    {"interface": one.name, "namespace": pod.namespace, "pod": pod.name},
+                    getattr(one, f"{direction}_{what}"),
+                    pod.cpu.time if pod.cpu else 0.0,
+                )
+                for pod in snapshot.pods
+                for one in pod.interfaces
+            ]
+            text.family(f"container_network_{word}_{what}_total", "counter", f"Cumulative count of {what}", samples)
+    text.family("machine_cpu_cores", "gauge", "Number of logical CPU cores", [({}, cores, 0.0)])
+    total = memory.working_set + (memory.available or 0)
+    text.family("machine_memory_bytes", "gauge", "Amount of memory installed on the machine", [({}, total, 0.0)])
+    return str(text)
+
+
+def agent(pods: Pods, node_name: str) -> str:
+    """Write the agent's own /metrics: the process, and how much runs."""
+    text = Text()
+    views = pods.views()
+    states = Counter(record.state.value for view in views for record in view.containers)
+    running = sum(1 for view in views if view.sandbox is not None and view.sandbox.ready)
+    text.family(
+        "kubelet_node_name", "gauge", "The node's name. The count is always 1.", [({"node": node_name}, 1, 0.0)]
+    )
+    text.family("kubelet_running_pods", "gauge", "Number of pods that have a running pod sandbox", [({}, running, 0.0)])
+    text.family(
+        "kubelet_running_containers",
+        "gauge",
+        "Number of containers currently running",
+        [({"container_state": state}, count, 0.0) for state, count in sorted(states.items())],
+    )
+    process: bytes = prometheus_client.generate_latest()
+    return process.decode() + str(text)
+
+
+def probes(pods: Pods) -> str:
+    """Write /metrics/probes: what the probes of running containers say now."""
+    text = Text()
+    samples: list[Sample] = []
+    for uid, view in pods.by_uid().items():
+        for status in (*view.pod.status.init_container_statuses, *view.pod.status.container_statuses):
+            if status.state is None or status.state.running is None:
+                continue
+            labels = {
+                "container": status.name,
+                "namespace": view.pod.metadata.namespace or "",
+                "pod": view.pod.metadata.name or "",
+                "pod_uid": uid,
+            }
+            samples.append(({**labels, "probe_type": "Readiness"}, int(bool(status.ready)), 0.0))
+            samples.append(({**labels, "probe_type": "Startup"}, int(bool(status.started)), 0.0))
+    text.family("prober_probe_result", "gauge", "What the probes of a container say now (1 is success)", samples)
+    return str(text)
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

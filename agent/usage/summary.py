@@ -1,0 +1,120 @@
+"""The summary API's answer (kubelet stats/v1alpha1), from a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from agent.usage.model import CPU, ContainerUse, Filesystem, Interface, Memory, NodeUse, PodUse, Snapshot
+from kube.clock import format_time
+
+
+def summary(snapshot: Snapshot, only_cpu_and_memory: bool = False) -> dict[str, Any]:
+    """Write a snapshot as /stats/summary shows it."""
+    node = _node(snapshot.node, only_cpu_and_memory)
+    return {"node": node, "pods": [_pod(pod, snapshot.node, only_cpu_and_memory) for pod in snapshot.pods]}
+
+
+def _node(node: NodeUse, short: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "nodeName": node.name,
+        "startTime": _time(node.started_at),
+        "cpu": _cpu(node.cpu),
+        "memory": _memory(node.memory),
+    }
+    if not short:
+        shown["network"] = _network(node.cpu.time, node.interfaces)
+        shown["fs"] = _filesystem(node.filesystem)
+        shown["runtime"] = {
+            "imageFs": _filesystem(node.image_filesystem),
+            "containerFs": _filesystem(node.image_filesystem),
+        }
+        shown["rlimit"] = {"time": _time(node.cpu.time), "maxpid": node.max_pids, "curproc": node.pids}
+    return shown
+
+
+def _pod(pod: PodUse, node: NodeUse, short: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+        "startTime": _time(pod.started_at) if pod.started_at else None,
+        "containers": [_container(container, node, short) for container in pod.containers],
+    }
+    if pod.cpu is not None:
+        shown["cpu"] = _cpu(pod.cpu)
+    if pod.memory is not None:
+        shown["memory"] = _memory(pod.memory)
+    if not short:
+        if pod.interfaces:
+            shown["network"] = _network(pod.cpu.time if pod.cpu else node.cpu.time, pod.interfaces)
+        shown["volume"] = [{"name": name, **_filesystem(use)} for name, use in pod.volumes]
+        used = sum(c.rootfs_used + c.logs_used for c in pod.containers) + sum(use.used for _, use in pod.volumes)
+        inodes = sum(c.rootfs_inodes for c in pod.containers) + sum(use.inodes_used for _, use in pod.volumes)
+        shown["ephemeral-storage"] = _filesystem(node.filesystem) | {"usedBytes": used, "inodesUsed": inodes}
+        shown["process_stats"] = {"process_count": pod.processes}
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def _container(container: ContainerUse, node: NodeUse, short: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "name": container.name,
+        "startTime": _time(container.started_at),
+        "cpu": _cpu(container.cpu),
+        "memory": _memory(container.memory),
+    }
+    if not short:
+        rootfs = {"usedBytes": container.rootfs_used, "inodesUsed": container.rootfs_inodes}
+        logs = {"usedBytes": container.logs_used, "inodesUsed": container.logs_inodes}
+        shown["rootfs"] = _filesystem(node.image_filesystem) | rootfs
+        shown["logs"] = _filesystem(node.filesystem) | logs
+    return shown
+
+
+def _cpu(cpu: CPU) -> dict[str, Any]:
+    shown: dict[str, Any] = {"time": _time(cpu.time)}
+    if cpu.nano_cores is not None:
+        shown["usageNanoCores"] = cpu.nano_cores
+    return shown | {"usageCoreNanoSeconds": cpu.total}
+
+
+def _memory(memory: Memory) -> dict[str, Any]:
+    available = {} if memory.available is None else {"availableBytes": memory.available}
+    return {
+        "time": _time(memory.time),
+        **available,
+        "usageBytes": memory.usage,
+        "workingSetBytes": memory.working_set,
+        "rssBytes": memory.rss,
+        "pageFaults": memory.page_faults,
+        "majorPageFaults": memory.major_page_faults,
+    }
+
+
+def _filesystem(use: Filesystem) -> dict[str, Any]:
+    return {
+        "time": _time(use.time),
+        "availableBytes": use.available,
+        "capacityBytes": use.capacity,
+        "usedBytes": use.used,
+        "inodesFree": use.inodes_free,
+        "inodes": use.inodes,
+        "inodesUsed": use.inodes_used,
+    }
+
+
+def _network(time: float, interfaces: Sequence[Interface]) -> dict[str, Any]:
+    shown = [
+        {
+            "name": one.name,
+            "rxBytes": one.rx_bytes,
+            "rxErrors": one.rx_errors,
+            "txBytes": one.tx_bytes,
+            "txErrors": one.tx_errors,
+        }
+        for one in interfaces
+    ]
+    return {"time": _time(time), **(shown[0] if shown else {"name": ""}), "interfaces": shown}
+
+
+def _time(seconds: float) -> str:
+    return format_time(datetime.fromtimestamp(seconds, UTC))
