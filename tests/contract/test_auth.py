@@ -1,0 +1,269 @@
+"""Who may do what, asked of a real API server over TLS, with real kubectl where it is kubectl's question."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from kube import pki
+from tests.support.control import ApiUnderTest, api_server
+
+Object = dict[str, Any]
+JANE = ("jane", ("dev",))
+NODE = ("system:node:n1", ("system:nodes",))
+NODE_TWO = ("system:node:n2", ("system:nodes",))
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path) as server:
+        await created(server, "/api/v1/namespaces", {"metadata": {"name": "shop"}})
+        await created(server, "/api/v1/namespaces/shop/serviceaccounts", {"metadata": {"name": "default"}})
+        yield server
+
+
+async def created(api: ApiUnderTest, path: str, obj: Object, **more: Any) -> Object:
+    answer = await api.request("POST", path, obj, **more)
+    assert answer.status == 201, answer.body
+    found: Object = answer.json
+    return found
+
+
+def pod(name: str, **spec: Any) -> Object:
+    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "busybox"}], **spec}}
+
+
+async def bind(api: ApiUnderTest, user: str, *rules: Object, namespace: str = "shop") -> None:
+    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    await created(api, f"{base}/roles", {"metadata": {"name": user}, "rules": list(rules)})
+    group = "rbac.authorization.k8s.io"
+    ref = {"apiGroup": group, "kind": "Role", "name": user}
+    subject = {"apiGroup": group, "kind": "User", "name": user}
+    await created(api, f"{base}/rolebindings", {"metadata": {"name": user}, "roleRef": ref, "subjects": [subject]})
+
+
+async def until(api: ApiUnderTest, status: int, method: str, path: str, body: Any = None, **more: Any) -> Any:
+    """Repeat a request until it is answered with a status: what authorizers know follows the store by a moment."""
+    async with asyncio.timeout(10):
+        while True:
+            answer = await api.request(method, path, body, **more)
+            if answer.status == status:
+                return answer.json
+            await asyncio.sleep(0.01)
+
+
+async def plain(
+    api: ApiUnderTest, path: str, token: str = "", method: str = "GET", body: Any = None
+) -> tuple[int, Any]:
+    """Ask without a client certificate."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    connector = aiohttp.TCPConnector(ssl=api.tls())
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.request(method, api.url + path, headers=headers, json=body) as answer,
+    ):
+        text = await answer.text()
+        return answer.status, json.loads(text) if text.startswith("{") else text
+
+
+async def test_without_credentials_health_alone_is_shown(api: ApiUnderTest) -> None:
+    for path in ("/healthz", "/livez", "/readyz"):
+        assert await plain(api, path) == (200, "ok")
+    for path in ("/api/v1/pods", "/version", "/metrics", "/openid/v1/jwks", "/api/v1/namespaces/x/pods/y/exec"):
+        status, body = await plain(api, path)
+        assert (status, body["reason"], body["message"]) == (401, "Unauthorized", "Unauthorized")
+
+
+async def test_wrong_tokens_are_refused_also_where_anybody_may_look(api: ApiUnderTest) -> None:
+    for token in ("guess", "abcdef.0123456789abcdef", "a.b.c"):
+        for path in ("/readyz", "/api/v1/pods"):
+            assert (await plain(api, path, token))[0] == 401
+
+
+async def test_certificates_of_strangers_and_of_the_front_proxy_make_no_users(
+    api: ApiUnderTest, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    strangers = pki.new_ca("kubernetes", now)
+    for ca in (strangers, api.keys.front_proxy_ca):
+        pair = pki.issue(ca, "admin", ("system:masters",), now=now)
+        pair.save(tmp_path, "stranger")
+        context = api.tls()
+        context.load_cert_chain(tmp_path / "stranger.crt", tmp_path / "stranger.key")
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+            try:
+                async with session.get(api.url + "/api/v1/pods") as answer:
+                    assert answer.status == 401
+            except aiohttp.ClientError:
+                pass  # refused in the handshake already
+
+
+async def test_a_user_may_what_their_roles_say_at_once(api: ApiUnderTest) -> None:
+    path = "/api/v1/namespaces/shop/pods"
+    answer = await api.request("GET", path, user=JANE)
+    assert answer.status == 403
+    assert answer.json["message"] == (
+        'pods is forbidden: User "jane" cannot list resource "pods" in API group "" in the namespace "shop"'
+    )
+    await bind(api, "jane", {"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]})
+    await until(api, 200, "GET", path, user=JANE)
+    await api.request("DELETE", "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings/jane")
+    await until(api, 403, "GET", path, user=JANE)
+
+
+async def test_a_websocket_exec_is_a_create_though_it_begins_with_a_get(api: ApiUnderTest) -> None:
+    await created(api, "/api/v1/namespaces/shop/pods", pod("web"))
+    await bind(api, "jane", {"verbs": ["get"], "apiGroups": [""], "resources": ["pods", "pods/exec"]})
+    await until(api, 200, "GET", "/api/v1/namespaces/shop/pods/web", user=JANE)
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+        "Sec-WebSocket-Protocol": "v5.channel.k8s.io",
+    }
+    path = "/api/v1/namespaces/shop/pods/web/exec?command=id"
+    answer = await api.request("GET", path, user=JANE, headers=upgrade)
+    assert answer.status == 403 and "cannot create resource" in answer.json["message"]
+
+
+async def test_nobody_gives_away_more_than_they_have(api: ApiUnderTest) -> None:
+    await bind(
+        api,
+        "jane",
+        {"verbs": ["*"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"]},
+        {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
+    )
+    base = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop"
+    await until(api, 200, "GET", f"{base}/roles", user=JANE)
+    fair = {"metadata": {"name": "fair"}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]}
+    await created(api, f"{base}/roles", fair, user=JANE)
+    greedy = {
+        "metadata": {"name": "greedy"},
+        "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}],
+    }
+    # A wildcard on roles includes `escalate`; so take it away first.
+    rules = [
+        {
+            "verbs": ["create", "get", "list"],
+            "apiGroups": ["rbac.authorization.k8s.io"],
+            "resources": ["roles", "rolebindings"],
+        },
+        {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
+    ]
+    await api.request(
+        "PATCH", f"{base}/roles/jane", {"rules": rules}, headers={"Content-Type": "application/merge-patch+json"}
+    )
+    refused = await until(api, 403, "POST", f"{base}/roles?dryRun=All", greedy, user=JANE)
+    assert "is attempting to grant RBAC permissions not currently held:\n" in refused["message"]
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    answer = await api.request("POST", f"{base}/rolebindings", {"metadata": {"name": "b"}, "roleRef": ref}, user=JANE)
+    assert answer.status == 403 and "not currently held" in answer.json["message"]
+
+
+async def test_a_pods_token_lives_as_long_as_the_pod(api: ApiUnderTest) -> None:
+    made = await created(api, "/api/v1/namespaces/shop/pods", pod("web", nodeName="n1"))
+    ref = {"kind": "Pod", "apiVersion": "v1", "name": "web", "uid": made["metadata"]["uid"]}
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": ref}}
+    issued = await created(api, "/api/v1/namespaces/shop/serviceaccounts/default/token", request)
+    token = issued["status"]["token"]
+    status, who = await plain(api, "/apis/authentication.k8s.io/v1/selfsubjectreviews", token, "POST", {})
+    assert status == 201, who
+    user = who["status"]["userInfo"]
+    assert user["username"] == "system:serviceaccount:shop:default"
+    assert user["extra"]["authentication.kubernetes.io/pod-name"] == ["web"]
+    assert (await plain(api, "/api/v1/namespaces/shop/secrets", token))[0] == 403
+    status, keys = await plain(api, "/openid/v1/jwks", token)
+    assert status == 200 and keys["keys"][0]["use"] == "sig"
+    await api.request("DELETE", "/api/v1/namespaces/shop/pods/web?gracePeriodSeconds=0")
+    async with asyncio.timeout(10):
+        while True:
+            if (await plain(api, "/version", token))[0] == 401:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_a_node_sees_what_its_pods_use_and_no_more(api: ApiUnderTest) -> None:
+    for name in ("used", "other"):
+        await created(api, "/api/v1/namespaces/shop/secrets", {"metadata": {"name": name}})
+    volume = {"name": "s", "secret": {"secretName": "used"}}
+    await created(api, "/api/v1/namespaces/shop/pods", pod("web", nodeName="n1", volumes=[volume]))
+    secrets = "/api/v1/namespaces/shop/secrets"
+    await until(api, 200, "GET", f"{secrets}/used", user=NODE)
+    for path, user in ((f"{secrets}/other", NODE), (secrets, NODE), (f"{secrets}/used", NODE_TWO)):
+        assert (await api.request("GET", path, user=user)).status == 403
+    answer = await api.request("GET", f"{secrets}/other", user=NODE)
+    assert "no relationship found between node 'n1' and this object" in answer.json["message"]
+    mine = await api.request("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1", user=NODE)
+    assert [p["metadata"]["name"] for p in mine.json["items"]] == ["web"]
+    for path in ("/api/v1/pods", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2"):
+        assert (await api.request("GET", path, user=NODE)).status == 403
+    token = "/api/v1/namespaces/shop/serviceaccounts/default/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = await api.request("POST", token, request, user=NODE)
+    assert answer.status == 403 and "not bound to a pod" in answer.json["message"]
+
+
+async def test_a_node_writes_itself_and_no_other(api: ApiUnderTest) -> None:
+    await created(
+        api, "/api/v1/nodes", {"metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}}}, user=NODE
+    )
+    answer = await api.request("POST", "/api/v1/nodes", {"metadata": {"name": "n3"}}, user=NODE)
+    assert answer.status == 403
+    assert answer.json["message"] == 'nodes "n3" is forbidden: node "n1" is not allowed to modify node "n3"'
+    merge = {"Content-Type": "application/merge-patch+json"}
+    for change in (
+        {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}},
+        {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "y"}]}},
+        {"spec": {"taints": []}},
+    ):
+        for path in ("/api/v1/nodes/n1", "/api/v1/nodes/n1/status"):
+            answer = await api.request("PATCH", path, change, user=NODE, headers=merge)
+            changed = (await api.request("GET", "/api/v1/nodes/n1")).json
+            assert answer.status == 403 or "spec" in change, answer.body
+            assert "ownerReferences" not in changed["metadata"]
+            assert "node-role.kubernetes.io/control-plane" not in changed["metadata"]["labels"]
+            assert changed["spec"]["taints"][0]["key"] == "node.kubernetes.io/not-ready"
+
+
+async def test_kubectl_says_who_one_is_and_what_one_may(api: ApiUnderTest) -> None:
+    who = json.loads((await api.kubectl("auth", "whoami", "-o", "json")).stdout)["status"]["userInfo"]
+    assert who["username"] == "kubernetes-admin" and "system:masters" in who["groups"]
+    other = (await api.kubectl("auth", "whoami", "--as=bob", "--as-group=dev", "-o", "json")).stdout
+    assert json.loads(other)["status"]["userInfo"] == {"username": "bob", "groups": ["dev", "system:authenticated"]}
+    assert (await api.kubectl("auth", "can-i", "create", "pods")).stdout.strip() == "yes"
+    denied = await api.kubectl("auth", "can-i", "create", "pods", "--as=bob", check=False)
+    assert denied.stdout.strip() == "no" and denied.returncode == 1
+    listed = (await api.kubectl("auth", "can-i", "--list", "--as=bob")).stdout
+    assert "selfsubjectreviews.authentication.k8s.io" in listed and "[/readyz]" in listed
+    refused = await api.kubectl("get", "nodes", "--as=bob", check=False)
+    assert refused.stderr.strip() == (
+        'Error from server (Forbidden): nodes is forbidden: User "bob" cannot list resource "nodes" in API group "" '
+        "at the cluster scope"
+    )
+    token = (await api.kubectl("create", "token", "default", "-n", "shop")).stdout.strip()
+    assert (await plain(api, "/version", token))[0] == 200
+
+
+async def test_kubectl_hears_of_limits_and_levels(api: ApiUnderTest) -> None:
+    limit = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}}
+    await created(api, "/api/v1/namespaces/shop/limitranges", limit)
+    big = pod("big")
+    big["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "2"}}
+    refused = await until(api, 403, "POST", "/api/v1/namespaces/shop/pods?dryRun=All", big)
+    assert refused["message"] == ('pods "big" is forbidden: maximum cpu usage per Container is 1, but limit is 2')
+    await api.kubectl("label", "namespace", "shop", "pod-security.kubernetes.io/enforce=baseline")
+    await until(api, 403, "POST", "/api/v1/namespaces/shop/pods?dryRun=All", pod("host", hostNetwork=True))
+    overrides = json.dumps({"spec": {"hostNetwork": True}})
+    answer = await api.kubectl("run", "host", "-n", "shop", "--image=busybox", f"--overrides={overrides}", check=False)
+    assert (
+        'pods "host" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)'
+        in answer.stderr
+    )
