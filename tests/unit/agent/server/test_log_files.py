@@ -1,0 +1,143 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.server.log_files import (
+    LogFormatError,
+    LogOptions,
+    LogWriter,
+    fixed_time,
+    nanoseconds,
+    open_beneath,
+    parse,
+    read,
+    tail_offset,
+)
+
+TIMES = [f"2026-01-01T00:00:0{second}.5Z" for second in range(10)]
+LINES = [f"{time} stdout F line {number}\n".encode() for number, time in enumerate(TIMES)]
+
+
+async def _never() -> bool:
+    return False
+
+
+async def _read(tmp_path: Path, content: bytes, **options: object) -> bytes:
+    path = tmp_path / "pod" / "main" / "0.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    pieces = read(tmp_path, path, LogOptions(**options), _never)  # type: ignore[arg-type]
+    return b"".join([piece async for piece in pieces])
+
+
+async def test_only_the_text_is_shown(tmp_path: Path) -> None:
+    assert await _read(tmp_path, b"".join(LINES[:2])) == b"line 0\nline 1\n"
+
+
+async def test_a_line_that_goes_on_is_joined(tmp_path: Path) -> None:
+    content = b"".join(
+        (
+            b"2026-01-01T00:00:00Z stdout P one \n",
+            b"2026-01-01T00:00:01Z stdout P two \n",
+            b"2026-01-01T00:00:02Z stdout F three\n",
+            b"2026-01-01T00:00:03Z stderr F four\n",
+        )
+    )
+    assert await _read(tmp_path, content) == b"one two three\nfour\n"
+    assert await _read(tmp_path, content, timestamps=True) == (
+        b"2026-01-01T00:00:00.000000000Z one two three\n2026-01-01T00:00:03.000000000Z four\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"tail_lines": 0}, b""),
+        ({"tail_lines": 2}, b"line 8\nline 9\n"),
+        ({"tail_lines": 100}, b"".join(b"line %d\n" % n for n in range(10))),
+        ({"limit_bytes": 9}, b"line 0\nli"),
+        ({"tail_lines": 3, "limit_bytes": 7}, b"line 7\n"),
+        ({"since": nanoseconds(TIMES[8].encode())}, b"line 8\nline 9\n"),
+        ({"since": nanoseconds(TIMES[8].encode()) + 1}, b"line 9\n"),
+        ({"tail_lines": 1, "timestamps": True}, b"2026-01-01T00:00:09.500000000Z line 9\n"),
+        ({"stream": "Stderr"}, b""),
+        ({"stream": "Stdout", "tail_lines": 1}, b"line 9\n"),
+    ],
+)
+async def test_options_choose_the_lines(tmp_path: Path, options: dict[str, object], expected: bytes) -> None:
+    assert await _read(tmp_path, b"".join(LINES), **options) == expected
+
+
+async def test_a_last_line_without_newline_is_shown_and_counts_as_one(tmp_path: Path) -> None:
+    content = LINES[0] + LINES[1].rstrip(b"\n")
+    assert await _read(tmp_path, content, tail_lines=1) == b"line 1\n"
+
+
+async def test_malformed_lines_are_passed_over(tmp_path: Path) -> None:
+    assert await _read(tmp_path, b"garbage\n" + LINES[0] + b"\n" + LINES[1]) == b"line 0\nline 1\n"
+
+
+async def test_empty_lines_and_lines_with_spaces_are_kept(tmp_path: Path) -> None:
+    content = b"2026-01-01T00:00:00Z stdout F \n2026-01-01T00:00:00Z stdout F  two  spaces \n"
+    assert await _read(tmp_path, content) == b"\n two  spaces \n"
+
+
+def test_a_tail_is_found_across_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    lines = [b"%05d " % number + b"x" * (number % 97) + b"\n" for number in range(5000)]
+    path.write_bytes(b"".join(lines))
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        for count in (1, 2, 700, 4999, 5000, 5001):
+            assert path.read_bytes()[tail_offset(fd, count) :] == b"".join(lines[-count:])
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("raw", [b"", b"2026-01-01T00:00:00Z", b"2026-01-01T00:00:00Z stdin F x", b"{json}"])
+def test_what_is_not_in_the_format_is_an_error(raw: bytes) -> None:
+    with pytest.raises(LogFormatError):
+        parse(raw)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown", "nanos"),
+    [
+        (b"1970-01-01T00:00:01Z", b"1970-01-01T00:00:01.000000000Z", 1_000_000_000),
+        (b"1970-01-01T00:00:01.25Z", b"1970-01-01T00:00:01.250000000Z", 1_250_000_000),
+        (b"1970-01-01T01:00:01.123456789+01:00", b"1970-01-01T01:00:01.123456789+01:00", 1_123_456_789),
+    ],
+)
+def test_times_have_any_number_of_decimals(written: bytes, shown: bytes, nanos: int) -> None:
+    assert fixed_time(written) == shown
+    assert nanoseconds(written) == nanos
+
+
+def test_a_writer_that_reached_its_limit_is_full() -> None:
+    writer = LogWriter(LogOptions(limit_bytes=3))
+    assert writer.write(LINES[0]) == b"lin"
+    assert writer.full
+
+
+@pytest.mark.parametrize("link", ["file", "folder"])
+def test_a_log_is_not_opened_through_links(tmp_path: Path, link: str) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "0.log").write_text("secret")
+    logs = tmp_path / "logs" / "pod"
+    logs.mkdir(parents=True)
+    if link == "file":
+        (logs / "main").mkdir()
+        (logs / "main" / "0.log").symlink_to(secret / "0.log")
+    else:
+        (logs / "main").symlink_to(secret)
+    with pytest.raises(OSError):
+        open_beneath(tmp_path / "logs", logs / "main" / "0.log")
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../secret", "pod/../../secret"])
+def test_a_path_outside_the_logs_is_refused(tmp_path: Path, path: str) -> None:
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(ValueError):
+        open_beneath(tmp_path / "logs", tmp_path / "logs" / path if not path.startswith("/") else Path(path))
