@@ -1,0 +1,108 @@
+"""Reading upstream's configuration file."""
+
+from pathlib import Path
+
+import pytest
+
+from netproxy import config
+from netproxy.__main__ import configuration, parser
+from netproxy.backend import check_mode
+from netproxy.errors import ConfigError, UnsupportedModeError
+
+HEAD = {"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration"}
+
+
+def test_an_empty_configuration_has_upstreams_defaults() -> None:
+    found = config.parse(HEAD)
+    assert (found.mode, found.masquerade_mark, found.healthz_bind_address) == ("iptables", "0x4000", "0.0.0.0:10256")
+    assert found.metrics_bind_address == "127.0.0.1:10249"
+    assert found.conntrack.tcp_established_timeout == 86400
+    assert found.localhost_node_ports
+
+
+def test_a_file_as_kubeadm_writes_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.conf"
+    path.write_text(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nbindAddress: 0.0.0.0\nbindAddressHardFail: false\n"
+        "clientConnection:\n  acceptContentTypes: ''\n  burst: 0\n  contentType: ''\n"
+        "  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf\n  qps: 0\n"
+        "clusterCIDR: 10.244.0.0/16\nconfigSyncPeriod: 0s\n"
+        "conntrack:\n  maxPerCore: null\n  min: null\n  tcpCloseWaitTimeout: null\n  tcpEstablishedTimeout: 1h30m\n"
+        "detectLocal:\n  bridgeInterface: ''\n  interfaceNamePrefix: ''\ndetectLocalMode: ''\nenableProfiling: false\n"
+        "healthzBindAddress: ''\nhostnameOverride: ''\n"
+        "iptables:\n  localhostNodePorts: null\n  masqueradeAll: true\n  masqueradeBit: 15\n  minSyncPeriod: 0s\n"
+        "  syncPeriod: 0s\n"
+        "ipvs:\n  excludeCIDRs: null\n  minSyncPeriod: 0s\n  scheduler: ''\n  strictARP: false\n  syncPeriod: 0s\n"
+        "  tcpFinTimeout: 0s\n  tcpTimeout: 0s\n  udpTimeout: 0s\n"
+        "kind: KubeProxyConfiguration\nlogging:\n  flushFrequency: 0\n  options:\n    json:\n      infoBufferSize: '0'\n"
+        "  verbosity: 0\nmetricsBindAddress: ''\nmode: ''\nnodePortAddresses: null\noomScoreAdj: null\nportRange: ''\n"
+        "showHiddenMetricsForVersion: ''\nwinkernel:\n  enableDSR: false\n  forwardHealthCheckVip: false\n"
+        "  networkName: ''\n  rootHnsEndpointName: ''\n  sourceVip: ''\n"
+    )
+    found = config.load(path)
+    assert found.kubeconfig == "/var/lib/kube-proxy/kubeconfig.conf"
+    assert found.cluster_cidrs == ("10.244.0.0/16",)
+    assert (found.masquerade_all, found.masquerade_mark) == (True, "0x8000")
+    assert found.conntrack.tcp_established_timeout == 5400
+    assert (found.mode, found.sync_period) == ("iptables", 30)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nodePortAddress": []}, 'unknown field "nodePortAddress"'),
+        ({"iptables": {"masqueradebit": 3}}, 'unknown field "iptables.masqueradebit"'),
+        ({"iptables": []}, "iptables: expected a mapping, got list"),
+        ({"mode": "userspace"}, "mode: unsupported value 'userspace'"),
+        ({"mode": 3}, "mode: expected a string, got 3"),
+        ({"iptables": {"masqueradeBit": True}}, "iptables.masqueradeBit: expected a whole number, got True"),
+        ({"iptables": {"masqueradeBit": 32}}, "32 is not within 0 to 31"),
+        ({"iptables": {"syncPeriod": "5"}}, "iptables.syncPeriod: invalid duration '5'"),
+        ({"clusterCIDR": "10.244.0.0/33"}, "clusterCIDR: "),
+        ({"bindAddress": "localhost"}, "bindAddress: "),
+        ({"healthzBindAddress": "0.0.0.0"}, "healthzBindAddress: '0.0.0.0' is not an address and a port"),
+        ({"detectLocalMode": "BridgeInterface"}, "detectLocalMode: 'BridgeInterface' is not built yet"),
+        ({"kind": "KubeletConfiguration"}, "expected apiVersion"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_field(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        config.parse({**HEAD, **change})
+    assert message in str(error.value)
+
+
+def test_text_that_is_not_yaml_is_refused_with_the_files_name(tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text("a: [")
+    with pytest.raises(ConfigError, match=r"broken\.yaml"):
+        config.load(path)
+    with pytest.raises(ConfigError, match="No such file"):
+        config.load(tmp_path / "missing.yaml")
+
+
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "proxy.yaml"
+    path.write_text(
+        f"apiVersion: {HEAD['apiVersion']}\nkind: {HEAD['kind']}\nclusterCIDR: 10.1.0.0/16\nhostnameOverride: a\n"
+    )
+    arguments = parser().parse_args(
+        ["--config", str(path), "--hostname-override", "b", "--cluster-dns", "10.96.0.11", "--no-pod-network"]
+    )
+    found = configuration(arguments)
+    assert (found.hostname_override, found.cluster_cidrs) == ("b", ("10.1.0.0/16",))
+    assert found.dns.addresses == ("10.96.0.11",)
+    assert not found.pod_network.enabled
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("1h30m", 5400), ("250ms", 0.25), ("0s", 0), ("1.5h", 5400)]
+)
+def test_durations_are_gos(text: str, seconds: float) -> None:
+    assert config.parse_duration(text, "x") == seconds
+
+
+def test_modes_that_are_not_built_say_so() -> None:
+    assert check_mode("auto") == check_mode("iptables") == "iptables"
+    for mode in ("ipvs", "nftables"):
+        with pytest.raises(UnsupportedModeError, match=f"mode {mode}: .*not built yet"):
+            check_mode(mode)

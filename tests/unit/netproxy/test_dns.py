@@ -1,0 +1,411 @@
+"""Cluster DNS: what each form of name answers, the wire format against dnspython, and whatever else comes in a packet."""
+
+import random
+import struct
+from collections.abc import Iterable
+
+import dns.flags
+import dns.message
+import dns.name
+import dns.opcode
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube.api import core_v1, discovery_v1
+from kube.clock import FakeClock
+from netproxy.dns import forward, wire
+from netproxy.dns.forward import Forwarder, read_resolv_conf
+from netproxy.dns.responder import Responder
+from netproxy.dns.zone import Zone
+from tests.support.services import endpoint, port, service, slice_of
+
+DOMAIN = "cluster.local"
+
+
+class Directory:
+    """Objects in plain dictionaries."""
+
+    def __init__(self, *objects: core_v1.Service | discovery_v1.EndpointSlice) -> None:
+        self.services: dict[str, core_v1.Service] = {}
+        self.all_slices: list[discovery_v1.EndpointSlice] = []
+        for each in objects:
+            if isinstance(each, core_v1.Service):
+                self.services[f"{each.metadata.namespace}/{each.metadata.name}"] = each
+            else:
+                self.all_slices.append(each)
+
+    def service(self, key: str) -> core_v1.Service | None:
+        return self.services.get(key)
+
+    def slices(self, key: str) -> Iterable[discovery_v1.EndpointSlice]:
+        name = key.split("/")[1]
+        return [each for each in self.all_slices if each.metadata.labels["kubernetes.io/service-name"] == name]
+
+    def has_namespace(self, namespace: str) -> bool:
+        return any(key.startswith(namespace + "/") for key in self.services)
+
+    def service_by_ip(self, ip: str) -> core_v1.Service | None:
+        return next((each for each in self.services.values() if ip in each.spec.cluster_ips), None)
+
+    def slices_by_ip(self, ip: str) -> Iterable[discovery_v1.EndpointSlice]:
+        return [each for each in self.all_slices if any(ip in one.addresses for one in each.endpoints)]
+
+
+CLUSTER = Directory(
+    service("web", "10.96.5.1", port("http", 80), port("metrics", 9090)),
+    service("dual", "10.96.5.2", ips=["10.96.5.2", "fd00:96::2"]),
+    service("db", "None", port("sql", 5432), ips=["None"]),
+    slice_of(
+        "db",
+        endpoint("10.244.1.2", hostname="db-0"),
+        endpoint("10.244.1.3", hostname="db-1"),
+        endpoint("10.244.1.4"),
+        endpoint("10.244.1.5", hostname="db-9", ready=False),
+        ports={"sql": 5432},
+    ),
+    service("empty", "None", ips=["None"]),
+    service("outside", "", type="ExternalName", external_name="example.org"),
+    service("alias", "", type="ExternalName", external_name="web.default.svc.cluster.local"),
+)
+
+
+def responder(directory: Directory = CLUSTER, forwarder: Forwarder | None = None) -> Responder:
+    zone = Zone(directory, DOMAIN, addresses=["10.96.0.10"], ranges=["10.96.0.0/12", "10.244.0.0/16"])
+    return Responder(zone, forwarder or Forwarder([]))
+
+
+def ask(name: str, kind: str = "A", on: Responder | None = None, **options: object) -> dns.message.Message:
+    """Ask as a client would, and read the answer with dnspython."""
+    query = dns.message.make_query(name, kind, **options)  # type: ignore[arg-type]
+    answer = (on or responder()).quick(query.to_wire())
+    assert answer is not None, "the name is not the zone's"
+    message = dns.message.from_wire(answer)
+    assert query.is_response(message)
+    return message
+
+
+def texts(message: dns.message.Message) -> list[str]:
+    return sorted(rdata.to_text() for rrset in message.answer for rdata in rrset)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "expected"),
+    [
+        ("web.default.svc.cluster.local", "A", ["10.96.5.1"]),
+        ("WEB.Default.svc.CLUSTER.local", "A", ["10.96.5.1"]),
+        ("dual.default.svc.cluster.local", "A", ["10.96.5.2"]),
+        ("dual.default.svc.cluster.local", "AAAA", ["fd00:96::2"]),
+        ("db.default.svc.cluster.local", "A", ["10.244.1.2", "10.244.1.3", "10.244.1.4"]),
+        ("db-1.db.default.svc.cluster.local", "A", ["10.244.1.3"]),
+        ("10-244-1-4.db.default.svc.cluster.local", "A", ["10.244.1.4"]),
+        ("_http._tcp.web.default.svc.cluster.local", "SRV", ["0 100 80 web.default.svc.cluster.local."]),
+        (
+            "web.default.svc.cluster.local",
+            "SRV",
+            ["0 50 80 web.default.svc.cluster.local.", "0 50 9090 web.default.svc.cluster.local."],
+        ),
+        (
+            "_sql._tcp.db.default.svc.cluster.local",
+            "SRV",
+            [
+                "0 33 5432 10-244-1-4.db.default.svc.cluster.local.",
+                "0 33 5432 db-0.db.default.svc.cluster.local.",
+                "0 33 5432 db-1.db.default.svc.cluster.local.",
+            ],
+        ),
+        ("1.5.96.10.in-addr.arpa", "PTR", ["web.default.svc.cluster.local."]),
+        ("3.1.244.10.in-addr.arpa", "PTR", ["db-1.db.default.svc.cluster.local."]),
+        (
+            "2.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.6.9.0.0.0.0.d.f.ip6.arpa",
+            "PTR",
+            ["dual.default.svc.cluster.local."],
+        ),
+        ("10-1-2-3.default.pod.cluster.local", "A", ["10.1.2.3"]),
+        ("fd00--5.default.pod.cluster.local", "AAAA", ["fd00::5"]),
+        ("outside.default.svc.cluster.local", "CNAME", ["example.org."]),
+        ("alias.default.svc.cluster.local", "A", ["10.96.5.1", "web.default.svc.cluster.local."]),
+        ("dns-version.cluster.local", "TXT", ['"1.1.0"']),
+        ("ns.dns.cluster.local", "A", ["10.96.0.10"]),
+        ("cluster.local", "NS", ["ns.dns.cluster.local."]),
+    ],
+)
+def test_names_answer_as_the_specification_says(name: str, kind: str, expected: list[str]) -> None:
+    message = ask(name, kind)
+    assert message.rcode() == dns.rcode.NOERROR
+    assert texts(message) == expected
+    assert message.flags & dns.flags.AA
+    assert message.flags & dns.flags.RA
+    assert all(rrset.ttl == 5 for rrset in message.answer)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "missing.default.svc.cluster.local",
+        "web.other.svc.cluster.local",
+        "empty.default.svc.cluster.local",
+        "db-9.db.default.svc.cluster.local",
+        "db-7.db.default.svc.cluster.local",
+        "_ftp._tcp.web.default.svc.cluster.local",
+        "_http._udp.web.default.svc.cluster.local",
+        "web.default.svc.cluster.local.default.svc.cluster.local",
+        "web.default.svc.cluster.local.svc.cluster.local",
+        "web.default.svc.cluster.local.cluster.local",
+        "default.cluster.local",
+        "other.svc.cluster.local",
+        "not-an-ip.default.pod.cluster.local",
+        "9.9.96.10.in-addr.arpa",
+        "x.outside.default.svc.cluster.local",
+    ],
+)
+def test_what_does_not_exist_is_nxdomain_with_the_zones_soa(name: str) -> None:
+    message = ask(name, "SRV" if name.startswith("_") else "A")
+    assert message.rcode() == dns.rcode.NXDOMAIN
+    assert [rrset.rdtype for rrset in message.authority] == [dns.rdatatype.SOA]
+    assert message.authority[0].name == dns.name.from_text("cluster.local.")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("web.default.svc.cluster.local", "AAAA"),
+        ("web.default.svc.cluster.local", "MX"),
+        ("default.svc.cluster.local", "A"),
+        ("svc.cluster.local", "A"),
+        ("_tcp.web.default.svc.cluster.local", "A"),
+        ("10-1-2-3.default.pod.cluster.local", "AAAA"),
+        ("cluster.local", "A"),
+    ],
+)
+def test_a_name_without_records_of_the_type_answers_noerror_and_the_soa(name: str, kind: str) -> None:
+    message = ask(name, kind)
+    assert (message.rcode(), texts(message)) == (dns.rcode.NOERROR, [])
+    assert [rrset.rdtype for rrset in message.authority] == [dns.rdatatype.SOA]
+
+
+def test_srv_answers_bring_their_targets_addresses() -> None:
+    message = ask("_sql._tcp.db.default.svc.cluster.local", "SRV")
+    assert {(str(rrset.name), rdata.to_text()) for rrset in message.additional for rdata in rrset} == {
+        ("db-0.db.default.svc.cluster.local.", "10.244.1.2"),
+        ("db-1.db.default.svc.cluster.local.", "10.244.1.3"),
+        ("10-244-1-4.db.default.svc.cluster.local.", "10.244.1.4"),
+    }
+
+
+def test_names_outside_the_zone_are_not_answered_from_it() -> None:
+    for name in ("example.org", "cluster.local.example.org", "notcluster.local", "1.2.0.192.in-addr.arpa", "."):
+        assert responder().quick(dns.message.make_query(name, "A").to_wire()) is None
+
+
+def test_an_alias_that_leads_back_to_itself_ends() -> None:
+    loop = Directory(service("a", "", type="ExternalName", external_name="a.default.svc.cluster.local"))
+    message = ask("a.default.svc.cluster.local", on=responder(loop))
+    assert message.rcode() == dns.rcode.SERVFAIL
+
+
+def test_answers_rotate_so_that_clients_which_take_the_first_are_spread() -> None:
+    server = responder()
+    firsts = {ask("db.default.svc.cluster.local", on=server).answer[0][0].to_text() for _ in range(6)}
+    assert len(firsts) == 3
+
+
+def test_a_kept_answer_goes_when_its_service_changes() -> None:
+    directory = Directory(service("web", "10.96.5.1"))
+    server = responder(directory)
+    assert texts(ask("web.default.svc.cluster.local", on=server)) == ["10.96.5.1"]
+    assert ask("new.default.svc.cluster.local", on=server).rcode() == dns.rcode.NXDOMAIN
+    assert ask("9.5.96.10.in-addr.arpa", "PTR", on=server).rcode() == dns.rcode.NXDOMAIN
+    directory.services["default/web"] = service("web", "10.96.5.7")
+    directory.services["default/new"] = service("new", "10.96.5.9")
+    server.forget("default/web")
+    server.forget("default/new")
+    assert texts(ask("web.default.svc.cluster.local", on=server)) == ["10.96.5.7"]
+    assert texts(ask("new.default.svc.cluster.local", on=server)) == ["10.96.5.9"]
+    assert texts(ask("9.5.96.10.in-addr.arpa", "PTR", on=server)) == ["new.default.svc.cluster.local."]
+
+
+# -- sizes, EDNS, refusals --------------------------------------------------------------------------------------------
+CROWD = Directory(
+    service("crowd", "None", ips=["None"]), slice_of("crowd", *(f"10.244.3.{number}" for number in range(1, 200)))
+)
+
+
+async def test_what_does_not_fit_is_truncated_over_udp_and_whole_over_tcp() -> None:
+    server = responder(CROWD)
+    name = "crowd.default.svc.cluster.local"
+    for options, limit in (({}, 512), ({"use_edns": 0, "payload": 4096}, wire.OUR_UDP_SIZE)):
+        query = dns.message.make_query(name, "A", **options)  # type: ignore[arg-type]
+        answer = server.quick(query.to_wire())
+        assert answer is not None
+        assert len(answer) <= limit
+        message = dns.message.from_wire(answer)
+        assert message.flags & dns.flags.TC
+        assert 10 < len(texts(message)) < 199
+        assert bool(message.edns >= 0) == bool(options)
+    query = dns.message.make_query(name, "A")
+    whole = dns.message.from_wire(await server.slow(query.to_wire(), tcp=True))
+    assert len(texts(whole)) == 199
+    assert not whole.flags & dns.flags.TC
+
+
+def test_an_unknown_edns_version_is_answered_badvers() -> None:
+    query = dns.message.make_query("web.default.svc.cluster.local", "A", use_edns=0)
+    query.use_edns(edns=1)
+    answer = responder().quick(query.to_wire())
+    assert answer is not None
+    assert dns.message.from_wire(answer).rcode() == dns.rcode.BADVERS
+
+
+def test_other_classes_and_operations_are_refused() -> None:
+    chaos = dns.message.make_query("version.bind", "TXT", rdclass="CH")
+    assert dns.message.from_wire(responder().quick(chaos.to_wire()) or b"").rcode() == dns.rcode.REFUSED
+    notify = dns.message.make_query("cluster.local", "SOA")
+    notify.set_opcode(dns.opcode.NOTIFY)  # type: ignore[attr-defined]
+    assert dns.message.from_wire(responder().quick(notify.to_wire()) or b"").rcode() == dns.rcode.NOTIMP
+
+
+def test_before_the_cluster_is_known_names_fail_for_now_and_are_not_denied() -> None:
+    zone = Zone(CLUSTER, DOMAIN)
+    server = Responder(zone, Forwarder([]), ready=lambda: False)
+    assert ask("web.default.svc.cluster.local", on=server).rcode() == dns.rcode.SERVFAIL
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=300))
+def test_no_packet_breaks_the_server(data: bytes) -> None:
+    answer = responder().quick(data)
+    assert answer is None or answer == b"" or (answer[:2] == data[:2] and answer[2] & 0x80)
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 10_000), st.integers(1, 4))
+def test_no_damaged_query_breaks_the_server(seed: int, bites: int) -> None:
+    chance = random.Random(seed)
+    query = bytearray(
+        dns.message.make_query("_http._tcp.web.default.svc.cluster.local", "SRV", use_edns=0, payload=1400).to_wire()
+    )
+    for _ in range(bites):
+        query[chance.randrange(len(query))] = chance.randrange(256)
+    cut = bytes(query[: chance.randrange(len(query) + 1)])
+    for packet in (bytes(query), cut):
+        answer = responder().quick(packet)
+        if answer:
+            assert answer[:2] == packet[:2]
+            assert len(answer) <= wire.OUR_UDP_SIZE
+
+
+@given(st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789-_.", max_size=80), st.sampled_from([1, 12, 28, 33, 255]))
+def test_every_name_inside_the_zone_gets_an_answer_that_parses(text: str, kind: int) -> None:
+    try:
+        name = dns.name.from_text(f"{text}.svc.{DOMAIN}.")
+    except Exception:
+        return
+    answer = responder().quick(dns.message.make_query(name, kind).to_wire())
+    if answer is not None:
+        dns.message.from_wire(answer)
+
+
+# -- forwarding -------------------------------------------------------------------------------------------------------
+def upstream_answer(query: bytes, address: str = "192.0.2.1", ttl: int = 60) -> bytes:
+    parsed = dns.message.from_wire(query)
+    answer = dns.message.make_response(parsed)
+    answer.answer.append(dns.rrset.from_text(parsed.question[0].name, ttl, "IN", "A", address))  # type: ignore[attr-defined]
+    return answer.to_wire()
+
+
+class FakeExchange:
+    """Stands for the network under the forwarder: answers or fails per resolver, and counts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **behaviours: object) -> None:
+        self.asked: list[str] = []
+        self.behaviours = {host.replace("_", "."): what for host, what in behaviours.items()}
+
+        async def exchange(host: str, number: int, message: bytes, question: bytes) -> bytes:
+            self.asked.append(host)
+            what = self.behaviours[host]
+            if isinstance(what, Exception):
+                raise what
+            return upstream_answer(message)
+
+        monkeypatch.setattr(forward, "_over_udp", exchange)
+        monkeypatch.setattr(forward, "_over_tcp", exchange)
+
+
+async def test_a_resolver_that_fails_is_followed_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = FakeExchange(monkeypatch, **{"192_0_2_53": OSError("unreachable"), "192_0_2_54": True})
+    server = responder(forwarder=Forwarder(["192.0.2.53", "192.0.2.54"], clock=FakeClock()))
+    query = dns.message.make_query("example.org", "A")
+    answer = dns.message.from_wire(await server.slow(query.to_wire()))
+    assert answer.id == query.id
+    assert texts(answer) == ["192.0.2.1"]
+    assert net.asked == ["192.0.2.53", "192.0.2.54"]
+
+
+async def test_answers_are_kept_for_their_time_and_count_it_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = FakeExchange(monkeypatch, **{"192_0_2_53": True})
+    clock = FakeClock()
+    server = responder(forwarder=Forwarder(["192.0.2.53"], clock=clock))
+    for _ in range(3):
+        query = dns.message.make_query("example.org", "A")
+        answer = dns.message.from_wire(await server.slow(query.to_wire()))
+        assert answer.id == query.id
+    assert len(net.asked) == 1
+    await clock.advance(20)
+    answer = dns.message.from_wire(await server.slow(dns.message.make_query("example.org", "A").to_wire()))
+    assert answer.answer[0].ttl == 40
+    await clock.advance(11)
+    await server.slow(dns.message.make_query("example.org", "A").to_wire())
+    assert len(net.asked) == 2
+
+
+async def test_without_an_answer_the_client_gets_servfail(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeExchange(monkeypatch, **{"192_0_2_53": TimeoutError()})
+    for resolvers in ([], ["192.0.2.53"]):
+        server = responder(forwarder=Forwarder(resolvers, clock=FakeClock()))
+        answer = dns.message.from_wire(await server.slow(dns.message.make_query("example.org", "A").to_wire()))
+        assert answer.rcode() == dns.rcode.SERVFAIL
+
+
+async def test_an_external_name_is_followed_for_stub_resolvers(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeExchange(monkeypatch, **{"192_0_2_53": True})
+    server = responder(forwarder=Forwarder(["192.0.2.53"], clock=FakeClock()))
+    query = dns.message.make_query("outside.default.svc.cluster.local", "A")
+    assert server.quick(query.to_wire()) is None
+    answer = dns.message.from_wire(await server.slow(query.to_wire()))
+    assert texts(answer) == ["192.0.2.1", "example.org."]
+
+
+@pytest.mark.parametrize("wrong", ["id", "question", "not an answer"])
+def test_an_answer_that_is_not_to_our_question_does_not_count(wrong: str) -> None:
+    query = dns.message.make_query("example.org", "A").to_wire()
+    good = upstream_answer(query)
+    parsed = wire.parse_query(query)
+    assert forward._answers(good, query, parsed.question)
+    if wrong == "id":
+        forged = bytes([good[0] ^ 1]) + good[1:]
+    elif wrong == "question":
+        forged = query[:2] + upstream_answer(dns.message.make_query("example.com", "A").to_wire())[2:]
+    else:
+        forged = query
+    assert not forward._answers(forged, query, parsed.question)
+
+
+def test_ourselves_are_never_a_resolver(tmp_path: object) -> None:
+    path = f"{tmp_path}/resolv.conf"
+    with open(path, "w") as file:
+        file.write("# x\nnameserver 10.96.0.10\nnameserver 192.0.2.53\nsearch a b\noptions ndots:5\n")
+    assert read_resolv_conf(path, ("10.96.0.10",)) == ["192.0.2.53"]
+    assert read_resolv_conf(path + ".missing") == []
+
+
+def test_ttls_are_found_behind_compressed_names() -> None:
+    answer = upstream_answer(dns.message.make_query("a.example.org", "A").to_wire(), ttl=7)
+    assert forward.lowest_ttl(answer) == 7
+    assert forward.lowest_ttl(forward.age(answer, 5)) == 2
+    assert forward.lowest_ttl(forward.age(answer, 50)) == 0
+    assert forward.lowest_ttl(answer[:20]) == 0
+    assert struct.unpack_from("!H", answer)[0] == struct.unpack_from("!H", forward.age(answer, 5))[0]

@@ -1,0 +1,59 @@
+"""The CNI configuration, the node's facts and the routes' check."""
+
+import json
+import os
+from pathlib import Path
+
+from netproxy.iptables.static import StaticSettings, fixed
+from netproxy.podnet import cni, network
+from tests.support.services import node
+
+
+def document(cidr: str = "10.244.1.0/24", host_ports: bool = True) -> dict[str, object]:
+    return cni.network_list([cidr], bridge="cni0", mtu=1450, host_ports=host_ports, data_dir="/var/lib/cni")
+
+
+def test_the_chain_of_plugins_is_bridge_and_portmap() -> None:
+    made = document()
+    plugins = made["plugins"]
+    assert isinstance(plugins, list)
+    assert [plugin["type"] for plugin in plugins] == ["bridge", "portmap"]
+    assert plugins[0]["ipMasq"] is False
+    assert plugins[0]["mtu"] == 1450
+    assert plugins[0]["ipam"]["ranges"] == [[{"subnet": "10.244.1.0/24"}]]
+    assert plugins[0]["ipam"]["routes"] == [{"dst": "0.0.0.0/0"}]
+    without = document(host_ports=False)["plugins"]
+    assert isinstance(without, list)
+    assert len(without) == 1
+
+
+def test_the_file_is_replaced_whole_and_only_when_it_differs(tmp_path: Path) -> None:
+    folder = str(tmp_path / "net.d")
+    assert cni.write(folder, document())
+    path = tmp_path / "net.d" / "10-wherry.conflist"
+    inode = path.stat().st_ino
+    assert not cni.write(folder, document())
+    assert path.stat().st_ino == inode
+    assert cni.write(folder, document("10.244.2.0/24"))
+    assert json.loads(path.read_text())["plugins"][0]["ipam"]["ranges"] == [[{"subnet": "10.244.2.0/24"}]]
+    assert os.listdir(folder) == ["10-wherry.conflist"]  # no temporary file is left for the runtime to load
+    cni.remove(folder)
+    cni.remove(folder)
+    assert os.listdir(folder) == []
+
+
+def test_the_nodes_pod_ranges_and_address_are_read() -> None:
+    assert network.pod_cidrs_of(node("a", "10.244.1.0/24")) == ("10.244.1.0/24",)
+    assert network.pod_cidrs_of(node("a")) == ()
+    assert network.internal_ip(node("a", ip="192.168.0.1")) == "192.168.0.1"
+    assert network.internal_ip(node("a", ip="192.168.0.1"), 6) == ""
+
+
+def test_only_pod_traffic_that_leaves_the_cluster_is_masqueraded() -> None:
+    settings = network.with_pods(StaticSettings(cluster_cidrs=("10.244.0.0/16",)), ("10.244.1.0/24", "fd00:1::/64"))
+    assert fixed(settings)["nat", "WHERRY-POD-MASQ"] == (
+        "-s 10.244.1.0/24 -d 10.244.0.0/16 -j RETURN",
+        "-s 10.244.1.0/24 -d 224.0.0.0/4 -j RETURN",
+        "-s 10.244.1.0/24 -j MASQUERADE --random-fully",
+    )
+    assert fixed(StaticSettings())["nat", "WHERRY-POD-MASQ"] == ()

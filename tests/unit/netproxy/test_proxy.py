@@ -1,0 +1,160 @@
+"""The proxy's loop: coalescing, the order of events, what is served here, stale flows, health."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from kube.api import core_v1, discovery_v1
+from kube.clock import FakeClock, settle
+from kube.informer import Informer
+from netproxy.conntrack import stale_flows
+from netproxy.endpoints import NodeView
+from netproxy.health import Health
+from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.static import StaticSettings
+from netproxy.iptables.sync import IPTablesBackend
+from netproxy.iptables.writer import RecordingWriter
+from netproxy.model import ServiceTable, plan_service
+from netproxy.proxy import ServiceProxy
+from tests.support.memory_api import MemoryAPI
+from tests.support.services import node, port, service, slice_of
+
+
+@asynccontextmanager
+async def proxying(api: MemoryAPI, writer: RecordingWriter, **options: object) -> AsyncIterator[ServiceProxy]:
+    client = api.client()
+    services = Informer(client, core_v1.Service)
+    slices = Informer(client, discovery_v1.EndpointSlice)
+    backend = IPTablesBackend(writer, RuleSettings(local_cidrs=("10.244.0.0/16",)), StaticSettings())
+    proxy = ServiceProxy(services, slices, [backend], node_name="node-1", **options)  # type: ignore[arg-type]
+    tasks = [asyncio.create_task(each) for each in (services.run(), slices.run(), proxy.run())]
+    try:
+        await proxy.started.wait()
+        yield proxy
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_nothing_is_written_before_services_and_slices_are_known() -> None:
+    api, writer = MemoryAPI(), RecordingWriter()
+    api.put(service("web", "10.96.5.1"))
+    api.put(slice_of("web", "10.244.1.2"))
+    async with proxying(api, writer):
+        assert len(writer.applied) == 1
+        assert "has no endpoints" not in writer.applied[0]
+
+
+async def test_changes_of_one_turn_are_written_as_one() -> None:
+    api, writer = MemoryAPI(), RecordingWriter()
+    async with proxying(api, writer):
+        writer.applied.clear()
+        for number in range(20):
+            api.put(service(f"s{number}", f"10.96.5.{number + 1}"))
+            api.put(slice_of(f"s{number}", "10.244.1.2"))
+        await settle(60)
+        assert len(writer.tables["nat"]["KUBE-SERVICES"]) == 20 + 1
+        assert len(writer.applied) <= 2
+
+
+async def test_the_address_that_the_node_answers_itself_gets_no_rule() -> None:
+    api, writer = MemoryAPI(), RecordingWriter()
+    api.put(service("kube-dns", "10.96.0.10", port("dns", 53, "UDP"), namespace="kube-system"))
+    async with proxying(api, writer, served_here=("10.96.0.10",)):
+        assert "10.96.0.10" not in str(writer.tables)
+
+
+async def test_a_changed_service_is_told_to_whoever_keeps_answers_about_it() -> None:
+    told: list[str] = []
+    api, writer = MemoryAPI(), RecordingWriter()
+    async with proxying(api, writer, on_change=told.append):
+        api.put(service("web", "10.96.5.1"))
+        api.put(slice_of("web", "10.244.1.2"))
+        await settle(60)
+    assert told == ["default/web", "default/web"]
+
+
+async def test_a_slice_that_moves_to_another_service_leaves_the_first() -> None:
+    api, writer = MemoryAPI(), RecordingWriter()
+    api.put(service("a", "10.96.5.1"))
+    api.put(service("b", "10.96.5.2"))
+    api.put(slice_of("a", "10.244.1.2", suffix="x"))
+    async with proxying(api, writer) as proxy:
+        moved = slice_of("a", "10.244.1.2", suffix="x")
+        moved.metadata.labels = {"kubernetes.io/service-name": "b"}
+        api.put(moved)
+        await settle(60)
+        assert not proxy.ports["default/a"][0].endpoints
+        assert proxy.ports["default/b"][0].endpoints
+
+
+def test_only_services_that_a_change_touches_are_planned_again() -> None:
+    table = ServiceTable(NodeView("node-1"))
+    for number in range(10):
+        table.set_service(f"default/s{number}", service(f"s{number}", f"10.96.5.{number + 1}"))
+    assert len(table.take_changes()) == 10
+    table.set_slice(slice_of("s3", "10.244.1.2"))
+    assert list(table.take_changes()) == ["default/s3"]
+    table.set_node(NodeView("node-1"))
+    assert not table.dirty
+    table.set_node(NodeView("node-1", "east"))
+    assert len(table.take_changes()) == 10
+
+
+def test_families_are_kept_apart() -> None:
+    both = service("web", "10.96.5.1", ips=["10.96.5.1", "fd00:96::1"])
+    slices = [slice_of("web", "10.244.1.2"), slice_of("web", "fd00:244::2", suffix="six", address_type="IPv6")]
+    four, six = plan_service(both, slices, families=(4, 6))
+    assert (four.cluster_ip, [str(each) for each in four.endpoints]) == ("10.96.5.1", ["10.244.1.2:8080"])
+    assert (six.cluster_ip, [str(each) for each in six.endpoints]) == ("fd00:96::1", ["[fd00:244::2]:8080"])
+    assert len(plan_service(both, slices, families=(4,))) == 1
+
+
+def test_stale_flows_are_those_of_lost_endpoints_and_of_a_port_that_gains_its_first() -> None:
+    def udp(*endpoints: str) -> tuple[object, ...]:
+        slices = [slice_of("dns", *endpoints, ports={"udp": 53}, protocol="UDP")] if endpoints else []
+        return plan_service(service("dns", "10.96.5.3", port("udp", 53, "UDP")), slices)
+
+    target = ["-f", "ipv4", "-p", "udp", "--orig-dst", "10.96.5.3", "--orig-port-dst", "53"]
+    assert stale_flows(udp("10.244.1.2", "10.244.1.3"), udp("10.244.1.3")) == [[*target, "--dst-nat", "10.244.1.2"]]  # type: ignore[arg-type]
+    assert stale_flows(udp(), udp("10.244.1.2")) == [target]  # type: ignore[arg-type]
+    assert stale_flows(udp("10.244.1.2"), udp("10.244.1.2", "10.244.1.3")) == []  # type: ignore[arg-type]
+    tcp = plan_service(service("web", "10.96.5.1"), [slice_of("web", "10.244.1.2")])
+    assert stale_flows(tcp, ()) == []
+
+
+async def test_a_proxy_that_falls_behind_for_two_minutes_is_unhealthy() -> None:
+    clock = FakeClock()
+    health = Health(clock)
+    health.set_node(node())
+    assert not health.healthy  # nothing is in force yet
+    health.updated()
+    await clock.advance(3600)
+    assert health.healthy
+    health.queued()
+    await clock.advance(119)
+    assert health.healthy
+    await clock.advance(2)
+    assert not health.healthy
+    assert not health.live
+    health.updated()
+    assert health.live
+
+
+@pytest.mark.parametrize("leaving", ["deleted", "tainted"])
+async def test_a_node_that_leaves_drains_its_load_balancers_and_stays_live(leaving: str) -> None:
+    health = Health(FakeClock())
+    health.updated()
+    going = node()
+    if leaving == "deleted":
+        going.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+    else:
+        going.spec.taints = [core_v1.Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule")]
+    health.set_node(going)
+    assert health.live
+    assert not health.healthy
+    assert json.loads(health.body())["nodeEligible"] is False

@@ -1,0 +1,232 @@
+"""Deltas, reconciliation and repair, against tables in memory that refuse what the kernel refuses."""
+
+import random
+
+import pytest
+
+from kube.clock import FakeClock
+from netproxy.endpoints import NodeView
+from netproxy.errors import WriteError
+from netproxy.iptables import shadow
+from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.static import StaticSettings
+from netproxy.iptables.sync import IPTablesBackend
+from netproxy.iptables.writer import RecordingWriter
+from netproxy.model import ServicePort, ServiceTable, plan_service
+from tests.support.services import endpoint, port, service, slice_of
+
+SETTINGS = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
+
+
+def backend(writer: RecordingWriter, clock: FakeClock | None = None) -> IPTablesBackend:
+    return IPTablesBackend(writer, RuleSettings(local_cidrs=("10.244.0.0/16",)), SETTINGS, clock=clock or FakeClock())
+
+
+def web(name: str = "web", ip: str = "10.96.5.1", *endpoints: str) -> tuple[ServicePort, ...]:
+    return plan_service(service(name, ip), [slice_of(name, *endpoints)] if endpoints else [])
+
+
+async def test_a_change_writes_only_the_chains_that_changed() -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({f"default/s{n}": web(f"s{n}", f"10.96.6.{n}", "10.244.1.2") for n in range(200)})
+    writer.applied.clear()
+    await proxy.apply({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    (text,) = writer.applied
+    assert text.count("\n") < 15
+    assert "default/s" not in text
+    assert "KUBE-SERVICES - [0:0]" not in text  # the shared chain is not rewritten
+    await proxy.apply({"default/web": web("web", "10.96.5.1", "10.244.1.2", "10.244.1.3")})
+    assert "-I KUBE-SERVICES" not in writer.applied[-1]  # an endpoint more does not touch it at all
+    assert "10.244.1.2/32" not in writer.applied[-1]
+
+
+async def test_an_unchanged_service_writes_nothing() -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    writer.applied.clear()
+    await proxy.apply({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    assert writer.applied == []
+
+
+async def test_a_deleted_service_leaves_nothing() -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({})
+    empty = await writer.read()
+    await proxy.apply({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    await proxy.apply({"default/none": web("none", "10.96.5.2")})
+    assert await writer.read() != empty
+    await proxy.apply({"default/web": (), "default/none": ()})
+    assert await writer.read() == empty
+
+
+async def test_translation_is_in_force_before_the_refusal_goes() -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({"default/web": web()})
+    await proxy.apply({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    text = writer.applied[-1]
+    assert text.index("*nat") < text.index("*filter")
+    assert "-D KUBE-SERVICES" in text[text.index("*filter") :]
+
+
+async def test_a_restart_writes_nothing_where_nothing_differs() -> None:
+    writer = RecordingWriter()
+    state = {"default/web": web("web", "10.96.5.1", "10.244.1.2"), "default/none": web("none", "10.96.5.2")}
+    await backend(writer).start(state)
+    writer.applied.clear()
+    await backend(writer).start(state)
+    assert writer.applied == []
+
+
+async def test_a_start_removes_stale_chains_and_leaves_other_peoples() -> None:
+    writer = RecordingWriter()
+    await backend(writer).start({"default/old": web("old", "10.96.9.9", "10.244.1.2")})
+    writer.tables["nat"]["DOCKER"] = ["-j RETURN"]
+    writer.tables["nat"]["PREROUTING"].append("-m addrtype --dst-type LOCAL -j DOCKER")
+    await backend(writer).start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    rules = str(writer.tables)
+    assert "default/old" not in rules
+    assert "default/web" in rules
+    assert writer.tables["nat"]["DOCKER"] == ["-j RETURN"]
+    assert "-m addrtype --dst-type LOCAL -j DOCKER" in writer.tables["nat"]["PREROUTING"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda tables: tables["nat"]["KUBE-SERVICES"].clear(),
+        lambda tables: tables["nat"]["OUTPUT"].clear(),
+        lambda tables: tables["filter"].pop("KUBE-FIREWALL") and tables["filter"]["INPUT"].clear(),
+        lambda tables: tables["filter"]["KUBE-FORWARD"].append("-j ACCEPT"),
+        lambda tables: tables["nat"]["KUBE-SERVICES"].append("-d 1.2.3.4/32 -j RETURN"),
+        lambda tables: [chains.clear() for chains in tables["nat"].values()],
+    ],
+)
+async def test_damage_is_noticed_and_repaired(damage: object) -> None:
+    writer, clock = RecordingWriter(), FakeClock()
+    proxy = backend(writer, clock)
+    await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    whole = await writer.read()
+    assert not await proxy.verify()
+    damage(writer.tables)  # type: ignore[operator]
+    for jumps in ("INPUT", "OUTPUT"):
+        writer.tables["filter"][jumps] = [
+            rule for rule in writer.tables["filter"][jumps] if "KUBE-FIREWALL" not in rule
+        ]
+    writer.generation += 1
+    await clock.advance(5)
+    assert await proxy.verify()
+    repaired = await writer.read()
+    assert {t: {c: sorted(r) for c, r in cs.items()} for t, cs in repaired.items()} == {
+        t: {c: sorted(r) for c, r in cs.items()} for t, cs in whole.items()
+    }
+    await clock.advance(5)
+    assert not await proxy.verify()
+
+
+async def test_looking_lists_no_rule_while_nobody_changed_any() -> None:
+    writer, clock = RecordingWriter(), FakeClock()
+    proxy = backend(writer, clock)
+    await proxy.start({})
+    writer.read = None  # type: ignore[assignment, method-assign]
+    for _ in range(10):
+        await clock.advance(5)
+        assert not await proxy.verify()
+
+
+async def test_a_refused_delta_is_followed_by_a_full_comparison() -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    writer.tables["nat"]["KUBE-SERVICES"].pop(0)  # somebody else deleted the entry that the delta is about to delete
+    await proxy.apply({"default/web": (), "default/new": web("new", "10.96.5.9", "10.244.1.3")})
+    assert "default/web" not in str(writer.tables)
+    assert "default/new" in str(writer.tables)
+
+
+async def test_a_write_that_cannot_be_made_is_made_up_for_at_the_next_look() -> None:
+    writer, clock = RecordingWriter(), FakeClock()
+    proxy = backend(writer, clock)
+    await proxy.start({})
+    good = writer.apply
+
+    async def refuse(text: str) -> None:
+        raise WriteError("no")
+
+    writer.apply = refuse  # type: ignore[method-assign]
+    with pytest.raises(WriteError):
+        await proxy.apply({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    writer.apply = good  # type: ignore[method-assign]
+    await clock.advance(5)
+    await proxy.verify()
+    assert "default/web" in str(writer.tables)
+
+
+async def test_cleanup_removes_all_of_ours_and_nothing_else() -> None:
+    writer = RecordingWriter()
+    before = await writer.read()
+    before["filter"]["INPUT"] = ["-s 198.51.100.7/32 -j DROP"]
+    writer.tables["filter"]["INPUT"].append("-s 198.51.100.7/32 -j DROP")
+    proxy = backend(writer)
+    await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2"), "default/none": web("none", "10.96.5.2")})
+    await proxy.cleanup()
+    assert await writer.read() == before
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: int) -> None:
+    chance = random.Random(seed)
+    table = ServiceTable(NodeView("node-1"))
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({})
+    for _ in range(150):
+        name = f"s{chance.randrange(6)}"
+        action = chance.randrange(5)
+        if action == 0:
+            table.delete_service(f"default/{name}")
+        elif action == 1:
+            table.delete_slice(slice_of(name))
+        elif action == 2:
+            ips = chance.sample(range(2, 9), chance.randrange(4))
+            table.set_slice(
+                slice_of(
+                    name,
+                    *(
+                        endpoint(
+                            f"10.244.1.{ip}", node=chance.choice(["node-1", "node-2"]), ready=chance.random() < 0.8
+                        )
+                        for ip in ips
+                    ),
+                )
+            )
+        else:
+            number = int(name[1:])
+            table.set_service(
+                f"default/{name}",
+                service(
+                    name,
+                    f"10.96.5.{number}",
+                    port("http", 80, node_port=30000 + number),
+                    type=chance.choice(["ClusterIP", "NodePort", "LoadBalancer"]),
+                    ingress=(f"198.51.100.{number}",),
+                    external_traffic_policy=chance.choice(["Local", "Cluster"]),
+                    internal_traffic_policy=chance.choice(["Local", "Cluster"]),
+                    session_affinity=chance.choice(["None", "ClientIP"]),
+                    load_balancer_source_ranges=chance.choice([[], ["203.0.113.0/24"]]),
+                ),
+            )
+        await proxy.apply(table.take_changes())
+    fresh = RecordingWriter()
+    await backend(fresh).start({f"default/s{n}": table.plan(f"default/s{n}") for n in range(6)})
+    assert {t: {c: sorted(r) for c, r in cs.items()} for t, cs in writer.tables.items()} == {
+        t: {c: sorted(r) for c, r in cs.items()} for t, cs in fresh.tables.items()
+    }
+
+
+def test_saved_rules_are_read_back() -> None:
+    saved = "# comment\n*nat\n:PREROUTING ACCEPT [3:4]\n:KUBE-X - [0:0]\n-A KUBE-X -s 1.2.3.4/32 -j RETURN\nCOMMIT\n"
+    assert shadow.parse_save(saved) == {"nat": {"PREROUTING": [], "KUBE-X": ["-s 1.2.3.4/32 -j RETURN"]}}
