@@ -104,6 +104,9 @@ class Form:
         rows = []
         for obj in objects:
             row: dict[str, Any] = {"cells": self.strategy.row(obj, self.now)}
+            conditions = self.strategy.row_conditions(obj)
+            if conditions:
+                row["conditions"] = conditions
             if self.include == "Object":
                 row["object"] = obj
             elif self.include == "Metadata":
