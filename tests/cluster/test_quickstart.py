@@ -20,7 +20,7 @@ def test_a_service_is_answered_by_all_three_pods_from_the_node_and_from_a_pod(sh
 
     eventually(all_answer, "answers of all three pods at the ClusterIP")
 
-    looped = "for i in $(seq 30); do wget -q -T 3 -O - http://web || echo failed; done"
+    looped = "for i in $(seq 30); do wget -q -O - http://web || echo failed; done"
     shared.kubectl("run", "client", f"--image={BUSYBOX}", "--restart=Never", "-n", ns, "--", "sh", "-c", looped)
     wait_phase(shared, ns, "client", "Succeeded")
     answers = {line.split(" ")[0] for line in shared.kubectl("logs", "client", "-n", ns).stdout.splitlines()}
