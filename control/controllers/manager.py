@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from control.controllers.certificates import CertificateApprover, CertificateCleaner, CertificateSigner
 from control.controllers.context import Context, SharedInformers
 from control.controllers.deployment import DeploymentController
+from control.controllers.disruption import DisruptionController
 from control.controllers.endpoints import EndpointsController, EndpointSliceController
 from control.controllers.garbage import GarbageCollector
 from control.controllers.namespace import NamespaceController
@@ -20,8 +22,12 @@ from control.controllers.node_ipam import NodeIPAMController
 from control.controllers.nodes import NodeLifecycleController, TaintEvictionController
 from control.controllers.pod_gc import PodGC
 from control.controllers.replicaset import ReplicaSetController
+from control.controllers.resource_quota import ResourceQuotaController
+from control.controllers.role_aggregation import RoleAggregationController
 from control.controllers.root_ca import RootCAPublisher
 from control.controllers.serviceaccount import ServiceAccountController
+from control.controllers.token_cleaner import TokenCleaner
+from control.controllers.ttl_after_finished import TTLAfterFinishedController
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 
@@ -61,6 +67,16 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "node-lifecycle": lambda context, config: NodeLifecycleController(context),
     "garbage-collector": lambda context, config: GarbageCollector(context),
     "taint-eviction": lambda context, config: TaintEvictionController(context),
+    "certificatesigningrequest-approving": lambda context, config: CertificateApprover(context),
+    "certificatesigningrequest-signing": lambda context, config: (
+        CertificateSigner(context, config.signing_cert, config.signing_key) if config.signing_key else None
+    ),
+    "certificatesigningrequest-cleaner": lambda context, config: CertificateCleaner(context),
+    "token-cleaner": lambda context, config: TokenCleaner(context),
+    "clusterrole-aggregation": lambda context, config: RoleAggregationController(context),
+    "ttl-after-finished": lambda context, config: TTLAfterFinishedController(context),
+    "disruption": lambda context, config: DisruptionController(context),
+    "resourcequota": lambda context, config: ResourceQuotaController(context),
 }
 """By upstream's names; None where the configuration leaves a controller out."""
 

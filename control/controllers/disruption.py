@@ -1,0 +1,174 @@
+"""PodDisruptionBudgets: how many of the pods are healthy, how many must be, and so how many may be evicted now.
+
+The eviction API takes disruptions from status.disruptionsAllowed and notes the pod; this controller counts anew when pods
+change, and gives up on noted pods that have not gone within two minutes. Upstream: pkg/controller/disruption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from control.controllers import pods as pod_rules
+from control.controllers.context import Context
+from control.controllers.ownership import controller_of
+from control.controllers.rounding import scaled
+from kube.api import apps_v1, core_v1, meta_v1, policy_v1
+from kube.client import key_of
+from kube.clock import format_time, parse_time
+from kube.controller import Controller
+from kube.informer import Change, Informer, by_namespace
+from kube.selectors import LabelSelector, from_label_selector
+
+Budget = policy_v1.PodDisruptionBudget
+NOTED_SECONDS = 120.0
+"""So long a pod may take from its eviction to its deletion."""
+
+ScaleOf = Callable[[core_v1.Pod], tuple[str, int] | None]
+"""Return the UID of what a pod belongs to and the number of pods that it wants."""
+
+
+def expected(budget: Budget, pods: Sequence[core_v1.Pod], scale_of: ScaleOf) -> tuple[int, int]:
+    """Return (pods that there should be, pods that must be healthy)."""
+    spec = budget.spec
+    if spec.max_unavailable is None and not isinstance(spec.min_available, str):
+        return len(pods), spec.min_available or 0
+    wanted = dict(found for pod in pods if (found := scale_of(pod)) is not None)
+    count = sum(wanted.values())
+    if spec.max_unavailable is not None:
+        return count, max(0, count - scaled(spec.max_unavailable, count, round_up=True))
+    return count, scaled(spec.min_available, count, round_up=True)
+
+
+def noted(budget: Budget, pods: Sequence[core_v1.Pod], now: datetime) -> dict[str, str]:
+    """Return the evicted pods that are still to be waited for."""
+    left: dict[str, str] = {}
+    by_name = {pod.metadata.name: pod for pod in pods}
+    for name, since in budget.status.disrupted_pods.items():
+        pod = by_name.get(name)
+        if pod is None or pod.metadata.deletion_timestamp is not None:
+            continue
+        if parse_time(since) + timedelta(seconds=NOTED_SECONDS) > now:
+            left[name] = since
+    return left
+
+
+def status_of(
+    budget: Budget, pods: Sequence[core_v1.Pod], scale_of: ScaleOf, now: datetime
+) -> policy_v1.PodDisruptionBudgetStatus:
+    """Return the status that the pods give."""
+    disrupted = noted(budget, pods, now)
+    healthy = sum(
+        1
+        for pod in pods
+        if pod.metadata.deletion_timestamp is None and pod.metadata.name not in disrupted and pod_rules.is_ready(pod)
+    )
+    count, desired = expected(budget, pods, scale_of)
+    allowed = max(0, healthy - desired) if count > 0 else 0
+    state, reason = ("True", "SufficientPods") if allowed > 0 else ("False", "InsufficientPods")
+    old = next((c for c in budget.status.conditions if c.type == "DisruptionAllowed"), None)
+    since = old.last_transition_time if old is not None and old.status == state else format_time(now)
+    condition = meta_v1.Condition(
+        type="DisruptionAllowed",
+        status=state,
+        reason=reason,
+        message="",
+        last_transition_time=since,
+        observed_generation=budget.metadata.generation,
+    )
+    return policy_v1.PodDisruptionBudgetStatus(
+        conditions=[c for c in budget.status.conditions if c.type != "DisruptionAllowed"] + [condition],
+        current_healthy=healthy,
+        desired_healthy=desired,
+        expected_pods=count,
+        disruptions_allowed=allowed,
+        disrupted_pods=disrupted,
+        observed_generation=budget.metadata.generation,
+    )
+
+
+class DisruptionController:
+    """Follows budgets, pods, and the workloads that say how many pods there should be."""
+
+    def __init__(self, context: Context) -> None:
+        self._client, self._clock = context.client, context.clock
+        self._recorder = context.recorder("controllermanager")
+        self._budgets = context.informers.of(Budget)
+        self._pods = context.informers.of(core_v1.Pod)
+        self._pods.add_index("namespace", by_namespace)
+        self._deployments = context.informers.of(apps_v1.Deployment)
+        self._workloads: dict[str, Informer[Any]] = {
+            "ReplicaSet": context.informers.of(apps_v1.ReplicaSet),
+            "StatefulSet": context.informers.of(apps_v1.StatefulSet),
+            "ReplicationController": context.informers.of(core_v1.ReplicationController),
+        }
+        self.controller = Controller("disruption", self.reconcile, workers=2, clock=context.clock)
+        self._budgets.subscribe(lambda change: self.controller.enqueue(change.key))
+        self._pods.subscribe(self._pod_changed)
+        for informer in (self._deployments, *self._workloads.values()):
+            informer.subscribe(self._workload_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
+        for pod in (change.old, change.new):
+            if pod is None:
+                continue
+            for budget in self._budgets.list():
+                if budget.metadata.namespace == pod.metadata.namespace and _selector(budget).matches(
+                    pod.metadata.labels
+                ):
+                    self.controller.enqueue(key_of(budget))
+
+    def _workload_changed(self, change: Change[Any]) -> None:
+        """A workload that was scaled changes what its pods' budgets expect."""
+        if change.old is not None and change.old.spec.replicas == change.new.spec.replicas:
+            return
+        for budget in self._budgets.list():
+            if budget.metadata.namespace == change.new.metadata.namespace:
+                self.controller.enqueue(key_of(budget))
+
+    async def reconcile(self, key: str) -> float | None:
+        """Write the status of one budget; come back when a noted pod has had its time."""
+        budget = self._budgets.get(key)
+        if budget is None:
+            return None
+        selector = _selector(budget)
+        pods = [
+            pod
+            for pod in self._pods.by_index("namespace", budget.metadata.namespace or "")
+            if selector.matches(pod.metadata.labels)
+        ]
+        if not pods:
+            self._recorder.event(budget, "Normal", "NoPods", "No matching pods found")
+        now = self._clock.now()
+        status = status_of(budget, pods, self._scale_of, now)
+        if status != budget.status:
+            await self._client.update_status(msgspec.structs.replace(budget, status=status))
+        waits = [(parse_time(t) - now).total_seconds() + NOTED_SECONDS for t in status.disrupted_pods.values()]
+        return max(1.0, min(waits)) if waits else None
+
+    def _scale_of(self, pod: core_v1.Pod) -> tuple[str, int] | None:
+        owner = controller_of(pod)
+        informer = self._workloads.get(owner.kind) if owner is not None else None
+        if owner is None or informer is None:
+            return None
+        workload: Any = informer.get(f"{pod.metadata.namespace}/{owner.name}")
+        if workload is None or workload.metadata.uid != owner.uid:
+            return None
+        above = controller_of(workload)
+        if above is not None and above.kind == "Deployment":
+            deployment = self._deployments.get(f"{pod.metadata.namespace}/{above.name}")
+            if deployment is not None and deployment.metadata.uid == above.uid:
+                workload = deployment
+        replicas = workload.spec.replicas
+        return workload.metadata.uid or "", 1 if replicas is None else replicas
+
+
+def _selector(budget: Budget) -> LabelSelector:
+    return from_label_selector(budget.spec.selector)

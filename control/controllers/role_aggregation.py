@@ -1,0 +1,59 @@
+"""Cluster-role aggregation: a ClusterRole with an aggregationRule holds the rules of all roles that it selects.
+
+Upstream: pkg/controller/clusterroleaggregation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from control.controllers.context import Context
+from kube.api import rbac_v1
+from kube.controller import Controller
+from kube.informer import Change
+from kube.selectors import from_label_selector
+
+
+def aggregated(role: rbac_v1.ClusterRole, roles: Iterable[rbac_v1.ClusterRole]) -> list[rbac_v1.PolicyRule]:
+    """Return the rules that an aggregating role should have: by role name, each rule once, its own name left out."""
+    if role.aggregation_rule is None:
+        return role.rules
+    selectors = [from_label_selector(s) for s in role.aggregation_rule.cluster_role_selectors]
+    rules: list[rbac_v1.PolicyRule] = []
+    ordered = sorted(roles, key=lambda r: r.metadata.name or "")
+    for selector in selectors:
+        for other in ordered:
+            if other.metadata.name != role.metadata.name and selector.matches(other.metadata.labels):
+                rules += [rule for rule in other.rules if rule not in rules]
+    return rules
+
+
+class RoleAggregationController:
+    """Follows ClusterRoles."""
+
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._roles = context.informers.of(rbac_v1.ClusterRole)
+        self.controller = Controller("role aggregation", self.reconcile, workers=2, clock=context.clock)
+        self._roles.subscribe(self._role_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    def _role_changed(self, change: Change[rbac_v1.ClusterRole]) -> None:
+        """Any role may be part of any aggregating one, which are few."""
+        for role in self._roles.list():
+            if role.aggregation_rule is not None:
+                self.controller.enqueue(role.metadata.name or "")
+
+    async def reconcile(self, key: str) -> None:
+        """Write the rules of one aggregating role."""
+        role = self._roles.get(key)
+        if role is None or role.aggregation_rule is None:
+            return
+        rules = aggregated(role, self._roles.list())
+        if rules != role.rules:
+            await self._client.update(msgspec.structs.replace(role, rules=rules))
