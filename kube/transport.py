@@ -20,6 +20,9 @@ from kube.kubeconfig import Access
 
 TOKEN_LIFE = 60.0
 """Seconds that a token read from a file is used."""
+CONNECTIONS = 16
+"""Requests under way at a time; watches are not counted. A TLS handshake costs both sides more than most requests do,
+so a burst of requests waits for connections that are there instead of making as many as it is large."""
 
 
 class HttpsTransport:
@@ -30,23 +33,25 @@ class HttpsTransport:
         self._agent = user_agent
         self._token = access.token
         self._token_read = float("-inf")
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: dict[int, aiohttp.ClientSession] = {}
 
     @property
     def server(self) -> str:
         return self._access.server
 
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
+    def _open(self, connections: int) -> aiohttp.ClientSession:
+        """Return the session with that many connections at most (0: no limit)."""
+        session = self._sessions.get(connections)
+        if session is None:
             context: ssl.SSLContext | bool = True
             if self._access.server.startswith("https://"):
                 context = self._access.ssl_context()
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=context, limit=0, keepalive_timeout=60),
+            session = self._sessions[connections] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=context, limit=connections, keepalive_timeout=60),
                 headers={"User-Agent": self._agent},
                 auto_decompress=True,
             )
-        return self._session
+        return session
 
     def _headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
         found = dict(headers or {})
@@ -69,7 +74,7 @@ class HttpsTransport:
     ) -> Response:
         url = URL(self._access.server + path, encoded=True).update_query(query or {})
         try:
-            async with self._open().request(
+            async with self._open(CONNECTIONS).request(
                 method,
                 url,
                 headers=self._headers(headers),
@@ -87,7 +92,7 @@ class HttpsTransport:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
         headers = self._headers({"Accept": "application/json"})
         try:
-            answer = await self._open().get(url, headers=headers, timeout=timeout, allow_redirects=False)
+            answer = await self._open(0).get(url, headers=headers, timeout=timeout, allow_redirects=False)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise _unreachable(self.server, error) from error
         try:
@@ -98,9 +103,8 @@ class HttpsTransport:
             answer.close()
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        while self._sessions:
+            await self._sessions.popitem()[1].close()
 
 
 async def _chunks(answer: aiohttp.ClientResponse, server: str) -> AsyncIterator[bytes]:
