@@ -78,9 +78,11 @@ class _Session:
             stream = self._spdy.open_stream({"streamtype": channels.STREAM_NAMES[channel]})
             self._streams[channel], self._channels[stream] = stream, channel
         await self._flush()
-        # An empty message tells the client that the session stands.
-        readable = [c for c in (channels.STDOUT, channels.STDERR) if c in self._streams] or [channels.ERROR]
-        await self._socket.send(self._protocol.encode(readable[0], b""), self._protocol.text)
+        if not self._protocol.half_close:
+            # An empty message tells the client that the session stands. The clients that speak v5 neither wait
+            # for it nor are ready for it: kubectl would complain of an "Unknown stream id 1".
+            readable = [c for c in (channels.STDOUT, channels.STDERR) if c in self._streams] or [channels.ERROR]
+            await self._socket.send(self._protocol.encode(readable[0], b""), self._protocol.text)
         async with asyncio.TaskGroup() as group:
             ways = [
                 group.create_task(self._to_client(), name="runtime to client"),

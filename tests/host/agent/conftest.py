@@ -143,6 +143,7 @@ async def _pod(client: Client, logs: Path, script: str, cgroup_parent: str) -> A
                 log_path=f"{name}/0.log",
                 labels={"io.kubernetes.container.name": name},
                 stdin=name == "main",
+                stdin_once=name == "main",
                 linux=LinuxContainerConfig(security_context=LinuxContainerSecurityContext(namespace_options=options)),
             )
             containers[name] = await client.runtime.create_container(sandbox_id, container, config)
