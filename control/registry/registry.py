@@ -9,6 +9,7 @@ where they named a resourceVersion. The cache is current when a write's caller g
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -221,6 +222,7 @@ class Registry:
         )
         await self.admission.admit(attributes)
         strategy.prepare_create(obj)
+        _always_status(resource, obj)
         strategy.default(obj)
         if metadata.keeps_generation(resource):
             meta["generation"] = 1
@@ -338,6 +340,7 @@ class Registry:
             strategy.prepare_subresource(subresource, obj, old)
         else:
             strategy.prepare_update(obj, old)
+        _always_status(resource, obj)
         strategy.default(obj)
         if metadata.keeps_generation(resource) and subresource not in _SILENT and metadata.spec_changed(obj, old):
             meta["generation"] = (old_meta.get("generation") or 0) + 1
@@ -470,6 +473,20 @@ class Registry:
         """Wait until the cache shows a write, so that its writer reads it, and return the object's bytes."""
         await self._landed(item)
         return codec.with_revision(item.value, item.revision)
+
+
+@functools.cache
+def _has_status(resource: Resource) -> bool:
+    return any(
+        field.name == "status" and field.default_factory is not msgspec.NODEFAULT
+        for field in msgspec.structs.fields(resource.type)
+    )
+
+
+def _always_status(resource: Resource, obj: Object) -> None:
+    """Give an object its empty status, which Go's encoder writes for every kind that has one."""
+    if "status" not in obj and _has_status(resource):
+        obj["status"] = {}
 
 
 def _gone(resource: Resource, obj: Object, old: Object) -> bool:

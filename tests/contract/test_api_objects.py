@@ -1,0 +1,443 @@
+"""Create, read, update, delete over the wire: status codes, reasons and messages as upstream's clients see them."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.control import ApiUnderTest, api_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path_factory.mktemp("api")) as api:
+        account = {"metadata": {"name": "default"}}
+        await api.request("POST", "/api/v1/namespaces/default/serviceaccounts", account)
+        yield api
+
+
+def config_map(name: str, **more: Any) -> dict[str, Any]:
+    metadata = {"name": name, **more.pop("metadata", {})}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "1"}, **more}
+
+
+def deployment(name: str, **spec: Any) -> dict[str, Any]:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": labels}, "template": template, **spec},
+    }
+
+
+def pod(name: str, **metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": [{"name": "c", "image": "nginx"}]},
+    }
+
+
+def status(answer: Any) -> tuple[int, str, str]:
+    body = answer.json
+    assert body["kind"] == "Status" and body["apiVersion"] == "v1", body
+    assert body["code"] == answer.status
+    return answer.status, body.get("reason", ""), body["message"]
+
+
+# -- create ---------------------------------------------------------------------------------------------------------------
+async def test_create_answers_201_with_system_fields(server: ApiUnderTest) -> None:
+    answer = await server.request("POST", CONFIGMAPS, config_map("born", metadata={"labels": {"x": "y"}}))
+    assert answer.status == 201
+    meta = answer.json["metadata"]
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", meta["uid"])
+    assert meta["resourceVersion"].isdigit() and meta["namespace"] == "default"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", meta["creationTimestamp"])
+    assert answer.json["apiVersion"] == "v1" and answer.json["kind"] == "ConfigMap" and answer.json["data"] == {"a": "1"}
+    assert "generation" not in meta
+    got = await server.request("GET", f"{CONFIGMAPS}/born")
+    assert got.status == 200 and got.json == answer.json
+
+
+async def test_what_a_client_says_of_system_fields_is_replaced(server: ApiUnderTest) -> None:
+    claimed = {"uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "deletionTimestamp": "2001-01-01T00:00:00Z"}
+    answer = await server.request("POST", CONFIGMAPS, config_map("claims", metadata={**claimed, "generation": 7}))
+    meta = answer.json["metadata"]
+    assert meta["uid"] != "mine" and not meta["creationTimestamp"].startswith("2001")
+    assert "deletionTimestamp" not in meta and "generation" not in meta
+
+
+async def test_a_deployment_gets_defaults_and_generation_1_and_no_status(server: ApiUnderTest) -> None:
+    obj = deployment("defaults") | {"status": {"replicas": 9}}
+    answer = await server.request("POST", DEPLOYMENTS, obj)
+    assert answer.status == 201
+    assert answer.json["metadata"]["generation"] == 1
+    assert answer.json["spec"]["replicas"] == 1 and answer.json["spec"]["strategy"]["type"] == "RollingUpdate"
+    assert not answer.json.get("status", {}).get("replicas")
+
+
+async def test_the_same_name_twice_is_409_already_exists(server: ApiUnderTest) -> None:
+    await server.request("POST", CONFIGMAPS, config_map("twice"))
+    answer = await server.request("POST", CONFIGMAPS, config_map("twice"))
+    assert status(answer) == (409, "AlreadyExists", 'configmaps "twice" already exists')
+    assert answer.json["details"] == {"name": "twice", "kind": "configmaps"}
+
+
+async def test_generate_name_adds_five_letters(server: ApiUnderTest) -> None:
+    names = set()
+    for _ in range(5):
+        body = {"metadata": {"generateName": "made-"}}
+        answer = await server.request("POST", CONFIGMAPS, body)
+        assert answer.status == 201
+        names.add(answer.json["metadata"]["name"])
+        assert answer.json["metadata"]["generateName"] == "made-"
+    assert len(names) == 5 and all(re.fullmatch("made-[bcdfghjklmnpqrstvwxz2456789]{5}", n) for n in names)
+
+
+async def test_a_name_is_required(server: ApiUnderTest) -> None:
+    answer = await server.request("POST", CONFIGMAPS, {"metadata": {}})
+    assert answer.status == 422 and answer.json["reason"] == "Invalid"
+    assert 'ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required' in answer.json["message"]
+
+
+async def test_bad_names_and_labels_are_422_with_a_cause_each(server: ApiUnderTest) -> None:
+    bad = config_map("Bad_Name", metadata={"labels": {"a b": "c"}, "finalizers": ["x y"]})
+    answer = await server.request("POST", CONFIGMAPS, bad)
+    code, reason, message = status(answer)
+    assert (code, reason) == (422, "Invalid")
+    assert 'metadata.name: Invalid value: "Bad_Name": a lowercase RFC 1123 subdomain must consist of' in message
+    fields = [cause["field"] for cause in answer.json["details"]["causes"]]
+    assert fields[0] == "metadata.name" and "metadata.labels" in fields and "metadata.finalizers[0]" in fields
+    assert (await server.request("GET", f"{CONFIGMAPS}/Bad_Name")).status == 404
+
+
+async def test_namespace_of_body_and_url_must_agree(server: ApiUnderTest) -> None:
+    answer = await server.request("POST", CONFIGMAPS, config_map("there", metadata={"namespace": "kube-system"}))
+    message = "the namespace of the provided object does not match the namespace sent on the request"
+    assert status(answer) == (400, "BadRequest", message)
+
+
+async def test_a_namespace_that_is_not_there_is_404(server: ApiUnderTest) -> None:
+    answer = await server.request("POST", "/api/v1/namespaces/nowhere/configmaps", config_map("x"))
+    assert status(answer) == (404, "NotFound", 'namespaces "nowhere" not found')
+
+
+async def test_resource_version_cannot_be_set_on_create(server: ApiUnderTest) -> None:
+    answer = await server.request("POST", CONFIGMAPS, config_map("rv", metadata={"resourceVersion": "5"}))
+    assert answer.status == 500
+    assert answer.json["message"] == "resourceVersion should not be set on objects to be created"
+
+
+async def test_dry_run_stores_nothing_and_answers_as_if(server: ApiUnderTest) -> None:
+    answer = await server.request("POST", f"{CONFIGMAPS}?dryRun=All", config_map("dry"))
+    assert answer.status == 201 and answer.json["metadata"]["uid"] and "resourceVersion" not in answer.json["metadata"]
+    assert (await server.request("GET", f"{CONFIGMAPS}/dry")).status == 404
+    bad = await server.request("POST", f"{CONFIGMAPS}?dryRun=Some", config_map("dry"))
+    assert bad.status == 422 and 'dryRun: Unsupported value' in bad.json["message"]
+
+
+# -- bodies ---------------------------------------------------------------------------------------------------------------
+async def test_a_wrong_type_is_named_as_upstream_does(server: ApiUnderTest) -> None:
+    answer = await server.request("POST", DEPLOYMENTS, deployment("typo", replicas="two"))
+    assert status(answer) == (
+        400,
+        "BadRequest",
+        'Deployment in version "v1" cannot be handled as a Deployment: json: cannot unmarshal string into Go struct field '
+        "DeploymentSpec.spec.replicas of type int32",
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"replicas": 3000000000}, "cannot unmarshal number 3000000000 into Go struct field DeploymentSpec.spec.replicas of type int32"),
+        ({"replicas": 1.5}, "cannot unmarshal number 1.5 into Go struct field DeploymentSpec.spec.replicas of type int32"),
+        ({"paused": "yes"}, "cannot unmarshal string into Go struct field DeploymentSpec.spec.paused of type bool"),
+        (
+            {"template": {"spec": {"containers": {}}}},
+            "cannot unmarshal object into Go struct field PodSpec.spec.template.spec.containers of type []v1.Container",
+        ),
+        (
+            {"template": {"spec": {"containers": [{"name": 5}]}}},
+            "cannot unmarshal number into Go struct field Container.spec.template.spec.containers.name of type string",
+        ),
+    ],
+)
+async def test_wrong_types_deep_inside(server: ApiUnderTest, spec: dict[str, Any], said: str) -> None:
+    answer = await server.request("POST", DEPLOYMENTS, deployment("typo", **spec))
+    assert answer.status == 400 and answer.json["message"].endswith("json: " + said), answer.json["message"]
+
+
+async def test_unknown_fields_by_field_validation(server: ApiUnderTest) -> None:
+    obj = config_map("unknown")
+    obj["spec"] = {"foo": 1}
+    strict = await server.request("POST", f"{CONFIGMAPS}?fieldValidation=Strict", obj)
+    assert status(strict) == (
+        400,
+        "BadRequest",
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "spec"',
+    )
+    warned = await server.request("POST", f"{CONFIGMAPS}?dryRun=All", obj)
+    assert warned.status == 201 and warned.headers.getall("Warning") == ['299 - "unknown field \\"spec\\""']
+    ignored = await server.request("POST", f"{CONFIGMAPS}?dryRun=All&fieldValidation=Ignore", obj)
+    assert ignored.status == 201 and "Warning" not in ignored.headers
+    bad = await server.request("POST", f"{CONFIGMAPS}?fieldValidation=Maybe", obj)
+    assert bad.status == 422 and 'fieldValidation: Unsupported value: "Maybe"' in bad.json["message"]
+
+
+async def test_repeated_fields_are_found(server: ApiUnderTest) -> None:
+    body = b'{"metadata":{"name":"dup"},"data":{"a":"1","a":"2"}}'
+    answer = await server.request(
+        "POST", f"{CONFIGMAPS}?fieldValidation=Strict", body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status == 400 and answer.json["message"].endswith('strict decoding error: duplicate field "data.a"')
+
+
+async def test_unknown_fields_in_lists_carry_their_index(server: ApiUnderTest) -> None:
+    obj = pod("deep")
+    obj["spec"]["containers"][0]["imagePullpolicy"] = "Always"
+    answer = await server.request("POST", f"{PODS}?fieldValidation=Strict", obj)
+    assert answer.json["message"].endswith('unknown field "spec.containers[0].imagePullpolicy"')
+
+
+async def test_text_that_is_no_json_is_400(server: ApiUnderTest) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = await server.request("POST", CONFIGMAPS, b'{"metadata":', headers=headers)
+    assert answer.status == 400 and answer.json["reason"] == "BadRequest"
+    assert "unexpected end of JSON input" in answer.json["message"]
+    answer = await server.request("POST", CONFIGMAPS, b"[" * 100_000, headers=headers)
+    assert answer.status == 400 and "exceeded max depth" in answer.json["message"]
+
+
+async def test_kind_and_version_must_be_the_paths(server: ApiUnderTest) -> None:
+    answer = await server.request("POST", PODS, config_map("x"))
+    said = 'ConfigMap in version "v1" cannot be handled as a Pod: converting (v1.ConfigMap) to (v1.Pod): unknown conversion'
+    assert status(answer) == (400, "BadRequest", said)
+    answer = await server.request("POST", PODS, deployment("x"))
+    said = "the API version in the data (apps/v1) does not match the expected API version (v1)"
+    assert status(answer) == (400, "BadRequest", said)
+    answer = await server.request("POST", PODS, {"apiVersion": "v1", "kind": "Pood", "metadata": {"name": "x"}})
+    assert answer.status == 400 and 'no kind "Pood" is registered for version "v1"' in answer.json["message"]
+
+
+async def test_yaml_is_taken_and_its_aliases_are_not(server: ApiUnderTest) -> None:
+    headers = {"Content-Type": "application/yaml"}
+    text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: from-yaml}\ndata:\n  on: 'yes'\n"
+    answer = await server.request("POST", CONFIGMAPS, text, headers=headers)
+    assert answer.status == 201 and answer.json["data"] == {"true": "yes"}
+    bomb = b"a: &a [1]\nb: *a\n"
+    answer = await server.request("POST", CONFIGMAPS, bomb, headers=headers)
+    assert answer.status == 400 and "aliases" in answer.json["message"]
+
+
+async def test_other_media_types_are_415_and_large_bodies_413(server: ApiUnderTest) -> None:
+    answer = await server.request("POST", CONFIGMAPS, b"x", headers={"Content-Type": "text/plain"})
+    assert answer.status == 415 and answer.json["reason"] == "UnsupportedMediaType"
+    large = config_map("large", data={"a": "x" * (3 * 1024 * 1024)})
+    answer = await server.request("POST", CONFIGMAPS, large)
+    assert status(answer) == (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
+    above = config_map("above", data={"a": "x" * (1600 * 1024)})
+    answer = await server.request("POST", CONFIGMAPS, above)
+    assert answer.status in (422, 500), answer.json
+    assert (await server.request("GET", f"{CONFIGMAPS}/above")).status == 404
+
+
+async def test_nulls_of_go_clients_are_taken(server: ApiUnderTest) -> None:
+    obj = pod("nulls", creationTimestamp=None, labels=None)
+    obj["spec"]["volumes"] = None
+    obj["status"] = {"conditions": None}
+    answer = await server.request("POST", PODS, obj)
+    assert answer.status == 201, answer.json
+
+
+# -- names in paths -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["%2e%2e", "..%2fsecrets", "a%252fb", "a%25b"])
+async def test_names_that_leave_their_place_are_refused(server: ApiUnderTest, name: str) -> None:
+    answer = await server.request("GET", f"{CONFIGMAPS}/{name}")
+    assert answer.status in (400, 404) and answer.json["kind"] == "Status"
+    put = await server.request("PUT", f"{CONFIGMAPS}/{name}", config_map("x"))
+    assert put.status in (400, 404, 405)
+
+
+async def test_what_is_not_there_is_404(server: ApiUnderTest) -> None:
+    answer = await server.request("GET", f"{CONFIGMAPS}/nothing")
+    assert status(answer) == (404, "NotFound", 'configmaps "nothing" not found')
+    assert answer.json["details"] == {"name": "nothing", "kind": "configmaps"}
+    answer = await server.request("GET", f"{DEPLOYMENTS}/nothing")
+    assert status(answer)[2] == 'deployments.apps "nothing" not found'
+    assert answer.json["details"] == {"name": "nothing", "group": "apps", "kind": "deployments"}
+    answer = await server.request("GET", "/api/v1/namespaces/default/sandwiches")
+    assert status(answer) == (404, "NotFound", "the server could not find the requested resource")
+    assert (await server.request("POST", f"{CONFIGMAPS}/nothing", config_map("nothing"))).status == 405
+
+
+# -- update ---------------------------------------------------------------------------------------------------------------
+async def test_update_replaces_and_conflicts_by_resource_version(server: ApiUnderTest) -> None:
+    made = (await server.request("POST", CONFIGMAPS, config_map("put"))).json
+    made["data"] = {"b": "2"}
+    first = await server.request("PUT", f"{CONFIGMAPS}/put", made)
+    assert first.status == 200 and first.json["data"] == {"b": "2"}
+    assert int(first.json["metadata"]["resourceVersion"]) > int(made["metadata"]["resourceVersion"])
+    second = await server.request("PUT", f"{CONFIGMAPS}/put", made)
+    assert status(second) == (
+        409,
+        "Conflict",
+        'Operation cannot be fulfilled on configmaps "put": the object has been modified; please apply your changes to the '
+        "latest version and try again",
+    )
+    free = await server.request("PUT", f"{CONFIGMAPS}/put", config_map("put", data={"c": "3"}))
+    assert free.status == 200 and free.json["data"] == {"c": "3"}
+    assert free.json["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+async def test_an_update_that_changes_nothing_writes_nothing(server: ApiUnderTest) -> None:
+    made = (await server.request("POST", CONFIGMAPS, config_map("same"))).json
+    again = await server.request("PUT", f"{CONFIGMAPS}/same", made)
+    assert again.json["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+async def test_update_checks_names_uids_and_immutable_fields(server: ApiUnderTest) -> None:
+    made = (await server.request("POST", CONFIGMAPS, config_map("who"))).json
+    answer = await server.request("PUT", f"{CONFIGMAPS}/other", made)
+    said = "the name of the object (who) does not match the name on the URL (other)"
+    assert status(answer) == (400, "BadRequest", said)
+    answer = await server.request("PUT", f"{CONFIGMAPS}/missing", config_map("missing"))
+    assert status(answer)[:2] == (404, "NotFound")
+    other = json.loads(json.dumps(made))
+    other["metadata"]["uid"] = "00000000-0000-0000-0000-000000000000"
+    answer = await server.request("PUT", f"{CONFIGMAPS}/who", other)
+    assert answer.status == 409 and "Precondition failed: UID in precondition: 00000000" in answer.json["message"]
+
+
+async def test_status_and_spec_are_changed_through_their_own_doors(server: ApiUnderTest) -> None:
+    made = (await server.request("POST", DEPLOYMENTS, deployment("doors"))).json
+    made["spec"]["replicas"] = 5
+    made["status"] = {"replicas": 3, "observedGeneration": 1}
+    by_main = (await server.request("PUT", f"{DEPLOYMENTS}/doors", made)).json
+    assert by_main["spec"]["replicas"] == 5 and not by_main["status"].get("replicas")
+    assert by_main["metadata"]["generation"] == 2
+    by_main["spec"]["replicas"] = 7
+    by_main["status"] = {"replicas": 3, "observedGeneration": 2}
+    by_status = (await server.request("PUT", f"{DEPLOYMENTS}/doors/status", by_main)).json
+    assert by_status["spec"]["replicas"] == 5 and by_status["status"]["replicas"] == 3
+    assert by_status["metadata"]["generation"] == 2
+    assert (await server.request("GET", f"{DEPLOYMENTS}/doors/status")).json == by_status
+
+
+async def test_a_lease_is_created_by_put(server: ApiUnderTest) -> None:
+    path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/put-made"
+    body = {"metadata": {"name": "put-made"}, "spec": {"holderIdentity": "me"}}
+    assert (await server.request("PUT", path, body)).status == 201
+    assert (await server.request("GET", path)).json["spec"]["holderIdentity"] == "me"
+
+
+# -- delete ---------------------------------------------------------------------------------------------------------------
+async def test_delete_answers_a_status_and_the_object_is_gone(server: ApiUnderTest) -> None:
+    made = (await server.request("POST", CONFIGMAPS, config_map("gone"))).json
+    answer = await server.request("DELETE", f"{CONFIGMAPS}/gone")
+    assert answer.status == 200 and answer.json["status"] == "Success"
+    assert answer.json["details"] == {"name": "gone", "kind": "configmaps", "uid": made["metadata"]["uid"]}
+    assert (await server.request("GET", f"{CONFIGMAPS}/gone")).status == 404
+    assert status(await server.request("DELETE", f"{CONFIGMAPS}/gone"))[:2] == (404, "NotFound")
+
+
+async def test_delete_preconditions(server: ApiUnderTest) -> None:
+    made = (await server.request("POST", CONFIGMAPS, config_map("guarded"))).json
+    options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "another"}}
+    answer = await server.request("DELETE", f"{CONFIGMAPS}/guarded", options)
+    said = f"Precondition failed: UID in precondition: another, UID in object meta: {made['metadata']['uid']}"
+    assert status(answer) == (409, "Conflict", f'Operation cannot be fulfilled on configmaps "guarded": {said}')
+    options["preconditions"] = {"resourceVersion": "1"}
+    answer = await server.request("DELETE", f"{CONFIGMAPS}/guarded", options)
+    assert answer.status == 409 and "ResourceVersion in precondition: 1" in answer.json["message"]
+    dry = await server.request("DELETE", f"{CONFIGMAPS}/guarded?dryRun=All")
+    assert dry.status == 200 and (await server.request("GET", f"{CONFIGMAPS}/guarded")).status == 200
+
+
+async def test_finalizers_hold_an_object_until_the_last_is_gone(server: ApiUnderTest) -> None:
+    await server.request("POST", CONFIGMAPS, config_map("held", metadata={"finalizers": ["example.com/hold"]}))
+    answer = await server.request("DELETE", f"{CONFIGMAPS}/held")
+    assert answer.status == 200 and answer.json["metadata"]["deletionTimestamp"]
+    assert answer.json["metadata"]["deletionGracePeriodSeconds"] == 0
+    held = (await server.request("GET", f"{CONFIGMAPS}/held")).json
+    more = json.loads(json.dumps(held))
+    more["metadata"]["finalizers"].append("example.com/more")
+    refused = await server.request("PUT", f"{CONFIGMAPS}/held", more)
+    assert refused.status == 422
+    assert "no new finalizers can be added if the object is being deleted" in refused.json["message"]
+    held["metadata"]["finalizers"] = []
+    assert (await server.request("PUT", f"{CONFIGMAPS}/held", held)).status == 200
+    assert (await server.request("GET", f"{CONFIGMAPS}/held")).status == 404
+
+
+@pytest.mark.parametrize(("policy", "finalizer"), [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")])
+async def test_propagation_becomes_a_finalizer(server: ApiUnderTest, policy: str, finalizer: str) -> None:
+    name = policy.lower()
+    await server.request("POST", DEPLOYMENTS, deployment(name))
+    options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy}
+    answer = await server.request("DELETE", f"{DEPLOYMENTS}/{name}", options)
+    assert answer.status == (202 if policy == "Foreground" else 200)
+    assert answer.json["metadata"]["finalizers"] == [finalizer]
+    assert answer.json["metadata"]["generation"] == 2
+
+
+async def test_contradicting_delete_options_are_422(server: ApiUnderTest) -> None:
+    options = {"orphanDependents": True, "propagationPolicy": "Background"}
+    answer = await server.request("DELETE", f"{CONFIGMAPS}/any", options)
+    assert answer.status == 422 and "orphanDependents and deletionPropagation cannot be both set" in answer.json["message"]
+
+
+async def test_a_running_pod_goes_gracefully_and_a_shorter_grace_shortens_it(server: ApiUnderTest) -> None:
+    obj = pod("graceful")
+    obj["spec"]["nodeName"] = "node-1"
+    made = (await server.request("POST", PODS, obj)).json
+    answer = await server.request("DELETE", f"{PODS}/graceful")
+    assert answer.status == 200 and answer.json["kind"] == "Pod"
+    assert answer.json["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert answer.json["metadata"]["generation"] == made["metadata"]["generation"] + 1
+    again = await server.request("DELETE", f"{PODS}/graceful?gracePeriodSeconds=60")
+    assert again.json["metadata"]["deletionGracePeriodSeconds"] == 30
+    shorter = await server.request("DELETE", f"{PODS}/graceful?gracePeriodSeconds=5")
+    assert shorter.json["metadata"]["deletionGracePeriodSeconds"] == 5
+    assert shorter.json["metadata"]["deletionTimestamp"] < answer.json["metadata"]["deletionTimestamp"]
+    gone = await server.request("DELETE", f"{PODS}/graceful?gracePeriodSeconds=0")
+    assert gone.status == 200 and (await server.request("GET", f"{PODS}/graceful")).status == 404
+
+
+async def test_a_pod_without_a_node_goes_at_once(server: ApiUnderTest) -> None:
+    await server.request("POST", PODS, pod("unplaced"))
+    assert (await server.request("DELETE", f"{PODS}/unplaced")).status == 200
+    assert (await server.request("GET", f"{PODS}/unplaced")).status == 404
+
+
+async def test_a_namespace_becomes_terminating_and_takes_nothing_new(server: ApiUnderTest) -> None:
+    await server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "leaving"}})
+    answer = await server.request("DELETE", "/api/v1/namespaces/leaving")
+    assert answer.status == 200 and answer.json["status"]["phase"] == "Terminating"
+    refused = await server.request("POST", "/api/v1/namespaces/leaving/configmaps", config_map("late"))
+    assert refused.status == 403
+    assert "because it is being terminated" in refused.json["message"]
+    body = answer.json
+    body["spec"]["finalizers"] = []
+    assert (await server.request("PUT", "/api/v1/namespaces/leaving/finalize", body)).status == 200
+    assert (await server.request("GET", "/api/v1/namespaces/leaving")).status == 404
+
+
+async def test_delete_collection_takes_what_the_selector_means(server: ApiUnderTest) -> None:
+    for name, team in (("c1", "red"), ("c2", "red"), ("c3", "blue")):
+        await server.request("POST", CONFIGMAPS, config_map(name, metadata={"labels": {"team": team}}))
+    answer = await server.request("DELETE", f"{CONFIGMAPS}?labelSelector=team%3Dred")
+    assert answer.status == 200 and [i["metadata"]["name"] for i in answer.json["items"]] == ["c1", "c2"]
+    left = await server.request("GET", f"{CONFIGMAPS}?labelSelector=team")
+    assert [i["metadata"]["name"] for i in left.json["items"]] == ["c3"]
