@@ -17,6 +17,8 @@ from cryptography import x509
 from control.admission.chain import Chain, default_plugins
 from control.admission.plugin import Attributes
 from control.auth import setup
+from control.auth.audit import Auditor, LogFile
+from control.auth.audit_policy import Policy
 from control.auth.authenticators import HEALTH_PATHS, AnonymousPolicy
 from control.auth.user import UserInfo
 from control.bootstrap import Bootstrap
@@ -30,7 +32,7 @@ from control.server.finite import Finite, build
 from control.server.health import Health
 from control.server.inprocess import InProcessTransport
 from control.server.listing import Listing
-from control.server.lookup import Lookup, follow_auth
+from control.server.lookup import BY_TARGET, Lookup, follow_auth
 from control.server.pipeline import Pipeline
 from control.server.resources import ResourceServer
 from control.server.serve import Listener
@@ -42,6 +44,7 @@ from control.storage.store import Store
 from kube import pki
 from kube.client import Client
 from kube.clock import Clock
+from kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +95,13 @@ class ApiServer:
         resources.parts.update(auth=self.auth, config=config)
         finite = Finite(build(self.health, Discovery(), self.auth.signer))
         self.pipeline = Pipeline(config, self.auth, resources, finite)
+        self.audit_log: LogFile | None = None
+        if config.audit_policy_file is not None:
+            policy = Policy.parse(config.audit_policy_file.read_bytes())
+            path = config.audit_log_file or config.data_dir / "audit.log"
+            limits = (config.audit_log_max_bytes, config.audit_log_backups, config.audit_log_max_age)
+            self.audit_log = LogFile(path, *limits)
+            self.pipeline.auditor = Auditor(policy, self.audit_log, clock)
         self.edge = Edge(self.pipeline)
         self.listener = Listener(config, self.edge)
 
@@ -125,6 +135,8 @@ class ApiServer:
                 for task in reversed(background):
                     task.cancel()
                 await asyncio.gather(*background, return_exceptions=True)
+                if server.audit_log is not None:
+                    await asyncio.to_thread(server.audit_log.close)
         finally:
             await store.close()
 
@@ -133,6 +145,10 @@ class ApiServer:
         for cached in self.registry.caches():
             cached.end_watches()
         await self.listener.stop()
+
+    def lookup_resource(self, target: str) -> Resource:
+        """Return a resource by target ("pods", "deployments.apps")."""
+        return BY_TARGET[target]
 
     def client(self, user: UserInfo, user_agent: str = "") -> Client:
         """Return a client inside this process that acts as a user."""

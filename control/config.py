@@ -49,6 +49,14 @@ class ControlConfig:
     max_body_bytes: int = 3 * 1024 * 1024
     max_object_bytes: int = 1536 * 1024
     disabled_admission: tuple[str, ...] = ()
+    audit_policy_file: Path | None = None
+    """What the audit log notes (audit.k8s.io/v1 Policy); None: there is none."""
+    audit_log_file: Path | None = None
+    """Where it is written; None: audit.log in the data directory."""
+    audit_log_max_bytes: int = 100 * 1024 * 1024
+    audit_log_backups: int = 10
+    audit_log_max_age: int = 0
+    """Seconds after which rotated logs are deleted; 0: never."""
     enable_controllers: bool = True
     enable_scheduler: bool = True
     feature_gates: dict[str, bool] = field(default_factory=dict)

@@ -118,6 +118,11 @@ class Request:
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
 
+    @property
+    def sent(self) -> bytes:
+        """Return the body as far as anybody has asked for it."""
+        return self._body or b""
+
     async def body(self, limit: int) -> bytes:
         """Return the whole body; raises 413 past `limit` bytes."""
         if self._body is None:

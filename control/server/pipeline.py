@@ -13,9 +13,11 @@ import uuid
 from collections.abc import Awaitable, Callable
 
 from control.auth import denial, impersonation
+from control.auth.audit import Auditor
 from control.auth.setup import Auth
 from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo
 from control.config import ControlConfig
+from control.server import auditing
 from control.server.exchange import Answer, Request, Response, error_response
 from control.server.requestinfo import RequestInfo, parse_path, with_query
 from kube import errors
@@ -37,9 +39,16 @@ class Pipeline:
         self.config, self.auth = config, auth
         self.resources, self.finite = resources, finite
         self.reading = self.writing = 0
+        self.auditor: Auditor | None = None
 
     async def answer(self, request: Request, credentials: Credentials, user: UserInfo | None = None) -> Answer:
         """Answer a request. `user` is given by the in-process transport, whose callers need no credentials."""
+        answer = await self._guarded(request, credentials, user)
+        auditing.end(request, answer)
+        return answer
+
+    async def _guarded(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
+        """Answer with a Status where anything goes wrong."""
         try:
             return await self._answer(request, credentials, user)
         except StatusError as error:
@@ -62,10 +71,18 @@ class Pipeline:
             info = with_query(info, bool(request.flag("watch")), request.option("fieldSelector"))
         request.info = info
         if user is None:
-            user = await self._authenticate(request, credentials)
+            try:
+                user = await self._authenticate(request, credentials)
+            except StatusError:
+                auditing.begin(self.auditor, request, info, UserInfo(""))
+                raise
+        auditing.begin(self.auditor, request, info, user)
         if b"impersonate-user" in headers or any(key.startswith(b"impersonate-") for key in headers):
             pairs = request.extensions.get("headers") or headers.items()
             user = impersonation.impersonate(user, pairs, self.auth.authorizer)
+            note = auditing.note_of(request)
+            if note is not None:
+                note.impersonates(user)
         request.user = user
         self._authorize(request, info, user)
         handler = self.resources if info.is_resource else self.finite
@@ -103,6 +120,9 @@ class Pipeline:
         else:
             attributes = AuthzAttributes(user, info.verb, path=info.path)
         decision, reason = self.auth.authorizer.authorize(attributes)
+        note = auditing.note_of(request)
+        if note is not None:
+            note.decided(decision is Decision.ALLOW, reason)
         if decision is not Decision.ALLOW:
             raise denial.denied(attributes, reason)
 

@@ -267,3 +267,34 @@ async def test_kubectl_hears_of_limits_and_levels(api: ApiUnderTest) -> None:
         'pods "host" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)'
         in answer.stderr
     )
+
+
+async def test_the_audit_log_tells_what_was_done(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    rules = [
+        {"level": "None", "nonResourceURLs": ["/readyz"]},
+        {"level": "RequestResponse", "resources": [{"resources": ["configmaps"]}], "omitStages": ["RequestReceived"]},
+        {"level": "Metadata", "omitStages": ["RequestReceived"]},
+    ]
+    policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
+    async with api_server(tmp_path, audit_policy_file=policy) as api:
+        maps = "/api/v1/namespaces/default/configmaps"
+        await created(api, maps, {"metadata": {"name": "noted"}, "data": {"a": "b"}})
+        assert (await api.request("GET", "/api/v1/secrets", user=JANE)).status == 403
+        assert (await plain(api, "/api/v1/pods", "guess"))[0] == 401
+        await plain(api, "/readyz")
+        await api.request("GET", f"{maps}?watch=true&timeoutSeconds=1")
+        await api.kubectl("get", "nodes", "--as=bob", check=False)
+    lines = [json.loads(line) for line in (tmp_path / "data" / "audit.log").read_text().splitlines()]
+    by = {(e["verb"], e.get("objectRef", {}).get("resource"), e["stage"]): e for e in lines}
+    assert not any(e["requestURI"] == "/readyz" for e in lines)
+    made = by["create", "configmaps", "ResponseComplete"]
+    assert made["requestObject"]["data"] == {"a": "b"} == made["responseObject"]["data"]
+    assert made["user"]["username"] == "kubernetes-admin" and made["responseStatus"]["code"] == 201
+    refused = by["list", "secrets", "ResponseComplete"]
+    assert refused["annotations"]["authorization.k8s.io/decision"] == "forbid"
+    assert refused["responseStatus"]["code"] == 403 and refused["sourceIPs"] == ["127.0.0.1"]
+    assert by["list", "pods", "ResponseComplete"]["responseStatus"]["code"] == 401
+    assert ("watch", "configmaps", "ResponseStarted") in by and ("watch", "configmaps", "ResponseComplete") in by
+    other = by["list", "nodes", "ResponseComplete"]
+    assert (other["user"]["username"], other["impersonatedUser"]["username"]) == ("kubernetes-admin", "bob")

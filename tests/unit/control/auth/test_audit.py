@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.auth.audit import Auditor, LogFile
+from control.auth.audit_policy import Policy, PolicyError
+from control.auth.user import AuthzAttributes, UserInfo
+from kube.clock import FakeClock
+
+JANE = UserInfo("jane", "", ("dev", "system:authenticated"))
+
+
+def policy(*rules: dict[str, Any], **more: Any) -> Policy:
+    return Policy.parse(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules, **more}))
+
+
+def asked(verb: str, what: str, name: str = "x", namespace: str = "shop") -> AuthzAttributes:
+    if what.startswith("/"):
+        return AuthzAttributes(JANE, verb, path=what)
+    resource, _, subresource = what.partition("/")
+    resource, _, group = resource.partition(".")
+    return AuthzAttributes(JANE, verb, group, "v1", resource, subresource, namespace, name)
+
+
+@pytest.mark.parametrize(
+    "rule, request_, matches",
+    [
+        ({}, asked("get", "pods"), True),
+        ({"users": ["bob"]}, asked("get", "pods"), False),
+        ({"userGroups": ["dev"]}, asked("get", "pods"), True),
+        ({"verbs": ["list"]}, asked("get", "pods"), False),
+        ({"namespaces": ["shop"]}, asked("get", "pods"), True),
+        ({"namespaces": ["other"]}, asked("get", "pods"), False),
+        ({"namespaces": ["shop"]}, asked("get", "/metrics"), False),
+        ({"resources": [{"resources": ["pods"]}]}, asked("get", "pods"), True),
+        ({"resources": [{"resources": ["pods"]}]}, asked("get", "pods/log"), False),
+        ({"resources": [{"resources": ["pods/*"]}]}, asked("get", "pods/log"), True),
+        ({"resources": [{"resources": ["*/log"]}]}, asked("get", "pods/log"), True),
+        ({"resources": [{"group": "apps"}]}, asked("get", "deployments.apps"), True),
+        ({"resources": [{"group": "apps"}]}, asked("get", "pods"), False),
+        ({"resources": [{"resources": ["secrets"], "resourceNames": ["x"]}]}, asked("get", "secrets"), True),
+        ({"resources": [{"resources": ["secrets"], "resourceNames": ["x"]}]}, asked("get", "secrets", "y"), False),
+        ({"nonResourceURLs": ["/healthz*"]}, asked("get", "/healthz/ping"), True),
+        ({"nonResourceURLs": ["/healthz*"]}, asked("get", "pods"), False),
+    ],
+)
+def test_rules_match_requests(rule: dict[str, Any], request_: AuthzAttributes, matches: bool) -> None:
+    found = policy({"level": "Metadata", **rule})
+    assert (found.verdict(request_) is not None) is matches
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    found = policy({"level": "None", "verbs": ["get"]}, {"level": "Request"})
+    assert found.verdict(asked("get", "pods")) is None
+    verdict = found.verdict(asked("create", "pods"))
+    assert verdict is not None and verdict.level == "Request"
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("rules: []", "not of kind Policy"),
+        ("kind: Policy\nrules: [{level: Metadata}]", "not of audit.k8s.io/v1"),
+        ("apiVersion: audit.k8s.io/v1\nkind: Policy", "no rules"),
+        ("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: All}]", "level: must be one of"),
+        ("{", "not YAML"),
+    ],
+)
+def test_a_policy_that_cannot_be_used_is_told(text: str, why: str) -> None:
+    with pytest.raises(PolicyError, match=why):
+        Policy.parse(text)
+
+
+class Lines:
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def write(self, line: bytes) -> None:
+        self.events.append(json.loads(line))
+
+
+def run(level: str, **more: Any) -> list[dict[str, Any]]:
+    """Take one create through and return what was written of it."""
+    lines = Lines()
+    auditor = Auditor(policy({"level": level}, **more), lines, FakeClock())
+    note = auditor.begin(asked("create", "pods"), "id-1", "/api/v1/pods?x=y", ["192.0.2.1"], "kubectl")
+    assert note is not None
+    note.decided(True, "because")
+    body = {"kind": "Pod", "metadata": {"name": "x", "managedFields": [{}]}}
+    note.request_body = json.dumps(body).encode()
+    note.stage("ResponseComplete", 201, json.dumps(body).encode())
+    return lines.events
+
+
+def test_an_event_tells_who_did_what_and_how_it_ended() -> None:
+    first, last = run("Metadata")
+    assert (first["stage"], last["stage"]) == ("RequestReceived", "ResponseComplete")
+    assert last["user"] == {"username": "jane", "groups": ["dev", "system:authenticated"]}
+    assert last["objectRef"] == {"resource": "pods", "namespace": "shop", "name": "x", "apiVersion": "v1"}
+    assert last["responseStatus"] == {"metadata": {}, "code": 201}
+    assert last["annotations"]["authorization.k8s.io/decision"] == "allow"
+    assert last["sourceIPs"] == ["192.0.2.1"] and last["requestURI"] == "/api/v1/pods?x=y"
+    assert last["requestReceivedTimestamp"] == "2026-01-01T00:00:00.000000Z"
+    assert "requestObject" not in last and "responseObject" not in last
+
+
+def test_levels_say_which_objects_are_written() -> None:
+    assert "requestObject" in run("Request")[-1] and "responseObject" not in run("Request")[-1]
+    assert run("RequestResponse")[-1]["responseObject"]["metadata"]["name"] == "x"
+    bare = run("RequestResponse", omitManagedFields=True)[-1]
+    assert bare["requestObject"]["metadata"] == {"name": "x"} == bare["responseObject"]["metadata"]
+
+
+def test_stages_can_be_left_out() -> None:
+    assert [e["stage"] for e in run("Metadata", omitStages=["RequestReceived"])] == ["ResponseComplete"]
+
+
+def test_a_refusal_is_written_with_its_reason() -> None:
+    lines = Lines()
+    note = Auditor(policy({"level": "Metadata"}), lines, FakeClock()).begin(asked("get", "pods"), "", "/", [], "")
+    assert note is not None
+    note.stage("ResponseComplete", 403, b'{"kind":"Status","status":"Failure","message":"no","reason":"Forbidden"}')
+    assert lines.events[-1]["responseStatus"] == {
+        "metadata": {},
+        "code": 403,
+        "status": "Failure",
+        "message": "no",
+        "reason": "Forbidden",
+    }
+
+
+def test_the_file_is_rotated_by_size_and_read_by_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    file = LogFile(path, max_bytes=100, backups=2)
+    for number in range(20):
+        file.write(b"%030d\n" % number)
+    file.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    old = sorted(tmp_path.glob("audit-*.log"))
+    assert len(old) == 2 and all(p.stat().st_size <= 100 for p in (*old, path))
+    assert path.read_bytes().splitlines()[-1] == b"%030d" % 19
+    again = LogFile(path)
+    again.write(b"more\n")
+    again.close()
+    assert path.read_bytes().endswith(b"more\n") and len(path.read_bytes().splitlines()) > 1
