@@ -127,7 +127,7 @@ class ResourceServer:
     def _shown(self, request: Request, body: bytes, form: Form, status: int = 200) -> Response:
         response = Response(status, body, form.wanted.content_type)
         if len(body) >= GZIP_FROM and b"gzip" in request.headers.get(b"accept-encoding", b""):
-            response.body = gzip.compress(body, 4)
+            response.body = gzip.compress(body, 1)
             response.headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
         return response
 
