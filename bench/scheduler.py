@@ -1,0 +1,155 @@
+"""The scheduler through a real API server: pods bound per second on a cluster of hollow nodes.
+
+`python bench/scheduler.py [--nodes 1000] [--pods 1000] [--kind plain|spread|affinity]`. Server and scheduler share one process, as
+in `wherry up`; nodes and pods are made before, then the clock runs from the scheduler's start until the last pod is bound.
+`choose_us` is the time that choosing a node took, per pod. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import uvloop
+
+from control.companions import CONTROLLERS, SCHEDULER
+from control.controllers.context import SharedInformers
+from control.scheduler import main as role
+from control.scheduler.algorithm import Algorithm
+from kube.api import core_v1, meta_v1
+from kube.client import Client
+from kube.clock import SYSTEM
+from tests.support.control import api_server
+
+ZONES = 3
+
+
+def node(number: int) -> core_v1.Node:
+    name = f"hollow-{number}"
+    labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"zone-{number % ZONES}"}
+    return core_v1.Node(metadata=meta_v1.ObjectMeta(name=name, labels=labels))
+
+
+def status() -> core_v1.NodeStatus:
+    resources: dict[str, str | int | float] = {"cpu": "4", "memory": "32Gi", "pods": "110"}
+    ready = core_v1.NodeCondition(type="Ready", status="True", reason="KubeletReady")
+    return core_v1.NodeStatus(allocatable=resources, capacity=resources, conditions=[ready])
+
+
+def pod(number: int, kind: str) -> core_v1.Pod:
+    requests: dict[str, str | int | float] = {"cpu": "100m", "memory": "500Mi"}
+    container = core_v1.Container(name="c", image="pause", resources=core_v1.ResourceRequirements(requests=requests))
+    spec = core_v1.PodSpec(containers=[container], automount_service_account_token=False)
+    selector = meta_v1.LabelSelector(match_labels={"app": "load"})
+    if kind == "spread":
+        spec.topology_spread_constraints = [
+            core_v1.TopologySpreadConstraint(
+                max_skew=5,
+                topology_key="topology.kubernetes.io/zone",
+                when_unsatisfiable="DoNotSchedule",
+                label_selector=selector,
+            )
+        ]
+    if kind == "affinity":
+        term = core_v1.PodAffinityTerm(label_selector=selector, topology_key="topology.kubernetes.io/zone")
+        weighted = core_v1.WeightedPodAffinityTerm(weight=10, pod_affinity_term=term)
+        spec.affinity = core_v1.Affinity(
+            pod_affinity=core_v1.PodAffinity(preferred_during_scheduling_ignored_during_execution=[weighted])
+        )
+    metadata = meta_v1.ObjectMeta(name=f"load-{number}", namespace="default", labels={"app": "load"})
+    return core_v1.Pod(metadata=metadata, spec=spec)
+
+
+async def each(count: int, act: object, width: int = 32) -> None:
+    numbers = iter(range(count))
+
+    async def worker() -> None:
+        for number in numbers:
+            await act(number)  # type: ignore[operator]
+
+    await asyncio.gather(*(worker() for _ in range(width)))
+
+
+async def measure(nodes: int, pods: int, kind: str) -> dict[str, object]:
+    with tempfile.TemporaryDirectory(prefix="wherry-bench-") as directory:
+        async with api_server(Path(directory), enable_controllers=False, enable_scheduler=False) as server:
+            admin = server.api.client(CONTROLLERS)
+
+            async def make_node(number: int) -> None:
+                made = await admin.create(node(number))
+                made.status = status()
+                made = await admin.update_status(made)
+                made.spec.taints = []
+                await admin.update(made)
+
+            await admin.create(core_v1.ServiceAccount(metadata=meta_v1.ObjectMeta(name="default", namespace="default")))
+            await each(nodes, make_node)
+            await each(pods, lambda number: admin.create(pod(number, kind)))
+            return await run(admin, server.api.client(SCHEDULER), nodes, pods, kind)
+
+
+async def run(admin: Client, client: Client, nodes: int, pods: int, kind: str) -> dict[str, object]:
+    bound, finished = 0, asyncio.Event()
+    informers = SharedInformers(client)
+
+    def changed(change: object) -> None:
+        nonlocal bound
+        if change.new.spec.node_name and not (change.old and change.old.spec.node_name):  # type: ignore[attr-defined]
+            bound += 1
+            if bound == pods:
+                finished.set()
+
+    chosen = 0.0
+    place = Algorithm.place
+
+    def timed(self: Algorithm, info: object) -> str:
+        nonlocal chosen
+        began = time.perf_counter()
+        try:
+            return place(self, info)  # type: ignore[arg-type]
+        finally:
+            chosen += time.perf_counter() - began
+
+    Algorithm.place = timed  # type: ignore[method-assign, assignment]
+    informers.of(core_v1.Pod).subscribe(changed)
+    informing = asyncio.create_task(informers.run())
+    scheduler = role.Scheduler(client, informers, role.SchedulerConfig(), SYSTEM)
+    await informers.wait_synced()
+    began, cpu = time.perf_counter(), time.process_time()
+    scheduling = asyncio.create_task(scheduler.run())
+    async with asyncio.timeout(120):
+        await finished.wait()
+    seconds, used = time.perf_counter() - began, time.process_time() - cpu
+    for task in (scheduling, informing):
+        task.cancel()
+    await asyncio.gather(scheduling, informing, return_exceptions=True)
+    return {
+        "nodes": nodes,
+        "pods": pods,
+        "kind": kind,
+        "pods_per_second": round(pods / seconds),
+        "choose_us": round(chosen / pods * 1e6),
+        "cpu_share": round(used / seconds, 2),
+        "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--pods", type=int, default=1000)
+    parser.add_argument("--kind", choices=["plain", "spread", "affinity"], default="plain")
+    options = parser.parse_args()
+    print(json.dumps(uvloop.run(measure(options.nodes, options.pods, options.kind))))
+
+
+if __name__ == "__main__":
+    main()
