@@ -111,7 +111,7 @@ _SKIPPED_METADATA = frozenset(
 
 
 @functools.cache
-def of_object(kind: type[msgspec.Struct]) -> Node:
+def of_object(kind: Any) -> Node:
     """Return the shape of a whole object: its type's, without what nobody owns."""
     return _without_bookkeeping(of_struct(kind))
 

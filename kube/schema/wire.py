@@ -1,8 +1,8 @@
 """Objects out of their protobuf form, which typed Go clients (kubectl create, upstream's kubelet) send.
 
-The wire form is read by the field numbers in wire.json, straight into JSON's shape: maps from repeated entries, times and quantities
-as text, embedded structs flattened. A message says nothing of which fields were set, since Go writes every plain field
-also when it is zero: empty strings, zeros and falses are left out, but for the fields that are pointers in Go, where a
+The wire form is read by the field numbers in wire.json, straight into JSON's shape: maps from repeated entries, times and
+quantities as text, embedded structs flattened. A message does not say which fields were set: Go writes every plain field also
+when it is zero: empty strings, zeros and falses are left out, but for the fields that are pointers in Go, where a
 zero means something (`replicas: 0`). Numbers that the table does not know are skipped.
 """
 
@@ -87,7 +87,8 @@ def decode(message: bytes, module: str, name: str) -> dict[str, Any]:
     if type_name not in _types():
         raise WireError(f"{name} has no protobuf form")
     try:
-        return _message(message, type_name)
+        found: dict[str, Any] = _message(message, type_name)
+        return found
     except (UnicodeDecodeError, struct.error, RecursionError, ValueError, OverflowError) as error:
         raise error if isinstance(error, WireError) else WireError(str(error)) from error
 
