@@ -5,10 +5,10 @@ Names and labels are those that dashboards and the metrics server expect of a ku
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-
-import prometheus_client
+from pathlib import Path
 
 from agent.contracts import Pods
 from agent.usage.model import ContainerUse, Snapshot
@@ -163,8 +163,16 @@ def agent(pods: Pods, node_name: str) -> str:
         "Number of containers currently running",
         [({"container_state": state}, count, 0.0) for state, count in sorted(states.items())],
     )
-    process: bytes = prometheus_client.generate_latest()
-    return process.decode() + str(text)
+    times = os.times()
+    text.family(
+        "process_cpu_seconds_total",
+        "counter",
+        "Total user and system CPU time spent in seconds.",
+        [({}, times.user + times.system, 0.0)],
+    )
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    text.family("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", [({}, resident, 0.0)])
+    return str(text)
 
 
 def probes(pods: Pods) -> str:
