@@ -20,6 +20,7 @@ from agent import main
 from agent.cgroups import Cgroups
 from agent.config import AgentConfig
 from agent.volumes import mounts
+from cri.client import Client as RuntimeClient
 from kube.api import core_v1, meta_v1
 from kube.client import Client
 from kube.errors import StatusError
@@ -64,7 +65,6 @@ class NodeUnderTest:
             "metadata": {"name": name, "namespace": "default", **metadata},
             "spec": {"nodeName": self.config.node_name, "terminationGracePeriodSeconds": 2, **spec},
         }
-        import msgspec
 
         return await self.client.create(msgspec.convert(body, core_v1.Pod))
 
@@ -120,8 +120,6 @@ class NodeUnderTest:
 
     async def execute(self, pod: core_v1.Pod, *command: str, container: str = "") -> str:
         """Run a command in the pod's (first) container and return what it prints."""
-        from cri.client import Client as RuntimeClient
-
         statuses = [*pod.status.container_statuses, *pod.status.init_container_statuses]
         status = next(s for s in statuses if not container or s.name == container)
         async with RuntimeClient(self.containerd.endpoint) as runtime:
