@@ -26,14 +26,16 @@ class LimitRanger(Plugin):
         self._lookup = lookup
 
     def handles(self, attributes: Attributes) -> bool:
-        if attributes.subresource or attributes.operation not in ("CREATE", "UPDATE"):
-            return False
         if attributes.resource.target == "pods":  # a pod's resources change through `resize` alone
-            return attributes.operation == "CREATE"
-        return attributes.resource.target == "persistentvolumeclaims"
+            return (attributes.operation, attributes.subresource) in (("CREATE", ""), ("UPDATE", "resize"))
+        return (
+            attributes.resource.target == "persistentvolumeclaims"
+            and attributes.operation in ("CREATE", "UPDATE")
+            and not attributes.subresource
+        )
 
     async def admit(self, attributes: Attributes) -> None:
-        if attributes.resource.target == "pods" and attributes.obj is not None:
+        if attributes.resource.target == "pods" and attributes.operation == "CREATE" and attributes.obj is not None:
             for limit_range in self._ranges(attributes.namespace):
                 set_defaults(attributes.obj, limit_range)
 

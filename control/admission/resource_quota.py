@@ -18,7 +18,7 @@ from control.admission.refusal import refuse
 from kube.errors import StatusError
 
 _ATTEMPTS = 5
-_ON_UPDATE = frozenset({"services", "persistentvolumeclaims"})
+_ON_UPDATE = frozenset({("services", ""), ("persistentvolumeclaims", ""), ("pods", "resize")})
 
 
 class ResourceQuota(Plugin):
@@ -29,11 +29,11 @@ class ResourceQuota(Plugin):
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def handles(self, attributes: Attributes) -> bool:
-        if not attributes.namespace or attributes.subresource:
+        if not attributes.namespace:
             return False
         if attributes.operation == "UPDATE":
-            return attributes.resource.target in _ON_UPDATE
-        return attributes.operation == "CREATE"
+            return (attributes.resource.target, attributes.subresource) in _ON_UPDATE
+        return attributes.operation == "CREATE" and not attributes.subresource
 
     async def validate(self, attributes: Attributes) -> None:
         if not any(True for _ in self._lookup.list("resourcequotas", attributes.namespace)):

@@ -349,6 +349,14 @@ def test_claims_are_bounded_by_their_request() -> None:
     assert message.endswith("maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi")
 
 
+def test_a_resized_pod_is_held_against_the_limits_too() -> None:
+    plugin = limits({"type": "Container", "max": {"cpu": "1"}})
+    old, new = pod(container(limits={"cpu": "1"})), pod(container(limits={"cpu": "2"}))
+    message = refused(plugin, attributes("pods", "UPDATE", new, old, subresource="resize"))
+    assert message.endswith("maximum cpu usage per Container is 1, but limit is 2")
+    assert not plugin.handles(attributes("pods", "UPDATE", new, old))
+
+
 # -- RuntimeClass -----------------------------------------------------------------------------------------------------
 def test_a_runtime_class_brings_overhead_and_a_place() -> None:
     runtime_class = {

@@ -199,3 +199,19 @@ async def test_growing_a_claim_costs_the_difference() -> None:
     assert used(objects) == {"requests.storage": "5Gi"}
     await plugin.validate(attributes("persistentvolumeclaims", "UPDATE", claim("1Gi"), claim("5Gi")))
     assert used(objects) == {"requests.storage": "5Gi"}
+
+
+async def test_resizing_a_pod_costs_the_difference() -> None:
+    objects = Objects(("resourcequotas", quota({"requests.cpu": "1"}, {"requests.cpu": "400m"})))
+    plugin = ResourceQuota(objects)
+
+    def resize(cpu: str) -> Any:
+        return attributes(
+            "pods", "UPDATE", pod(requests={"cpu": cpu}), pod(requests={"cpu": "200m"}), subresource="resize"
+        )
+
+    assert plugin.handles(resize("700m"))
+    await plugin.validate(resize("700m"))
+    assert used(objects) == {"requests.cpu": "900m"}
+    with pytest.raises(StatusError):
+        await plugin.validate(resize("900m"))
