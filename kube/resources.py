@@ -62,7 +62,7 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
-    def type(self) -> type[Any]:
+    def type(self) -> Any:
         """The generated Struct."""
         return _type(self.module, self.kind)
 
