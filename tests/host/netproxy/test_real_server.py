@@ -1,0 +1,54 @@
+"""The role as its own process, against the real API server, as the user that RBAC lets it be."""
+
+import asyncio
+import os
+import signal
+import sys
+
+import pytest
+
+from kube.api import core_v1, meta_v1
+from tests.host.netproxy.conftest import NODE_IP, PODS, Site, until
+from tests.support.control import api_server
+from tests.support.services import node, port, service, slice_of
+
+
+@pytest.mark.parametrize("site", ["nft"], indirect=True)
+def test_the_process_follows_a_real_server_and_leaves_rules_when_it_ends(site: Site) -> None:
+    async def check() -> None:
+        async with api_server(site.folder / "control") as server:
+            admin = server.client()
+            await until_created(admin, core_v1.Namespace(metadata=meta_v1.ObjectMeta(name="default")))
+            await admin.create(node("node-1", "10.244.1.0/24", NODE_IP))
+            kubeconfig = server.kubeconfig("system:kube-proxy")
+            argv = [sys.executable, "-m", "netproxy", "--kubeconfig", str(kubeconfig), "--hostname-override", "node-1"]
+            argv += ["--cluster-cidr", "10.244.0.0/16", "--cni-conf-dir", str(site.folder / "net.d")]
+            with (site.folder / "netproxy.log").open("wb") as log:
+                process = await asyncio.create_subprocess_exec(*argv, stdout=log, stderr=log, start_new_session=True)
+            try:
+                web = service("web", "10.96.5.1", port("http", 80))
+                await admin.create(web)
+                await admin.create(slice_of("web", *PODS.values()))
+                await until(lambda: site.fetch(site.pods["pod-a"], "10.96.5.1"), "the Service answers", 20)
+                assert (site.folder / "net.d" / "10-wherry.conflist").exists()
+                process.send_signal(signal.SIGTERM)
+                assert await asyncio.wait_for(process.wait(), 10) == 0
+                assert site.fetch(site.pods["pod-a"], "10.96.5.1")
+            finally:
+                if process.returncode is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    await process.wait()
+            assert "Traceback" not in (site.folder / "netproxy.log").read_text()
+
+    site.node.inside(check)
+
+
+async def until_created(client: object, namespace: core_v1.Namespace) -> None:
+    """The server makes the namespace itself at its start; make it where it has not yet."""
+    from kube.errors import StatusError
+
+    try:
+        await client.create(namespace)  # type: ignore[attr-defined]
+    except StatusError as error:
+        if not error.already_exists:
+            raise
