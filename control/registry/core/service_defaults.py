@@ -80,12 +80,14 @@ def keep_allocated(obj: Object, old: Object) -> None:
     spec, before = obj.setdefault("spec", {}), old.get("spec") or {}
     if spec.get("type") == "ExternalName" or before.get("type") == "ExternalName":
         return
-    if not spec.get("clusterIP") and not spec.get("clusterIPs"):
+    held = list(before.get("clusterIPs") or ())
+    if not spec.get("clusterIP") and spec.get("clusterIPs", held) in ([], held):
         for field in ("clusterIP", "clusterIPs"):
             if before.get(field):
                 spec[field] = before[field]
-    elif not spec.get("clusterIPs") and spec.get("clusterIP") == before.get("clusterIP"):
-        spec["clusterIPs"] = list(before.get("clusterIPs") or [spec["clusterIP"]])
+    elif spec.get("clusterIP") and spec.get("clusterIPs", []) in ([], held):
+        # A client that knows of one address changes that alone; the list follows it.
+        spec["clusterIPs"] = [spec["clusterIP"], *held[1:]]
     for field in ("ipFamilies", "ipFamilyPolicy"):
         if not spec.get(field) and before.get(field):
             spec[field] = before[field]
