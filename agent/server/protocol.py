@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from agent.streaming.upgrade import Stream
 
 _BUFFER = 64 << 10
+_MAX_HEAD = 1 << 20  # of a request's line and headers together, as Go's http.Server has it
 
 TakeOver = Callable[[], Stream]
 
@@ -31,6 +32,8 @@ class AgentProtocol(HttpToolsProtocol):
         self._certificate: bytes | None = None
         self._upgrading = False
         self._after_upgrade = b""
+        self._head_size = 0
+        self._in_head = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read the client's certificate once a connection."""
@@ -42,12 +45,14 @@ class AgentProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Add the extensions to the scope."""
         super().on_message_begin()
+        self._in_head, self._head_size = True, 0
         extensions: dict[str, Any] = {"tls": {"client_certificate": self._certificate}, "take_over": self._take_over}
         self.scope["extensions"] = extensions
 
     def on_headers_complete(self) -> None:
         """Let nothing follow a request that asked for an upgrade, whatever the answer."""
         super().on_headers_complete()
+        self._in_head = False
         if self.parser.should_upgrade():
             self.cycle.keep_alive = False
 
@@ -64,6 +69,11 @@ class AgentProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
+            self._head_size = self._head_size + len(data) if self._in_head else 0
+            if self._head_size > _MAX_HEAD:
+                # Nobody has been identified yet: whoever can connect could fill the memory.
+                self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n")
+                self.transport.close()
         except httptools.HttpParserUpgrade as upgrade:
             self._upgrading = True
             self._after_upgrade = data[upgrade.args[0] :]

@@ -1,0 +1,144 @@
+"""The kubelet port's HTTP: upgrades that hand over every byte, answers that are no upgrade, limits."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+
+from agent.server import serve
+from agent.server.protocol import AgentProtocol
+from agent.streaming.upgrade import UpgradeError, dial, splice
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+@asynccontextmanager
+async def _serving(app: App) -> AsyncIterator[int]:
+    config = uvicorn.Config(app, http=AgentProtocol, ws="none", lifespan="off", log_config=None)
+    config.load()
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(serve._run(config, "127.0.0.1", 0, port.set_result))
+    try:
+        yield await port
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@asynccontextmanager
+async def _answering(raw: bytes) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A streaming server that reads a request's head and answers with raw bytes; also what it was sent."""
+    seen: list[bytes] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(raw)
+        seen.append(await reader.read(100))
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/exec/token", seen
+
+
+async def _echo(scope: Any, receive: Any, send: Any) -> None:
+    stream = scope["extensions"]["take_over"]()
+    stream.writer.write(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+    while data := await stream.reader.read(65536):
+        stream.writer.write(data)
+        await stream.writer.drain()
+    await stream.close()
+
+
+_UPGRADE = b"POST /x HTTP/1.1\r\nHost: n\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["after the answer", "in the same segment"])
+async def test_bytes_after_an_upgrade_belong_to_the_application(apart: bool) -> None:
+    async with _serving(_echo) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        data = bytes(range(256)) * 4096
+        writer.write(_UPGRADE if apart else _UPGRADE + data)
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 101 Switching Protocols\r\n\r\n"
+        if apart:
+            writer.write(data)
+        assert await reader.readexactly(len(data)) == data
+        writer.close()
+
+
+async def test_a_websocket_request_is_an_ordinary_request_until_it_is_taken_over() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert scope["type"] == "http"
+        await send({"type": "http.response.start", "status": 403, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    async with _serving(app) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_UPGRADE.replace(b"POST", b"GET").replace(b"SPDY/3.1", b"websocket"))
+        answer = await asyncio.wait_for(reader.read(), 5)  # to the end: nothing may follow on this connection
+        assert answer.startswith(b"HTTP/1.1 403 ")
+        assert answer.endswith(b"\r\n\r\nno")
+        writer.close()
+
+
+async def test_a_head_without_end_is_cut_off() -> None:
+    async with _serving(_echo) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n")
+        with pytest.raises(OSError):
+            for _ in range(64):
+                writer.write(b"X-Filler: " + b"x" * (64 << 10) + b"\r\n")
+                await writer.drain()
+                await asyncio.sleep(0)
+            raise ConnectionResetError(await reader.read())
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "body"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 3\r\n\r\nbad", 400, b"bad"),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", 302, b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, b"ok"),
+    ],
+)
+async def test_only_a_101_opens_the_way_and_redirects_are_not_followed(raw: bytes, status: int, body: bytes) -> None:
+    async with _answering(raw) as (url, seen):
+        with pytest.raises(UpgradeError) as caught:
+            await dial(url, "POST", [("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1")])
+        assert (caught.value.head.status, caught.value.body) == (status, body)
+    assert seen[0].startswith(b"POST /exec/token HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert seen[1:] in ([], [b""])
+
+
+async def test_a_server_that_hangs_up_before_answering_is_an_error() -> None:
+    async with _answering(b"") as (url, _):
+        task = asyncio.create_task(dial(url, "POST", []))
+        done, _pending = await asyncio.wait({task}, timeout=0.2)
+        assert not done  # it waits for the answer
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def test_splicing_ends_both_sides_when_either_ends() -> None:
+    switched = b"HTTP/1.1 101 Switching Protocols\r\n\r\nhello"
+    async with _answering(switched) as (url, seen):
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            backend, head = await dial(url, "POST", [])
+            client = scope["extensions"]["take_over"]()
+            client.writer.write(head.raw)
+            await splice(client, backend)
+
+        async with _serving(app) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(_UPGRADE)
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(5) == b"hello"
+            writer.write(b"bye")
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+        assert seen[1] == b"bye"
