@@ -4,9 +4,13 @@ The front stands for an API server: it turns the API's paths and parameters into
 """
 
 import asyncio
+import fcntl
 import json
 import os
+import pty
 import ssl
+import struct
+import termios
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -226,3 +230,48 @@ def test_a_port_is_forwarded_for_several_connections(node: Node, spdy: bool) -> 
             await process.wait()
 
     _run(node, body)
+
+
+@pytest.mark.parametrize("spdy", [False, True], ids=["websocket", "spdy"])
+def test_an_interactive_shell_has_a_terminal_of_the_right_size(node: Node, spdy: bool) -> None:
+    async def body(_: Kubectl, front: Front, config: Path) -> None:
+        master, slave = pty.openpty()
+        os.set_blocking(master, False)
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
+        off = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "false" if spdy else "true", "TERM": "dumb"}
+        process = await asyncio.create_subprocess_exec(
+            *("kubectl", "exec", "-it", "pod", "-c", "main", "--", "sh"),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**os.environ, "KUBECONFIG": str(config), "HOME": str(config.parent), **off},
+            start_new_session=True,
+        )
+        os.close(slave)
+        screen = bytearray()
+        try:
+            await _until(master, screen, b"#")
+            # The size is sent right after the start; the shell may be there before it.
+            command = b"while [ \"$(stty size)\" != '33 77' ]; do sleep 0.1; done; echo size is $(stty size); exit 6\n"
+            os.write(master, command)
+            await _until(master, screen, b"size is 33 77")
+            assert await asyncio.wait_for(process.wait(), 20) == 6
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            os.close(master)
+
+    _run(node, body)
+
+
+async def _until(master: int, screen: bytearray, text: bytes) -> None:
+    """Read from a terminal until it shows a text."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(20):
+        while text not in screen:
+            ready = asyncio.Event()
+            loop.add_reader(master, ready.set)
+            await ready.wait()
+            loop.remove_reader(master)
+            screen += os.read(master, 4096)
