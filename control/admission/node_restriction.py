@@ -97,7 +97,7 @@ class NodeRestriction(Plugin):
             raise not_found("", "nodes", node)
         uid = record["metadata"].get("uid")
         if owner.get("uid") != uid:
-            return f"node {node} UID mismatch: expected {uid} got {owner.get('uid')}"
+            return f"node {node} UID mismatch: expected {owner.get('uid')} got {uid}"
         if spec.get("serviceAccountName"):
             return f'node "{node}" can not create pods that reference a service account'
         for what, found in (
@@ -108,6 +108,9 @@ class NodeRestriction(Plugin):
         ):
             if found:
                 return f'node "{node}" can not create pods that reference {what}'
+        for volume in spec.get("volumes") or ():
+            if any("clusterTrustBundle" in s for s in (volume.get("projected") or {}).get("sources") or ()):
+                return f'node "{node}" can not create pods that reference clustertrustbundles'
         return ""
 
     # -- nodes --------------------------------------------------------------------------------------------------------

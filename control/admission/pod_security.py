@@ -45,6 +45,11 @@ class Policy:
     def __str__(self) -> str:
         return f"{self.level}:{self.version}"
 
+    def broken_by(self, pod: Object) -> list[Violation]:
+        """Return what a pod breaks of this policy."""
+        minor = None if self.version == "latest" else int(self.version.removeprefix("v1."))
+        return violations(pod, self.level, minor)
+
 
 def read_policy(labels: Object, mode: str) -> Policy:
     """Read one mode's labels; what is not valid counts as the strictest, as upstream fails closed."""
@@ -104,13 +109,13 @@ class PodSecurity(Plugin):
         if attributes.old is not None and attributes.old.get("spec") == pod.get("spec"):
             return
         enforce = read_policy(labels, "enforce")
-        broken = violations(pod, enforce.level)
+        broken = enforce.broken_by(pod)
         if broken:
             raise refuse(attributes, f'violates PodSecurity "{enforce}": {_detail(broken)}')
         self._warn(attributes, pod, read_policy(labels, "warn"))
 
     def _warn(self, attributes: Attributes, pod: Object, policy: Policy) -> None:
-        broken = violations(pod, policy.level)
+        broken = policy.broken_by(pod)
         if broken:
             attributes.warnings.append(f'would violate PodSecurity "{policy}": {_detail(broken)}')
 
@@ -128,7 +133,7 @@ class PodSecurity(Plugin):
         """Say which pods a namespace already has that its new level would refuse."""
         groups: dict[str, list[str]] = {}
         for pod in self._lookup.list("pods", namespace):
-            broken = violations(pod, policy.level)
+            broken = policy.broken_by(pod)
             if broken:
                 reasons = ", ".join(v.reason for v in broken)
                 groups.setdefault(reasons, []).append(pod["metadata"]["name"])

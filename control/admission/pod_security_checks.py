@@ -26,12 +26,15 @@ class Violation:
     detail: str
 
 
-def violations(pod: Object, level: str) -> list[Violation]:
-    """Return what a pod breaks of a level, in the order of upstream's messages."""
+def violations(pod: Object, level: str, minor: int | None = None) -> list[Violation]:
+    """Return what a pod breaks of a level, in the order of upstream's messages.
+
+    `minor` is the version of the standards (1.x) that is meant, None the newest: checks came one after the other.
+    """
     if level == "privileged":
         return []
     checks = _BASELINE if level == "baseline" else _RESTRICTED
-    found = ((reason, check(pod)) for reason, check in checks)
+    found = ((reason, check(pod)) for reason, check in checks if minor is None or minor >= _SINCE.get(check, 0))
     return [Violation(reason, detail) for reason, detail in found if detail]
 
 
@@ -62,6 +65,11 @@ def _setters(names: Iterable[str]) -> str:
     inside = [n for n in found if n]
     parts = (["pod"] if "" in found else []) + ([_names("container", inside)] if inside else [])
     return " and ".join(parts)
+
+
+def _own_users(pod: Object) -> bool:
+    """Say whether the pod has a user namespace, in which being root is no power over the host (KEP-127)."""
+    return pod["spec"].get("hostUsers") is False
 
 
 def _is_windows(pod: Object) -> bool:
@@ -159,6 +167,8 @@ def _privileged(pod: Object) -> str:
 
 
 def _proc_mount(pod: Object) -> str:
+    if _own_users(pod):
+        return ""
     bad = _bad_containers(pod, lambda c: c.get("procMount") not in (None, "Default"))
     return f'{_names("container", bad)} must not set securityContext.procMount to "Unmasked"' if bad else ""
 
@@ -168,21 +178,21 @@ _SELINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t", "con
 
 def _selinux(pod: Object) -> str:
     bad: list[str] = []
-    what: list[str] = []
+    types: set[str] = set()
+    parts: list[str] = []
     for name, context in _contexts(pod):
         options = context.get("seLinuxOptions") or {}
-        mine = []
-        if options.get("type", "") not in _SELINUX_TYPES:
-            mine.append(f"type {json.dumps(options['type'])}")
-        mine += [f"{part} may not be set" for part in ("user", "role") if options.get(part)]
-        if mine:
+        wrong = options.get("type", "") if options.get("type", "") not in _SELINUX_TYPES else ""
+        set_ = [part for part in ("user", "role") if options.get(part)]
+        if wrong or set_:
             bad.append(name)
-            what += [m for m in mine if m not in what]
+            types |= {wrong} - {""}
+            parts += [part for part in set_ if part not in parts]
     if not bad:
         return ""
-    types = [w for w in what if w.startswith("type ")]
-    rest = [w for w in what if not w.startswith("type ")]
-    return f"{_setters(bad)} set forbidden securityContext.seLinuxOptions: " + "; ".join([*types, *rest])
+    what = [_names("type", sorted(types))] if types else []
+    what += [f"{part} may not be set" for part in ("user", "role") if part in parts]
+    return f"{_setters(bad)} set forbidden securityContext.seLinuxOptions: {'; '.join(what)}"
 
 
 def _seccomp_baseline(pod: Object) -> str:
@@ -256,6 +266,8 @@ def _restricted_volumes(pod: Object) -> str:
 
 
 def _non_root(pod: Object) -> str:
+    if _own_users(pod):
+        return ""
     pod_says = (pod["spec"].get("securityContext") or {}).get("runAsNonRoot")
     wrong = _bad_containers(pod, lambda c: c.get("runAsNonRoot") is False)
     if pod_says is False:
@@ -269,6 +281,8 @@ def _non_root(pod: Object) -> str:
 
 
 def _run_as_user(pod: Object) -> str:
+    if _own_users(pod):
+        return ""
     bad = [name for name, context in _contexts(pod) if context.get("runAsUser") == 0]
     return f"{_setters(bad)} must not set runAsUser=0" if bad else ""
 
@@ -307,6 +321,14 @@ _BASELINE: tuple[tuple[str, Check], ...] = (
     ("forbidden sysctls", _sysctls),
     ("hostProcess", _host_process),
 )
+_SINCE: dict[Check, int] = {
+    _host_probes: 34,
+    _escalation: 8,
+    _capabilities_restricted: 22,
+    _run_as_user: 23,
+    _seccomp_restricted: 19,
+}
+"""The minor version that brought a check, where it was not there from the start."""
 _REPLACED = (_capabilities_baseline, _host_path, _seccomp_baseline)
 _RESTRICTED: tuple[tuple[str, Check], ...] = (
     *((reason, check) for reason, check in _BASELINE if check not in _REPLACED),

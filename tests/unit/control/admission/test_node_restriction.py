@@ -151,13 +151,17 @@ def owned(**change: Any) -> Object:
         (owned(name="n2"), "with an owner reference set to itself"),
         (owned(controller=False), "with a controller owner reference set to itself"),
         (owned(blockOwnerDeletion=True), "must not set blockOwnerDeletion"),
-        (owned(uid="other"), "UID mismatch: expected node-1 got other"),
+        (owned(uid="other"), "UID mismatch: expected other got node-1"),
         (mirror(serviceAccountName="default"), "can not create pods that reference a service account"),
         (mirror(volumes=[{"secret": {"secretName": "x"}}]), "can not create pods that reference secrets"),
         (mirror(volumes=[{"configMap": {"name": "x"}}]), "can not create pods that reference configmaps"),
         (
             mirror(volumes=[{"persistentVolumeClaim": {"claimName": "x"}}]),
             "can not create pods that reference persistentvolumeclaims",
+        ),
+        (
+            mirror(volumes=[{"projected": {"sources": [{"clusterTrustBundle": {"name": "x"}}]}}]),
+            "can not create pods that reference clustertrustbundles",
         ),
         (mirror(resourceClaims=[{"name": "x"}]), "can not create pods that reference resourceclaims"),
     ],

@@ -121,6 +121,30 @@ def test_what_the_pod_says_counts_for_containers_that_say_nothing() -> None:
     assert violations(pod(quiet, securityContext=context), "restricted") == []
 
 
+def test_selinux_types_users_and_roles_are_named_together() -> None:
+    made = pod(
+        container("a", seLinuxOptions={"type": "spc_t", "user": "u"}),
+        container("b", seLinuxOptions={"type": "other_t"}),
+        container("c", seLinuxOptions={"type": "container_t"}),
+    )
+    assert shown(made, "baseline") == (
+        'seLinuxOptions (containers "a", "b" set forbidden securityContext.seLinuxOptions: '
+        'types "other_t", "spc_t"; user may not be set)'
+    )
+
+
+def test_root_in_a_user_namespace_of_its_own_is_no_root() -> None:
+    rest = {k: v for k, v in SAFE.items() if k != "runAsNonRoot"}
+    made = pod(container(**rest, runAsUser=0, procMount="Unmasked"), hostUsers=False)
+    assert violations(made, "restricted") == []
+
+
+def test_an_older_version_has_the_checks_of_its_time() -> None:
+    made = pod({"name": "c", "livenessProbe": {"httpGet": {"host": "10.0.0.1", "port": 1}}})
+    assert violations(made, "baseline", 33) == [] and len(violations(made, "baseline", 34)) == 1
+    assert [v.reason for v in violations(pod(container(**SAFE | {"runAsUser": 0})), "restricted", 22)] == []
+
+
 # -- the plugin -------------------------------------------------------------------------------------------------------
 def namespace(**labels: str) -> Object:
     return {"metadata": {"name": "shop", "labels": {f"pod-security.kubernetes.io/{k}": v for k, v in labels.items()}}}
