@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 import yaml
 
+from control.registry.conversion import conversion
 from control.registry.strategy import Column, Strategy
 from control.server.negotiate import Wanted
 from control.storage.entry import Entry
@@ -29,17 +30,22 @@ class Form:
         self.wanted, self.strategy, self.now = wanted, strategy, now
         self.include = include or "Metadata"
         self._columns_sent = False
+        found = conversion(strategy.resource)
+        self._convert = found.to_served if found is not None else None
 
     @property
     def plain(self) -> bool:
-        return self.wanted.form == "object" and not self.wanted.yaml
+        return self.wanted.form == "object" and not self.wanted.yaml and self._convert is None
+
+    def _served(self, obj: dict[str, Any]) -> dict[str, Any]:
+        return obj if self._convert is None else self._convert(obj)
 
     # -- one object -----------------------------------------------------------------------------------------------
     def object(self, data: bytes) -> bytes:
         """Show an object given as JSON."""
         if self.plain:
             return data
-        obj = msgspec.json.decode(data)
+        obj = self._served(msgspec.json.decode(data))
         if self.wanted.form == "metadata":
             obj = self._partial(obj, kind="PartialObjectMetadata")
         elif self.wanted.form == "table":
@@ -59,14 +65,14 @@ class Form:
             head = encode({"kind": resource.kind + "List", "apiVersion": resource.api_version, "metadata": metadata})
             return b'%b,"items":[%b]}\n' % (head[:-1], b",".join([entry.data for entry in entries]))
         if self.wanted.form == "table":
-            return self._write(self._table([entry.obj for entry in entries], metadata))
+            return self._write(self._table([self._served(entry.obj) for entry in entries], metadata))
         if self.wanted.form == "metadata":
             items = [self._partial(entry.obj, "") for entry in entries]
             version = f"meta.k8s.io/{self.wanted.version}"
             return self._write(
                 {"kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": metadata, "items": items}
             )
-        items = [entry.obj for entry in entries]
+        items = [self._served(entry.obj) for entry in entries]
         return self._write(
             {"apiVersion": resource.api_version, "items": items, "kind": resource.kind + "List", "metadata": metadata}
         )
@@ -76,7 +82,7 @@ class Form:
         """Show one watch event as a line."""
         if self.plain:
             return notice.wire
-        obj = notice.entry.obj
+        obj = self._served(notice.entry.obj)
         if self.wanted.form == "metadata":
             shown = self._partial(obj, "PartialObjectMetadata")
         elif self.wanted.form == "table":

@@ -18,7 +18,7 @@ from control.auth.setup import Auth
 from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo
 from control.config import ControlConfig
 from control.server import auditing
-from control.server.exchange import Answer, Request, Response, error_response
+from control.server.exchange import Answer, Request, Upgrade, error_response
 from control.server.requestinfo import RequestInfo, parse_path, with_query
 from kube import errors
 from kube.errors import StatusError
@@ -174,14 +174,14 @@ def _health_root(path: str) -> str:
 
 def _finish(request: Request, answer: Answer) -> Answer:
     """Add the headers that every answer carries."""
-    if isinstance(answer, Response):
-        answer.headers.append((b"audit-id", request.audit_id.encode("latin-1", "replace")))
-        answer.headers.append((b"cache-control", b"no-cache, private"))
-        for warning in dict.fromkeys(request.warnings):
-            answer.headers.append((b"warning", _warning(warning)))
-    elif not hasattr(answer, "splice"):
-        answer.headers.append((b"audit-id", request.audit_id.encode("latin-1", "replace")))
-        answer.headers.append((b"cache-control", b"no-cache, private"))
+    if isinstance(answer, Upgrade):
+        return answer
+    headers = answer.headers
+    headers.append((b"audit-id", request.audit_id.encode("latin-1", "replace")))
+    if not any(name == b"cache-control" for name, _ in headers):
+        headers.append((b"cache-control", b"no-cache, private"))
+    for warning in dict.fromkeys(request.warnings):
+        headers.append((b"warning", _warning(warning)))
     return answer
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from control.registry import deletion, metadata
+from control.registry.conversion import conversion
 from control.registry.registry import Context, Registry, Written
 from control.server import patching
 from control.server.decode import Decoder, directive
@@ -94,7 +95,7 @@ class ResourceServer:
     async def get(self, request: Request, resource: Resource) -> Response:
         accept = request.headers.get(b"accept")
         entry = await self.registry.get(resource, self._namespace(request, resource), request.info.name)
-        if accept is None or accept == b"application/json":
+        if (accept is None or accept == b"application/json") and conversion(resource) is None:
             return Response(200, entry.data)
         form = self.form(request, resource)
         return self._shown(request, form.object(entry.data), form)
@@ -168,7 +169,10 @@ class ResourceServer:
         context = self.context(request, "CreateOptions")
         form = self.form(request, resource)
         obj = await self.decoded(request, resource)
-        written = await self.registry.create(context, resource, self._namespace(request, resource), obj)
+        stored = resource
+        if (found := conversion(resource)) is not None:
+            stored, obj = found.stored, found.to_stored(obj)
+        written = await self.registry.create(context, stored, self._namespace(request, resource), obj)
         return self._shown(request, form.object(written.data), form, 201)
 
     async def update(self, request: Request, resource: Resource, subresource: str = "") -> Response:
@@ -178,13 +182,16 @@ class ResourceServer:
         namespace, name = self._namespace(request, resource), request.info.name
         metadata.match_name(obj.setdefault("metadata", {}), name, namespace)
         metadata.match_namespace(resource, obj["metadata"], namespace)
+        stored = resource
+        if (found := conversion(resource)) is not None:
+            stored, obj = found.stored, found.to_stored(obj)
         pristine = msgspec.json.encode(obj)
 
         async def change(old: Object | None) -> Object:
             fresh: Object = msgspec.json.decode(pristine)
             return fresh
 
-        written = await self.registry.update(context, resource, namespace, name, change, subresource=subresource)
+        written = await self.registry.update(context, stored, namespace, name, change, subresource=subresource)
         return self._written(request, form, written)
 
     async def patch(self, request: Request, resource: Resource, subresource: str = "") -> Response:
@@ -194,12 +201,20 @@ class ResourceServer:
         now = self.registry.clock.now()
         patch = patching.read(request, body, resource, self.decoder(resource), context, now, subresource)
         namespace, name = self._namespace(request, resource), request.info.name
+        stored, change = resource, patch.change
+        if (found := conversion(resource)) is not None:
+            served = found
+
+            async def change(old: Object | None) -> Object:
+                return served.to_stored(await patch.change(served.to_served(old) if old is not None else None))
+
+            stored = found.stored
         written = await self.registry.update(
             context,
-            resource,
+            stored,
             namespace,
             name,
-            patch.change,
+            change,
             subresource=subresource,
             create_missing=patch.creates and not subresource,
         )
