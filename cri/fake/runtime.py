@@ -1,35 +1,26 @@
-"""The fake's sandboxes and containers: a dictionary of each, and a task for every "running" container.
+"""The fake's containers, and what the runtime says of itself; messages and states are containerd's.
 
-States, idempotence and messages are those of containerd, as the contract tests see them on both.
+The contract tests hold the same bodies against this and a real containerd.
 """
 
 import asyncio
-import itertools
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
 
 from cri.fake.failures import RPCError
-from cri.fake.images import FakeImages
 from cri.fake.logs import ContainerLog
-from cri.fake.script import Script, Sleep, UnknownCommandError
+from cri.fake.processes import FakeContainer
+from cri.fake.sandboxes import FakeSandboxes
+from cri.fake.script import Script, UnknownCommandError
 from cri.messages import (
     Container,
-    ContainerEventResponse,
     ContainerEventType,
     ContainerState,
     ContainerStatus,
     ImageSpec,
-    Namespace,
     NamespaceMode,
-    PodSandbox,
-    PodSandboxConfig,
-    PodSandboxState,
-    PodSandboxStatus,
     RuntimeCondition,
     RuntimeStatus,
     api,
@@ -39,42 +30,8 @@ _NOT_FOUND = grpc.StatusCode.NOT_FOUND
 _UNKNOWN = grpc.StatusCode.UNKNOWN
 
 
-@dataclass(slots=True)
-class FakeSandbox:
-    """One sandbox: its configuration and state."""
-
-    config: PodSandboxConfig
-    status: PodSandboxStatus
-
-
-@dataclass(slots=True)
-class FakeContainer:
-    """One container: its configuration and state, and the task that plays its process."""
-
-    sandbox_id: str
-    config: Any
-    status: ContainerStatus
-    log: ContainerLog
-    script: Script | None = None
-    task: asyncio.Task[None] | None = None
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-class FakeContainers:
-    """RuntimeService over dictionaries: `sandboxes` and `containers`, by ID."""
-
-    def __init__(self, images: FakeImages, sleep: Sleep = asyncio.sleep, now: Callable[[], int] = time.time_ns) -> None:
-        self.images = images
-        self.sandboxes: dict[str, FakeSandbox] = {}
-        self.containers: dict[str, FakeContainer] = {}
-        self.conditions = {"RuntimeReady": True, "NetworkReady": True}
-        self.events_supported = True
-        self._sleep = sleep
-        self._now = now
-        self._ids = itertools.count(1)
-        self._listeners: set[asyncio.Queue[ContainerEventResponse]] = set()
-
-    # ---- the runtime ----
+class FakeContainers(FakeSandboxes):
+    """The whole of RuntimeService."""
 
     async def version(self, request: Any) -> Any:
         """Answer Version."""
@@ -90,91 +47,6 @@ class FakeContainers:
     async def update_runtime_config(self, request: Any) -> Any:
         """Answer UpdateRuntimeConfig."""
         return api.UpdateRuntimeConfigResponse()
-
-    # ---- sandboxes ----
-
-    async def run_pod_sandbox(self, request: Any) -> Any:
-        """Answer RunPodSandbox."""
-        meta = request.config.metadata
-        name = f"{meta.name}_{meta.namespace}_{meta.uid}_{meta.attempt}"
-        for sandbox_id, other in self.sandboxes.items():
-            if other.config.metadata == meta:
-                reserved = f'name "{name}" is reserved for "{sandbox_id}"'
-                raise RPCError(_UNKNOWN, f'failed to reserve sandbox name "{name}": {reserved}')
-        number = next(self._ids)
-        sandbox_id = f"{number:064x}"
-        config = PodSandboxConfig()
-        config.CopyFrom(request.config)
-        status = PodSandboxStatus(
-            id=sandbox_id,
-            metadata=meta,
-            state=PodSandboxState.SANDBOX_READY,
-            created_at=self._now(),
-            labels=config.labels,
-            annotations=config.annotations,
-            runtime_handler=request.runtime_handler,
-        )
-        options = config.linux.security_context.namespace_options
-        status.linux.namespaces.CopyFrom(Namespace(options=options))
-        if options.network != NamespaceMode.NODE:
-            status.network.ip = f"10.244.{number >> 8 & 255}.{number & 255}"
-        self.sandboxes[sandbox_id] = FakeSandbox(config, status)
-        self._tell(sandbox_id, ContainerEventType.CONTAINER_STARTED_EVENT, sandbox_id)
-        return api.RunPodSandboxResponse(pod_sandbox_id=sandbox_id)
-
-    async def stop_pod_sandbox(self, request: Any) -> Any:
-        """Answer StopPodSandbox: kill its containers at once."""
-        found = self.sandboxes.get(request.pod_sandbox_id)
-        if found is not None:
-            for container in self._of(request.pod_sandbox_id):
-                await self._kill(container)
-            if found.status.state == PodSandboxState.SANDBOX_READY:
-                found.status.state = PodSandboxState.SANDBOX_NOTREADY
-                self._tell(found.status.id, ContainerEventType.CONTAINER_STOPPED_EVENT, found.status.id)
-        return api.StopPodSandboxResponse()
-
-    async def remove_pod_sandbox(self, request: Any) -> Any:
-        """Answer RemovePodSandbox."""
-        if request.pod_sandbox_id in self.sandboxes:
-            await self.stop_pod_sandbox(request)
-            for container in self._of(request.pod_sandbox_id):
-                del self.containers[container.status.id]
-            del self.sandboxes[request.pod_sandbox_id]
-            self._tell(request.pod_sandbox_id, ContainerEventType.CONTAINER_DELETED_EVENT, request.pod_sandbox_id)
-        return api.RemovePodSandboxResponse()
-
-    async def pod_sandbox_status(self, request: Any) -> Any:
-        """Answer PodSandboxStatus."""
-        found = self.sandboxes.get(request.pod_sandbox_id)
-        if found is None:
-            raise RPCError(_NOT_FOUND, "an error occurred when try to find sandbox: not found")
-        return api.PodSandboxStatusResponse(status=found.status)
-
-    async def list_pod_sandbox(self, request: Any) -> Any:
-        """Answer ListPodSandbox."""
-        chosen = request.filter
-        items = []
-        for found in self.sandboxes.values():
-            status = found.status
-            if (
-                chosen.id in ("", status.id)
-                and (not chosen.HasField("state") or chosen.state.state == status.state)
-                and chosen.label_selector.items() <= status.labels.items()
-            ):
-                items.append(
-                    PodSandbox(
-                        id=status.id,
-                        metadata=status.metadata,
-                        state=status.state,
-                        created_at=status.created_at,
-                        labels=status.labels,
-                        annotations=status.annotations,
-                        runtime_handler=status.runtime_handler,
-                    )
-                )
-        return api.ListPodSandboxResponse(items=items)
-
-    # ---- containers ----
 
     async def create_container(self, request: Any) -> Any:
         """Answer CreateContainer."""
@@ -339,67 +211,3 @@ class FakeContainers:
     async def _expire(self, seconds: float) -> int:
         await self._sleep(seconds)
         return 0
-
-    # ---- events, and what tests call ----
-
-    def subscribe(self) -> asyncio.Queue[ContainerEventResponse]:
-        """Open a queue that gets every event from now on."""
-        queue: asyncio.Queue[ContainerEventResponse] = asyncio.Queue()
-        self._listeners.add(queue)
-        return queue
-
-    def unsubscribe(self, queue: asyncio.Queue[ContainerEventResponse]) -> None:
-        """Close such a queue."""
-        self._listeners.discard(queue)
-
-    async def crash(self, container_id: str, exit_code: int = 137, reason: str = "") -> None:
-        """Let a running container end, as if killed from outside; reason may be OOMKilled."""
-        found = self._container(container_id)
-        await self._kill(found, exit_code)
-        found.status.reason = reason or found.status.reason
-
-    async def close(self) -> None:
-        """End every playing container."""
-        for found in self.containers.values():
-            await self._kill(found)
-
-    def _container(self, container_id: str) -> FakeContainer:
-        found = self.containers.get(container_id)
-        if found is None:
-            raise RPCError(_NOT_FOUND, f'an error occurred when try to find container "{container_id}": not found')
-        return found
-
-    def _of(self, sandbox_id: str) -> list[FakeContainer]:
-        return [found for found in self.containers.values() if found.sandbox_id == sandbox_id]
-
-    async def _play(self, found: FakeContainer) -> None:
-        assert found.script is not None
-        self._exited(found, await found.script.run(found.log.write, self._sleep))
-
-    async def _kill(self, found: FakeContainer, exit_code: int = 137) -> None:
-        if found.task is not None and not found.task.done():
-            found.task.cancel()
-            await asyncio.wait({found.task})
-        if found.status.state == ContainerState.CONTAINER_RUNNING:
-            self._exited(found, exit_code)
-
-    def _exited(self, found: FakeContainer, exit_code: int) -> None:
-        found.status.state = ContainerState.CONTAINER_EXITED
-        found.status.finished_at = self._now()
-        found.status.exit_code = exit_code
-        found.status.reason = "Completed" if exit_code == 0 else "Error"
-        found.log.close()
-        found.ended.set()
-        self._tell(found.status.id, ContainerEventType.CONTAINER_STOPPED_EVENT, found.sandbox_id)
-
-    def _tell(self, container_id: str, kind: ContainerEventType, sandbox_id: str) -> None:
-        sandbox = self.sandboxes.get(sandbox_id)
-        event = ContainerEventResponse(
-            container_id=container_id,
-            container_event_type=kind,
-            created_at=self._now(),
-            pod_sandbox_status=sandbox.status if sandbox else PodSandboxStatus(id=sandbox_id),
-            containers_statuses=[found.status for found in self._of(sandbox_id)],
-        )
-        for queue in self._listeners:
-            queue.put_nowait(event)
