@@ -1,0 +1,421 @@
+"""The pod state machine as tables: a situation, and what is to be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from agent.contracts import ProbeOutcome
+from agent.lifecycle import (
+    End,
+    Plan,
+    Situation,
+    container_hash,
+    grace_of,
+    plan,
+    policy_of,
+    restarts,
+    superfluous,
+    termination_waves,
+)
+from agent.records import PodRuntime
+from kube.api import core_v1
+from tests.unit.agent.pods import NOTHING, pod, record, runtime, sandbox, sidecar
+
+NOW = 200.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row: `start`, `kill` by name; `sandbox` the attempt to make; `end` the phase given ("" for whatever it comes to)."""
+
+    name: str
+    pod: core_v1.Pod
+    runtime: PodRuntime
+    start: list[str] = field(default_factory=list)
+    kill: list[str] = field(default_factory=list)
+    sandbox: int | None = None
+    end: str | None = None
+    backing_off: list[str] = field(default_factory=list)
+    wake: float | None = None
+    stop: bool = False
+    outcomes: dict[str, ProbeOutcome] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+FAILED_LIVENESS = ProbeOutcome(failed="Liveness")
+NOT_STARTED = ProbeOutcome(started=False, ready=False)
+
+TABLE = [
+    # -- the sandbox
+    Case("a new pod gets a sandbox", pod(), NOTHING, sandbox=0),
+    Case("a sandbox that failed to be made waits", pod(), NOTHING, wake=205.0, more={"retry_at": {"": 205.0}}),
+    Case("a sandbox that is due again is made", pod(), NOTHING, sandbox=0, more={"retry_at": {"": 199.0}}),
+    Case(
+        "a dead sandbox is replaced",
+        pod(),
+        runtime(record("main", "exited", 137), sandboxes=(sandbox(ready=False),)),
+        sandbox=1,
+        stop=True,
+    ),
+    Case(
+        "a sandbox without an address is replaced",
+        pod(),
+        runtime(sandboxes=(sandbox(ips=()),)),
+        sandbox=1,
+        stop=True,
+    ),
+    Case(
+        "a dead sandbox of a pod that never restarts ends it",
+        pod(policy="Never"),
+        runtime(record("main", "exited", 137), sandboxes=(sandbox(ready=False),)),
+        end="",
+    ),
+    Case(
+        "a dead sandbox before anything ran is replaced whatever the policy",
+        pod(policy="Never"),
+        runtime(sandboxes=(sandbox(ready=False),)),
+        sandbox=1,
+        stop=True,
+    ),
+    Case(
+        "a dead sandbox of a job that is done is not replaced",
+        pod(policy="OnFailure"),
+        runtime(record("main", "exited", 0), sandboxes=(sandbox(ready=False),)),
+        end="",
+    ),
+    Case(
+        "a dead sandbox of a job that is not done is replaced",
+        pod("one", "two", policy="OnFailure"),
+        runtime(record("one", "exited", 0), record("two", "exited", 1), sandboxes=(sandbox(ready=False),)),
+        sandbox=1,
+        stop=True,
+    ),
+    # -- main containers
+    Case("containers start in an empty sandbox", pod("one", "two"), runtime(), start=["one", "two"]),
+    Case("what runs is left alone", pod(), runtime(record("main"))),
+    Case("the missing one is started", pod("one", "two"), runtime(record("one")), start=["two"]),
+    Case(
+        "one that was created and never started is started", pod(), runtime(record("main", "created")), start=["main"]
+    ),
+    Case("Always restarts after success", pod(), runtime(record("main", "exited", 0)), start=["main"]),
+    Case("Always restarts after failure", pod(), runtime(record("main", "exited", 1)), start=["main"]),
+    Case(
+        "OnFailure restarts after failure",
+        pod(policy="OnFailure"),
+        runtime(record("main", "exited", 1)),
+        start=["main"],
+    ),
+    Case("OnFailure ends after success", pod(policy="OnFailure"), runtime(record("main", "exited", 0)), end=""),
+    Case("Never ends after success", pod(policy="Never"), runtime(record("main", "exited", 0)), end=""),
+    Case("Never ends after failure", pod(policy="Never"), runtime(record("main", "exited", 1)), end=""),
+    Case(
+        "Never waits for the others",
+        pod("one", "two", policy="Never"),
+        runtime(record("one", "exited", 1), record("two")),
+    ),
+    Case(
+        "OnFailure with one done and one failed restarts the failed one",
+        pod("one", "two", policy="OnFailure"),
+        runtime(record("one", "exited", 0), record("two", "exited", 2)),
+        start=["two"],
+    ),
+    Case(
+        "a container in back-off waits",
+        pod(),
+        runtime(record("main", "exited", 1)),
+        backing_off=["main"],
+        wake=210.0,
+        more={"ready_at": lambda name, r: 210.0},
+    ),
+    Case(
+        "a back-off that is over lets it start",
+        pod(),
+        runtime(record("main", "exited", 1)),
+        start=["main"],
+        more={"ready_at": lambda name, r: 200.0},
+    ),
+    Case(
+        "the back-off of one does not hold the other",
+        pod("one", "two"),
+        runtime(record("one", "exited", 1)),
+        start=["two"],
+        backing_off=["one"],
+        wake=210.0,
+        more={"ready_at": lambda name, r: 210.0},
+    ),
+    Case(
+        "a start that failed is tried again later",
+        pod(),
+        runtime(),
+        wake=203.0,
+        more={"retry_at": {"main": 203.0}},
+    ),
+    Case(
+        "a changed image replaces the container",
+        pod({"name": "main", "image": "other"}),
+        runtime(record("main")),
+        kill=["main"],
+    ),
+    Case(
+        "a failed liveness probe kills",
+        pod(),
+        runtime(record("main")),
+        kill=["main"],
+        outcomes={"main-0": FAILED_LIVENESS},
+    ),
+    Case(
+        "a failed liveness probe kills where nothing restarts, too",
+        pod(policy="Never"),
+        runtime(record("main")),
+        kill=["main"],
+        outcomes={"main-0": FAILED_LIVENESS},
+    ),
+    Case(
+        "a container that is not ready is left alone",
+        pod(),
+        runtime(record("main")),
+        outcomes={"main-0": ProbeOutcome(ready=False)},
+    ),
+    # -- rules of a container's own
+    Case(
+        "a container's own policy wins over the pod's",
+        pod({"name": "main", "restartPolicy": "Never"}),
+        runtime(record("main", "exited", 1)),
+        end="",
+    ),
+    Case(
+        "an exit code that a rule names restarts",
+        pod(
+            {
+                "name": "main",
+                "restartPolicy": "Never",
+                "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
+            }
+        ),
+        runtime(record("main", "exited", 42)),
+        start=["main"],
+    ),
+    Case(
+        "an exit code that no rule names follows the policy",
+        pod(
+            {
+                "name": "main",
+                "restartPolicy": "Never",
+                "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
+            }
+        ),
+        runtime(record("main", "exited", 1)),
+        end="",
+    ),
+    Case(
+        "NotIn restarts for every other code",
+        pod(
+            {
+                "name": "main",
+                "restartPolicy": "Never",
+                "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [0]}}],
+            }
+        ),
+        runtime(record("main", "exited", 9)),
+        start=["main"],
+    ),
+    # -- init containers
+    Case("the first init container starts alone", pod(init=["a", "b"]), runtime(), start=["a"]),
+    Case("a running init container holds the rest", pod(init=["a", "b"]), runtime(record("a"))),
+    Case("the second follows the first", pod(init=["a", "b"]), runtime(record("a", "exited", 0)), start=["b"]),
+    Case(
+        "the main container follows the last",
+        pod(init=["a", "b"]),
+        runtime(record("a", "exited", 0), record("b", "exited", 0)),
+        start=["main"],
+    ),
+    Case("a failed init container is tried again", pod(init=["a"]), runtime(record("a", "exited", 1)), start=["a"]),
+    Case(
+        "a failed init container backs off",
+        pod(init=["a"]),
+        runtime(record("a", "exited", 1)),
+        backing_off=["a"],
+        wake=230.0,
+        more={"ready_at": lambda name, r: 230.0},
+    ),
+    Case(
+        "a failed init container of a pod that never restarts fails it",
+        pod(init=["a"], policy="Never"),
+        runtime(record("a", "exited", 1)),
+        end="Failed",
+    ),
+    Case(
+        "an init container that succeeded stays done under Always",
+        pod(init=["a"]),
+        runtime(record("a", "exited", 0)),
+        start=["main"],
+    ),
+    Case(
+        "init containers are not run again when main containers restart",
+        pod(init=["a"]),
+        runtime(record("a", "exited", 0), record("main", "exited", 1)),
+        start=["main"],
+    ),
+    Case(
+        "init containers whose records were swept are not run again",
+        pod(init=["a"]),
+        runtime(record("main")),
+    ),
+    Case(
+        "init containers run again in a new sandbox",
+        pod(init=["a"]),
+        runtime(
+            record("a", "exited", 0), record("main", "exited", 137), sandboxes=(sandbox(1), sandbox(0, ready=False))
+        ),
+        start=["a"],
+    ),
+    # -- sidecars
+    Case("a sidecar starts in its place", pod(init=[sidecar(), "b"]), runtime(), start=["side"]),
+    Case("a started sidecar lets the next one start", pod(init=[sidecar(), "b"]), runtime(record("side")), start=["b"]),
+    Case(
+        "a sidecar whose startup probe has not succeeded holds the rest",
+        pod(init=[{**sidecar(), "startupProbe": {"exec": {"command": ["x"]}}}, "b"]),
+        runtime(record("side")),
+        outcomes={"side-0": NOT_STARTED},
+    ),
+    Case(
+        "a startup probe that nobody has asked yet holds the rest",
+        pod(init=[{**sidecar(), "startupProbe": {"exec": {"command": ["x"]}}}, "b"]),
+        runtime(record("side")),
+    ),
+    Case(
+        "main containers start beside a started sidecar", pod(init=[sidecar()]), runtime(record("side")), start=["main"]
+    ),
+    Case(
+        "a sidecar that exits is restarted beside the main container",
+        pod(init=[sidecar()]),
+        runtime(record("side", "exited", 0), record("main")),
+        start=["side"],
+    ),
+    Case(
+        "a sidecar restarts in a pod that never restarts",
+        pod(init=[sidecar()], policy="Never"),
+        runtime(record("side", "exited", 1), record("main")),
+        start=["side"],
+    ),
+    Case(
+        "a pod whose main containers are done ends though a sidecar runs",
+        pod(init=[sidecar()], policy="Never"),
+        runtime(record("side"), record("main", "exited", 0)),
+        end="",
+    ),
+    Case(
+        "a sidecar's failed liveness probe kills it alone",
+        pod(init=[sidecar()]),
+        runtime(record("side"), record("main")),
+        kill=["side"],
+        outcomes={"side-0": FAILED_LIVENESS},
+    ),
+    # -- debug containers
+    Case(
+        "a debug container starts beside what runs",
+        pod(ephemeralContainers=[{"name": "debug", "image": "x"}]),
+        runtime(record("main")),
+        start=["debug"],
+    ),
+    Case(
+        "a debug container is never restarted",
+        pod(ephemeralContainers=[{"name": "debug", "image": "x"}]),
+        runtime(record("main"), record("debug", "exited", 1)),
+    ),
+    # -- the deadline
+    Case(
+        "a pod past its deadline ends",
+        pod(activeDeadlineSeconds=50, status={"startTime": "1970-01-01T00:02:00Z"}),
+        runtime(record("main")),
+        end="Failed",
+    ),
+    Case(
+        "a pod before its deadline is looked at again then",
+        pod(activeDeadlineSeconds=500, status={"startTime": "1970-01-01T00:02:00Z"}),
+        runtime(record("main")),
+        wake=620.0,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
+def test_what_a_pod_needs_next(case: Case) -> None:
+    decided = plan(Situation(pod=case.pod, runtime=case.runtime, now=NOW, outcomes=case.outcomes, **case.more))
+    assert [start.name for start in decided.start] == case.start
+    assert [kill.name for kill in decided.kill] == case.kill
+    assert decided.new_sandbox == case.sandbox
+    assert decided.stop_sandbox is case.stop
+    assert (decided.end.phase if decided.end else None) == case.end
+    assert list(decided.backing_off) == case.backing_off
+    assert decided.wake_at == case.wake
+
+
+def _plan(pod: core_v1.Pod, runtime: PodRuntime, **more: Any) -> Plan:
+    return plan(Situation(pod=pod, runtime=runtime, now=NOW, **more))
+
+
+def test_a_restart_counts_on_from_the_last_instance_even_of_an_old_sandbox() -> None:
+    old = runtime(record("main", "exited", 1, n=4), sandboxes=(sandbox(1), sandbox(0, ready=False)))
+    assert _plan(pod(), old).start[0].restart_count == 5
+
+
+def test_kills_say_why_and_whether_a_restart_follows() -> None:
+    outcome = {"main-0": ProbeOutcome(failed="Startup", grace=7)}
+    kill = _plan(pod(), runtime(record("main")), outcomes=outcome).kill[0]
+    assert (kill.message, kill.grace) == ("Container main failed startup probe, will be restarted", 7)
+    kill = _plan(pod(policy="Never"), runtime(record("main")), outcomes=outcome).kill[0]
+    assert kill.message == "Container main failed startup probe"
+    kill = _plan(pod({"name": "main", "image": "new"}), runtime(record("main"))).kill[0]
+    assert kill.message == "Container main definition changed, will be restarted"
+
+
+def test_a_deadline_tells_its_reason() -> None:
+    over = pod(activeDeadlineSeconds=1, status={"startTime": "1970-01-01T00:00:01Z"})
+    assert _plan(over, runtime(record("main"))).end == End(
+        "Failed", "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+    )
+
+
+def test_old_dead_instances_are_superfluous_but_the_one_before_is_kept_for_its_log() -> None:
+    dead = [record("main", "exited", 1, n=number) for number in range(4)]
+    assert set(superfluous(runtime(*dead))) == {"main-0", "main-1"}
+    assert set(superfluous(runtime(*dead, record("main", n=4)))) == {"main-0", "main-1", "main-2"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "override", "grace"),
+    [
+        ({}, None, 30),
+        ({"terminationGracePeriodSeconds": 5}, None, 5),
+        ({"terminationGracePeriodSeconds": 0}, None, 1),
+        ({"terminationGracePeriodSeconds": 5}, 0, 0),
+        ({"metadata": {"deletionGracePeriodSeconds": 3}, "terminationGracePeriodSeconds": 60}, None, 3),
+        ({"metadata": {"deletionGracePeriodSeconds": 0}}, None, 1),
+    ],
+)
+def test_the_grace_is_the_override_or_the_deletions_or_the_pods(
+    spec: dict[str, Any], override: int | None, grace: int
+) -> None:
+    assert grace_of(pod(**spec), override) == grace
+
+
+def test_sidecars_end_after_the_others_and_in_reverse_order() -> None:
+    both = pod("one", "two", init=[sidecar("first"), "plain", sidecar("second")])
+    alive = runtime(record("first"), record("second"), record("one"), record("two"), record("forgotten"))
+    waves = [sorted(r.name for r in wave) for wave in termination_waves(both, alive)]
+    assert waves == [["forgotten", "one", "two"], ["second"], ["first"]]
+    assert termination_waves(both, runtime(record("one", "exited"))) == []
+
+
+def test_policies_of_containers_and_the_hash_of_a_definition() -> None:
+    one = pod("main", init=["setup", sidecar()])
+    assert policy_of(one, one.spec.init_containers[0]) == "OnFailure"
+    assert policy_of(one, one.spec.init_containers[1]) == "Always"
+    assert not restarts(one, one.spec.containers[0], record("main"))
+    same = core_v1.Container(name="a", image="b", command=["x"])
+    assert container_hash(same) == container_hash(core_v1.Container(name="a", image="b"))
+    assert container_hash(same) != container_hash(core_v1.Container(name="a", image="c"))

@@ -1,0 +1,295 @@
+"""A pod's status: phases, conditions and container states as tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.container_status import Known, Waiting
+from agent.contracts import ProbeOutcome
+from agent.lifecycle import End
+from agent.records import PodRuntime
+from agent.status import NodeFacts, pod_status
+from agent.status_writer import difference
+from kube.api import core_v1
+from tests.unit.agent.pods import NOTHING, pod, record, runtime, sandbox, sidecar
+
+NODE = NodeFacts(("192.0.2.1",))
+NOW = 1000.0
+BACK_OFF = Waiting("CrashLoopBackOff", "back-off 10s")
+
+
+def status_of(
+    pod: core_v1.Pod, runtime: PodRuntime, *, finished: bool = False, end: End | None = None, **known: Any
+) -> core_v1.PodStatus:
+    ended = finished or end is not None
+    return pod_status(pod, runtime, Known(ended=ended, **known), NODE, NOW, finished=finished, end=end)
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    pod: core_v1.Pod
+    runtime: PodRuntime
+    phase: str
+    finished: bool = False
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+
+
+PHASES = [
+    Row("nothing yet", pod(), NOTHING, "Pending"),
+    Row("a sandbox alone", pod(), runtime(), "Pending"),
+    Row("running", pod(), runtime(record("main")), "Running"),
+    Row("one of two runs", pod("main", "two"), runtime(record("main")), "Pending"),
+    Row("one runs, one crashed", pod("main", "two"), runtime(record("main"), record("two", "exited", 1)), "Running"),
+    Row("crashed, to be restarted", pod(), runtime(record("main", "exited", 1)), "Running"),
+    Row("in back-off", pod(), runtime(record("main", "exited", 1)), "Running", waiting={"main": BACK_OFF}),
+    Row("Never, succeeded", pod(policy="Never"), runtime(record("main", "exited", 0)), "Succeeded"),
+    Row("Never, failed", pod(policy="Never"), runtime(record("main", "exited", 1)), "Failed"),
+    Row("OnFailure, succeeded", pod(policy="OnFailure"), runtime(record("main", "exited", 0)), "Succeeded"),
+    Row("OnFailure, failed", pod(policy="OnFailure"), runtime(record("main", "exited", 1)), "Running"),
+    Row(
+        "Never, one of two done",
+        pod("main", "two", policy="Never"),
+        runtime(record("main", "exited", 0), record("two")),
+        "Running",
+    ),
+    Row("deleted, all well", pod(), runtime(record("main", "exited", 0)), "Succeeded", finished=True),
+    Row("deleted, killed", pod(), runtime(record("main", "exited", 137)), "Failed", finished=True),
+    Row("deleted before it began", pod(), runtime(), "Failed", finished=True),
+    Row("init runs", pod(init=["a"]), runtime(record("a")), "Pending"),
+    Row("init failed, to be restarted", pod(init=["a"]), runtime(record("a", "exited", 1)), "Pending"),
+    Row("init failed for good", pod(init=["a"], policy="Never"), runtime(record("a", "exited", 1)), "Failed"),
+    Row("init done, main to come", pod(init=["a"]), runtime(record("a", "exited", 0)), "Pending"),
+    Row("main runs after init", pod(init=["a"]), runtime(record("a", "exited", 0), record("main")), "Running"),
+    Row("main runs, init swept", pod(init=["a"]), runtime(record("main")), "Running"),
+    Row("sidecar and main run", pod(init=[sidecar()]), runtime(record("side"), record("main")), "Running"),
+    Row("sidecar runs, main to come", pod(init=[sidecar()]), runtime(record("side")), "Pending"),
+    Row(
+        "main done, sidecar killed",
+        pod(init=[sidecar()], policy="Never"),
+        runtime(record("side", "exited", 137), record("main", "exited", 0)),
+        "Succeeded",
+        finished=True,
+    ),
+    Row("a phase that ended stays", pod(status={"phase": "Succeeded"}), NOTHING, "Succeeded"),
+    Row("a failure stays", pod(status={"phase": "Failed"}), runtime(record("main")), "Failed"),
+]
+
+
+@pytest.mark.parametrize("row", PHASES, ids=lambda row: row.name)
+def test_the_phase_sums_the_containers_up(row: Row) -> None:
+    assert status_of(row.pod, row.runtime, finished=row.finished, waiting=row.waiting).phase == row.phase
+
+
+def conditions(status: core_v1.PodStatus) -> dict[str, tuple[str, str, str]]:
+    return {c.type: (c.status, c.reason or "", c.message or "") for c in status.conditions}
+
+
+UNREADY = ("False", "ContainersNotReady", "containers with unready status: [main]")
+TRUE = ("True", "", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "what", "outcomes", "expected"),
+    [
+        (
+            "new",
+            pod(),
+            NOTHING,
+            {},
+            {
+                "PodReadyToStartContainers": ("False", "", ""),
+                "Initialized": TRUE,
+                "Ready": UNREADY,
+                "ContainersReady": UNREADY,
+                "PodScheduled": TRUE,
+            },
+        ),
+        (
+            "running",
+            pod(),
+            runtime(record("main")),
+            {},
+            {"PodReadyToStartContainers": TRUE, "Initialized": TRUE, "Ready": TRUE, "ContainersReady": TRUE},
+        ),
+        (
+            "probe says no",
+            pod(),
+            runtime(record("main")),
+            {"main-0": ProbeOutcome(ready=False)},
+            {"Ready": UNREADY, "ContainersReady": UNREADY},
+        ),
+        ("not started", pod(), runtime(record("main")), {"main-0": ProbeOutcome(started=False)}, {"Ready": UNREADY}),
+        ("crashed", pod("main", "two"), runtime(record("main", "exited", 1), record("two")), {}, {"Ready": UNREADY}),
+        (
+            "two unready",
+            pod("main", "two"),
+            NOTHING,
+            {},
+            {"Ready": ("False", "ContainersNotReady", "containers with unready status: [main two]")},
+        ),
+        (
+            "init to do",
+            pod(init=["a", "b"]),
+            runtime(record("a", "exited", 0)),
+            {},
+            {"Initialized": ("False", "ContainersNotInitialized", "containers with incomplete status: [b]")},
+        ),
+        ("init done", pod(init=["a"]), runtime(record("a", "exited", 0)), {}, {"Initialized": TRUE}),
+        (
+            "done",
+            pod(policy="Never"),
+            runtime(record("main", "exited", 0)),
+            {},
+            {
+                "Initialized": ("True", "PodCompleted", ""),
+                "Ready": ("False", "PodCompleted", ""),
+                "ContainersReady": ("False", "PodCompleted", ""),
+            },
+        ),
+        (
+            "failed",
+            pod(policy="Never"),
+            runtime(record("main", "exited", 1)),
+            {},
+            {"Ready": ("False", "PodFailed", "")},
+        ),
+        (
+            "sidecar unready",
+            pod(init=[sidecar()]),
+            runtime(record("side"), record("main")),
+            {"side-0": ProbeOutcome(ready=False)},
+            {"Ready": ("False", "ContainersNotReady", "containers with unready status: [side]")},
+        ),
+        (
+            "gate missing",
+            pod(readinessGates=[{"conditionType": "x/y"}]),
+            runtime(record("main")),
+            {},
+            {
+                "ContainersReady": TRUE,
+                "Ready": (
+                    "False",
+                    "ReadinessGatesNotReady",
+                    'corresponding condition of pod readiness gate "x/y" does not exist.',
+                ),
+            },
+        ),
+        (
+            "gate closed",
+            pod(readinessGates=[{"conditionType": "x/y"}], status={"conditions": [{"type": "x/y", "status": "False"}]}),
+            runtime(record("main")),
+            {},
+            {
+                "Ready": (
+                    "False",
+                    "ReadinessGatesNotReady",
+                    'the status of pod readiness gate "x/y" is not "True", but False',
+                ),
+                "x/y": ("False", "", ""),
+            },
+        ),
+        (
+            "gate open",
+            pod(readinessGates=[{"conditionType": "x/y"}], status={"conditions": [{"type": "x/y", "status": "True"}]}),
+            runtime(record("main")),
+            {},
+            {"Ready": TRUE},
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_conditions_have_upstreams_reasons_and_words(
+    name: str, given: core_v1.Pod, what: PodRuntime, outcomes: dict[str, ProbeOutcome], expected: dict[str, Any]
+) -> None:
+    found = conditions(status_of(given, what, outcomes=outcomes))
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_a_condition_keeps_its_time_until_it_changes() -> None:
+    first = status_of(pod(), NOTHING)
+    later = msgspec.structs.replace(pod(), status=first)
+    second = pod_status(later, runtime(record("main")), Known(), NODE, NOW + 60)
+    times = {c.type: c.last_transition_time for c in second.conditions}
+    assert times["PodScheduled"] == "1970-01-01T00:16:40Z" == times["Initialized"]
+    assert times["Ready"] == times["ContainersReady"] == "1970-01-01T00:17:40Z"
+    assert second.start_time == first.start_time == "1970-01-01T00:16:40Z"
+
+
+def container(status: core_v1.PodStatus) -> core_v1.ContainerStatus:
+    return status.container_statuses[0]
+
+
+def test_a_waiting_container_says_for_what() -> None:
+    assert container(status_of(pod(), NOTHING)).state.waiting.reason == "ContainerCreating"  # type: ignore[union-attr]
+    assert container(status_of(pod(init=["a"]), NOTHING)).state.waiting.reason == "PodInitializing"  # type: ignore[union-attr]
+    waiting = {"main": Waiting("ErrImagePull", "no such image")}
+    state = container(status_of(pod(), runtime(), waiting=waiting)).state
+    assert state and state.waiting
+    assert (state.waiting.reason, state.waiting.message) == ("ErrImagePull", "no such image")
+
+
+def test_a_crashed_container_in_back_off_shows_its_end_as_the_last_state() -> None:
+    crashed = runtime(record("main", "exited", 3, n=2, message="oops"))
+    shown = container(status_of(pod(), crashed, waiting={"main": BACK_OFF}))
+    assert shown.state and shown.state.waiting and shown.state.waiting.reason == "CrashLoopBackOff"
+    assert shown.last_state and shown.last_state.terminated
+    assert (shown.last_state.terminated.exit_code, shown.last_state.terminated.message) == (3, "oops")
+    assert shown.last_state.terminated.reason == "Error"
+    assert shown.restart_count == 2 and not shown.ready and shown.started is False
+    assert shown.container_id == "containerd://main-2"
+
+
+def test_a_restarted_container_shows_the_instance_before() -> None:
+    shown = container(status_of(pod(), runtime(record("main", "exited", 137, reason="OOMKilled"), record("main", n=1))))
+    assert shown.state and shown.state.running and shown.last_state and shown.last_state.terminated
+    assert shown.last_state.terminated.reason == "OOMKilled" and shown.restart_count == 1 and shown.ready
+
+
+def test_a_container_that_the_runtime_lost_keeps_its_count() -> None:
+    told = status_of(pod(), runtime(record("main", n=3)))
+    lost = msgspec.structs.replace(pod(), status=told)
+    shown = container(status_of(lost, NOTHING))
+    assert shown.restart_count == 3
+    assert shown.last_state and shown.last_state.terminated
+    assert (shown.last_state.terminated.exit_code, shown.last_state.terminated.reason) == (
+        137,
+        "ContainerStatusUnknown",
+    )
+
+
+def test_addresses_are_the_sandboxes_or_the_nodes() -> None:
+    status = status_of(pod(), runtime(sandboxes=(sandbox(ips=("10.244.0.9", "fd00::9")),)))
+    assert (status.pod_ip, [ip.ip for ip in status.pod_ips]) == ("10.244.0.9", ["10.244.0.9", "fd00::9"])
+    assert (status.host_ip, [ip.ip for ip in status.host_ips]) == ("192.0.2.1", ["192.0.2.1"])
+    host = status_of(pod(hostNetwork=True), runtime(sandboxes=(sandbox(ips=()),)))
+    assert host.pod_ip == "192.0.2.1"
+
+
+def test_an_end_gives_the_phase_and_its_reason() -> None:
+    status = status_of(pod(), runtime(record("main")), end=End("Failed", "Evicted", "The node was low on memory"))
+    assert (status.phase, status.reason, status.message) == ("Failed", "Evicted", "The node was low on memory")
+
+
+def test_the_patch_has_only_what_changed_and_leaves_others_conditions_alone() -> None:
+    old = status_of(pod(status={"conditions": [{"type": "x/y", "status": "True"}]}), runtime())
+    new = status_of(msgspec.structs.replace(pod(), status=old), runtime(record("main")))
+    patch = difference(old, new)
+    assert patch is not None
+    assert set(patch) == {"phase", "conditions", "containerStatuses"}
+    assert [c["type"] for c in patch["conditions"]] == ["Ready", "ContainersReady"]
+    assert patch["conditions"][0]["reason"] is None and patch["conditions"][0]["status"] == "True"
+    assert difference(new, new) is None
+
+
+def test_the_patch_of_addresses_takes_the_old_one_away() -> None:
+    old = core_v1.PodStatus(pod_ip="10.0.0.1", pod_ips=[core_v1.PodIP(ip="10.0.0.1")])
+    new = core_v1.PodStatus(pod_ip="10.0.0.2", pod_ips=[core_v1.PodIP(ip="10.0.0.2")])
+    assert difference(old, new) == {
+        "podIP": "10.0.0.2",
+        "podIPs": [{"ip": "10.0.0.2"}, {"$patch": "delete", "ip": "10.0.0.1"}],
+    }
