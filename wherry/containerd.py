@@ -125,7 +125,9 @@ async def load_archive(settings: Settings, archive: Path) -> list[str]:
 
 
 async def image_names(settings: Settings) -> list[str]:
-    return (await run([*ctr(settings), "images", "list", "--quiet"])).stdout.split()
+    """Return the names that containerd's images have, without those that are only a digest."""
+    names = (await run([*ctr(settings), "images", "list", "--quiet"])).stdout.split()
+    return [name for name in names if not name.startswith("sha256:")]
 
 
 async def load_from_docker(settings: Settings, image: str) -> list[str]:

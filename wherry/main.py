@@ -181,8 +181,7 @@ def image_list(prefix: Prefix = "/") -> None:
     from wherry import containerd
 
     for name in _run(containerd.image_names(_settings(prefix))):
-        if not name.startswith("sha256:"):
-            console.print(name)
+        console.print(name)
 
 
 def main() -> None:

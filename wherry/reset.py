@@ -123,7 +123,13 @@ def _folders(settings: Settings) -> list[Path]:
 
 
 def _remove_files(settings: Settings, keep_data: bool) -> None:
+    from wherry.up import user_kubeconfig
+
     layout = settings.layout
+    target, _ = user_kubeconfig()
+    with contextlib.suppress(OSError):
+        if not keep_data and target.read_bytes() == layout.admin_kubeconfig.read_bytes():
+            target.unlink()
     doomed = [layout.run, layout.kubelet, layout.pod_logs, layout.container_logs, layout.logs, layout.containerd_root]
     if not keep_data:
         doomed += [layout.state, layout.etc]

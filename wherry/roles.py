@@ -56,9 +56,8 @@ def server(settings: Settings) -> Coroutine[Any, Any, None]:
 
 
 def agent(settings: Settings) -> Coroutine[Any, Any, None]:
-    from agent.main import run
-
     from agent.config import Flags, from_flags
+    from agent.main import run
 
     layout = settings.layout
     flags = Flags(

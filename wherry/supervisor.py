@@ -2,7 +2,7 @@
 
 It is a process of its own with nothing but the interpreter in it (one loop in waitpid, no packages), so it costs little
 and does not fall with what it watches. A daemon that ends is started again after a delay that doubles from 0.2 s to 10 s
-and is forgotten after a minute of running. SIGTERM stops all of them, last started first; containers live on, since
+and is forgotten after ten seconds of running. SIGTERM stops all of them, last started first; containers live on, since
 each has a shim of its own.
 
     python -m wherry.supervisor PLAN.json      (see `write_plan`)
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-FIRST_DELAY, LAST_DELAY, SETTLED = 0.2, 10.0, 60.0
+FIRST_DELAY, LAST_DELAY, SETTLED = 0.2, 10.0, 10.0
 STOP_SECONDS = 20.0
 LOG_BYTES = 32 << 20
 """A log past this is moved aside when its daemon starts."""

@@ -56,11 +56,16 @@ async def up(wanted: Settings) -> Settings:
     return settings
 
 
+def user_kubeconfig() -> tuple[Path, pwd.struct_passwd]:
+    """Return where kubectl looks for the person behind sudo, and who that is."""
+    user = pwd.getpwnam(os.environ.get("SUDO_USER") or "root")
+    return Path(user.pw_dir) / ".kube" / "config", user
+
+
 def offer_kubeconfig(settings: Settings) -> None:
     """Give the person behind sudo a ~/.kube/config where they have none, and say what to type next."""
     admin = settings.layout.admin_kubeconfig
-    user = pwd.getpwnam(os.environ.get("SUDO_USER") or "root")
-    target = Path(user.pw_dir) / ".kube" / "config"
+    target, user = user_kubeconfig()
     prefix = ""
     if settings.prefix == "/" and not target.exists():
         target.parent.mkdir(exist_ok=True)
@@ -69,10 +74,9 @@ def offer_kubeconfig(settings: Settings) -> None:
         for path in (target.parent, target):
             os.chown(path, user.pw_uid, user.pw_gid)
         console.print(f"\nkubectl is set up for {user.pw_name} in {target}. Try:")
-    elif target.exists() and target.read_bytes() == admin.read_bytes():
-        console.print("\nThe cluster is up. Try:")
     else:
-        prefix = f"export KUBECONFIG={admin}\n  "
+        if not target.exists() or target.read_bytes() != admin.read_bytes():
+            prefix = f"export KUBECONFIG={admin}\n  "
         console.print("\nThe cluster is up. Try:")
     console.print(
         f"""
@@ -81,6 +85,6 @@ def offer_kubeconfig(settings: Settings) -> None:
   kubectl expose deployment web --port=80
   curl "http://$(kubectl get service web -o jsonpath='{{.spec.clusterIP}}')"
 
-`wherry status` shows what runs, `wherry down` stops it, `wherry reset` removes it.""",
+wherry status shows what runs, wherry down stops it, wherry reset removes it.""",
         markup=False,
     )
