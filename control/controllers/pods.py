@@ -111,7 +111,8 @@ def _compare(a: core_v1.Pod, a_rank: int, b: core_v1.Pod, b_rank: int, now: date
         step = _restarts(b, sidecars) - _restarts(a, sidecars)
         if step:
             return step
-    return _younger_first(_created(a), _created(b), a, b, now)
+    step = _younger_first(_created(a), _created(b), a, b, now)
+    return step or _by_uid(a, b)
 
 
 def _younger_first(a: datetime | None, b: datetime | None, x: core_v1.Pod, y: core_v1.Pod, now: datetime) -> int:
@@ -123,7 +124,11 @@ def _younger_first(a: datetime | None, b: datetime | None, x: core_v1.Pod, y: co
     buckets = _age_bucket(a, now) - _age_bucket(b, now)
     if buckets:
         return buckets
-    left, right = x.metadata.uid or "", y.metadata.uid or ""
+    return _by_uid(x, y)
+
+
+def _by_uid(a: core_v1.Pod, b: core_v1.Pod) -> int:
+    left, right = a.metadata.uid or "", b.metadata.uid or ""
     return (left > right) - (left < right)
 
 

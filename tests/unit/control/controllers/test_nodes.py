@@ -1,0 +1,161 @@
+"""Node health: silence, conditions, taints, zones, tolerations; the timers in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from control.controllers.node_ipam import RangeFull, Ranges
+from control.controllers.nodes import health, zones
+from control.controllers.nodes.taint_eviction import tolerated_for
+from control.controllers.pod_gc import surplus_terminated
+from kube.api import core_v1, meta_v1
+
+from .makers import NOW, ago, pod
+
+
+def node(**conditions: str) -> core_v1.Node:
+    return core_v1.Node(
+        metadata=meta_v1.ObjectMeta(name="n1", creation_timestamp=ago(100)),
+        status=core_v1.NodeStatus(
+            conditions=[
+                core_v1.NodeCondition(type=t, status=s, last_heartbeat_time=ago(60)) for t, s in conditions.items()
+            ]
+        ),
+    )
+
+
+def test_a_silent_node_becomes_unknown_in_upstreams_words() -> None:
+    found = {c.type: c for c in health.unknown_conditions(node(Ready="True", DiskPressure="False"), NOW)}
+    assert found["Ready"].status == found["DiskPressure"].status == "Unknown"
+    assert found["Ready"].reason == "NodeStatusUnknown"
+    assert found["Ready"].message == "Kubelet stopped posting node status."
+    assert found["Ready"].last_heartbeat_time == ago(60) and found["Ready"].last_transition_time == ago(0)
+    assert (found["PIDPressure"].reason, found["PIDPressure"].message) == (
+        "NodeStatusNeverUpdated",
+        "Kubelet never posted node status.",
+    )
+
+
+def test_a_node_that_is_unknown_already_is_left_alone() -> None:
+    silent = node(Ready="Unknown", MemoryPressure="Unknown", DiskPressure="Unknown", PIDPressure="Unknown")
+    assert health.unknown_conditions(silent, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("conditions", "no_schedule", "no_execute"),
+    [
+        ({"Ready": "True"}, set(), None),
+        ({"Ready": "False"}, {health.NOT_READY}, health.NOT_READY),
+        ({"Ready": "Unknown"}, {health.UNREACHABLE}, health.UNREACHABLE),
+        ({"Ready": "True", "DiskPressure": "True"}, {"node.kubernetes.io/disk-pressure"}, None),
+        ({"Ready": "True", "MemoryPressure": "True"}, {"node.kubernetes.io/memory-pressure"}, None),
+        ({"Ready": "True", "PIDPressure": "True"}, {"node.kubernetes.io/pid-pressure"}, None),
+        ({"Ready": "True", "NetworkUnavailable": "True"}, {"node.kubernetes.io/network-unavailable"}, None),
+    ],
+)
+def test_conditions_become_taints(conditions, no_schedule, no_execute) -> None:
+    assert health.no_schedule_keys(node(**conditions)) == no_schedule
+    assert health.no_execute_key(node(**conditions)) == no_execute
+
+
+def test_taints_of_others_stay_and_ours_are_exchanged() -> None:
+    failing = node(Ready="Unknown")
+    failing.spec.taints = [
+        core_v1.Taint(key="mine", effect="NoSchedule"),
+        core_v1.Taint(key=health.NOT_READY, effect="NoSchedule"),
+        core_v1.Taint(key=health.NOT_READY, effect="NoExecute"),
+    ]
+    found = {(t.key, t.effect) for t in health.taints(failing, health.UNREACHABLE, NOW)}
+    assert found == {("mine", "NoSchedule"), (health.UNREACHABLE, "NoSchedule"), (health.UNREACHABLE, "NoExecute")}
+    failing.spec.taints = health.taints(failing, health.UNREACHABLE, NOW)
+    assert health.taints(failing, health.UNREACHABLE, NOW) is None
+
+
+def test_a_cordoned_node_is_tainted_and_an_uncordoned_one_is_not() -> None:
+    cordoned = node(Ready="True")
+    cordoned.spec.unschedulable = True
+    cordoned.spec.taints = health.taints(cordoned, None, NOW)
+    assert [(t.key, t.effect) for t in cordoned.spec.taints] == [(health.UNSCHEDULABLE, "NoSchedule")]
+    cordoned.spec.unschedulable = None
+    assert health.taints(cordoned, None, NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("ready", "state"),
+    [
+        ([True] * 10, zones.NORMAL),
+        ([False] + [True] * 9, zones.NORMAL),
+        ([False] * 3, zones.FULL),
+        ([False] * 6 + [True] * 4, zones.PARTIAL),
+        ([False, False, True], zones.NORMAL),
+    ],
+)
+def test_zones_are_judged_by_the_share_of_failed_nodes(ready, state) -> None:
+    assert zones.state_of(ready) == state
+
+
+def test_eviction_slows_down_when_a_zone_fails_and_stops_when_all_do() -> None:
+    assert zones.rate(zones.NORMAL, 10, False) == 0.1
+    assert zones.rate(zones.PARTIAL, 100, False) == 0.01
+    assert zones.rate(zones.PARTIAL, 10, False) == 0.0
+    assert zones.rate(zones.FULL, 10, True) == 0.0
+
+
+def test_nodes_are_let_through_one_in_ten_seconds_in_order() -> None:
+    queue = zones.ZoneQueue()
+    for name in "abc":
+        queue.add(name)
+    assert queue.take("a", 0.1, 0.0) == 0
+    assert queue.take("b", 0.1, 0.0) == 10
+    assert queue.take("c", 0.1, 0.0) == 20
+    assert queue.take("b", 0.1, 10.0) == 0
+    queue.remove("c")
+    assert "c" not in queue
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "stay"),
+    [
+        ([], 0.0),
+        ([core_v1.Toleration(operator="Exists")], None),
+        (
+            [core_v1.Toleration(key=health.NOT_READY, operator="Exists", effect="NoExecute", toleration_seconds=300)],
+            300.0,
+        ),
+        ([core_v1.Toleration(key=health.NOT_READY, operator="Exists", toleration_seconds=-5)], 0.0),
+        (
+            [
+                core_v1.Toleration(key=health.NOT_READY, operator="Exists", toleration_seconds=300),
+                core_v1.Toleration(operator="Exists", toleration_seconds=20),
+            ],
+            20.0,
+        ),
+        ([core_v1.Toleration(key="other", operator="Exists")], 0.0),
+    ],
+)
+def test_a_pod_stays_as_long_as_its_shortest_toleration(tolerations, stay) -> None:
+    taints = [core_v1.Taint(key=health.NOT_READY, effect="NoExecute")]
+    assert tolerated_for(taints, tolerations) == stay
+
+
+def test_pod_ranges_are_given_once_and_can_be_given_back() -> None:
+    ranges = Ranges("10.244.0.0/22", 24)
+    ranges.mark("10.244.1.0/24")
+    ranges.mark("192.168.0.0/24")
+    assert [ranges.take() for _ in range(3)] == ["10.244.0.0/24", "10.244.2.0/24", "10.244.3.0/24"]
+    with pytest.raises(RangeFull):
+        ranges.take()
+    ranges.give_back("10.244.2.0/24")
+    assert ranges.take() == "10.244.2.0/24"
+
+
+def test_a_mask_outside_the_cluster_range_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not lie within"):
+        Ranges("10.244.0.0/24", 16)
+
+
+def test_only_finished_pods_above_the_threshold_go_evicted_and_oldest_first() -> None:
+    pods = [pod(f"p{i}", phase="Failed", age=i) for i in range(5)] + [pod("running", age=10_000)]
+    pods[1].status.reason = "Evicted"
+    assert [p.metadata.name for p in surplus_terminated(pods, 2)] == ["p1", "p4", "p3"]
+    assert surplus_terminated(pods, 0) == []
