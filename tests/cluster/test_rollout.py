@@ -3,32 +3,10 @@
 from __future__ import annotations
 
 import re
-import threading
 
 from tests.support.cluster import WEB2_IMAGE, WEB_IMAGE, Cluster, eventually
 from tests.support.kube import condition, ready_pods, wait_pods, web
-
-
-class Load:
-    """A steady stream of requests at one address, one after the other; what went wrong is kept."""
-
-    def __init__(self, cluster: Cluster, address: str) -> None:
-        self.cluster, self.address = cluster, address
-        self.answers: list[str] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self.answers.append(self.cluster.http(self.address))
-
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+from tests.support.load import Load
 
 
 def test_scaling_up_and_down(shared: Cluster, ns: str) -> None:

@@ -1,0 +1,29 @@
+"""A steady stream of requests beside a test, for faults and updates that no client may notice."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.support.cluster import Cluster
+
+
+class Load:
+    """Requests at one address, one after the other; every answer is kept, "" for none."""
+
+    def __init__(self, cluster: Cluster, address: str, path: str = "/") -> None:
+        self.cluster, self.address, self.path = cluster, address, path
+        self.answers: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.answers.append(self.cluster.http(self.address, self.path))
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
