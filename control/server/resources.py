@@ -14,7 +14,7 @@ import msgspec
 from control.registry import deletion, metadata
 from control.registry.conversion import conversion
 from control.registry.registry import Context, Registry, Written
-from control.server import patching
+from control.server import componentstatus, patching
 from control.server.decode import Decoder, directive
 from control.server.exchange import Answer, Request, Response
 from control.server.forms import Form
@@ -28,6 +28,7 @@ from kube.resources import Resource, by_path
 Object = dict[str, Any]
 GZIP_FROM = 128 * 1024
 MANAGER_LIMIT = 128
+_VIRTUAL = "componentstatuses"
 
 
 class ResourceServer:
@@ -94,7 +95,10 @@ class ResourceServer:
 
     async def get(self, request: Request, resource: Resource) -> Response:
         accept = request.headers.get(b"accept")
-        entry = await self.registry.get(resource, self._namespace(request, resource), request.info.name)
+        if resource.target == _VIRTUAL:
+            entry = await componentstatus.entry(self.registry, resource, request.info.name)
+        else:
+            entry = await self.registry.get(resource, self._namespace(request, resource), request.info.name)
         if (accept is None or accept == b"application/json") and conversion(resource) is None:
             return Response(200, entry.data)
         form = self.form(request, resource)
@@ -103,6 +107,8 @@ class ResourceServer:
     async def list(self, request: Request, resource: Resource) -> Response:
         options = self.list_options(request, resource)
         form = self.form(request, resource)
+        if resource.target == _VIRTUAL:
+            return self._shown(request, form.list(await componentstatus.entries(self.registry), {}), form)
         entries, meta = await self.listing.list(resource, self._namespace(request, resource), options)
         return self._shown(request, form.list(entries, meta), form)
 

@@ -64,7 +64,9 @@ async def test_create_answers_201_with_system_fields(server: ApiUnderTest) -> No
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", meta["uid"])
     assert meta["resourceVersion"].isdigit() and meta["namespace"] == "default"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", meta["creationTimestamp"])
-    assert answer.json["apiVersion"] == "v1" and answer.json["kind"] == "ConfigMap" and answer.json["data"] == {"a": "1"}
+    assert (
+        answer.json["apiVersion"] == "v1" and answer.json["kind"] == "ConfigMap" and answer.json["data"] == {"a": "1"}
+    )
     assert "generation" not in meta
     got = await server.request("GET", f"{CONFIGMAPS}/born")
     assert got.status == 200 and got.json == answer.json
@@ -108,7 +110,10 @@ async def test_generate_name_adds_five_letters(server: ApiUnderTest) -> None:
 async def test_a_name_is_required(server: ApiUnderTest) -> None:
     answer = await server.request("POST", CONFIGMAPS, {"metadata": {}})
     assert answer.status == 422 and answer.json["reason"] == "Invalid"
-    assert 'ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required' in answer.json["message"]
+    assert (
+        'ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required'
+        in answer.json["message"]
+    )
 
 
 async def test_bad_names_and_labels_are_422_with_a_cause_each(server: ApiUnderTest) -> None:
@@ -144,7 +149,7 @@ async def test_dry_run_stores_nothing_and_answers_as_if(server: ApiUnderTest) ->
     assert answer.status == 201 and answer.json["metadata"]["uid"] and "resourceVersion" not in answer.json["metadata"]
     assert (await server.request("GET", f"{CONFIGMAPS}/dry")).status == 404
     bad = await server.request("POST", f"{CONFIGMAPS}?dryRun=Some", config_map("dry"))
-    assert bad.status == 422 and 'dryRun: Unsupported value' in bad.json["message"]
+    assert bad.status == 422 and "dryRun: Unsupported value" in bad.json["message"]
 
 
 # -- bodies ---------------------------------------------------------------------------------------------------------------
@@ -161,8 +166,14 @@ async def test_a_wrong_type_is_named_as_upstream_does(server: ApiUnderTest) -> N
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"replicas": 3000000000}, "cannot unmarshal number 3000000000 into Go struct field DeploymentSpec.spec.replicas of type int32"),
-        ({"replicas": 1.5}, "cannot unmarshal number 1.5 into Go struct field DeploymentSpec.spec.replicas of type int32"),
+        (
+            {"replicas": 3000000000},
+            "cannot unmarshal number 3000000000 into Go struct field DeploymentSpec.spec.replicas of type int32",
+        ),
+        (
+            {"replicas": 1.5},
+            "cannot unmarshal number 1.5 into Go struct field DeploymentSpec.spec.replicas of type int32",
+        ),
         ({"paused": "yes"}, "cannot unmarshal string into Go struct field DeploymentSpec.spec.paused of type bool"),
         (
             {"template": {"spec": {"containers": {}}}},
@@ -395,7 +406,9 @@ async def test_propagation_becomes_a_finalizer(server: ApiUnderTest, policy: str
 async def test_contradicting_delete_options_are_422(server: ApiUnderTest) -> None:
     options = {"orphanDependents": True, "propagationPolicy": "Background"}
     answer = await server.request("DELETE", f"{CONFIGMAPS}/any", options)
-    assert answer.status == 422 and "orphanDependents and deletionPropagation cannot be both set" in answer.json["message"]
+    assert (
+        answer.status == 422 and "orphanDependents and deletionPropagation cannot be both set" in answer.json["message"]
+    )
 
 
 async def test_a_running_pod_goes_gracefully_and_a_shorter_grace_shortens_it(server: ApiUnderTest) -> None:

@@ -1,0 +1,342 @@
+"""Who may ask what, patches, and subresources that act: bindings, evictions, scales, tokens, reviews."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from control.auth.user import UserInfo
+from kube import resources
+from kube.api import core_v1, meta_v1
+from kube.errors import StatusError
+from tests.support.control import ADMIN, ApiUnderTest, api_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+PODS = "/api/v1/namespaces/default/pods"
+MERGE = {"Content-Type": "application/merge-patch+json"}
+STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
+JSON_PATCH = {"Content-Type": "application/json-patch+json"}
+APPLY = {"Content-Type": "application/apply-patch+yaml"}
+JANE = ("jane", ("devs",))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path_factory.mktemp("api")) as api:
+        await api.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+        yield api
+
+
+def deployment(name: str, **spec: Any) -> dict[str, Any]:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}}
+    return {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": template, **spec}}
+
+
+async def pod(server: ApiUnderTest, name: str, **metadata: Any) -> dict[str, Any]:
+    body = {"metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}}
+    answer = await server.request("POST", PODS, body)
+    assert answer.status == 201, answer.body
+    made: dict[str, Any] = answer.json
+    return made
+
+
+# -- who ------------------------------------------------------------------------------------------------------------------
+async def test_without_credentials_only_health_answers(server: ApiUnderTest) -> None:
+    nobody = ("", ())
+    assert (await server.request("GET", "/readyz", user=nobody)).status == 200
+    for path in ("/api/v1/namespaces", "/version", "/apis"):
+        answer = await server.request("GET", path, user=nobody)
+        assert answer.status == 401 and answer.json["reason"] == "Unauthorized"
+        assert answer.json["message"] == "Unauthorized"
+
+
+async def test_a_wrong_token_is_401_also_for_health(server: ApiUnderTest) -> None:
+    headers = {"Authorization": "Bearer nonsense"}
+    assert (await server.request("GET", "/api/v1/namespaces", user=("", ()), headers=headers)).status == 401
+
+
+async def test_what_is_not_allowed_is_403_in_upstreams_words(server: ApiUnderTest) -> None:
+    answer = await server.request("GET", PODS, user=JANE)
+    assert answer.status == 403 and answer.json["reason"] == "Forbidden"
+    said = 'pods is forbidden: User "jane" cannot list resource "pods" in API group "" in the namespace "default"'
+    assert answer.json["message"] == said and answer.json["details"] == {"kind": "pods"}
+    answer = await server.request("DELETE", f"{DEPLOYMENTS}/x", user=JANE)
+    said = (
+        'deployments.apps "x" is forbidden: User "jane" cannot delete resource "deployments" in API group "apps" in the '
+        'namespace "default"'
+    )
+    assert answer.json["message"] == said
+    answer = await server.request("GET", "/metrics", user=JANE)
+    assert answer.json["message"] == 'forbidden: User "jane" cannot get path "/metrics"'
+
+
+async def test_exec_by_websocket_needs_the_right_to_create(server: ApiUnderTest) -> None:
+    role = {
+        "metadata": {"name": "looker"},
+        "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods/exec"]}],
+    }
+    await server.request("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", role)
+    binding = {
+        "metadata": {"name": "looker"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "looker"},
+        "subjects": [{"kind": "User", "name": "looker", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    await server.request("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", binding)
+    answer = await server.request("GET", f"{PODS}/any/exec?command=id&stdout=1", user=("looker", ()))
+    assert answer.status == 403 and 'cannot create resource "pods/exec"' in answer.json["message"]
+
+
+async def test_acting_as_somebody_else(server: ApiUnderTest) -> None:
+    headers = {"Impersonate-User": "jane", "Impersonate-Group": "devs"}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    answer = await server.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body, headers=headers)
+    assert answer.json["status"]["userInfo"] == {"username": "jane", "groups": ["devs", "system:authenticated"]}
+    refused = await server.request("GET", PODS, user=JANE, headers={"Impersonate-User": "kubernetes-admin"})
+    assert refused.status == 403 and 'cannot impersonate resource "users"' in refused.json["message"]
+
+
+async def test_too_many_requests_are_429_but_for_the_owner(server: ApiUnderTest) -> None:
+    server.api.pipeline.reading = server.api.config.max_readonly_in_flight
+    try:
+        jane = await server.request("GET", "/api", user=JANE)
+        namespaces = await server.request("GET", "/api/v1/namespaces/default", user=JANE)
+        assert jane.status in (200, 429) and namespaces.status in (403, 429)
+        rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["namespaces"]}
+        await server.request(
+            "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", {"metadata": {"name": "ns"}, "rules": [rule]}
+        )
+        await server.request(
+            "POST",
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            {
+                "metadata": {"name": "ns"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "ns"},
+                "subjects": [{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}],
+            },
+        )
+        full = await server.request("GET", "/api/v1/namespaces/default", user=JANE)
+        assert full.status == 429 and full.json["reason"] == "TooManyRequests"
+        assert full.headers["Retry-After"] == "1"
+        assert (await server.request("GET", "/api/v1/namespaces/default")).status == 200
+    finally:
+        server.api.pipeline.reading = 0
+    assert (await server.request("GET", "/api/v1/namespaces/default", user=JANE)).status == 200
+
+
+# -- patches --------------------------------------------------------------------------------------------------------------
+async def test_the_four_kinds_of_patch(server: ApiUnderTest) -> None:
+    await server.request("POST", DEPLOYMENTS, deployment("patched"))
+    path = f"{DEPLOYMENTS}/patched"
+    merged = await server.request("PATCH", path, {"metadata": {"labels": {"a": "1"}}}, headers=MERGE)
+    assert merged.status == 200 and merged.json["metadata"]["labels"] == {"a": "1"}
+    container = {"name": "c", "env": [{"name": "X", "value": "y"}]}
+    body = {"spec": {"template": {"spec": {"containers": [container]}}}}
+    strategic = await server.request("PATCH", path, body, headers=STRATEGIC)
+    found = strategic.json["spec"]["template"]["spec"]["containers"]
+    assert len(found) == 1 and found[0]["image"] == "nginx" and found[0]["env"] == container["env"]
+    operations = [{"op": "test", "path": "/spec/replicas", "value": 1}, {"op": "remove", "path": "/metadata/labels/a"}]
+    patched = await server.request("PATCH", path, operations, headers=JSON_PATCH)
+    assert patched.status == 200 and not patched.json["metadata"].get("labels")
+    applied = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"annotations": {"by": "apply"}}}
+    answer = await server.request("PATCH", f"{path}?fieldManager=tester", applied, headers=APPLY)
+    assert answer.status == 200 and answer.json["metadata"]["annotations"] == {"by": "apply"}
+    managers = {(m["manager"], m["operation"]) for m in answer.json["metadata"]["managedFields"]}
+    assert ("tester", "Apply") in managers
+
+
+async def test_apply_makes_what_is_not_there_and_finds_conflicts(server: ApiUnderTest) -> None:
+    path = f"{CONFIGMAPS}/applied"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "one"}}
+    first = await server.request("PATCH", f"{path}?fieldManager=a", body, headers=APPLY)
+    assert first.status == 201 and first.json["data"] == {"k": "one"}
+    body["data"] = {"k": "two"}
+    clash = await server.request("PATCH", f"{path}?fieldManager=b", body, headers=APPLY)
+    assert clash.status == 409 and clash.json["reason"] == "Conflict"
+    assert 'Apply failed with 1 conflict: conflict with "a": .data.k' in clash.json["message"]
+    forced = await server.request("PATCH", f"{path}?fieldManager=b&force=true", body, headers=APPLY)
+    assert forced.status == 200 and forced.json["data"] == {"k": "two"}
+    nobody = await server.request("PATCH", path, body, headers=APPLY)
+    assert (
+        nobody.status == 422 and "fieldManager: Required value: is required for apply patch" in nobody.json["message"]
+    )
+
+
+async def test_patches_that_cannot_be(server: ApiUnderTest) -> None:
+    await server.request("POST", DEPLOYMENTS, deployment("stubborn"))
+    path = f"{DEPLOYMENTS}/stubborn"
+    other = await server.request("PATCH", path, {}, headers={"Content-Type": "application/json"})
+    assert other.status == 415 and "application/strategic-merge-patch+json" in other.json["message"]
+    wrong = await server.request("PATCH", path, {"spec": {"replicas": "many"}}, headers=MERGE)
+    assert wrong.status == 422 and "DeploymentSpec.spec.replicas of type int32" in wrong.json["message"]
+    strict = await server.request("PATCH", f"{path}?fieldValidation=Strict", {"spec": {"foo": 1}}, headers=MERGE)
+    assert strict.status == 422 and 'strict decoding error: unknown field "spec.foo"' in strict.json["message"]
+    text = await server.request("PATCH", path, b"{", headers=MERGE)
+    assert text.status == 400
+    missing = await server.request("PATCH", f"{DEPLOYMENTS}/nothing", {}, headers=MERGE)
+    assert missing.status == 404
+    renamed = await server.request("PATCH", path, {"metadata": {"name": "other"}}, headers=MERGE)
+    assert renamed.status == 400
+    stale = await server.request("PATCH", path, {"metadata": {"resourceVersion": "1"}}, headers=MERGE)
+    assert stale.status == 409 and stale.json["reason"] == "Conflict"
+
+
+async def test_patches_at_the_same_time_all_take_effect(server: ApiUnderTest) -> None:
+    await server.request("POST", CONFIGMAPS, {"metadata": {"name": "race"}})
+
+    async def patch(number: int) -> int:
+        body = {"data": {f"k{number}": str(number)}}
+        return (await server.request("PATCH", f"{CONFIGMAPS}/race", body, headers=MERGE)).status
+
+    assert set(await asyncio.gather(*(patch(n) for n in range(20)))) == {200}
+    assert len((await server.request("GET", f"{CONFIGMAPS}/race")).json["data"]) == 20
+
+
+# -- subresources ---------------------------------------------------------------------------------------------------------
+async def test_binding_assigns_a_pod_once(server: ApiUnderTest) -> None:
+    made = await pod(server, "bound")
+    binding = {"metadata": {"name": "bound"}, "target": {"kind": "Node", "name": "node-1"}}
+    answer = await server.request("POST", f"{PODS}/bound/binding", binding)
+    assert answer.status == 201 and answer.json["status"] == "Success"
+    found = (await server.request("GET", f"{PODS}/bound")).json
+    assert found["spec"]["nodeName"] == "node-1"
+    assert found["metadata"]["generation"] == made["metadata"]["generation"]
+    condition = next(c for c in found["status"]["conditions"] if c["type"] == "PodScheduled")
+    assert condition["status"] == "True"
+    again = await server.request("POST", f"{PODS}/bound/binding", binding)
+    assert again.status == 409
+    said = 'Operation cannot be fulfilled on pods/binding "bound": pod bound is already assigned to node "node-1"'
+    assert again.json["message"] == said
+    empty = await server.request("POST", f"{PODS}/bound/binding", {"target": {}})
+    assert empty.status == 422 and "target.name: Required value" in empty.json["message"]
+
+
+async def test_eviction_asks_the_budget(server: ApiUnderTest) -> None:
+    await pod(server, "evicted", labels={"app": "guarded"})
+    await server.request(
+        "PATCH",
+        f"{PODS}/evicted/status",
+        {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}},
+        headers=STRATEGIC,
+    )
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    budget = {"metadata": {"name": "pdb"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}}}
+    assert (await server.request("POST", budgets, budget)).status == 201
+    counts = {
+        "observedGeneration": 1,
+        "disruptionsAllowed": 0,
+        "desiredHealthy": 1,
+        "currentHealthy": 1,
+        "expectedPods": 1,
+    }
+    await server.request("PATCH", f"{budgets}/pdb/status", {"status": counts}, headers=MERGE)
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "evicted"}}
+    refused = await server.request("POST", f"{PODS}/evicted/eviction", eviction)
+    assert refused.status == 429 and refused.json["reason"] == "TooManyRequests"
+    assert refused.json["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
+    assert refused.json["details"]["causes"] == [
+        {"reason": "DisruptionBudget", "message": "The disruption budget pdb needs 1 healthy pods and has 1 currently"}
+    ]
+    await server.request("PATCH", f"{budgets}/pdb/status", {"status": {"disruptionsAllowed": 1}}, headers=MERGE)
+    allowed = await server.request("POST", f"{PODS}/evicted/eviction", eviction)
+    assert allowed.status == 201
+    after = (await server.request("GET", f"{budgets}/pdb")).json["status"]
+    assert not after.get("disruptionsAllowed") and "evicted" in after["disruptedPods"]
+    assert (await server.request("GET", f"{PODS}/evicted")).status == 404
+
+
+async def test_scale_shows_and_sets_replicas_alone(server: ApiUnderTest) -> None:
+    await server.request("POST", DEPLOYMENTS, deployment("scaled", replicas=2))
+    path = f"{DEPLOYMENTS}/scaled/scale"
+    scale = (await server.request("GET", path)).json
+    assert scale["kind"] == "Scale" and scale["apiVersion"] == "autoscaling/v1" and scale["spec"] == {"replicas": 2}
+    assert scale["status"] == {"replicas": 0, "selector": "app=scaled"}
+    scale["spec"]["replicas"] = 0
+    put = await server.request("PUT", path, scale)
+    assert put.status == 200 and put.json["spec"] == {}
+    assert (await server.request("GET", f"{DEPLOYMENTS}/scaled")).json["spec"]["replicas"] == 0
+    stale = await server.request("PUT", path, scale)
+    assert stale.status == 409
+    patched = await server.request("PATCH", path, {"spec": {"replicas": 4}}, headers=MERGE)
+    assert patched.json["spec"] == {"replicas": 4}
+    negative = await server.request("PATCH", path, {"spec": {"replicas": -1}}, headers=MERGE)
+    assert negative.status == 422 and "must be greater than or equal to 0" in negative.json["message"]
+
+
+async def test_a_service_account_gets_a_token_that_works(server: ApiUnderTest) -> None:
+    path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+    answer = await server.request("POST", path, {"spec": {"expirationSeconds": 700}})
+    assert answer.status == 201 and answer.json["kind"] == "TokenRequest"
+    headers = {"Authorization": f"Bearer {answer.json['status']['token']}"}
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    who = await server.request(
+        "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review, user=("", ()), headers=headers
+    )
+    assert who.status == 201 and who.json["status"]["userInfo"]["username"] == "system:serviceaccount:default:default"
+    short = await server.request("POST", path, {"spec": {"expirationSeconds": 10}})
+    assert short.status == 422 and "may not specify a duration less than 10 minutes" in short.json["message"]
+
+
+async def test_access_reviews(server: ApiUnderTest) -> None:
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    body = {"spec": {"resourceAttributes": {"verb": "delete", "resource": "pods", "namespace": "default"}}}
+    assert (await server.request("POST", path, body)).json["status"]["allowed"] is True
+    assert (await server.request("POST", path, body, user=JANE)).json["status"]["allowed"] is False
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    answer = await server.request("POST", path, {"spec": {**body["spec"], "user": "jane"}})
+    assert answer.status == 201 and answer.json["status"]["allowed"] is False
+    assert (await server.request("GET", path)).status == 405
+
+
+async def test_pods_that_have_no_node_have_no_logs(server: ApiUnderTest) -> None:
+    await pod(server, "nowhere")
+    answer = await server.request("GET", f"{PODS}/nowhere/log")
+    assert answer.status == 400 and answer.json["message"] == "pod nowhere does not have a host assigned"
+    answer = await server.request("GET", f"{PODS}/nowhere/log?container=x")
+    assert answer.json["message"] == "container x is not valid for pod nowhere"
+
+
+# -- in process -----------------------------------------------------------------------------------------------------------
+async def test_the_in_process_client_takes_the_same_way(server: ApiUnderTest) -> None:
+    client = server.api.client(UserInfo("system:kube-scheduler"))
+    with pytest.raises(StatusError) as refused:
+        await client.create(core_v1.ConfigMap(metadata=meta_v1.ObjectMeta(name="x", namespace="default")))
+    assert refused.value.code == 403 and "system:kube-scheduler" in refused.value.message
+    admin = server.api.client(UserInfo(ADMIN[0], groups=ADMIN[1]), "tester")
+    inside = meta_v1.ObjectMeta(name="inside", namespace="default", labels={"a": "b"})
+    made = await admin.create(core_v1.ConfigMap(metadata=inside))
+    assert made.metadata.uid and made.metadata.managed_fields[0].manager == "tester"
+    watch = admin.watch(core_v1.ConfigMap, "default", resource_version=made.metadata.resource_version or "")
+    made.data = {"k": "v"}
+    await admin.update(made)
+    async with asyncio.timeout(5):
+        event = await anext(watch)
+    assert event.type == "MODIFIED" and event.object.data == {"k": "v"}
+    await watch.aclose()
+    over_https = await server.client().get(core_v1.ConfigMap, "inside", "default")
+    assert over_https.data == {"k": "v"}
+
+
+async def test_every_listed_resource_answers(server: ApiUnderTest) -> None:
+    for resource in resources.RESOURCES:
+        if "list" in resource.verbs:
+            answer = await server.request("GET", resource.path("default"))
+            assert answer.status == 200, (resource.target, answer.body)
+            assert answer.json["kind"] == resource.kind + "List" and answer.json["apiVersion"] == resource.api_version
+
+
+async def test_a_bug_is_a_500_status_and_never_a_hung_request(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*arguments: Any) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(server.api.registry, "get", broken)
+    answer = await server.request("GET", f"{CONFIGMAPS}/x")
+    assert answer.status == 500 and answer.json["reason"] == "InternalError"
+    assert "boom" not in json.dumps(answer.json)
