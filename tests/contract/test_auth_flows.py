@@ -1,0 +1,181 @@
+"""What takes the API server and its controllers together: certificates, bootstrap tokens, aggregated roles, quota."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from kube import pki
+from tests.support.control import ApiUnderTest, api_server
+
+Object = dict[str, Any]
+GROUP = "rbac.authorization.k8s.io"
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path, enable_controllers=True) as server:
+        yield server
+
+
+async def until(api: ApiUnderTest, path: str, ready: Any, seconds: float = 20, **more: Any) -> Object:
+    """Read an object until it is as wanted."""
+    async with asyncio.timeout(seconds):
+        while True:
+            answer = await api.request("GET", path, **more)
+            if answer.status == 200 and ready(answer.json):
+                found: Object = answer.json
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def created(api: ApiUnderTest, path: str, obj: Object) -> Object:
+    answer = await api.request("POST", path, obj)
+    assert answer.status == 201, answer.body
+    found: Object = answer.json
+    return found
+
+
+async def as_certificate(api: ApiUnderTest, pem: bytes, key: pki.PrivateKey, path: str) -> tuple[int, Object]:
+    (api.directory / "issued.crt").write_bytes(pem)
+    (api.directory / "issued.key").write_bytes(pki.encode_key(key))
+    context: ssl.SSLContext = api.tls()
+    context.load_cert_chain(api.directory / "issued.crt", api.directory / "issued.key")
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+        session.get(api.url + path) as answer,
+    ):
+        return answer.status, await answer.json()
+
+
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+
+def signing_request(name: str, signer: str, pem: bytes, usages: list[str]) -> Object:
+    spec = {"signerName": signer, "request": base64.b64encode(pem).decode(), "usages": usages}
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+async def test_an_approved_request_becomes_a_certificate_that_opens_the_door(api: ApiUnderTest) -> None:
+    key = pki.new_key()
+    pem = pki.new_request(key, "jane", ("dev",))
+    wanted = signing_request("jane", "kubernetes.io/kube-apiserver-client", pem, ["client auth"])
+    await created(api, REQUESTS, wanted)
+    await api.kubectl("certificate", "approve", "jane")
+    signed = await until(api, f"{REQUESTS}/jane", lambda o: o.get("status", {}).get("certificate"))
+    status, answer = await as_certificate(
+        api, base64.b64decode(signed["status"]["certificate"]), key, "/api/v1/namespaces/default/pods"
+    )
+    assert status == 403 and answer["message"].startswith('pods is forbidden: User "jane" cannot list')
+
+
+async def test_masters_are_not_made_by_request(api: ApiUnderTest) -> None:
+    pem = pki.new_request(pki.new_key(), "jane", ("system:masters",))
+    wanted = signing_request("m", "kubernetes.io/kube-apiserver-client", pem, ["client auth"])
+    answer = await api.request("POST", REQUESTS, wanted)
+    assert answer.status == 403
+    assert (
+        "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"
+        in (answer.json["message"])
+    )
+
+
+async def test_a_new_node_comes_in_by_its_bootstrap_token(api: ApiUnderTest) -> None:
+    data = {
+        "token-id": "abcdef",
+        "token-secret": "0123456789abcdef",
+        "usage-bootstrap-authentication": "true",
+        "auth-extra-groups": "system:bootstrappers:worker",
+    }
+    secret = {
+        "metadata": {"name": "bootstrap-token-abcdef"},
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": data,
+    }
+    await created(api, "/api/v1/namespaces/kube-system/secrets", secret)
+    for role in ("system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"):
+        subject = {"apiGroup": GROUP, "kind": "Group", "name": "system:bootstrappers:worker"}
+        ref = {"apiGroup": GROUP, "kind": "ClusterRole", "name": role}
+        bound = {"metadata": {"name": "join-" + role.rsplit(":")[-1]}, "roleRef": ref, "subjects": [subject]}
+        await created(api, f"/apis/{GROUP}/v1/clusterrolebindings", bound)
+    key = pki.new_key()
+    wanted = signing_request(
+        "node-n1",
+        "kubernetes.io/kube-apiserver-client-kubelet",
+        pki.kubelet_client_request(key, "n1"),
+        ["digital signature", "client auth"],
+    )
+    headers = {"Authorization": "Bearer abcdef.0123456789abcdef"}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=api.tls()), headers=headers) as session:
+        async with asyncio.timeout(10):
+            while True:
+                async with session.post(api.url + REQUESTS, json=wanted) as answer:
+                    if answer.status == 201:
+                        break
+                    assert answer.status in (401, 403), await answer.text()
+                await asyncio.sleep(0.02)
+        async with session.get(api.url + "/api/v1/nodes") as answer:
+            assert answer.status == 403
+    signed = await until(api, f"{REQUESTS}/node-n1", lambda o: o.get("status", {}).get("certificate"))
+    assert signed["spec"]["username"] == "system:bootstrap:abcdef"
+    pem = base64.b64decode(signed["status"]["certificate"])
+    assert (await as_certificate(api, pem, key, "/api/v1/nodes/n1"))[0] == 404
+    assert (await as_certificate(api, pem, key, "/api/v1/nodes/n2"))[0] == 403
+
+
+async def test_the_admin_of_a_namespace_is_filled_by_aggregation(api: ApiUnderTest) -> None:
+    await until(api, f"/apis/{GROUP}/v1/clusterroles/admin", lambda o: len(o.get("rules") or ()) > 20)
+    await api.kubectl("create", "namespace", "shop")
+    await api.kubectl("create", "rolebinding", "bobs", "-n", "shop", "--clusterrole=admin", "--user=bob")
+    bob = ("bob", ())
+    await until(api, "/api/v1/namespaces/shop/secrets", lambda o: True, user=bob)
+    assert (await api.request("GET", "/api/v1/namespaces/default/secrets", user=bob)).status == 403
+    more = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "widgets", "labels": {f"{GROUP}/aggregate-to-admin": "true"}},
+        "rules": [{"verbs": ["get"], "apiGroups": ["acme.com"], "resources": ["widgets"]}],
+    }
+    await created(api, f"/apis/{GROUP}/v1/clusterroles", more)
+    await until(
+        api,
+        f"/apis/{GROUP}/v1/clusterroles/admin",
+        lambda o: any("widgets" in r.get("resources", ()) for r in o["rules"]),
+    )
+    async with asyncio.timeout(10):  # allowed, and therefore told that there is no such thing
+        while (await api.request("GET", "/apis/acme.com/v1/namespaces/shop/widgets/w", user=bob)).status != 404:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_quota_counts_up_and_down(api: ApiUnderTest) -> None:
+    await api.kubectl("create", "namespace", "shop")
+    await until(api, "/api/v1/namespaces/shop/serviceaccounts/default", lambda o: True)
+    await api.kubectl("create", "quota", "q", "-n", "shop", "--hard=pods=1,count/configmaps=5")
+    path = "/api/v1/namespaces/shop/resourcequotas/q"
+    await until(api, path, lambda o: "pods" in o.get("status", {}).get("used", {}))
+    pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}}
+    pods = "/api/v1/namespaces/shop/pods"
+    await created(api, pods, pod)
+    answer = await api.request("POST", pods, pod | {"metadata": {"name": "b"}})
+    assert answer.status == 403
+    assert answer.json["message"] == (
+        'pods "b" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+    )
+    await api.request("DELETE", f"{pods}/a?gracePeriodSeconds=0")
+    await until(api, path, lambda o: o["status"]["used"]["pods"] == "0")
+    await created(api, pods, pod | {"metadata": {"name": "b"}})
+    shown = json.loads((await api.kubectl("get", "quota", "q", "-n", "shop", "-o", "json")).stdout)
+    assert shown["status"]["used"]["pods"] == "1"
