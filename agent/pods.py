@@ -22,7 +22,7 @@ from agent.runtime import Found
 from agent.status import ENDED_PHASES
 from agent.toolbox import Toolbox
 from agent.worker import PodWorker
-from cri.errors import CRIError
+from cri.errors import CRIError, UnimplementedError
 from cri.events import Kind
 from kube.api import core_v1, meta_v1
 from kube.events import WARNING
@@ -31,6 +31,8 @@ from kube.informer import Change
 log = logging.getLogger(__name__)
 
 REDIAL_SECONDS = 0.2
+RELIST_SECONDS = 5.0
+"""Between looks at a runtime that has no event stream of any kind."""
 
 
 class PodManager:
@@ -146,13 +148,16 @@ class PodManager:
         while True:
             try:
                 async for event in tools.runtime.client.events():
-                    if event.kind in (Kind.STOPPED, Kind.DELETED):
+                    if event.kind is Kind.SUBSCRIBED:
+                        await self._relist()  # what happened while nobody listened
+                    elif event.kind in (Kind.STOPPED, Kind.DELETED):
                         self._container_changed(event.container_id)
+            except UnimplementedError:
+                await self._relist()
+                await tools.clock.sleep(RELIST_SECONDS)
             except CRIError as error:
                 log.info("runtime events: %s", error)
             await tools.clock.sleep(REDIAL_SECONDS)
-            # What happened while nobody listened.
-            await self._relist()
 
     def _container_changed(self, container_id: str) -> None:
         for worker in self._workers.values():

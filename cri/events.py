@@ -2,8 +2,8 @@
 
 containerd 1.7 and later speak CRI's GetContainerEvents. Earlier ones (Debian 12 has 1.6) do not, but their
 own event service is on the same socket and tells of every exit just as fast. Both say "look at this
-container now"; neither is a history, so after (re)connecting the caller lists once, and lists slowly ever
-after, to repair what was missed while nobody listened.
+container now"; neither is a history, so SUBSCRIBED comes first, once the stream stands: the caller lists then, and
+has missed nothing. Neither server says that it stands, so it is taken to after 50 ms without an error.
 
 containerd's own events run ahead of its CRI state by some milliseconds: the exit is published, then the
 CRI part hears of it, reaps the task and writes the state down. STOPPED is held back here until CRI itself
@@ -14,19 +14,23 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from cri import errors
 from cri.channel import Channel
 from cri.messages import ContainerEventType, ContainerState, PodSandboxState, api, containerd_events
 from cri.runtime_service import RuntimeService
 
+M = TypeVar("M")
+
 # CRI containers and sandboxes live in this containerd namespace.
 _NAMESPACE = "k8s.io"
 
 
 class Kind(Enum):
-    """What happened to a container (or to a sandbox's pause container)."""
+    """What happened to a container (or to a sandbox's pause container); SUBSCRIBED: listen to what comes after."""
 
+    SUBSCRIBED = "subscribed"
     CREATED = "created"
     STARTED = "started"
     STOPPED = "stopped"
@@ -38,7 +42,7 @@ class ContainerEvent:
     """Something happened to a container; `container_id` is the sandbox's ID for its pause container."""
 
     kind: Kind
-    container_id: str
+    container_id: str = ""
     sandbox_id: str = ""  # only where the runtime tells
 
 
@@ -61,6 +65,8 @@ _CONTAINERD_KINDS = {
     "/containers/delete": Kind.DELETED,
 }
 
+_STANDING_SECONDS = 0.05
+
 _SETTLE_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256)
 
 
@@ -71,7 +77,11 @@ async def container_events(channel: Channel, runtime: RuntimeService) -> AsyncIt
     """
     path = "/runtime.v1.RuntimeService/GetContainerEvents"
     try:
-        async for message in channel.stream(path, api.GetEventsRequest(), api.ContainerEventResponse, None):
+        stream = channel.stream(path, api.GetEventsRequest(), api.ContainerEventResponse, None)
+        async for message in _announced(stream):
+            if message is None:
+                yield ContainerEvent(Kind.SUBSCRIBED)
+                continue
             kind = _CRI_KINDS.get(message.container_event_type)
             if kind is not None:
                 yield ContainerEvent(kind, message.container_id, message.pod_sandbox_status.id)
@@ -86,7 +96,10 @@ async def container_events(channel: Channel, runtime: RuntimeService) -> AsyncIt
 
 async def _containerd_events(channel: Channel) -> AsyncIterator[ContainerEvent]:
     path = "/containerd.services.events.v1.Events/Subscribe"
-    async for envelope in channel.stream(path, _SUBSCRIBE, containerd_events.Envelope, None):
+    async for envelope in _announced(channel.stream(path, _SUBSCRIBE, containerd_events.Envelope, None)):
+        if envelope is None:
+            yield ContainerEvent(Kind.SUBSCRIBED)
+            continue
         kind = _CONTAINERD_KINDS.get(envelope.topic)
         if kind is Kind.STOPPED:
             deleted = containerd_events.TaskDelete.FromString(envelope.event.value)
@@ -96,6 +109,23 @@ async def _containerd_events(channel: Channel) -> AsyncIterator[ContainerEvent]:
             # The ID is the first field of all these events, whatever it is called.
             yield ContainerEvent(kind, containerd_events.TaskEvent.FromString(envelope.event.value).container_id)
     raise errors.UnavailableError("the runtime closed the event stream", code="UNAVAILABLE")
+
+
+async def _announced(stream: AsyncIterator[M]) -> AsyncIterator[M | None]:
+    """Pass a stream on, with None at the point from which on it is taken to stand."""
+    first = asyncio.ensure_future(anext(stream, None))
+    try:
+        await asyncio.wait({first}, timeout=_STANDING_SECONDS)
+        if not first.done() or first.exception() is None:
+            yield None
+        message = await first
+        if message is None:
+            return
+        yield message
+        async for message in stream:
+            yield message
+    finally:
+        first.cancel()
 
 
 async def _settled(runtime: RuntimeService, container_id: str) -> None:

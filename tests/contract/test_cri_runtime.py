@@ -88,7 +88,7 @@ class Runtime:
     async def logged(self, text: str) -> None:
         path = self.folder / "default_pod_uid-pod" / "main" / "0.log"
         async with asyncio.timeout(10):
-            while not path.exists() or text not in path.read_text():  # noqa: ASYNC110 (a file has no event)
+            while not path.exists() or text not in path.read_text():
                 await asyncio.sleep(0.01)
 
     def log(self, name: str = "main", pod: str = "pod") -> list[str]:
@@ -341,59 +341,47 @@ async def test_limits_can_be_changed_while_a_container_runs(runtime: Runtime) ->
 async def test_events_tell_of_a_containers_start_and_end_and_its_status_is_final_then(runtime: Runtime) -> None:
     client = runtime.client
     seen: list[tuple[Kind, str]] = []
-    final: dict[str, int] = {}
-    first, last = asyncio.Event(), asyncio.Event()
+    subscribed = asyncio.Event()
 
-    async def follow() -> None:
+    async def follow() -> ContainerState:
         async for event in client.events():
+            if event.kind is Kind.SUBSCRIBED:
+                subscribed.set()
+                continue
             seen.append((event.kind, event.container_id))
-            first.set()
-            if event.kind is Kind.STOPPED and event.container_id == container_id:
-                final["state"] = (await client.runtime.container_status(container_id)).state
-                last.set()
+            if event.kind is Kind.STOPPED and seen[-1] != (Kind.STOPPED, sandbox[0]):
+                return (await client.runtime.container_status(event.container_id)).state
+        raise AssertionError("the stream ended")
 
-    container_id = ""
-    task = asyncio.create_task(follow())
-    try:
-        async with asyncio.timeout(20):
-            # Nothing says when the subscription stands, so make noise until something is heard.
-            for number in range(100):
-                sandbox = await runtime.sandbox(f"pod{number}")
-                if first.is_set():
-                    break
-            container_id = await runtime.container(sandbox, "sleep 0.1; exit 4")
-            await client.runtime.start_container(container_id)
-            await client.runtime.exec_sync(container_id, ["true"])
-            await last.wait()
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-    kinds = [kind for kind, where in seen if where == container_id]
-    assert kinds == [Kind.CREATED, Kind.STARTED, Kind.STOPPED]
-    assert final["state"] == ContainerState.CONTAINER_EXITED
+    sandbox = await runtime.sandbox()
+    async with asyncio.timeout(20):
+        task = asyncio.create_task(follow())
+        await subscribed.wait()
+        container_id = await runtime.container(sandbox, "sleep 0.1; exit 4")
+        await client.runtime.start_container(container_id)
+        await client.runtime.exec_sync(container_id, ["true"])
+        assert await task == ContainerState.CONTAINER_EXITED
+    assert [kind for kind, where in seen if where == container_id] == [Kind.CREATED, Kind.STARTED, Kind.STOPPED]
 
 
 async def test_the_event_stream_breaks_with_unavailable_and_calls_work_again_after_a_restart(runtime: Runtime) -> None:
     container_id = await runtime.run("sleep 600")
-    failures: list[errors.CRIError] = []
-    heard = asyncio.Event()
+    subscribed = asyncio.Event()
 
-    async def follow() -> None:
+    async def follow() -> errors.CRIError | None:
         try:
-            async for _ in runtime.client.events():
-                heard.set()
+            async for event in runtime.client.events():
+                if event.kind is Kind.SUBSCRIBED:
+                    subscribed.set()
         except errors.CRIError as error:
-            failures.append(error)
+            return error
+        return None
 
-    task = asyncio.create_task(follow())
     async with asyncio.timeout(30):
-        for number in range(100):
-            await runtime.sandbox(f"noise{number}")
-            if heard.is_set():
-                break
+        task = asyncio.create_task(follow())
+        await subscribed.wait()
         await runtime.restart()
-        await task
-        assert [type(error) for error in failures] == [errors.UnavailableError]
+        assert isinstance(await task, errors.UnavailableError)
         while True:
             try:
                 status = await runtime.client.runtime.container_status(container_id)
