@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kube.kubeconfig import KubeconfigError
 from netproxy import config, main
-from netproxy.errors import ConfigError, UnsupportedModeError
+from netproxy.errors import ConfigError, UnsupportedModeError, WriteError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -89,7 +89,7 @@ def cli(argv: list[str] | None = None) -> int:
             asyncio.run(main.cleanup(settings))
         else:
             asyncio.run(_serve(settings))
-    except (ConfigError, UnsupportedModeError, KubeconfigError) as error:
+    except (ConfigError, UnsupportedModeError, KubeconfigError, WriteError) as error:
         print(f"netproxy: {error}", file=sys.stderr)
         return 1
     except asyncio.CancelledError:

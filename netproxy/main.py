@@ -9,6 +9,7 @@ for that moment, and clients ask again.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 from collections.abc import Callable
@@ -26,11 +27,12 @@ from kube.transport import HttpsTransport
 from netproxy import backend, health, sysctl
 from netproxy.config import ProxyConfig, host_port
 from netproxy.dns.directory import InformerDirectory
-from netproxy.dns.forward import Forwarder, read_resolv_conf
+from netproxy.dns.forward import Forwarder, ResolvConf
 from netproxy.dns.responder import Responder
 from netproxy.dns.server import DNSServer
 from netproxy.dns.zone import Zone
 from netproxy.errors import ConfigError, WriteError
+from netproxy.iptables import shadow
 from netproxy.iptables.rules import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
@@ -57,6 +59,8 @@ class _Parts:
     health: health.Health
     pods: PodNetwork | None
     dns: DNSServer | None
+    other_flavours: dict[int, str]
+    """By family: the flavour of iptables that we do not write, where an earlier life may have."""
 
 
 async def run(
@@ -114,13 +118,15 @@ async def _build(config: ProxyConfig, client: Client, clock: Clock) -> _Parts:
     addresses = await routes.node_addresses()
     settings: dict[int, StaticSettings] = {}
     backends: list[IPTablesBackend] = []
+    others: dict[int, str] = {}
     for family in config.families:
         flavour = await choose_flavour(config.iptables_flavour, family)
+        others[family] = "legacy" if flavour == "nft" else "nft"
         log.info("IPv%d rules go to %s tables", family, flavour)
-        settings[family] = static_settings(config, family)
+        settings[family] = static_settings(config, family, addresses)
         rules = RuleSettings(
             family=family,
-            local_cidrs=of_family(config.cluster_cidrs, family),
+            local_cidrs=() if config.detect_local_mode == "NodeCIDR" else of_family(config.cluster_cidrs, family),
             masquerade_all=config.masquerade_all,
             node_addresses=of_family(addresses, family),
         )
@@ -137,7 +143,7 @@ async def _build(config: ProxyConfig, client: Client, clock: Clock) -> _Parts:
             addresses=config.dns.addresses,
             ranges=(*config.service_cidrs, *config.cluster_cidrs),
         )
-        forwarder = Forwarder(read_resolv_conf(config.dns.resolv_conf, config.dns.addresses), clock=clock)
+        forwarder = Forwarder(ResolvConf(config.dns.resolv_conf, config.dns.addresses).resolvers, clock=clock)
         responder = Responder(zone, forwarder, lambda: services.synced and slices.synced)
         server = DNSServer(responder, config.dns.addresses, config.dns.port)
     proxy = ServiceProxy(
@@ -151,7 +157,7 @@ async def _build(config: ProxyConfig, client: Client, clock: Clock) -> _Parts:
         on_change=responder.forget if responder else None,
     )
     pods = PodNetwork(config) if config.pod_network.enabled else None
-    return _Parts(services, slices, nodes, proxy, backends, settings, state, pods, server)
+    return _Parts(services, slices, nodes, proxy, backends, settings, state, pods, server, others)
 
 
 async def _run_parts(config: ProxyConfig, parts: _Parts, clock: Clock, ready: Callable[[], None]) -> None:
@@ -176,37 +182,56 @@ async def _run_parts(config: ProxyConfig, parts: _Parts, clock: Clock, ready: Ca
         group.create_task(parts.nodes.run(), name="follow the node")
         group.create_task(parts.proxy.run(), name="proxy")
         group.create_task(parts.proxy.verify_forever(), name="verify rules")
+        group.create_task(_remove_other_flavour(parts), name="rules of the other flavour")
         group.create_task(_open_localnet(config, parts.proxy), name="localhost node ports")
         group.create_task(_tell_ready(parts.proxy, ready), name="readiness")
         if parts.dns is not None:
             group.create_task(parts.dns.run(), name="cluster DNS")
+        group.create_task(_follow_node(config, parts, node_known, clock), name="follow this node")
         if parts.pods is not None:
-            group.create_task(_follow_node(parts, parts.pods, node_known, clock), name="pod network")
             group.create_task(_keep_routes(parts.pods, clock), name="verify routes")
 
 
-async def _follow_node(parts: _Parts, pods: PodNetwork, known: asyncio.Event, clock: Clock) -> None:
-    """Set the pod network up when the node has its pod range, and again whenever the node changes it."""
+async def _follow_node(config: ProxyConfig, parts: _Parts, known: asyncio.Event, clock: Clock) -> None:
+    """Take in the node's pod ranges when it has them, and again whenever they change."""
     await parts.proxy.started.wait()
     while True:
         await known.wait()
         known.clear()
         try:
             for node in parts.nodes.list():
-                await _configure_pods(parts, pods, node)
+                await _configure_node(config, parts, node)
         except (CommandError, WriteError, OSError) as error:
-            log.error("the pod network is not set up yet: %s", error)
+            log.error("this node is not set up yet: %s", error)
             await clock.sleep(RETRY)
             known.set()
 
 
-async def _configure_pods(parts: _Parts, pods: PodNetwork, node: core_v1.Node) -> None:
+async def _configure_node(config: ProxyConfig, parts: _Parts, node: core_v1.Node) -> None:
     """Rules before the CNI configuration: the runtime starts pods as soon as that is there."""
+    pod_cidrs = network.pod_cidrs_of(node)
     for each in parts.backends:
-        settings = network.with_pods(parts.settings[each.family], network.pod_cidrs_of(node))
         async with parts.proxy.exclusive():
-            await each.set_static(settings)
-    await pods.configure(node)
+            if config.detect_local_mode == "NodeCIDR":
+                await each.set_local_cidrs(of_family(pod_cidrs, each.family), parts.proxy.ports)
+            if parts.pods is not None:
+                await each.set_static(network.with_pods(parts.settings[each.family], pod_cidrs))
+    if parts.pods is not None:
+        await parts.pods.configure(node)
+
+
+async def _remove_other_flavour(parts: _Parts) -> None:
+    """Remove what an earlier life wrote to the other flavour's tables: both are in force, and those are stale."""
+    await parts.proxy.started.wait()
+    for family, flavour in parts.other_flavours.items():
+        writer = RestoreWriter(flavour, family)
+        try:
+            text = shadow.cleanup(await writer.read(), family)
+            if text:
+                log.warning("removing stale rules from IPv%d's %s tables", family, flavour)
+                await writer.apply(text)
+        except WriteError as error:
+            log.info("%s tables are not to be had: %s", flavour, error)
 
 
 async def _keep_routes(pods: PodNetwork, clock: Clock) -> None:
@@ -226,7 +251,10 @@ async def _tell_ready(proxy: ServiceProxy, ready: Callable[[], None]) -> None:
 async def _open_localnet(config: ProxyConfig, proxy: ServiceProxy) -> None:
     """Let 127.0.0.1 reach node ports, only once the guard is in force (CVE-2020-8558)."""
     await proxy.started.wait()
-    if config.localhost_node_ports and not config.node_port_addresses:
+    loopback = ipaddress.ip_address("127.0.0.1")
+    ranges = [cidr for cidr in config.node_port_addresses if cidr != "primary"]
+    served = not config.node_port_addresses or any(loopback in ipaddress.ip_network(cidr) for cidr in ranges)
+    if config.localhost_node_ports and served:
         sysctl.ensure("net/ipv4/conf/all/route_localnet", "1")
 
 
@@ -248,14 +276,17 @@ async def _serve_http(config: ProxyConfig, mode: str, parts: _Parts) -> list[web
     return runners
 
 
-def static_settings(config: ProxyConfig, family: int) -> StaticSettings:
+def static_settings(config: ProxyConfig, family: int, node_addresses: tuple[str, ...]) -> StaticSettings:
     """Return what shapes the fixed chains of a family, before the node's pod ranges are known."""
+    node_ports = tuple(cidr for cidr in config.node_port_addresses if cidr != "primary")
+    if "primary" in config.node_port_addresses:
+        node_ports += of_family(node_addresses, family)[:1]
     return StaticSettings(
         family=family,
         mark=config.masquerade_mark,
         service_cidrs=of_family(config.service_cidrs, family),
         cluster_cidrs=of_family(config.cluster_cidrs, family),
-        node_port_cidrs=of_family(config.node_port_addresses, family),
+        node_port_cidrs=of_family(node_ports, family),
         localhost_node_ports=config.localhost_node_ports,
         drop_invalid=not config.conntrack.tcp_be_liberal,
     )

@@ -34,6 +34,9 @@ ENDPOINT_CHANGES = Counter(
 RESTORE_FAILURES = Counter(
     "kubeproxy_sync_proxy_rules_iptables_restore_failures", "Writes the kernel refused", registry=REGISTRY
 )
+RULES = Gauge(
+    "kubeproxy_sync_proxy_rules_iptables_total", "iptables rules of Services", ["table", "ip_family"], registry=REGISTRY
+)
 LAST_SYNC = Gauge(
     "kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When rules were last brought up to date", registry=REGISTRY
 )

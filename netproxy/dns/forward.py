@@ -11,6 +11,7 @@ import asyncio
 import logging
 import secrets
 import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kube.clock import SYSTEM, Clock
@@ -24,22 +25,42 @@ MAX_KEPT = 10_000
 MAX_SECONDS = 30
 
 
-def read_resolv_conf(path: str | Path, exclude: tuple[str, ...] = ()) -> list[str]:
-    """Return the nameservers of a resolv.conf, without those that are ourselves."""
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError as error:
-        log.warning("no resolvers for names outside the cluster: %s: %s", path, error.strerror)
-        return []
-    words = [line.split() for line in lines]
-    return [line[1] for line in words if len(line) >= 2 and line[0] == "nameserver" and line[1] not in exclude]
+class ResolvConf:
+    """The nameservers of a resolv.conf, without those that are ourselves; read again when the file changes."""
+
+    def __init__(self, path: str | Path, exclude: tuple[str, ...] = ()) -> None:
+        self._path, self._exclude = Path(path), exclude
+        self._stamp: tuple[int, int] | None = (-1, -1)
+        self._servers: list[str] = []
+
+    def resolvers(self) -> list[str]:
+        try:
+            status = self._path.stat()
+            stamp: tuple[int, int] | None = (status.st_mtime_ns, status.st_ino)
+        except OSError:
+            stamp = None
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._servers = self._read()
+        return self._servers
+
+    def _read(self) -> list[str]:
+        try:
+            lines = [line.split() for line in self._path.read_text().splitlines()]
+        except OSError as error:
+            log.warning("no resolvers for names outside the cluster: %s: %s", self._path, error.strerror)
+            return []
+        named = [line[1] for line in lines if len(line) >= 2 and line[0] == "nameserver"]
+        return [address for address in named if address not in self._exclude]
 
 
 class Forwarder:
-    """Asks resolvers ("address" or "address:port") in their order."""
+    """Asks resolvers ("address" or "address:port") in their order; `resolvers` is called for each question."""
 
-    def __init__(self, resolvers: list[str], *, clock: Clock = SYSTEM, timeout: float = TIMEOUT) -> None:
-        self.resolvers = [_split(text) for text in resolvers]
+    def __init__(
+        self, resolvers: Callable[[], Sequence[str]], *, clock: Clock = SYSTEM, timeout: float = TIMEOUT
+    ) -> None:
+        self._resolvers = resolvers
         self._clock, self._timeout = clock, timeout
         self._kept: dict[bytes, tuple[float, float, bytes]] = {}
 
@@ -50,7 +71,7 @@ class Forwarder:
         kept = self._kept.get(key)
         if kept is not None and kept[1] > now and not (tcp and kept[2][2] & 0x02):
             return raw[:2] + age(kept[2], int(now - kept[0]))[2:]
-        for host, port in self.resolvers * ROUNDS:
+        for host, port in [_split(text) for text in self._resolvers()] * ROUNDS:
             ident = secrets.token_bytes(2)
             try:
                 async with asyncio.timeout(self._timeout):

@@ -11,10 +11,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable
 
-import dns.exception
-import dns.message
-import dns.rdatatype
-
 from netproxy import metrics
 from netproxy.dns import wire
 from netproxy.dns.forward import Forwarder
@@ -107,6 +103,11 @@ class Responder:
 
     async def _follow(self, answer: Answer, query: wire.Query, tcp: bool) -> tuple[Record, ...]:
         """Resolve the name that a CNAME leads to, for stub resolvers do not do it themselves."""
+        # Only here are names in an answer decompressed; the library is loaded when that first happens.
+        import dns.exception
+        import dns.message
+        import dns.rdatatype
+
         try:
             message = dns.message.make_query(answer.follow, dns.rdatatype.RdataType(query.type)).to_wire()
             reply = await self._forwarder.ask(wire.parse_query(message), message, tcp=tcp)

@@ -21,6 +21,7 @@ BATCH = 64
 MAX_WAITING = 1000
 TCP_IDLE = 10.0
 MAX_TCP = 200
+RETRY = 5.0
 
 
 class DNSServer:
@@ -53,9 +54,16 @@ class DNSServer:
             loop.add_reader(udp, self._readable, udp)
 
     async def run(self) -> None:
-        """Serve until cancelled."""
-        await self.start()
+        """Serve until cancelled. While an address cannot be bound (another server has the port) this is tried again."""
         try:
+            while True:
+                try:
+                    await self.start()
+                    break
+                except OSError as error:
+                    log.error("cluster DNS cannot serve %s yet: %s", ", ".join(self._addresses), error)
+                    self.close()
+                    await asyncio.sleep(RETRY)
             await asyncio.get_running_loop().create_future()
         finally:
             self.close()

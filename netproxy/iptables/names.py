@@ -25,7 +25,8 @@ SERVICE_RANGE = "WHERRY-SERVICE-RANGE"
 POD_MASQUERADE = "WHERRY-POD-MASQ"
 POD_FORWARD = "WHERRY-POD-FORWARD"
 
-PER_PORT_PREFIXES = ("KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-")
+PER_PORT_PREFIXES = ("KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-")
+"""The last is from kube-proxy before 1.24: never written, but removed where an old proxy left it."""
 
 
 def is_per_port(chain: str) -> bool:

@@ -155,7 +155,8 @@ class _PortRules:
     def _source_ranges(self) -> None:
         port = self.port
         rules = [
-            f"{_from(cidr)}{comment(f'{self.label} loadbalancer IP')} -j {self.ext}" for cidr in port.source_ranges
+            f"{address_match('-s', cidr)}{comment(f'{self.label} loadbalancer IP')} -j {self.ext}"
+            for cidr in port.source_ranges
         ]
         networks = [ipaddress.ip_network(cidr, strict=False) for cidr in port.source_ranges]
         from_node = any(
@@ -245,10 +246,10 @@ def _host(ip: str) -> str:
     return f"{ip}/128" if ":" in ip else f"{ip}/32"
 
 
-def _from(cidr: str) -> str:
-    """iptables prints no source match for the whole address space."""
+def address_match(option: str, cidr: str) -> str:
+    """Return "-s cidr " or "-d cidr "; iptables prints nothing for the whole address space."""
     network = ipaddress.ip_network(cidr, strict=False)
-    return "" if network.prefixlen == 0 else f"-s {network} "
+    return "" if network.prefixlen == 0 else f"{option} {network} "
 
 
 def _full_mask(family: int) -> str:

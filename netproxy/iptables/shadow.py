@@ -8,6 +8,7 @@ rule that rejects it goes, and one that loses its last falls from translation st
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -78,7 +79,18 @@ class Shadow:
 
     def __init__(self, settings: static.StaticSettings) -> None:
         self.settings = settings
-        self.fragments: dict[str, Fragment] = {}
+        self._fragments: dict[str, Fragment] = {}
+        self.rule_counts: Counter[str] = Counter()
+        """Rules of Services by table; the fixed chains' few are not counted."""
+
+    def set(self, key: str, fragment: Fragment) -> None:
+        """Take in a Service's rules without writing any; a fragment without rules forgets the Service."""
+        old = self._fragments.pop(key, None)
+        if old is not None:
+            self.rule_counts.subtract(_count(old))
+        if fragment.chains or fragment.entries:
+            self._fragments[key] = fragment
+            self.rule_counts.update(_count(fragment))
 
     # -- deltas ---------------------------------------------------------------------------------------------------
     def delta(self, changes: Mapping[str, Fragment]) -> str:
@@ -92,17 +104,14 @@ class Shadow:
         removed: dict[tuple[str, str, str], None] = {}
         added: dict[tuple[str, str, str], None] = {}
         for key, new in changes.items():
-            old = self.fragments.get(key) or Fragment()
+            old = self._fragments.get(key) or Fragment()
             for chain, rules in new.chains.items():
                 if old.chains.get(chain) != rules:
                     fresh[chain] = rules
             gone.update(dict.fromkeys(chain for chain in old.chains if chain not in new.chains))
             removed.update(dict.fromkeys(entry for entry in old.entries if entry not in new.entries))
             added.update(dict.fromkeys(entry for entry in new.entries if entry not in old.entries))
-            if new.chains or new.entries:
-                self.fragments[key] = new
-            else:
-                self.fragments.pop(key, None)
+            self.set(key, new)
         for chain, rules in fresh.items():
             batches.rewrite(chain, rules)
         for chain in gone:
@@ -119,7 +128,7 @@ class Shadow:
         """Return every chain of ours with its rules."""
         chains = dict(static.fixed(self.settings))
         shared: dict[Chain, list[str]] = {chain: [] for chain in static.SHARED}
-        for each in self.fragments.values():
+        for each in self._fragments.values():
             chains.update(each.chains)
             for table, name, rule in each.entries:
                 shared[table, name].append(rule)
@@ -182,6 +191,13 @@ class Shadow:
             for table, batch in batches._tables.items()
             if batch.declare or batch.fill or batch.delete or batch.insert or batch.remove
         }
+
+
+def _count(fragment: Fragment) -> Counter[str]:
+    counts = Counter(table for table, _, _ in fragment.entries)
+    for (table, _), rules in fragment.chains.items():
+        counts[table] += len(rules)
+    return counts
 
 
 def cleanup(actual: Tables, family: int = 4) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netproxy.iptables import names
-from netproxy.iptables.rules import Chain, comment
+from netproxy.iptables.rules import Chain, address_match, comment
 
 CANARY_TABLES = ("mangle", "nat", "filter")
 
@@ -122,15 +122,17 @@ def fixed(settings: StaticSettings) -> dict[Chain, tuple[str, ...]]:
 def tail(settings: StaticSettings) -> dict[Chain, tuple[str, ...]]:
     """Return the rules that come last in shared chains, after all entries: those that lead to node ports."""
     note = "kubernetes service nodeports; NOTE: this must be the last rule in this chain"
+    # A range names which of the node's own addresses serve node ports, never anybody else's.
+    to_local = f"{comment(note)} -m addrtype --dst-type LOCAL -j {names.NODE_PORTS}"
     if settings.node_port_cidrs:
-        rules = [f"-d {cidr} {comment(note)} -j {names.NODE_PORTS}" for cidr in settings.node_port_cidrs]
+        rules = [f"{address_match('-d', cidr)}{to_local}" for cidr in settings.node_port_cidrs]
     else:
         spare = ""
         if settings.family == 6:
             spare = "! -d ::1/128 "
         elif not settings.localhost_node_ports:
             spare = "! -d 127.0.0.0/8 "
-        rules = [f"{spare}{comment(note)} -m addrtype --dst-type LOCAL -j {names.NODE_PORTS}"]
+        rules = [f"{spare}{to_local}"]
     return {("nat", names.SERVICES): tuple(rules)}
 
 

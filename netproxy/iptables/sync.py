@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kube.clock import SYSTEM, Clock
 from netproxy import metrics
@@ -51,9 +52,7 @@ class IPTablesBackend:
     async def start(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Take over whatever the kernel holds: write only what differs, so that a restart causes no gap."""
         for key, ports in services.items():
-            rules = fragment(ports, self._rules)
-            if rules.chains or rules.entries:
-                self._shadow.fragments[key] = rules
+            self._shadow.set(key, fragment(ports, self._rules))
         await self._compare("start")
 
     async def apply(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
@@ -61,6 +60,8 @@ class IPTablesBackend:
         text = self._shadow.delta({key: fragment(ports, self._rules) for key, ports in services.items()})
         if not text:
             return
+        for table, count in self._shadow.rule_counts.items():
+            metrics.RULES.labels(table, f"IPv{self.family}").set(count)
         untouched = self._fingerprint == self._writer.fingerprint()
         started = self._clock.monotonic()
         try:
@@ -80,10 +81,10 @@ class IPTablesBackend:
             self._shadow.settings = settings
             await self._compare("new settings")
 
-    async def set_rules(self, rules: RuleSettings, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
-        """Change what every Service's rules are made from (node addresses, pod ranges)."""
-        if rules != self._rules:
-            self._rules = rules
+    async def set_local_cidrs(self, cidrs: tuple[str, ...], services: Mapping[str, tuple[ServicePort, ...]]) -> None:
+        """Change where pods live, which every Service's masquerade depends on; `services` are all there are."""
+        if cidrs != self._rules.local_cidrs:
+            self._rules = replace(self._rules, local_cidrs=cidrs)
             await self.apply(services)
 
     async def verify(self) -> bool:

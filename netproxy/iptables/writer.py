@@ -125,6 +125,8 @@ async def choose_flavour(wanted: str = "auto", family: int = 4) -> str:
             counts[flavour] = -1
             continue
         counts[flavour] = saved.stdout.count("\n-A ")
+    if max(counts.values()) < 0:
+        raise WriteError(f"{program} is not installed: neither {program}-nft-save nor {program}-legacy-save can be run")
     if counts["nft"] != counts["legacy"]:
         return max(counts, key=lambda flavour: counts[flavour])
     version = await run([program, "-V"], timeout=10)

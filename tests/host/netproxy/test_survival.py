@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import dataclasses
 
 import pytest
 
 from netproxy import main, proxy
 from netproxy.podnet import routes
-from tests.host.netproxy.conftest import PODS, Site, populated, running, until
+from tests.host.netproxy.conftest import NODE_IP, PODS, Site, populated, running, until
 from tests.support.services import port, service, slice_of
 
 WEB = "10.96.5.1"
@@ -186,5 +187,35 @@ def test_udp_flows_leave_an_endpoint_that_is_gone(site: Site) -> None:
             await until(lambda: ask() == "pod-a", "the first endpoint answers")
             api.put(slice_of("dns", PODS["pod-b"], ports={"udp": 5353}, protocol="UDP"))
             await until(lambda: ask() == "pod-b", "the same client port reaches the new endpoint", 10)
+
+    site.node.inside(check)
+
+
+def test_stale_rules_in_the_other_flavours_tables_are_removed(site: Site) -> None:
+    async def check() -> None:
+        mine = site.config.iptables_flavour
+        other = "legacy" if mine == "nft" else "nft"
+        api = populated(service("web", WEB), slice_of("web", PODS["pod-a"]))
+        async with running(dataclasses.replace(site.config, iptables_flavour=other), api):
+            await until(lambda: site.fetch(site.node, WEB) == "pod-a", "the Service answers")
+        async with running(site.config, api):
+            await until(
+                lambda: "KUBE" not in site.node.run(f"iptables-{other}-save"), "the other flavour holds nothing of ours"
+            )
+            assert "KUBE-SERVICES" in site.node.run(f"iptables-{mine}-save")
+            assert site.fetch(site.node, WEB) == "pod-a"
+
+    site.node.inside(check)
+
+
+def test_node_ports_are_served_only_on_the_addresses_named(site: Site) -> None:
+    async def check() -> None:
+        site.node.run("ip", "address", "add", "192.168.77.9/24", "dev", "uplink")
+        web = service("web", WEB, port("http", 80, node_port=30080), type="NodePort")
+        config = dataclasses.replace(site.config, node_port_addresses=("192.168.77.1/32",))
+        async with running(config, populated(web, slice_of("web", PODS["pod-a"]))):
+            await until(lambda: site.fetch(site.client, NODE_IP, 30080) == "pod-a", "the address named answers")
+            assert site.fetch(site.client, "192.168.77.9", 30080) == ""
+            assert site.fetch(site.node, "127.0.0.1", 30080) == ""
 
     site.node.inside(check)

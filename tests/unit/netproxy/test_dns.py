@@ -3,6 +3,7 @@
 import random
 import struct
 from collections.abc import Iterable
+from pathlib import Path
 
 import dns.flags
 import dns.message
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from kube.api import core_v1, discovery_v1
 from kube.clock import FakeClock
 from netproxy.dns import forward, wire
-from netproxy.dns.forward import Forwarder, read_resolv_conf
+from netproxy.dns.forward import Forwarder, ResolvConf
 from netproxy.dns.responder import Responder
 from netproxy.dns.zone import Zone
 from tests.support.services import endpoint, port, service, slice_of
@@ -75,7 +76,7 @@ CLUSTER = Directory(
 
 def responder(directory: Directory = CLUSTER, forwarder: Forwarder | None = None) -> Responder:
     zone = Zone(directory, DOMAIN, addresses=["10.96.0.10"], ranges=["10.96.0.0/12", "10.244.0.0/16"])
-    return Responder(zone, forwarder or Forwarder([]))
+    return Responder(zone, forwarder or Forwarder(list))
 
 
 def ask(name: str, kind: str = "A", on: Responder | None = None, **options: object) -> dns.message.Message:
@@ -270,7 +271,7 @@ def test_other_classes_and_operations_are_refused() -> None:
 
 def test_before_the_cluster_is_known_names_fail_for_now_and_are_not_denied() -> None:
     zone = Zone(CLUSTER, DOMAIN)
-    server = Responder(zone, Forwarder([]), ready=lambda: False)
+    server = Responder(zone, Forwarder(list), ready=lambda: False)
     assert ask("web.default.svc.cluster.local", on=server).rcode() == dns.rcode.SERVFAIL
 
 
@@ -337,7 +338,7 @@ class FakeExchange:
 
 async def test_a_resolver_that_fails_is_followed_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     net = FakeExchange(monkeypatch, **{"192_0_2_53": OSError("unreachable"), "192_0_2_54": True})
-    server = responder(forwarder=Forwarder(["192.0.2.53", "192.0.2.54"], clock=FakeClock()))
+    server = responder(forwarder=Forwarder(lambda: ["192.0.2.53", "192.0.2.54"], clock=FakeClock()))
     query = dns.message.make_query("example.org", "A")
     answer = dns.message.from_wire(await server.slow(query.to_wire()))
     assert answer.id == query.id
@@ -348,7 +349,7 @@ async def test_a_resolver_that_fails_is_followed_by_the_next(monkeypatch: pytest
 async def test_answers_are_kept_for_their_time_and_count_it_down(monkeypatch: pytest.MonkeyPatch) -> None:
     net = FakeExchange(monkeypatch, **{"192_0_2_53": True})
     clock = FakeClock()
-    server = responder(forwarder=Forwarder(["192.0.2.53"], clock=clock))
+    server = responder(forwarder=Forwarder(lambda: ["192.0.2.53"], clock=clock))
     for _ in range(3):
         query = dns.message.make_query("example.org", "A")
         answer = dns.message.from_wire(await server.slow(query.to_wire()))
@@ -365,14 +366,14 @@ async def test_answers_are_kept_for_their_time_and_count_it_down(monkeypatch: py
 async def test_without_an_answer_the_client_gets_servfail(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeExchange(monkeypatch, **{"192_0_2_53": TimeoutError()})
     for resolvers in ([], ["192.0.2.53"]):
-        server = responder(forwarder=Forwarder(resolvers, clock=FakeClock()))
+        server = responder(forwarder=Forwarder(lambda resolvers=resolvers: resolvers, clock=FakeClock()))
         answer = dns.message.from_wire(await server.slow(dns.message.make_query("example.org", "A").to_wire()))
         assert answer.rcode() == dns.rcode.SERVFAIL
 
 
 async def test_an_external_name_is_followed_for_stub_resolvers(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeExchange(monkeypatch, **{"192_0_2_53": True})
-    server = responder(forwarder=Forwarder(["192.0.2.53"], clock=FakeClock()))
+    server = responder(forwarder=Forwarder(lambda: ["192.0.2.53"], clock=FakeClock()))
     query = dns.message.make_query("outside.default.svc.cluster.local", "A")
     assert server.quick(query.to_wire()) is None
     answer = dns.message.from_wire(await server.slow(query.to_wire()))
@@ -394,12 +395,16 @@ def test_an_answer_that_is_not_to_our_question_does_not_count(wrong: str) -> Non
     assert not forward._answers(forged, query, parsed.question)
 
 
-def test_ourselves_are_never_a_resolver(tmp_path: object) -> None:
-    path = f"{tmp_path}/resolv.conf"
-    with open(path, "w") as file:
-        file.write("# x\nnameserver 10.96.0.10\nnameserver 192.0.2.53\nsearch a b\noptions ndots:5\n")
-    assert read_resolv_conf(path, ("10.96.0.10",)) == ["192.0.2.53"]
-    assert read_resolv_conf(path + ".missing") == []
+def test_resolvers_are_read_again_when_the_file_changes_and_never_ourselves(tmp_path: Path) -> None:
+    path = tmp_path / "resolv.conf"
+    path.write_text("# x\nnameserver 10.96.0.10\nnameserver 192.0.2.53\nsearch a b\noptions ndots:5\n")
+    conf = ResolvConf(path, ("10.96.0.10",))
+    assert conf.resolvers() == ["192.0.2.53"]
+    (tmp_path / "new").write_text("nameserver 192.0.2.54\n")
+    (tmp_path / "new").rename(path)
+    assert conf.resolvers() == ["192.0.2.54"]
+    path.unlink()
+    assert conf.resolvers() == []
 
 
 def test_ttls_are_found_behind_compressed_names() -> None:
