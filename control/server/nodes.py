@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
 import ssl
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ class NodeDialer:
         except ssl.SSLCertVerificationError as error:
             raise _unreachable(endpoint, f"tls: failed to verify certificate: {error.verify_message}") from error
         except (OSError, ssl.SSLError) as error:
-            why = (error.strerror or str(error)).lower()
+            why = (os.strerror(error.errno) if error.errno else str(error)).lower()
             raise _unreachable(endpoint, f"dial tcp {_joined(address, endpoint.port)}: connect: {why}") from error
 
     async def _resolve(self, endpoint: Endpoint) -> str:

@@ -1,0 +1,214 @@
+"""What the server relays to nodes, against a node that is a TLS listener on this host's own address.
+
+The node records every byte it gets, so that the tests see what passed and what must not have.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from control.storage import codec
+from kube import pki
+from tests.support.control import ApiUnderTest, api_server
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def own_address() -> str:
+    """Return an address of this host that is not loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this host has no address but loopback")
+        address: str = probe.getsockname()[0]
+    if address.startswith("127."):
+        pytest.skip("this host has no address but loopback")
+    return address
+
+
+class Node:
+    """A listener in a node's place. `answer` is what it says to the next request's head."""
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.echo = False
+        self.heads: list[bytes] = []
+        self.received = b""
+        self.peers: list[dict[str, object]] = []
+        self.closed = asyncio.Event()
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.peers.append(writer.get_extra_info("peercert"))
+        try:
+            self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(self.answer)
+            await writer.drain()
+            while data := await reader.read(65536):
+                self.received += data
+                if self.echo:
+                    writer.write(data.upper())
+                    await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self.closed.set()
+            writer.close()
+
+
+@contextlib.asynccontextmanager
+async def cluster(directory: Path, address: str = "") -> AsyncIterator[tuple[ApiUnderTest, Node]]:
+    """Run a server and a node, with a pod `p` on the node."""
+    host = own_address()
+    node = Node()
+    async with api_server(directory) as server:
+        pair = pki.issue(server.keys.ca, "system:node:n", usages=(pki.SERVER,), sans=[host], now=datetime.now(UTC))
+        pair.save(directory, "node")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(directory / "node.crt", directory / "node.key")
+        context.load_verify_locations(directory / "pki" / "ca.crt")
+        context.verify_mode = ssl.CERT_REQUIRED
+        listener = await asyncio.start_server(node.serve, host, 0, ssl=context)
+        node.port = listener.sockets[0].getsockname()[1]
+        async with listener:
+            await server.request(
+                "POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}}
+            )
+            await server.request("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
+            status = {
+                "addresses": [{"type": "InternalIP", "address": address or host}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": node.port}},
+            }
+            await store_status(server, status)
+            spec = {"nodeName": "n", "containers": [{"name": "c", "image": "x"}]}
+            made = await server.request("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})
+            assert made.status == 201, made.body
+            yield server, node
+
+
+async def store_status(server: ApiUnderTest, status: dict[str, object]) -> None:
+    """Put a node's status straight into the store, as something that got past validation."""
+    item = await server.api.store.get("/registry/minions/n")
+    assert item is not None
+    value = codec.encode({**codec.decode(item.value), "status": status})
+    written = await server.api.store.update(item.key, value, item.revision)
+    await server.api.cache.wait_fresh(written.revision)
+
+
+async def connection(server: ApiUnderTest) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a bare TLS connection as the administrator."""
+    context = server.tls("kubernetes-admin", ("system:masters",))
+    return await asyncio.open_connection(
+        "127.0.0.1", server.api.listener.port, ssl=context, server_hostname="127.0.0.1"
+    )
+
+
+def upgrade(path: str) -> bytes:
+    return (
+        (
+            f"POST {path} HTTP/1.1\r\nHost: api\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+            "X-Stream-Protocol-Version: v4.channel.k8s.io\r\nAuthorization: Bearer secret\r\nContent-Length: 0\r\n\r\n"
+        )
+        .encode()
+        .replace(b"Authorization: Bearer secret\r\n", b"")
+    )
+
+
+async def test_an_accepted_upgrade_is_a_pipe_in_both_directions(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+        node.answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nearly"
+        node.echo = True
+        reader, writer = await connection(server)
+        writer.write(upgrade(f"{PODS}/p/exec?command=ls&command=-l&stdin=true&stdout=true&tty=true"))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 101 ") and b"Upgrade: SPDY/3.1" in head
+        assert await reader.readexactly(5) == b"early"
+        large = b"x" * 3_000_000
+        writer.write(large)
+        assert await reader.readexactly(len(large)) == large.upper()
+        first = node.heads[0].split(b"\r\n")[0]
+        assert first == b"POST /exec/default/p/c?input=1&output=1&tty=1&command=ls&command=-l HTTP/1.1"
+        assert b"x-stream-protocol-version: v4.channel.k8s.io" in node.heads[0].lower()
+        names = dict(part[0] for part in node.peers[0]["subject"])  # type: ignore[attr-defined]
+        assert names["commonName"] == "kube-apiserver-kubelet-client"
+        writer.close()
+        await node.closed.wait()
+
+
+async def test_without_a_101_nothing_more_reaches_the_node(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+        node.answer = b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n\r\nnot so"
+        reader, writer = await connection(server)
+        writer.write(upgrade(f"{PODS}/p/exec?command=id&stdout=1"))
+        writer.write(b"GET /runningpods/ HTTP/1.1\r\nHost: node\r\n\r\n")
+        answer = await reader.read(-1)
+        assert answer.startswith(b"HTTP/1.1 403 ") and answer.endswith(b"not so")
+        await node.closed.wait()
+        assert len(node.heads) == 1 and node.received == b""
+
+
+async def test_a_redirect_is_relayed_and_not_followed(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+        node.answer = b"HTTP/1.1 302 Found\r\nLocation: https://169.254.169.254/\r\nContent-Length: 0\r\n\r\n"
+        reader, writer = await connection(server)
+        writer.write(upgrade(f"{PODS}/p/attach?stdout=1"))
+        answer = await reader.read(-1)
+        assert answer.startswith(b"HTTP/1.1 302 ") and len(node.heads) == 1
+        writer.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "::1", "fe80::1", "0.0.0.0", "::ffff:127.0.0.1"])
+async def test_addresses_that_lead_back_to_the_server_are_refused(tmp_path: Path, address: str) -> None:
+    async with cluster(tmp_path, address) as (server, node), asyncio.timeout(20):
+        answer = await server.request("GET", f"{PODS}/p/log")
+        assert answer.status == 400 and answer.json["message"] == "address not allowed"
+        assert not node.heads
+
+
+async def test_logs_are_streamed_as_they_come(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
+        node.answer = head + b"6\r\nhello \r\n5\r\nworld\r\n0\r\n\r\n"
+        answer = await server.request("GET", f"{PODS}/p/log?tailLines=5&timestamps=true")
+        assert answer.status == 200 and answer.body == b"hello world"
+        assert answer.headers["Content-Type"] == "text/plain"
+        assert node.heads[0].startswith(b"GET /containerLogs/default/p/c?timestamps=true&tailLines=5 HTTP/1.1")
+
+
+async def test_what_the_node_refuses_is_told_as_a_status(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+        text = b'container "c" in pod "p" is waiting to start: ContainerCreating'
+        node.answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%b" % (len(text), text)
+        answer = await server.request("GET", f"{PODS}/p/log")
+        assert answer.status == 400 and answer.json["reason"] == "BadRequest"
+        assert answer.json["message"] == text.decode()
+        bad = await server.request("GET", f"{PODS}/p/log?tailLines=-1")
+        assert bad.status == 422 and "must be greater than or equal to 0" in bad.json["message"]
+
+
+async def test_a_node_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (server, _), asyncio.timeout(20):
+        headers = {"Content-Type": "application/merge-patch+json"}
+        endpoint = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}}
+        await server.request("PATCH", "/api/v1/nodes/n/status", endpoint, headers=headers)
+        answer = await server.request("GET", f"{PODS}/p/log")
+        assert answer.status == 500 and answer.json["message"].startswith("error dialing backend: dial tcp ")
+        assert "refused" in answer.json["message"]
+
+
+async def test_exec_that_wants_no_stream_or_no_upgrade_is_refused(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+        answer = await server.request("POST", f"{PODS}/p/exec?command=id")
+        assert answer.json["message"] == "you must specify at least 1 of stdin, stdout, stderr"
+        answer = await server.request("POST", f"{PODS}/p/exec?command=id&stdout=1")
+        assert answer.status == 400 and answer.json["message"] == "Upgrade request required"
+        answer = await server.request("POST", f"{PODS}/p/exec?command=id&stdout=1&container=z")
+        assert answer.json["message"] == "container z is not valid for pod p"
+        assert not node.heads
