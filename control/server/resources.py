@@ -66,6 +66,8 @@ class ResourceServer:
         verb = info.verb
         if verb not in resource.verbs or (info.subresource and verb not in ("get", "update", "patch")):
             raise errors.method_not_allowed()
+        if verb in ("update", "patch") and not info.name:
+            raise errors.method_not_allowed()
         if verb == "get":
             return await self.get(request, resource)
         if verb == "list":
