@@ -39,12 +39,14 @@ from control.server.serve import Listener
 from control.server.subresources import Subresources
 from control.storage.cache import WatchCache
 from control.storage.compactor import Compactor
+from control.storage.encrypted_store import EncryptedStore
+from control.storage.encryption import Encryption
 from control.storage.sqlite import SqliteStore
 from control.storage.store import Store
 from kube import pki
 from kube.client import Client
 from kube.clock import Clock
-from kube.resources import Resource
+from kube.resources import RESOURCES, Resource
 
 log = logging.getLogger(__name__)
 
@@ -110,8 +112,13 @@ class ApiServer:
     async def open(cls, config: ControlConfig, clock: Clock) -> AsyncIterator[ApiServer]:
         """Start everything; when the block is left, stop everything."""
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        store = await SqliteStore.open(config.database)
+        store: Store = await SqliteStore.open(config.database)
         try:
+            if config.encryption_config_file is not None:
+                prefixes = {r.target: r.storage_prefix for r in RESOURCES}
+                sealed = EncryptedStore(store, Encryption.load(config.encryption_config_file, prefixes))
+                await sealed.rewrite()
+                store = sealed
             server = cls(config, clock, store)
             background = [
                 asyncio.create_task(server.cache.run(), name="watch-cache"),

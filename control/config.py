@@ -49,6 +49,8 @@ class ControlConfig:
     max_body_bytes: int = 3 * 1024 * 1024
     max_object_bytes: int = 1536 * 1024
     disabled_admission: tuple[str, ...] = ()
+    encryption_config_file: Path | None = None
+    """Which resources are encrypted in the store (EncryptionConfiguration); None: none are."""
     audit_policy_file: Path | None = None
     """What the audit log notes (audit.k8s.io/v1 Policy); None: there is none."""
     audit_log_file: Path | None = None

@@ -179,3 +179,28 @@ async def test_a_quota_counts_up_and_down(api: ApiUnderTest) -> None:
     await created(api, pods, pod | {"metadata": {"name": "b"}})
     shown = json.loads((await api.kubectl("get", "quota", "q", "-n", "shop", "-o", "json")).stdout)
     assert shown["status"]["used"]["pods"] == "1"
+
+
+async def test_secrets_can_be_encrypted_in_the_store(tmp_path: Path) -> None:
+    config = tmp_path / "encryption.yaml"
+    key = {"name": "k1", "secret": base64.b64encode(b"0" * 32).decode()}
+    providers: list[Object] = [{"aesgcm": {"keys": [key]}}, {"identity": {}}]
+    entry = {"resources": ["secrets"], "providers": providers}
+    config.write_text(json.dumps({"kind": "EncryptionConfiguration", "resources": [entry]}))
+    secrets = "/api/v1/namespaces/default/secrets"
+    for name, changes in (("before", {}), ("after", {"encryption_config_file": config})):
+        async with api_server(tmp_path, **changes) as api:
+            await created(api, secrets, {"metadata": {"name": name}, "stringData": {"password": f"swordfish-{name}"}})
+            shown = (await api.request("GET", secrets)).json["items"]
+            assert {s["metadata"]["name"] for s in shown} <= {"before", "after"}
+            item = await api.api.store.get(f"/registry/secrets/default/{name}")
+            assert item is not None and b"password" in item.value
+    async with api_server(tmp_path, encryption_config_file=config) as api:
+        text = (await api.kubectl("get", "secrets", "-o", "json")).stdout
+        assert [base64.b64decode(s["data"]["password"]).decode() for s in json.loads(text)["items"]] == [
+            "swordfish-after",
+            "swordfish-before",
+        ]
+        for name in ("before", "after"):
+            raw = await api.api.store._store.get(f"/registry/secrets/default/{name}")
+            assert raw.value.startswith(b"k8s:enc:aesgcm:v1:k1:")

@@ -1,0 +1,109 @@
+"""A store behind which chosen values are encrypted; in everything else the engine it stands before.
+
+Values are encrypted before they reach the engine and decrypted behind it, so neither the files of the engine nor its
+snapshots show them. What is stored under an older key, or in plain text, is written anew by `rewrite`: after a rotation and
+a restart the old key can go.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from control.storage.encryption import Encryption
+from control.storage.store import Batch, Event, Item, KeyExists, KeyNotFound, Page, RevisionConflict, Store, Watch
+
+log = logging.getLogger(__name__)
+_SHORT_LIVED = "/registry/events/"
+
+
+class EncryptedStore:
+    """A store behind which values are encrypted; in everything else the store it stands before."""
+
+    def __init__(self, store: Store, encryption: Encryption) -> None:
+        self._store, self._encryption = store, encryption
+        # What is not about values is the engine's own.
+        self.compact, self.compacted_revision = store.compact, store.compacted_revision
+        self.snapshot, self.current_revision, self.close = store.snapshot, store.current_revision, store.close
+
+    def _opened(self, item: Item) -> Item:
+        return replace(item, value=self._encryption.open(item.key, item.value))
+
+    async def get(self, key: str) -> Item | None:
+        item = await self._store.get(key)
+        return None if item is None else self._opened(item)
+
+    async def list(self, prefix: str, revision: int = 0, start_after: str = "", limit: int = 0) -> Page:
+        page = await self._store.list(prefix, revision, start_after, limit)
+        return replace(page, items=[self._opened(item) for item in page.items])
+
+    async def create(self, key: str, value: bytes, ttl: int = 0) -> Item:
+        try:
+            made = await self._store.create(key, self._encryption.seal(key, value), ttl)
+        except KeyExists as error:
+            raise KeyExists(key, self._opened(error.current) if error.current else None) from error
+        return replace(made, value=value)
+
+    async def update(self, key: str, value: bytes, expected_revision: int, ttl: int = 0) -> Item:
+        try:
+            made = await self._store.update(key, self._encryption.seal(key, value), expected_revision, ttl)
+        except RevisionConflict as error:
+            raise RevisionConflict(key, expected_revision, self._opened(error.current)) from error
+        return replace(made, value=value)
+
+    async def delete(self, key: str, expected_revision: int = 0) -> Item:
+        try:
+            return self._opened(await self._store.delete(key, expected_revision))
+        except RevisionConflict as error:
+            raise RevisionConflict(key, expected_revision, self._opened(error.current)) from error
+
+    def watch(self, prefix: str, after_revision: int, previous: bool = False) -> Watch:
+        return _EncryptedWatch(self._store.watch(prefix, after_revision, previous), self._encryption)
+
+    async def rewrite(self) -> int:
+        """Write anew what is stored in an older way and return how many values that were."""
+        count = 0
+        for prefix in dict.fromkeys(prefix for prefix, _ in self._encryption.rules):
+            after = ""
+            while True:
+                page = await self._store.list(prefix, start_after=after, limit=500)
+                for item in page.items:
+                    # What has a time to live is left to go by itself: a new write would make it stay.
+                    if item.key.startswith(_SHORT_LIVED):
+                        continue
+                    if self._encryption.stale(item.key, item.value):
+                        count += await self._rewrite(item)
+                if not page.more:
+                    break
+                after = page.items[-1].key
+        if count:
+            log.info("encrypted %d values anew", count)
+        return count
+
+    async def _rewrite(self, item: Item) -> int:
+        value = self._encryption.open(item.key, item.value)
+        try:
+            await self._store.update(item.key, self._encryption.seal(item.key, value), item.revision)
+        except (RevisionConflict, KeyNotFound):
+            return 0  # somebody wrote or deleted it meanwhile, and wrote it the new way
+        return 1
+
+
+class _EncryptedWatch:
+    def __init__(self, watch: Watch, encryption: Encryption) -> None:
+        self._watch, self._encryption = watch, encryption
+        self.request_progress, self.aclose = watch.request_progress, watch.aclose
+
+    def __aiter__(self) -> _EncryptedWatch:
+        return self
+
+    async def __anext__(self) -> Batch:
+        batch = await self._watch.__anext__()
+        return replace(batch, events=[self._opened(event) for event in batch.events])
+
+    def _opened(self, event: Event) -> Event:
+        before = event.previous
+        if before is not None:
+            before = replace(before, value=self._encryption.open(before.key, before.value))
+        value = self._encryption.open(event.key, event.value) if event.value else event.value
+        return replace(event, value=value, previous=before)
