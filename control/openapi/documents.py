@@ -16,8 +16,8 @@ from control.openapi import definitions, gnostic, paths
 from kube.resources import Resource
 
 TITLE = "Kubernetes"
-PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-"""What kubectl asks /openapi/v2 for; clients of old sent it with a `.v1+protobuf` ending too."""
+PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""The protobuf form's type as answered. Clients ask for it as `...spec.v2@v1.0+protobuf`, which Go cannot parse back."""
 
 
 class Documents:
