@@ -1,0 +1,467 @@
+"""Controllers and scheduler over HTTPS against a real API server with hollow nodes, looked at through kubectl and the API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.controllers import manager
+from control.scheduler import main as scheduler
+from kube.api import apps_v1, certificates_v1, coordination_v1, core_v1, discovery_v1, meta_v1, policy_v1
+from kube.client import Client
+from kube.clock import FakeClock, format_micro_time
+from kube.errors import StatusError
+from tests.support.control import ApiUnderTest, api_server
+from tests.support.hollow import HollowNodes, eventually, running
+
+
+class Cluster:
+    """A control plane in parts, with hollow nodes."""
+
+    def __init__(self, server: ApiUnderTest, client: Client, nodes: HollowNodes) -> None:
+        self.server, self.client, self.nodes = server, client, nodes
+
+    async def kubectl(self, *arguments: str, **options: Any) -> str:
+        return (await self.server.kubectl(*arguments, **options)).stdout
+
+    async def events(self, reason: str = "") -> list[core_v1.Event]:
+        found = (await self.client.list(core_v1.Event)).items
+        return [event for event in found if not reason or event.reason == reason]
+
+    async def pods(self, selector: str = "") -> list[core_v1.Pod]:
+        return (await self.client.list(core_v1.Pod, "default", label_selector=selector)).items
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with api_server(tmp_path, enable_controllers=False, enable_scheduler=False) as server:
+        client = server.client()
+        nodes = HollowNodes(client)
+        config = manager.ControllerConfig(
+            root_ca=(tmp_path / "pki" / "ca.crt").read_text(),
+            signing_cert=(tmp_path / "pki" / "ca.crt").read_text(),
+            signing_key=(tmp_path / "pki" / "ca.key").read_text(),
+        )
+        async with running(manager.run(client, config), scheduler.run(client), nodes.run()):
+            await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
+            yield Cluster(server, client, nodes)
+
+
+def deployment(name: str = "web", replicas: int = 3, cpu: str = "100m", **spec: Any) -> apps_v1.Deployment:
+    labels = {"app": name}
+    resources = core_v1.ResourceRequirements(requests={"cpu": cpu})
+    container = core_v1.Container(name="c", image="nginx", resources=resources)
+    return apps_v1.Deployment(
+        metadata=meta_v1.ObjectMeta(name=name, namespace="default"),
+        spec=apps_v1.DeploymentSpec(
+            replicas=replicas,
+            selector=meta_v1.LabelSelector(match_labels=labels),
+            template=core_v1.PodTemplateSpec(
+                metadata=meta_v1.ObjectMeta(labels=labels), spec=core_v1.PodSpec(containers=[container])
+            ),
+            **spec,
+        ),
+    )
+
+
+def service(name: str = "web") -> core_v1.Service:
+    return core_v1.Service(
+        metadata=meta_v1.ObjectMeta(name=name, namespace="default"),
+        spec=core_v1.ServiceSpec(selector={"app": name}, ports=[core_v1.ServicePort(port=80)]),
+    )
+
+
+async def test_a_deployment_becomes_bound_pods_and_endpoints(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1")
+    await cluster.client.create(service())
+    await cluster.client.create(deployment())
+    assert "successfully rolled out" in await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+
+    async def endpoints() -> bool:
+        slices = (await cluster.client.list(discovery_v1.EndpointSlice, "default")).items
+        ready = [e for s in slices for e in s.endpoints if s.metadata.labels["kubernetes.io/service-name"] == "web"]
+        return len(ready) == 3 and all(e.conditions and e.conditions.ready for e in ready)
+
+    await eventually(endpoints)
+    pods = await cluster.pods()
+    (rs,) = (await cluster.client.list(apps_v1.ReplicaSet, "default")).items
+    assert {pod.spec.node_name for pod in pods} == {"n1"}
+    assert {pod.metadata.generate_name for pod in pods} == {f"{rs.metadata.name}-"}
+    assert rs.metadata.labels["pod-template-hash"] == (rs.metadata.name or "").removeprefix("web-")
+    await eventually(lambda: cluster.events("Scheduled"))
+    scheduled = {(e.source.component, e.message) for e in await cluster.events("Scheduled") if e.source}
+    assert scheduled <= {("default-scheduler", f"Successfully assigned default/{p.metadata.name} to n1") for p in pods}
+    scaled = [e.message for e in await cluster.events("ScalingReplicaSet")]
+    assert scaled == [f"Scaled up replica set {rs.metadata.name} from 0 to 3"]
+    created = {e.message for e in await cluster.events("SuccessfulCreate")}
+    assert created == {f"Created pod: {pod.metadata.name}" for pod in pods}
+    legacy = await cluster.client.get(core_v1.Endpoints, "web", "default")
+    assert len(legacy.subsets[0].addresses) == 3
+
+
+async def test_a_deleted_pod_is_replaced(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1")
+    await cluster.client.create(deployment(replicas=2))
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    victim = (await cluster.pods())[0].metadata.name or ""
+    await cluster.client.delete(core_v1.Pod, victim, "default")
+
+    async def replaced() -> bool:
+        names = [p.metadata.name for p in await cluster.pods() if p.status.phase == "Running"]
+        return len(names) == 2 and victim not in names
+
+    await eventually(replaced)
+
+
+async def test_rollout_history_and_undo(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1")
+    await cluster.client.create(deployment())
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    first = {p.metadata.labels["pod-template-hash"] for p in await cluster.pods()}
+    await cluster.kubectl("set", "image", "deploy/web", "c=nginx:2")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    history = await cluster.kubectl("rollout", "history", "deploy/web")
+    assert [line.split()[0] for line in history.splitlines()[2:] if line] == ["1", "2"]
+    await cluster.kubectl("rollout", "undo", "deploy/web")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+
+    async def back() -> bool:
+        pods = [p for p in await cluster.pods() if p.metadata.deletion_timestamp is None]
+        return len(pods) == 3 and {p.metadata.labels["pod-template-hash"] for p in pods} == first
+
+    await eventually(back)
+    found = await cluster.client.get(apps_v1.Deployment, "web", "default")
+    assert found.metadata.annotations["deployment.kubernetes.io/revision"] == "3"
+    assert found.status.observed_generation == found.metadata.generation
+    reasons = {c.type: (c.status, c.reason) for c in found.status.conditions}
+    assert reasons["Progressing"] == ("True", "NewReplicaSetAvailable")
+    assert reasons["Available"] == ("True", "MinimumReplicasAvailable")
+
+
+async def test_a_rolling_update_never_goes_below_its_bounds(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1")
+    rolling = apps_v1.RollingUpdateDeployment(max_surge=1, max_unavailable=0)
+    strategy = apps_v1.DeploymentStrategy(type="RollingUpdate", rolling_update=rolling)
+    await cluster.client.create(deployment(replicas=4, strategy=strategy))
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    counts: list[tuple[int, int]] = []
+
+    def observe(change: object) -> None:
+        alive = [p for p in cluster.nodes.pods.list() if p.metadata.deletion_timestamp is None]
+        ready = sum(1 for p in alive if any(c.type == "Ready" and c.status == "True" for c in p.status.conditions))
+        counts.append((len(alive), ready))
+
+    cluster.nodes.pods.subscribe(observe)
+    counts.clear()
+    await cluster.kubectl("set", "image", "deploy/web", "c=nginx:2")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=30s")
+    assert counts and max(total for total, _ in counts) <= 5 and min(ready for _, ready in counts) >= 4
+
+
+async def test_recreate_stops_all_before_it_starts_any(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1")
+    await cluster.client.create(deployment(strategy=apps_v1.DeploymentStrategy(type="Recreate")))
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    mixed: list[set[str]] = []
+
+    def observe(change: object) -> None:
+        mixed.append({p.metadata.labels["pod-template-hash"] for p in cluster.nodes.pods.list()})
+
+    cluster.nodes.pods.subscribe(observe)
+    await cluster.kubectl("set", "image", "deploy/web", "c=nginx:2")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=30s")
+    assert all(len(hashes) <= 1 for hashes in mixed)
+
+
+async def test_pause_holds_a_rollout_and_resume_lets_it_go(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1")
+    await cluster.client.create(deployment())
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("rollout", "pause", "deploy/web")
+    await cluster.kubectl("set", "image", "deploy/web", "c=nginx:2")
+    await cluster.kubectl("scale", "deploy/web", "--replicas=5")
+    await eventually(lambda: _count(cluster, 5))
+    assert {p.spec.containers[0].image for p in await cluster.pods()} == {"nginx"}
+    await cluster.kubectl("rollout", "resume", "deploy/web")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=30s")
+    assert {p.spec.containers[0].image for p in await cluster.pods() if p.metadata.deletion_timestamp is None} == {
+        "nginx:2"
+    }
+
+
+async def _count(cluster: Cluster, number: int) -> bool:
+    return len([p for p in await cluster.pods() if p.status.phase == "Running"]) == number
+
+
+@pytest.mark.parametrize("cascade", ["background", "foreground", "orphan"])
+async def test_deleting_a_deployment_takes_its_sets_and_pods_as_asked(cluster: Cluster, cascade: str) -> None:
+    await cluster.nodes.register("n1")
+    await cluster.client.create(deployment())
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("delete", "deploy/web", f"--cascade={cascade}", "--timeout=20s")
+    if cascade != "orphan":
+        await eventually(lambda: _count(cluster, 0))
+        assert not (await cluster.client.list(apps_v1.ReplicaSet, "default")).items
+        return
+    (rs,) = (await cluster.client.list(apps_v1.ReplicaSet, "default")).items
+    assert rs.metadata.owner_references == [] and await _count(cluster, 3)
+
+
+async def test_an_adopted_pod_is_one_of_the_replicas_and_a_relabelled_one_is_not(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1")
+    await cluster.client.create(deployment(replicas=2))
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    _, freed = await cluster.pods()
+    await cluster.kubectl("label", "pod", freed.metadata.name or "", "app=other", "--overwrite")
+
+    async def released() -> bool:
+        pod = await cluster.client.get(core_v1.Pod, freed.metadata.name or "", "default")
+        mine = [p for p in await cluster.pods("app=web") if p.status.phase == "Running"]
+        return pod.metadata.owner_references == [] and len(mine) == 2
+
+    await eventually(released)
+
+
+async def test_deleting_a_namespace_deletes_all_that_is_in_it(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1")
+    await cluster.kubectl("create", "namespace", "gone")
+    await eventually(lambda: cluster.client.get(core_v1.ServiceAccount, "default", "gone"))
+    root = await eventually(lambda: cluster.client.get(core_v1.ConfigMap, "kube-root-ca.crt", "gone"))
+    assert "BEGIN CERTIFICATE" in root.data["ca.crt"]
+    for found in (deployment(), service()):
+        found.metadata.namespace = "gone"
+        await cluster.client.create(found)
+    await cluster.kubectl("-n", "gone", "rollout", "status", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("delete", "namespace", "gone", "--timeout=30s")
+    for kind in (core_v1.Pod, apps_v1.ReplicaSet, core_v1.Service, core_v1.ConfigMap):
+        assert not (await cluster.client.list(kind, "gone")).items
+
+
+async def test_a_finalizer_keeps_a_namespace_and_its_conditions_say_so(cluster: Cluster) -> None:
+    await cluster.kubectl("create", "namespace", "held")
+    held = core_v1.ConfigMap(metadata=meta_v1.ObjectMeta(name="x", namespace="held", finalizers=["example.com/hold"]))
+    await cluster.client.create(held)
+    await cluster.client.delete(core_v1.Namespace, "held")
+
+    async def conditions() -> dict[str, tuple[str, str]]:
+        namespace = await cluster.client.get(core_v1.Namespace, "held")
+        return {c.type: (c.status, c.message or "") for c in namespace.status.conditions}
+
+    found = await eventually(conditions)
+    assert found["NamespaceContentRemaining"] == (
+        "True",
+        "Some resources are remaining: configmaps has 1 resource instances",
+    )
+    assert found["NamespaceFinalizersRemaining"] == (
+        "True",
+        "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
+    )
+    await cluster.client.patch(core_v1.ConfigMap, "x", "held", {"metadata": {"finalizers": None}})
+    await cluster.kubectl("wait", "--for=delete", "namespace/held", "--timeout=20s")
+
+
+async def test_a_pod_that_fits_nowhere_says_why_and_is_placed_when_it_fits(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1", cpu="1")
+    await cluster.client.create(deployment(replicas=1, cpu="2"))
+    message = (
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    )
+
+    async def told() -> bool:
+        return any(e.message == message and e.type == "Warning" for e in await cluster.events("FailedScheduling"))
+
+    await eventually(told)
+    (pod,) = await cluster.pods()
+    condition = next(c for c in pod.status.conditions if c.type == "PodScheduled")
+    assert (condition.status, condition.reason, condition.message) == ("False", "Unschedulable", message)
+    await cluster.nodes.register("n2", cpu="4")
+    await eventually(lambda: _count(cluster, 1))
+    assert (await cluster.pods())[0].spec.node_name == "n2"
+
+
+async def test_an_important_pod_takes_the_place_of_a_lesser_one(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1", cpu="1")
+    await cluster.client.create(deployment(replicas=1, cpu="800m"))
+    await eventually(lambda: _count(cluster, 1))
+    important = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "important"},
+        "value": 1000,
+    }
+    await cluster.kubectl("create", "-f", "-", input=json.dumps(important))
+    spec = core_v1.PodSpec(
+        priority_class_name="important",
+        containers=[
+            core_v1.Container(name="c", image="x", resources=core_v1.ResourceRequirements(requests={"cpu": "800m"}))
+        ],
+    )
+    await cluster.client.create(core_v1.Pod(metadata=meta_v1.ObjectMeta(name="vip", namespace="default"), spec=spec))
+
+    async def placed() -> bool:
+        return (await cluster.client.get(core_v1.Pod, "vip", "default")).spec.node_name == "n1"
+
+    await eventually(placed)
+    await eventually(lambda: cluster.events("Preempted"))
+
+
+async def test_a_budget_counts_its_pods_and_guards_them_from_eviction(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1")
+    await cluster.client.create(deployment(replicas=2))
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    budget = policy_v1.PodDisruptionBudget(
+        metadata=meta_v1.ObjectMeta(name="web", namespace="default"),
+        spec=policy_v1.PodDisruptionBudgetSpec(
+            max_unavailable=0, selector=meta_v1.LabelSelector(match_labels={"app": "web"})
+        ),
+    )
+    await cluster.client.create(budget)
+
+    async def counted() -> bool:
+        status = (await cluster.client.get(policy_v1.PodDisruptionBudget, "web", "default")).status
+        return (status.expected_pods, status.desired_healthy, status.current_healthy) == (2, 2, 2)
+
+    await eventually(counted)
+    name = (await cluster.pods())[0].metadata.name or ""
+    eviction = policy_v1.Eviction(
+        api_version="policy/v1", kind="Eviction", metadata=meta_v1.ObjectMeta(name=name, namespace="default")
+    )
+    with pytest.raises(StatusError, match="disruption budget"):
+        await cluster.client.post(core_v1.Pod, name, "default", "eviction", eviction)
+
+
+async def test_a_quota_shows_what_is_used_and_forgets_what_is_gone(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1")
+    quota = core_v1.ResourceQuota(
+        metadata=meta_v1.ObjectMeta(name="q", namespace="default"),
+        spec=core_v1.ResourceQuotaSpec(hard={"pods": "10", "requests.cpu": "2", "count/deployments.apps": "5"}),
+    )
+    await cluster.client.create(quota)
+    await eventually(lambda: _used(cluster, {"pods": "0", "requests.cpu": "0", "count/deployments.apps": "0"}))
+    await cluster.client.create(deployment(replicas=2))
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("delete", "deploy/web", "--timeout=20s")
+    await eventually(lambda: _used(cluster, {"pods": "0", "requests.cpu": "0", "count/deployments.apps": "0"}))
+
+
+async def _used(cluster: Cluster, wanted: dict[str, str]) -> bool:
+    return (await cluster.client.get(core_v1.ResourceQuota, "q", "default")).status.used == wanted
+
+
+async def test_nodes_get_pod_ranges_of_their_own(cluster: Cluster) -> None:
+    for number in range(3):
+        await cluster.nodes.register(f"n{number}")
+
+    async def ranges() -> bool:
+        nodes = (await cluster.client.list(core_v1.Node)).items
+        found = {node.spec.pod_cidr for node in nodes}
+        return found == {"10.244.0.0/24", "10.244.1.0/24", "10.244.2.0/24"}
+
+    await eventually(ranges)
+
+
+async def test_a_nodes_certificate_request_is_approved_and_signed(cluster: Cluster) -> None:
+    import base64
+
+    from kube import pki
+
+    node = cluster.server.client("system:node:n1", ("system:nodes",))
+    key = pki.new_key()
+    request = certificates_v1.CertificateSigningRequest(
+        metadata=meta_v1.ObjectMeta(name="csr-1"),
+        spec=certificates_v1.CertificateSigningRequestSpec(
+            request=base64.b64encode(pki.kubelet_client_request(key, "n1")).decode(),
+            signer_name="kubernetes.io/kube-apiserver-client-kubelet",
+            usages=["digital signature", "client auth"],
+        ),
+    )
+    await node.create(request)
+
+    async def certificate() -> str | None:
+        return (await cluster.client.get(certificates_v1.CertificateSigningRequest, "csr-1")).status.certificate
+
+    pem = base64.b64decode(await eventually(certificate))
+    assert "system:node:n1" in pki.decode_certificate(pem).subject.rfc4514_string()
+
+
+async def test_the_aggregating_roles_hold_what_labelled_roles_allow(cluster: Cluster) -> None:
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "see-widgets", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
+        "rules": [{"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["get"]}],
+    }
+    await cluster.kubectl("create", "-f", "-", input=json.dumps(role))
+
+    async def aggregated() -> bool:
+        view = json.loads(await cluster.kubectl("get", "clusterrole", "view", "-o", "json"))
+        return any("widgets" in rule.get("resources", ()) for rule in view["rules"])
+
+    await eventually(aggregated)
+
+
+async def test_a_silent_node_is_tainted_at_fifty_seconds_and_its_pods_leave_after_their_toleration(
+    tmp_path: Path,
+) -> None:
+    async with api_server(tmp_path, enable_controllers=False, enable_scheduler=False) as server:
+        client, clock = server.client(), FakeClock()
+        nodes = HollowNodes(client)
+        config = manager.ControllerConfig()
+        async with running(manager.run(client, config, clock), scheduler.run(client), nodes.run()):
+            await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
+            await nodes.register("n1")
+            await nodes.register("n2")
+            await client.create(deployment(replicas=2))
+            cluster = Cluster(server, client, nodes)
+            await eventually(lambda: _count(cluster, 2))
+            assert {p.spec.node_name for p in await cluster.pods()} == {"n1", "n2"}
+
+            async def renew(node: str) -> None:
+                spec = {"spec": {"renewTime": format_micro_time(clock.now()), "holderIdentity": node}}
+                await client.patch(coordination_v1.Lease, node, "kube-node-lease", spec)
+
+            for name in ("n1", "n2"):
+                lease = coordination_v1.Lease(metadata=meta_v1.ObjectMeta(name=name, namespace="kube-node-lease"))
+                await client.create(lease)
+            for _ in range(6):  # n2 lives on, n1 is heard of no more
+                await renew("n2")
+                await asyncio.sleep(0.1)
+                await clock.advance(8)
+            node = await client.get(core_v1.Node, "n1")
+            assert node.spec.taints == [] and node.status.conditions[0].status == "True"
+            await renew("n2")
+            await asyncio.sleep(0.1)
+            await clock.advance(3)
+
+            async def unknown() -> bool:
+                node = await client.get(core_v1.Node, "n1")
+                ready = next(c for c in node.status.conditions if c.type == "Ready")
+                taints = {(t.key, t.effect) for t in node.spec.taints}
+                unreachable = "node.kubernetes.io/unreachable"
+                return (ready.status, ready.reason) == ("Unknown", "NodeStatusUnknown") and taints == {
+                    (unreachable, "NoSchedule"),
+                    (unreachable, "NoExecute"),
+                }
+
+            await eventually(unknown)
+            for _ in range(36):
+                await renew("n2")
+                await asyncio.sleep(0.02)
+                await clock.advance(8)
+            assert {p.spec.node_name for p in await cluster.pods() if not p.metadata.deletion_timestamp} == {"n1", "n2"}
+            for _ in range(3):
+                await renew("n2")
+                await asyncio.sleep(0.05)
+                await clock.advance(8)
+            await eventually(lambda: _all_on(cluster, "n2"))
+
+
+async def _all_on(cluster: Cluster, node: str) -> bool:
+    running_ = [p for p in await cluster.pods() if p.status.phase == "Running" and not p.metadata.deletion_timestamp]
+    return len(running_) == 2 and {p.spec.node_name for p in running_} == {node}
