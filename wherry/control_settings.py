@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from control.config import ControlConfig
 from wherry.settings import Settings
 
@@ -26,4 +28,12 @@ def control_config(settings: Settings) -> ControlConfig:
         pod_cidr=settings.pod_cidr,
         cluster_domain=settings.cluster_domain,
         cluster_dns=settings.cluster_dns,
+        audit_policy_file=_present(layout.etc / "audit-policy.yaml"),
+        audit_log_file=layout.logs / "audit.log",
+        encryption_config_file=_present(layout.etc / "encryption.yaml"),
     )
+
+
+def _present(path: Path) -> Path | None:
+    """Return an optional file's path where an administrator has put the file."""
+    return path if path.exists() else None
