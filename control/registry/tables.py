@@ -47,4 +47,7 @@ def age(timestamp: str | None, now: datetime) -> str:
     """Return how long ago an RFC 3339 time was, "<unknown>" where there is none."""
     if not timestamp:
         return UNKNOWN
-    return human_duration((now - parse_time(timestamp)).total_seconds())
+    try:
+        return human_duration((now - parse_time(timestamp)).total_seconds())
+    except ValueError:
+        return UNKNOWN

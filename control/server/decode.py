@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 import yaml
 
-from control.server import shapes
+from control.server import canonical, shapes
 from kube import errors, resources, serialize
 from kube.errors import StatusError
 from kube.schema import wire
@@ -221,6 +221,10 @@ class Decoder:
         if validation == "Warn":
             warnings += problems
         obj = serialize.to_dict(typed)
+        try:
+            canonical.rewrite(obj, self.struct)
+        except ValueError as error:
+            self._refuse(kind, str(error))
         obj["kind"], obj["apiVersion"] = self.kind, self.api_version
         return obj
 

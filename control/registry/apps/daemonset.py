@@ -98,7 +98,7 @@ class DaemonSetStrategy(Strategy):
         return errors + _validate_update_strategy(spec.get("updateStrategy") or {}, "spec.updateStrategy")
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return self.validate(obj) + unchanged(obj["spec"], old.get("spec") or {}, "selector", "spec.selector")
+        return self.validate(obj) + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "selector", "spec.selector")
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec, status, pod = obj.get("spec") or {}, obj.get("status") or {}, template_spec(obj)

@@ -93,7 +93,7 @@ class DeploymentStrategy(Strategy):
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return self.validate(obj) + unchanged(obj["spec"], old.get("spec") or {}, "selector", "spec.selector")
+        return self.validate(obj) + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "selector", "spec.selector")
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status = obj.get("status") or {}
@@ -101,10 +101,12 @@ class DeploymentStrategy(Strategy):
         total = status.get("replicas", 0)
         for key in ("updatedReplicas", "readyReplicas", "availableReplicas"):
             if status.get(key, 0) > total:
-                errors.append(invalid_value(f"status.{key}", status[key], "cannot be greater than status.replicas"))
+                errors.append(
+                    invalid_value(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas")
+                )
         if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
             detail = "cannot be greater than readyReplicas"
-            errors.append(invalid_value("status.availableReplicas", status["availableReplicas"], detail))
+            errors.append(invalid_value("status.availableReplicas", status.get("availableReplicas", 0), detail))
         return errors
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:

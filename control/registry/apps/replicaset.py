@@ -55,7 +55,7 @@ class ReplicaSetStrategy(Strategy):
         return errors + validate_selector(spec, "spec", "replicaset") + validate_selected_template(spec, "spec")
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return self.validate(obj) + unchanged(obj["spec"], old.get("spec") or {}, "selector", "spec.selector")
+        return self.validate(obj) + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "selector", "spec.selector")
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_replica_status(obj.get("status") or {})
@@ -75,10 +75,10 @@ def validate_replica_status(status: Object) -> list[FieldError]:
     total = status.get("replicas", 0)
     for key in keys:
         if status.get(key, 0) > total:
-            errors.append(invalid_value(f"status.{key}", status[key], "cannot be greater than status.replicas"))
+            errors.append(invalid_value(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas"))
     if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
         detail = "cannot be greater than readyReplicas"
-        errors.append(invalid_value("status.availableReplicas", status["availableReplicas"], detail))
+        errors.append(invalid_value("status.availableReplicas", status.get("availableReplicas", 0), detail))
     return errors
 
 

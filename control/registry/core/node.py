@@ -8,7 +8,6 @@ from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
 from control.registry.checks import each, non_special_ip, one_of
-from control.registry.core.pod_defaults import canonical_or_same
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
@@ -37,9 +36,6 @@ class NodeStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         status = obj.get("status") or {}
-        for key in ("capacity", "allocatable"):
-            if status.get(key):
-                status[key] = {name: canonical_or_same(amount) for name, amount in status[key].items()}
         if status.get("capacity") and not status.get("allocatable"):
             status["allocatable"] = dict(status["capacity"])
 

@@ -105,7 +105,7 @@ class PersistentVolumeStrategy(Strategy):
         if not same(*sources):
             detail = "spec.persistentvolumesource is immutable after creation"
             errors.append(forbidden_field("spec.persistentvolumesource", detail))
-        return errors + unchanged(obj["spec"], old.get("spec") or {}, "volumeMode", "spec.volumeMode")
+        return errors + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "volumeMode", "spec.volumeMode")
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"name": name_of(obj)}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from control.registry.strategy import Object
-from kube.quantity import QuantityError, canonical
 
 _FILE_MODES = ("secret", "configMap", "downwardAPI", "projected")
 
@@ -65,8 +64,6 @@ def default_pod_spec(spec: Object) -> None:
 def default_container(container: Object) -> None:
     if container.get("resources") is None:
         container["resources"] = {}
-    else:
-        canonical_amounts(container["resources"])
     if not container.get("terminationMessagePath"):
         container["terminationMessagePath"] = "/dev/termination-log"
     if not container.get("terminationMessagePolicy"):
@@ -86,22 +83,6 @@ def default_container(container: Object) -> None:
     for hook in (lifecycle.get("postStart"), lifecycle.get("preStop")):
         if hook and hook.get("httpGet"):
             _http_get(hook["httpGet"])
-
-
-def canonical_amounts(resources: Object) -> None:
-    """Write requests and limits as upstream's decoder does: 0.5 becomes 500m, 1 becomes "1"."""
-    for side in ("limits", "requests"):
-        amounts = resources.get(side)
-        if amounts:
-            resources[side] = {name: canonical_or_same(amount) for name, amount in amounts.items()}
-
-
-def canonical_or_same(amount: Any) -> Any:
-    """Return a quantity's canonical form; what is none is left to validation."""
-    try:
-        return canonical(amount)
-    except QuantityError:
-        return amount
 
 
 def default_volume(volume: Object) -> None:
@@ -184,7 +165,6 @@ def _requests_from_limits(container: Object) -> None:
 def _pod_level_requests(spec: Object) -> None:
     """Requests of the pod as a whole (spec.resources): its limit, or what its containers ask for together."""
     resources = spec.get("resources") or {}
-    canonical_amounts(resources)
     limits = resources.get("limits")
     if not limits:
         return

@@ -7,7 +7,6 @@ from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.checks import each, quantity
-from control.registry.core.pod_defaults import canonical_or_same
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
@@ -45,13 +44,6 @@ class ResourceQuotaStrategy(Strategy):
         AGE,
     )
     has_generation = False
-
-    def default(self, obj: Object) -> None:
-        for part in ("spec", "status"):
-            for key in ("hard", "used"):
-                amounts = (obj.get(part) or {}).get(key)
-                if amounts:
-                    obj[part][key] = {name: canonical_or_same(amount) for name, amount in amounts.items()}
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj.get("spec") or {}, []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from datetime import datetime
 from typing import Any
 
@@ -14,24 +13,11 @@ from control.registry.checks import unchanged
 from control.registry.core.data_keys import decoded_size, validate_frozen, validate_keys, validate_size
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
-from kube.errors import FieldError, bad_request, invalid_value, required
+from kube.errors import FieldError, invalid_value, required
 
 TOKEN_TYPE, ACCOUNT_ANNOTATION = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"
 _JSON_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
 _NEEDED_KEYS = {"kubernetes.io/ssh-auth": ("ssh-privatekey",), "kubernetes.io/tls": ("tls.crt", "tls.key")}
-
-
-def _check_base64(value: str) -> None:
-    """Refuse what is not base64 as upstream's decoder does; raises 400."""
-    try:
-        base64.b64decode(value, validate=True)
-    except ValueError as error:
-        good = re.match("[A-Za-z0-9+/]*", value)
-        position = good.end() if good else 0
-        raise bad_request(
-            'Secret in version "v1" cannot be handled as a Secret: illegal base64 data at input byte '
-            f"{position // 4 * 4 if position == len(value) else position}"
-        ) from error
 
 
 def _validate_json(data: Object, key: str) -> list[FieldError]:
@@ -51,8 +37,6 @@ class SecretStrategy(Strategy):
     def default(self, obj: Object) -> None:
         if not obj.get("type"):
             obj["type"] = "Opaque"
-        for value in (obj.get("data") or {}).values():
-            _check_base64(value)
         text = obj.pop("stringData", None)
         if text:
             data = obj.setdefault("data", {})

@@ -30,7 +30,9 @@ class IngressClassStrategy(Strategy):
         return []
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return self.validate(obj) + unchanged(obj["spec"], old.get("spec") or {}, "controller", "spec.controller")
+        return self.validate(obj) + unchanged(
+            obj.get("spec") or {}, old.get("spec") or {}, "controller", "spec.controller"
+        )
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec = obj.get("spec") or {}

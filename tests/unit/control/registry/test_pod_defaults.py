@@ -55,11 +55,6 @@ def test_requests_follow_limits_in_pods_but_not_in_templates() -> None:
     assert template["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "500m"}
 
 
-def test_quantities_are_stored_in_canonical_form() -> None:
-    found = created(pod(containers=[container(resources={"requests": {"cpu": 0.5, "memory": "1024Mi"}})]))
-    assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "500m", "memory": "1Gi"}
-
-
 def test_probes_hooks_ports_and_sources_get_their_defaults() -> None:
     given = container(
         ports=[{"containerPort": 80}],

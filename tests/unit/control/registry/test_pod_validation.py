@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.control.registry.strategies import container, created, pod, problems, update_problems
+from tests.unit.control.registry.strategies import container, created, pod, problems, strategy_of, update_problems
 
 
 def one(**parts: Any) -> dict[str, Any]:
@@ -324,7 +324,5 @@ def test_an_update_of_the_whole_pod_leaves_status_alone() -> None:
     new = created(pod())
     new["status"] = {"phase": "Failed"}
     assert update_problems(old, new) == []
-    from tests.unit.control.registry.strategies import strategy_of
-
     strategy_of(old).prepare_update(new, old)
     assert new["status"] == old["status"]
