@@ -7,7 +7,6 @@ registry/rest (create.go, update.go) and apimachinery's validation of ObjectMeta
 from __future__ import annotations
 
 import random
-import uuid
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -16,6 +15,7 @@ from kube import errors, names
 from kube.clock import format_time
 from kube.errors import FieldError, StatusError
 from kube.resources import Resource
+from kube.uid import new_uid
 
 Object = dict[str, Any]
 NameErrors = Callable[[str, bool], list[str]]
@@ -114,7 +114,7 @@ def fill_new(metadata: Object, now: datetime) -> None:
     """Set what the server gives every new object, and take away what a client may not set."""
     for part in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "resourceVersion"):
         metadata.pop(part, None)
-    metadata["uid"] = str(uuid.uuid4())
+    metadata["uid"] = new_uid()
     metadata["creationTimestamp"] = format_time(now)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from control.auth.user import Credentials
 from control.server.exchange import Request, Response, Stream, error_response
 from control.server.pipeline import Pipeline
-from control.server.protocol import CERTIFICATE, PROTOCOL
+from control.server.protocol import CERTIFICATE, CYCLE, PROTOCOL
 from kube import errors
 
 Scope = dict[str, Any]
@@ -43,7 +43,7 @@ class Edge:
         credentials = Credentials(scope.get(CERTIFICATE), _bearer(headers))
         answer = await self.pipeline.answer(request, credentials)
         if isinstance(answer, Response):
-            await _send_whole(answer, send, body, scope["method"] == "HEAD")
+            await _send_whole(answer, send, body, scope)
         elif isinstance(answer, Stream):
             await self._send_stream(answer, receive, send, body)
         else:
@@ -55,7 +55,7 @@ class Edge:
                 # The client may have begun to speak the protocol it asked for: nothing after this can be a request.
                 instead.headers.append((b"connection", b"close"))
                 body.done = True
-                await _send_whole(instead, send, body, False)
+                await _send_whole(instead, send, body, scope)
 
     async def _send_stream(self, answer: Stream, receive: Receive, send: Send, body: _Body) -> None:
         await body.drain()
@@ -130,15 +130,18 @@ class _Body:
             await self._receive()
 
 
-async def _send_whole(answer: Response, send: Send, body: _Body, head: bool) -> None:
+async def _send_whole(answer: Response, send: Send, body: _Body, scope: Scope) -> None:
     headers = list(answer.headers)
     if answer.status != 304:
         headers += [(b"content-type", answer.content_type), (b"content-length", str(len(answer.body)).encode())]
     if not body.done:
         # What was not read cannot be told from the next request.
         headers.append((b"connection", b"close"))
+    protocol = scope.get(PROTOCOL)
+    if protocol is not None and protocol.respond(scope[CYCLE], answer.status, headers, answer.body):
+        return
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if head else answer.body})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
 
 
 async def _disconnected(receive: Receive) -> None:

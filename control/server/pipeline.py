@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Awaitable, Callable
 
 from control.auth import denial, impersonation
@@ -22,6 +21,7 @@ from control.server.exchange import Answer, Request, Upgrade, error_response
 from control.server.requestinfo import RequestInfo, parse_path, with_query
 from kube import errors
 from kube.errors import StatusError
+from kube.uid import new_uid
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Pipeline:
     async def _answer(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
         headers = request.headers
         given = headers.get(b"audit-id")
-        request.audit_id = given.decode("latin-1")[:64] if given else str(uuid.uuid4())
+        request.audit_id = given.decode("latin-1")[:64] if given else new_uid()
         info = parse_path(request.method, request.path)
         if request.query_string and info.is_resource and not info.name:
             info = with_query(info, bool(request.flag("watch")), request.option("fieldSelector"))
@@ -139,6 +139,9 @@ class Pipeline:
         else:
             self.writing += 1
         try:
+            if reading and not info.subresource:
+                # Served from memory, or waiting for freshness, which has a limit of its own.
+                return _finish(request, await handler(request))
             async with asyncio.timeout(self.config.request_timeout):
                 return _finish(request, await handler(request))
         finally:

@@ -7,14 +7,15 @@ connection asks `takeover` for it, from when on bytes go to the new owner and uv
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 CERTIFICATE = "wherry.certificate"
 PROTOCOL = "wherry.protocol"
+CYCLE = "wherry.cycle"
 
 
 class ApiProtocol(HttpToolsProtocol):
@@ -34,6 +35,11 @@ class ApiProtocol(HttpToolsProtocol):
         scope[CERTIFICATE] = self.certificate
         scope[PROTOCOL] = self
 
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        # Of pipelined requests each answers its own cycle, while `self.cycle` is the newest one.
+        cast(dict[str, Any], self.scope)[CYCLE] = self.cycle
+
     def data_received(self, data: bytes) -> None:
         if self.successor is not None:
             self.successor(data)
@@ -49,6 +55,35 @@ class ApiProtocol(HttpToolsProtocol):
                 self.cycle.keep_alive = False
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
+
+    def respond(
+        self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> bool:
+        """Write a whole answer to a request at once, head and body in one TLS record where they fit.
+
+        Returns False where the transport is full or the answer has begun: then ASGI's way has to be taken. Header values
+        come from this server or from a parsed request, so none can hold a line break.
+        """
+        if cycle.response_started or cycle.disconnected or self.flow.write_paused:
+            return False
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        parts = [STATUS_LINE[status]]
+        for name, value in (*cycle.default_headers, *headers):
+            parts += (name, b": ", value, b"\r\n")
+            if name == b"connection" and value == b"close":
+                cycle.keep_alive = False
+        if not cycle.keep_alive:
+            parts.append(b"connection: close\r\n")
+        parts.append(b"\r\n")
+        if cycle.scope["method"] != "HEAD":
+            parts.append(body)
+        self.transport.write(b"".join(parts))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+        return True
 
     def takeover(self, on_data: Callable[[bytes], None], on_lost: Callable[[], None]) -> asyncio.Transport:
         """Give the connection to `on_data`; `on_lost` is called once when it ends. Returns the transport to write to."""

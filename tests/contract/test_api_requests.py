@@ -129,6 +129,23 @@ async def test_too_many_requests_are_429_but_for_the_owner(server: ApiUnderTest)
     assert (await server.request("GET", "/api/v1/namespaces/default", user=JANE)).status == 200
 
 
+async def test_pipelined_requests_are_answered_in_order(server: ApiUnderTest) -> None:
+    context = server.tls(*ADMIN)
+    port = server.api.listener.port
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="127.0.0.1")
+    paths = ["/api/v1/namespaces/default", "/version", "/api/v1/namespaces/nowhere", "/readyz"]
+    writer.write(b"".join(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode() for path in paths))
+    codes = []
+    async with asyncio.timeout(10):
+        for _ in paths:
+            head = await reader.readuntil(b"\r\n\r\n")
+            codes.append(int(head.split()[1]))
+            length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if b"content-length" in line)
+            await reader.readexactly(length)
+    writer.close()
+    assert codes == [200, 200, 404, 200]
+
+
 # -- patches --------------------------------------------------------------------------------------------------------------
 async def test_the_four_kinds_of_patch(server: ApiUnderTest) -> None:
     await server.request("POST", DEPLOYMENTS, deployment("patched"))
