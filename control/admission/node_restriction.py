@@ -14,7 +14,7 @@ from control.admission.node_labels import forbidden_changes
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth import certificates, references
-from control.auth.node import LEASE_NAMESPACE, NODES_GROUP, node_of
+from control.auth.node import LEASE_NAMESPACE, NODE_PREFIX, NODES_GROUP, node_of
 from control.auth.user import Authorizer, AuthzAttributes, Decision
 from control.auth.x509 import subject_user
 from kube.errors import StatusError, not_found
@@ -40,7 +40,9 @@ class NodeRestriction(Plugin):
         }
 
     def handles(self, attributes: Attributes) -> bool:
-        return NODES_GROUP in attributes.user.groups and attributes.operation != "CONNECT"
+        user = attributes.user
+        is_node = user.name.startswith(NODE_PREFIX) and NODES_GROUP in user.groups
+        return is_node and attributes.operation != "CONNECT"
 
     async def admit(self, attributes: Attributes) -> None:
         await self.validate(attributes)

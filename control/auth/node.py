@@ -20,7 +20,7 @@ from control.auth.rbac import RuleSet
 from control.auth.user import AuthzAttributes, Decision, UserInfo
 
 NODES_GROUP = "system:nodes"
-_PREFIX = "system:node:"
+NODE_PREFIX = "system:node:"
 LEASE_NAMESPACE = "kube-node-lease"
 
 Object = dict[str, Any]
@@ -54,8 +54,8 @@ _OWN = ("get", "create", "update", "patch", "delete")
 
 def node_of(user: UserInfo) -> str:
     """Return the node that a user is the kubelet of, "" where they are none."""
-    if user.name.startswith(_PREFIX) and NODES_GROUP in user.groups:
-        return user.name.removeprefix(_PREFIX)
+    if user.name.startswith(NODE_PREFIX) and NODES_GROUP in user.groups:
+        return user.name.removeprefix(NODE_PREFIX)
     return ""
 
 

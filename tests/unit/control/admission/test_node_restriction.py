@@ -250,5 +250,7 @@ async def test_a_node_requests_certificates_in_its_own_name() -> None:
 async def test_others_are_not_its_business_and_nameless_nodes_are_refused() -> None:
     jane = UserInfo("jane", "", ("system:authenticated",))
     assert await refusal("nodes", "CREATE", node("n2"), user=jane) == ""
-    nameless = UserInfo("somebody", "", ("system:nodes",))
+    member = UserInfo("somebody", "", ("system:nodes",))
+    assert await refusal("nodes", "CREATE", node("n2"), user=member) == ""
+    nameless = UserInfo("system:node:", "", ("system:nodes",))
     assert "could not determine node from user" in await refusal("nodes", "CREATE", node(), user=nameless)

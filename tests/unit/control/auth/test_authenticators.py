@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 from datetime import timedelta
 from typing import Any
 
@@ -154,6 +155,20 @@ async def test_bootstrap_secrets_of_another_type_or_being_deleted_let_nobody_in(
     secret["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     world.objects.put("secrets", secret)
     await world.refused(token=TOKEN)
+
+
+async def test_secrets_are_compared_in_constant_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+    real = hmac.compare_digest
+
+    def compare(a: bytes, b: bytes) -> bool:
+        compared.append((a, b))
+        return real(a, b)
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    world.objects.put("secrets", bootstrap_secret())
+    await world.refused(token="abcdef.0000000000000000")
+    assert (b"0123456789abcdef", b"0000000000000000") in compared
 
 
 def test_bootstrap_groups_stay_below_their_prefix() -> None:

@@ -1,0 +1,30 @@
+"""What docs/security.md tells people to write is what the server reads."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+
+from control.auth.audit_policy import Policy
+from control.auth.user import AuthzAttributes, UserInfo
+from control.storage.encryption import Encryption
+from kube.resources import RESOURCES
+
+TEXT = (Path(__file__).parents[4] / "docs" / "security.md").read_text()
+AUDIT, ENCRYPTION = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
+
+
+def test_the_audit_policy_in_the_documentation_does_what_it_says() -> None:
+    policy = Policy.parse(AUDIT)
+    secret = policy.verdict(AuthzAttributes(UserInfo("jane"), "get", "", "v1", "secrets", "", "a", "b"))
+    assert secret is not None and secret.level == "Metadata"
+    assert policy.verdict(AuthzAttributes(UserInfo("system:kube-scheduler"), "get", "", "v1", "pods")) is None
+
+
+def test_the_encryption_configuration_in_the_documentation_is_read() -> None:
+    secret = base64.b64encode(b"0" * 32).decode()
+    text = ENCRYPTION.replace("<base64 of 32 random bytes>", secret).encode()
+    encryption = Encryption.parse(text, {r.target: r.storage_prefix for r in RESOURCES})
+    assert encryption.seal("/registry/secrets/a/b", b"{}").startswith(b"k8s:enc:aesgcm:v1:key1:")
+    assert encryption.open("/registry/secrets/a/b", b"{}") == b"{}"
