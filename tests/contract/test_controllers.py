@@ -382,6 +382,13 @@ async def test_a_nodes_certificate_request_is_approved_and_signed(cluster: Clust
         ),
     )
     await node.create(request)
+    await asyncio.sleep(0.3)  # nobody has allowed it yet: it stays undecided
+    undecided = await cluster.client.get(certificates_v1.CertificateSigningRequest, "csr-1")
+    assert undecided.status.conditions == []
+    await cluster.client.delete(certificates_v1.CertificateSigningRequest, "csr-1")
+    role = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
+    await cluster.kubectl("create", "clusterrolebinding", "rotate", f"--clusterrole={role}", "--group=system:nodes")
+    await node.create(request)
 
     async def certificate() -> str | None:
         return (await cluster.client.get(certificates_v1.CertificateSigningRequest, "csr-1")).status.certificate
