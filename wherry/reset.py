@@ -123,6 +123,7 @@ def _folders(settings: Settings) -> list[Path]:
 
 
 def _remove_files(settings: Settings, keep_data: bool) -> None:
+    from netproxy.podnet.cni import NETWORK
     from wherry.up import user_kubeconfig
 
     layout = settings.layout
@@ -131,6 +132,7 @@ def _remove_files(settings: Settings, keep_data: bool) -> None:
         if not keep_data and target.read_bytes() == layout.admin_kubeconfig.read_bytes():
             target.unlink()
     doomed = [layout.run, layout.kubelet, layout.pod_logs, layout.container_logs, layout.logs, layout.containerd_root]
+    doomed.append(layout.cni_state / NETWORK)
     if not keep_data:
         doomed += [layout.state, layout.etc]
     for folder in doomed:

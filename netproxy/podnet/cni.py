@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 FILE_NAME = "10-wherry.conflist"
+NETWORK = "wherry"
+"""The network's name, and so the folder of host-local's reservations."""
 CNI_VERSION = "0.4.0"
 """The newest that containerd 1.6 with Debian 12's plugins 1.1 reads is 1.0.0; older runtimes read this one too."""
 
@@ -42,7 +44,7 @@ def network_list(pod_cidrs: Sequence[str], *, bridge: str, mtu: int, host_ports:
     ]
     if host_ports:
         plugins.append({"type": "portmap", "capabilities": {"portMappings": True}, "snat": True})
-    return {"cniVersion": CNI_VERSION, "name": "wherry", "plugins": plugins}
+    return {"cniVersion": CNI_VERSION, "name": NETWORK, "plugins": plugins}
 
 
 def write(folder: str, document: dict[str, Any]) -> bool:
