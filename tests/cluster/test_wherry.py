@@ -1,0 +1,130 @@
+"""The wherry command: what it says, and that down, up and reset do no more and no less than they should."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from pathlib import Path
+
+import yaml
+
+from tests.support.cluster import BUSYBOX, NODE, WEB_IMAGE, Cluster, cluster, eventually
+from tests.support.kube import container_ids, wait_pods, web
+
+
+def test_status_shows_every_daemon_and_ends_well(shared: Cluster) -> None:
+    shown = shared.wherry("status").stdout
+    for daemon in ("containerd", "control", "agent", "netproxy"):
+        assert re.search(rf"^ ?{daemon} +{shared.pid(daemon)} +\d+ MiB +running", shown, re.M), shown
+    assert f"node {NODE}: Ready" in shown
+
+
+def test_check_finds_nothing_wrong_on_a_machine_that_runs(shared: Cluster) -> None:
+    shown = shared.wherry("check").stdout
+    assert "error" not in shown
+    assert re.search(r"ok +the CNI plugins are there", shown)
+
+
+def test_check_names_what_is_in_the_way_with_its_fix(shared: Cluster) -> None:
+    taken = shared.host.popen("busybox", "nc", "-l", "-p", "26443")
+    try:
+
+        def refused() -> str | None:
+            argv = ("up", "--prefix", str(shared.prefix / "other"), "--api-port", "26443")
+            done = shared.host.run(
+                sys.executable,
+                "-m",
+                "wherry.main",
+                *argv,
+                check=False,
+                env={"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "COLUMNS": "200"},
+            )
+            assert done.returncode == 1
+            return done.stderr if "26443" in done.stderr else None
+
+        said = eventually(refused, "the taken port is named")
+        assert "port 26443, wanted for the API server, is taken" in said
+        assert "--api-port" in said
+        assert "nothing was started" in said
+        assert not (shared.prefix / "other/run").exists()
+    finally:
+        taken.kill()
+        taken.wait()
+
+
+def test_kubeconfig_is_printed_and_kept_for_root_alone(shared: Cluster) -> None:
+    config = yaml.safe_load(shared.wherry("kubeconfig").stdout)
+    assert config["clusters"][0]["cluster"]["server"] == "https://172.30.0.2:6443"
+    for path in (shared.kubeconfig, shared.prefix / "etc/wherry/agent.kubeconfig"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for path in (shared.prefix / "var/lib/wherry/pki").glob("*.key"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+def test_images_are_listed_and_a_missing_archive_is_said(shared: Cluster) -> None:
+    names = shared.wherry("image", "list").stdout.split()
+    assert {WEB_IMAGE, BUSYBOX} <= set(names)
+    assert not [name for name in names if name.startswith("sha256:")]
+    missing = shared.wherry("image", "load", "/nowhere.tar", check=False)
+    assert (missing.returncode, missing.stderr) == (1, "wherry: /nowhere.tar: no such file\n")
+
+
+def test_down_and_up_leave_containers_data_and_addresses_as_they_were(shared: Cluster, ns: str) -> None:
+    address = web(shared, ns, 2)
+    before = container_ids(shared)
+    uid = shared.get("namespace", ns)["metadata"]["uid"]
+    assert "stopped" in shared.wherry("down").stdout
+    assert shared.http(address), "Services answer while everything of ours is stopped"
+    assert shared.wherry("status", check=False).returncode == 1
+    shared.wherry("up")
+    assert shared.get("namespace", ns)["metadata"]["uid"] == uid
+    wait_pods(shared, ns, "app=web", 2)
+    assert {k: v for k, v in container_ids(shared).items() if k.startswith(ns)} == {
+        k: v for k, v in before.items() if k.startswith(ns)
+    }
+    assert shared.http(address)
+
+
+def test_reset_leaves_nothing_and_a_new_installation_works() -> None:
+    name = f"wherry-r{os.getpid()}"
+    with cluster(name) as made:
+        address = web(made, "default", 2)
+        assert made.http(address)
+        prefix = made.prefix
+        ours = [made.pid(daemon) for daemon in ("containerd", "control", "agent", "netproxy", "supervisor")]
+        made.wherry("reset", "--yes")
+        assert [pid for pid in ours if _lives(pid)] == []
+        assert [p for p in _processes() if str(prefix) in p] == []
+        assert [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(prefix) in line] == []
+        links = made.host.run("ip", "-brief", "link").stdout.split("\n")
+        assert sorted(line.split()[0].split("@")[0] for line in links if line) == ["eth0", "lo"]
+        assert "10." not in made.host.run("ip", "route").stdout
+        assert "10.96" not in made.host.run("ip", "address", "show", "lo").stdout
+        for command in ("iptables-save", "iptables-legacy-save", "ip6tables-save"):
+            left = made.host.run(command, check=False).stdout
+            assert not re.search("KUBE|WHERRY|CNI", left), left
+        assert list(Path("/sys/fs/cgroup").glob(f"*/wherry-tmp-{prefix.name}*")) == []
+        assert [
+            p for p in prefix.rglob("*") if p.is_file() and p.name != "resolv.conf" and "kube-cache" not in p.parts
+        ] == []
+        made.up()
+        made.kubectl("get", "node", NODE)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _processes() -> list[str]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return [line for line in found if "pytest" not in line]
