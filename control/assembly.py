@@ -28,11 +28,11 @@ from control.registry.registry import Registry
 from control.registry.strategy import Settings
 from control.server.discovery import Discovery
 from control.server.edge import Edge
-from control.server.finite import Finite, build
 from control.server.health import Health
 from control.server.inprocess import InProcessTransport
 from control.server.listing import Listing
 from control.server.lookup import BY_TARGET, Lookup, follow_auth
+from control.server.mounted import Mounted
 from control.server.pipeline import Pipeline
 from control.server.resources import ResourceServer
 from control.server.serve import Listener
@@ -95,8 +95,8 @@ class ApiServer:
         self.listing = Listing(self.registry, config.min_watch_timeout)
         resources = ResourceServer(self.registry, self.listing, config.max_body_bytes, Subresources())
         resources.parts.update(auth=self.auth, config=config)
-        finite = Finite(build(self.health, Discovery(), self.auth.signer))
-        self.pipeline = Pipeline(config, self.auth, resources, finite)
+        self.mounted = Mounted(self.health, self._finite_routes)
+        self.pipeline = Pipeline(config, self.auth, resources, self.mounted)
         self.audit_log: LogFile | None = None
         if config.audit_policy_file is not None:
             policy = Policy.parse(config.audit_policy_file.read_bytes())
@@ -133,6 +133,7 @@ class ApiServer:
                 await followed.wait()
                 await Bootstrap(server.registry, config).run()
                 await server.listener.start()
+                background.append(asyncio.create_task(server.mounted.load(), name="finite-routes"))
                 log.info("serving on %s:%d", config.bind_address, server.listener.port)
                 try:
                     yield server
@@ -146,6 +147,11 @@ class ApiServer:
                     await asyncio.to_thread(server.audit_log.close)
         finally:
             await store.close()
+
+    def _finite_routes(self) -> Any:
+        from control.server.finite import build
+
+        return build(self.health, Discovery(), self.auth.signer)
 
     async def _stop_serving(self) -> None:
         self.stopping = True

@@ -1,7 +1,6 @@
-"""Everything but resources: version, health, discovery, OpenAPI, metrics, token issuer documents. A FastAPI application.
+"""Version, discovery, OpenAPI, metrics, token issuer documents: the finite routes, as a FastAPI application.
 
-It runs behind the pipeline like the resource paths (so it is authenticated and authorised); its answers are collected and
-returned whole.
+It runs behind the pipeline like the resource paths, so it is authenticated and authorised; see `control.server.mounted`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from control.auth.service_account import TokenSigner
-from control.server import exchange
 from control.server.discovery import Discovery, aggregated_version
 from control.server.health import Health
 from kube import errors
@@ -64,12 +62,6 @@ def build(health: Health, discovery: Discovery, signer: TokenSigner) -> FastAPI:
     async def other(root: str, request: Request) -> Response:
         path = "/" + root
         top = root.split("/", 1)[0]
-        if top in ("healthz", "livez", "readyz"):
-            found = health.answer(path, {k: request.query_params.getlist(k) for k in request.query_params})
-            if found is None:
-                raise HTTPException(404)
-            headers = {"X-Content-Type-Options": "nosniff"}
-            return Response(found[1], found[0], headers, "text/plain; charset=utf-8")
         if top in ("api", "apis"):
             return _discovered(discovery, path, request)
         if top == "openapi":
@@ -131,48 +123,3 @@ def _paths(health: Health, discovery: Discovery) -> list[str]:
 
 def _json(value: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
-
-
-class Finite:
-    """Runs the application on the pipeline's requests."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, request: exchange.Request) -> exchange.Answer:
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1",
-            "method": request.method,
-            "scheme": "https",
-            "path": request.path,
-            "raw_path": request.path.encode(),
-            "query_string": request.query_string,
-            "root_path": "",
-            "headers": list(request.headers.items()),
-            "client": None,
-            "server": None,
-        }
-        answer = exchange.Response(500)
-        parts: list[bytes] = []
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message: dict[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                answer.status = message["status"]
-                for name, value in message.get("headers", ()):
-                    if message["status"] == 304 and name in (b"content-type", b"content-length"):
-                        continue
-                    if name == b"content-type":
-                        answer.content_type = value
-                    elif name != b"content-length":
-                        answer.headers.append((name, value))
-            else:
-                parts.append(message.get("body", b""))
-
-        await self.app(scope, receive, send)
-        answer.body = b"".join(parts)
-        return answer

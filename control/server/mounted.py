@@ -1,0 +1,86 @@
+"""The finite routes behind the pipeline: health at once, all else from an application that is loaded behind the start.
+
+FastAPI takes as long to import as everything else together, and a server has to say that it is ready before it is asked
+for anything else. So health is answered here, and the application is imported in a thread once the server listens; its
+answers are collected and returned whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from control.server.exchange import Answer, Request, Response
+from control.server.health import Health
+from kube import errors
+
+Application = Any
+HEALTH = ("healthz", "livez", "readyz")
+
+
+class Mounted:
+    """Serves what is no resource; `make` imports and builds the application."""
+
+    def __init__(self, health: Health, make: Callable[[], Application]) -> None:
+        self.health = health
+        self._make = make
+        self._loading: asyncio.Future[Application] | None = None
+
+    async def load(self) -> Application:
+        """Return the application, importing it off the loop the first time."""
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(asyncio.to_thread(self._make))
+        return await asyncio.shield(self._loading)
+
+    async def __call__(self, request: Request) -> Answer:
+        if request.path.strip("/").partition("/")[0] in HEALTH:
+            return self._health(request)
+        return await self._run(await self.load(), request)
+
+    def _health(self, request: Request) -> Answer:
+        if request.method not in ("GET", "HEAD"):
+            raise errors.method_not_allowed()
+        found = self.health.answer(request.path, request.query if request.query_string else {})
+        if found is None:
+            raise errors.path_not_found()
+        headers = [(b"x-content-type-options", b"nosniff")]
+        return Response(found[0], found[1].encode(), b"text/plain; charset=utf-8", headers)
+
+    async def _run(self, app: Application, request: Request) -> Answer:
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": request.method,
+            "scheme": "https",
+            "path": request.path,
+            "raw_path": request.path.encode(),
+            "query_string": request.query_string,
+            "root_path": "",
+            "headers": list(request.headers.items()),
+            "client": None,
+            "server": None,
+        }
+        answer = Response(500)
+        parts: list[bytes] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                answer.status = message["status"]
+                for name, value in message.get("headers", ()):
+                    if message["status"] == 304 and name in (b"content-type", b"content-length"):
+                        continue
+                    if name == b"content-type":
+                        answer.content_type = value
+                    elif name != b"content-length":
+                        answer.headers.append((name, value))
+            else:
+                parts.append(message.get("body", b""))
+
+        await app(scope, receive, send)
+        answer.body = b"".join(parts)
+        return answer
