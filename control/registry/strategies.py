@@ -12,6 +12,7 @@ from control.registry.strategy import Settings, Strategy
 from kube.resources import Resource
 
 _STRATEGIES: dict[tuple[str, str], str] = {
+    ("", "componentstatuses"): "core.componentstatus:ComponentStatusStrategy",
     ("", "configmaps"): "core.configmap:ConfigMapStrategy",
     ("", "endpoints"): "core.endpoints:EndpointsStrategy",
     ("", "events"): "events.event:EventStrategy",

@@ -80,6 +80,8 @@ class Strategy:
     """An update without resourceVersion is accepted and overwrites."""
     has_generation = True
     """metadata.generation starts at 1 and rises when the spec changes."""
+    api_warning = ""
+    """A sentence that every request for the resource is answered with (a deprecated API)."""
     default_grace_period: int | None = None
     """Not None: deletion is graceful (see `deletion_grace`)."""
 

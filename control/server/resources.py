@@ -64,6 +64,9 @@ class ResourceServer:
 
     async def _dispatch(self, request: Request, resource: Resource, info: RequestInfo) -> Answer:
         verb = info.verb
+        warning = self.registry.strategy(resource).api_warning
+        if warning:
+            request.warnings.append(warning)
         if verb not in resource.verbs or (info.subresource and verb not in ("get", "update", "patch")):
             raise errors.method_not_allowed()
         if verb in ("update", "patch") and not info.name:

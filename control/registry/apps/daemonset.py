@@ -22,6 +22,7 @@ from control.registry.cells import (
 )
 from control.registry.checks import at_most_all, int_or_percent, scaled_zero, unchanged
 from control.registry.core.pod_defaults import default_template
+from control.registry.core.pod_warnings import template_warnings
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, invalid_value, not_supported, required
@@ -99,6 +100,10 @@ class DaemonSetStrategy(Strategy):
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return self.validate(obj) + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "selector", "spec.selector")
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))
+        return template_warnings(template, was, "spec.template")
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec, status, pod = obj.get("spec") or {}, obj.get("status") or {}, template_spec(obj)

@@ -21,7 +21,7 @@ from control.registry.cells import (
 )
 from control.registry.checks import at_most_all, int_or_percent, scaled_zero, unchanged
 from control.registry.core.pod_defaults import default_template
-from control.registry.core.pod_warnings import pod_warnings
+from control.registry.core.pod_warnings import template_warnings
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
@@ -110,13 +110,8 @@ class DeploymentStrategy(Strategy):
         return errors
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        template = (obj.get("spec") or {}).get("template") or {}
-        if old and ((old.get("spec") or {}).get("template")) == template:
-            return []
-        path = "spec.template"
-        return pod_warnings(
-            template.get("spec") or {}, template.get("metadata") or {}, f"{path}.spec", f"{path}.metadata"
-        )
+        template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))
+        return template_warnings(template, was, "spec.template")
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}

@@ -21,6 +21,7 @@ from control.registry.cells import (
 )
 from control.registry.checks import unchanged
 from control.registry.core.pod_defaults import default_template
+from control.registry.core.pod_warnings import template_warnings
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, invalid_value
@@ -59,6 +60,10 @@ class ReplicaSetStrategy(Strategy):
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_replica_status(obj.get("status") or {})
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))
+        return template_warnings(template, was, "spec.template")
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}

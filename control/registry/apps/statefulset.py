@@ -21,6 +21,7 @@ from control.registry.checks import at_most_all, int_or_percent, non_negative, s
 from control.registry.core.persistentvolumeclaim import default_claim
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_update import same
+from control.registry.core.pod_warnings import template_warnings
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
@@ -115,6 +116,10 @@ class StatefulSetStrategy(Strategy):
         if not same(before, after):
             errors.append(forbidden_field("spec", _FROZEN))
         return errors
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))
+        return template_warnings(template, was, "spec.template")
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}

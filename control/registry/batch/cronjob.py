@@ -26,6 +26,7 @@ from control.registry.cells import (
 )
 from control.registry.checks import one_of
 from control.registry.core.pod_defaults import default_template
+from control.registry.core.pod_warnings import template_warnings
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, invalid_value, required
@@ -83,6 +84,11 @@ class CronJobStrategy(Strategy):
             detail = f"unknown time zone {zone}" if zone else "timeZone must be nil or non-empty string"
             errors.append(invalid_value("spec.timeZone", zone, detail))
         return errors
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        jobs = ((((o or {}).get("spec") or {}).get("jobTemplate") or {}).get("spec") or {} for o in (obj, old))
+        template, was = (job.get("template") for job in jobs)
+        return template_warnings(template, was, "spec.jobTemplate.spec.template")
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:
         """Jobs get eleven characters more than their CronJob, and names of pods come from those."""

@@ -22,6 +22,7 @@ from control.registry.cells import (
 from control.registry.checks import IMMUTABLE, label_selector, one_of, selects, unchanged
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_update import same
+from control.registry.core.pod_warnings import template_warnings
 from control.registry.core.podspec import validate_template
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age, human_duration
@@ -150,6 +151,10 @@ class JobStrategy(Strategy):
         for key in ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
             errors += unchanged(spec, before, key, f"spec.{key}")
         return errors
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))
+        return template_warnings(template, was, "spec.template")
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"status.successful": str((obj.get("status") or {}).get("succeeded", 0))}

@@ -9,6 +9,7 @@ KEP-1880): creating one is atomic across servers.
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -37,13 +38,22 @@ class _Claims:
     records: list[str] = field(default_factory=list)
 
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
 class ServiceAllocator:
-    """Hands out addresses of `ranges` (CIDRs, the first one's family is the default) and ports of `node_ports`."""
+    """Hands out addresses of `ranges` (CIDRs, the first one's family is the default) and ports of `node_ports`.
+
+    ServiceCIDR objects add ranges while the server runs, and one that is being deleted gives no more addresses.
+    """
 
     def __init__(self, ranges: Iterable[str], node_ports: range) -> None:
-        self.ranges = {f"IPv{net.version}": net for net in map(ipaddress.ip_network, ranges)}
-        self.default_family = next(iter(self.ranges))
-        self.addresses = {family: _address_pool(net) for family, net in self.ranges.items()}
+        self.configured = [_network(text) for text in ranges]
+        self.default_family = f"IPv{self.configured[0].version}"
+        self._owners: dict[str, dict[int, str]] = {"IPv4": {}, "IPv6": {}}
+        self._pools: dict[Network, Pool] = {}
+        self.networks: list[Network] = []
+        self._use(self.configured)
         self.node_ports = node_ports
         self.ports = Pool(node_ports.start, len(node_ports), port_offset(len(node_ports)))
         self._loaded = False
@@ -51,6 +61,7 @@ class ServiceAllocator:
     async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish:
         """Fill in a Service's addresses and ports; raises StatusError where something is taken or none is left."""
         await self._load(context)
+        self._use(self._ranges(context))
         metadata = obj.get("metadata") or {}
         claims = _Claims(f"{metadata.get('namespace', '')}/{metadata.get('name', '')}")
         before = (old or {}).get("spec") or {}
@@ -92,8 +103,7 @@ class ServiceAllocator:
             owner = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
             for address in addresses:
                 known.add(address)
-                if family_of(address) in self.addresses:
-                    self.addresses[family_of(address)].note(int(ipaddress.ip_address(address)), owner)
+                self._owners[family_of(address)].setdefault(int(ipaddress.ip_address(address)), owner)
             for port in ports:
                 self.ports.note(port, owner)
         # A crash between the claim and the Service leaves an IPAddress without owner.
@@ -102,6 +112,31 @@ class ServiceAllocator:
             managed = (metadata.get("labels") or {}).get("ipaddress.kubernetes.io/managed-by") == _MANAGED_BY
             if managed and metadata.get("name") not in known:
                 await context.delete("networking.k8s.io", "v1", "ipaddresses", "", metadata.get("name", ""))
+
+    # -- ranges ---------------------------------------------------------------------------------------------------
+    def _ranges(self, context: Context) -> list[Network]:
+        """Return the configured ranges and those of ServiceCIDR objects; what is going away is left out."""
+        going, added = set(), []
+        for obj in context.objects("networking.k8s.io", "v1", "servicecidrs"):
+            for text in (obj.get("spec") or {}).get("cidrs") or ():
+                network = _network(text)
+                if (obj.get("metadata") or {}).get("deletionTimestamp"):
+                    going.add(network)
+                else:
+                    added.append(network)
+        found = dict.fromkeys([*self.configured, *added])
+        return [network for network in found if network not in going] or self.configured
+
+    def _use(self, networks: list[Network]) -> None:
+        if networks == self.networks:
+            return
+        self.networks = networks
+        for network in networks:
+            if network not in self._pools:
+                self._pools[network] = _address_pool(network, self._owners[f"IPv{network.version}"])
+
+    def _family(self, family: str) -> list[Pool]:
+        return [self._pools[network] for network in self.networks if f"IPv{network.version}" == family]
 
     # -- addresses ------------------------------------------------------------------------------------------------
     def _choose_families(self, spec: Object) -> None:
@@ -123,7 +158,7 @@ class ServiceAllocator:
             families = [self.default_family]
         other = "IPv6" if families[0] == "IPv4" else "IPv4"
         wants_two = spec["ipFamilyPolicy"] != "SingleStack"
-        if wants_two and len(families) == 1 and (free or other in self.addresses):
+        if wants_two and len(families) == 1 and (free or self._family(other)):
             families.append(other)
         spec["ipFamilies"] = families
 
@@ -152,20 +187,21 @@ class ServiceAllocator:
     def _check_families(self, obj: Object) -> None:
         spec = obj["spec"]
         policy, families = spec.get("ipFamilyPolicy"), spec["ipFamilies"]
-        if policy == "RequireDualStack" and len(self.addresses) < 2:
+        if policy == "RequireDualStack" and not (self._family("IPv4") and self._family("IPv6")):
             detail = "this cluster is not configured for dual-stack services"
             raise _refuse(obj, invalid_value("spec.ipFamilyPolicy", policy, detail))
         for index, family in enumerate(families):
-            if family not in self.addresses:
+            if not self._family(family):
                 detail = "not configured on this cluster"
                 raise _refuse(obj, invalid_value(f"spec.ipFamilies[{index}]", family, detail))
 
     async def _claim(self, obj: Object, ip: str, claims: _Claims, context: Context) -> None:
-        pool, why = self.addresses.get(family_of(ip)), ""
         try:
             number = int(ipaddress.ip_address(ip))
         except ValueError:
             return  # validation tells what is wrong with it
+        why = ""
+        pool = next((p for p in self._family(family_of(ip)) if number in p), None)
         try:
             if pool is None:
                 raise OutOfRange
@@ -175,33 +211,33 @@ class ServiceAllocator:
         except Taken:
             why = "provided IP is already allocated"
         except OutOfRange:
-            net = self.ranges.get(family_of(ip)) or self.ranges[self.default_family]
-            why = f"the provided IP ({ip}) is not in the valid range. The range of valid IPs is {net}"
+            shown = ", ".join(str(n) for n in self.networks if f"IPv{n.version}" == family_of(ip)) or self.networks[0]
+            why = f"the provided IP ({ip}) is not in the valid range. The range of valid IPs is {shown}"
         if why:
-            raise _refuse(
-                obj, invalid_value("spec.clusterIPs", obj["spec"]["clusterIPs"], f"failed to allocate IP {ip}: {why}")
-            )
+            detail = f"failed to allocate IP {ip}: {why}"
+            raise _refuse(obj, invalid_value("spec.clusterIPs", obj["spec"]["clusterIPs"], detail))
 
     async def _claim_any(self, obj: Object, family: str, claims: _Claims, context: Context) -> str:
-        pool = self.addresses[family]
-        while True:
-            try:
-                number = pool.claim_any(claims.owner)
-            except Exhausted:
-                raise internal("failed to allocate a serviceIP: range is full") from None
-            ip = str(ipaddress.IPv4Address(number) if family == "IPv4" else ipaddress.IPv6Address(number))
-            try:
-                await self._record(obj, ip, claims, context)
-            except Taken:
-                # Another server has it: it stays claimed here under nobody's name, so it is not tried again.
-                pool.free(number, claims.owner)
-                pool.note(number, "another server")
-                continue
-            except BaseException:
-                pool.free(number, claims.owner)
-                raise
-            claims.addresses.append(ip)
-            return ip
+        for pool in self._family(family):
+            while True:
+                try:
+                    number = pool.claim_any(claims.owner)
+                except Exhausted:
+                    break
+                ip = str(ipaddress.IPv4Address(number) if family == "IPv4" else ipaddress.IPv6Address(number))
+                try:
+                    await self._record(obj, ip, claims, context)
+                except Taken:
+                    # Another server has it: it stays claimed here under nobody's name, so it is not tried again.
+                    pool.free(number, claims.owner)
+                    pool.note(number, "another server")
+                    continue
+                except BaseException:
+                    pool.free(number, claims.owner)
+                    raise
+                claims.addresses.append(ip)
+                return ip
+        raise internal("failed to allocate a serviceIP: range is full")
 
     async def _record(self, obj: Object, ip: str, claims: _Claims, context: Context) -> None:
         """Claim an address in the store; raises Taken where it is another's."""
@@ -296,16 +332,22 @@ class ServiceAllocator:
                     await context.delete("networking.k8s.io", "v1", "ipaddresses", "", ip)
         # The address is free only when its record is gone.
         for ip in claims.addresses:
-            if family_of(ip) in self.addresses:
-                self.addresses[family_of(ip)].free(int(ipaddress.ip_address(ip)), claims.owner)
+            owners, number = self._owners[family_of(ip)], int(ipaddress.ip_address(ip))
+            if owners.get(number) == claims.owner:
+                del owners[number]
 
 
-def _address_pool(net: ipaddress.IPv4Network | ipaddress.IPv6Network) -> Pool:
+@functools.lru_cache(256)
+def _network(text: str) -> Network:
+    return ipaddress.ip_network(text)
+
+
+def _address_pool(net: Network, owners: dict[int, str]) -> Pool:
     """All addresses of a range but the network's own and, in IPv4, the broadcast address."""
     size = net.num_addresses - (2 if net.version == 4 else 1)
     # Beyond 2^16 an IPv6 range gains nothing.
     size = min(size, 2**16 - 1) if net.version == 6 else size
-    return Pool(int(net.network_address) + 1, size, address_offset(size))
+    return Pool(int(net.network_address) + 1, size, address_offset(size), owners)
 
 
 def _held(spec: Object) -> tuple[list[str], list[int]]:

@@ -20,6 +20,7 @@ class EndpointsStrategy(Strategy):
     columns = (NAME, Column("Endpoints", description="Addresses and ports that are ready."), AGE)
     allow_create_on_update = True
     has_generation = False
+    api_warning = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
 
     def default(self, obj: Object) -> None:
         for subset in obj.get("subsets") or ():
@@ -46,9 +47,6 @@ class EndpointsStrategy(Strategy):
             for number, item in enumerate(ports):
                 errors += _validate_port(item, len(ports) > 1, f"{path}.ports[{number}]")
         return errors
-
-    def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        return ["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"]
 
 
 def _validate_port(item: Object, named: bool, path: str) -> list[FieldError]:

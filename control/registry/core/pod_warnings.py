@@ -38,6 +38,13 @@ def pod_warnings(spec: Object, metadata: Object, path: str = "spec", meta_path: 
     return [*_labels(spec, path), *_annotations(metadata, meta_path), *_volumes(spec, path), *_containers(spec, path)]
 
 
+def template_warnings(template: Object | None, old: Object | None, path: str) -> list[str]:
+    """Return the warnings for a workload's template, none where it is as it was; `path` is its own."""
+    if not template or template == old:
+        return []
+    return pod_warnings(template.get("spec") or {}, template.get("metadata") or {}, f"{path}.spec", f"{path}.metadata")
+
+
 def _labels(spec: Object, path: str) -> Iterator[str]:
     for key in sorted(spec.get("nodeSelector") or ()):
         if key in _OLD_LABELS:

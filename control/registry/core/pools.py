@@ -25,9 +25,10 @@ class Exhausted(Exception):
 class Pool:
     """Numbers first .. first+size-1, the first `offset` of which are the lower band."""
 
-    def __init__(self, first: int, size: int, offset: int) -> None:
+    def __init__(self, first: int, size: int, offset: int, owners: dict[int, str] | None = None) -> None:
+        """`owners` is shared between pools that may overlap."""
         self.first, self.size, self.offset = first, size, offset
-        self._owners: dict[int, str] = {}
+        self._owners: dict[int, str] = {} if owners is None else owners
 
     def __contains__(self, number: int) -> bool:
         return self.first <= number < self.first + self.size

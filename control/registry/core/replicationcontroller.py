@@ -9,6 +9,7 @@ from control.registry.apps.replicaset import REPLICA_COLUMNS, replica_row, valid
 from control.registry.apps.workload import validate_counts, validate_selected_template
 from control.registry.cells import labels_text
 from control.registry.core.pod_defaults import default_template
+from control.registry.core.pod_warnings import template_warnings
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, required
 
@@ -44,6 +45,10 @@ class ReplicationControllerStrategy(Strategy):
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_replica_status(obj.get("status") or {})
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))
+        return template_warnings(template, was, "spec.template")
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}

@@ -26,11 +26,14 @@ class Cluster:
     def __init__(self, *services: Object, dry_run: bool = False) -> None:
         self.user, self.dry_run = UserInfo("test"), dry_run
         self.services = list(services)
+        self.ranges: list[Object] = []
         self.records: dict[str, Object] = {}
         self.foreign: set[str] = set()
 
     def objects(self, group: str, version: str, plural: str) -> list[Object]:
-        return self.services if plural == "services" else list(self.records.values())
+        if plural == "ipaddresses":
+            return list(self.records.values())
+        return self.services if plural == "services" else self.ranges
 
     async def create(self, obj: Object) -> Object:
         name = obj["metadata"]["name"]
@@ -185,6 +188,20 @@ async def test_dual_stack_needs_two_ranges() -> None:
     spec = (await stored(both, Cluster(), named("a", ipFamilyPolicy="PreferDualStack")))["spec"]
     assert spec["ipFamilies"] == ["IPv4", "IPv6"]
     assert [":" in ip for ip in spec["clusterIPs"]] == [False, True]
+
+
+async def test_a_service_cidr_adds_addresses_until_it_is_being_deleted() -> None:
+    found, cluster = allocator(("10.96.0.0/30",)), Cluster()
+    await stored(found, cluster, named("a"))
+    await stored(found, cluster, named("b"))
+    with pytest.raises(StatusError, match="range is full"):
+        await found.allocate(named("c"), None, cluster)
+    more: Object = {"metadata": {"name": "more"}, "spec": {"cidrs": ["10.97.0.0/30"]}}
+    cluster.ranges.append(more)
+    assert (await stored(found, cluster, named("c")))["spec"]["clusterIP"].startswith("10.97.0.")
+    more["metadata"]["deletionTimestamp"] = "2026-01-02T11:55:00Z"
+    with pytest.raises(StatusError, match="range is full"):
+        await found.allocate(named("d"), None, cluster)
 
 
 async def test_ports_that_differ_in_protocol_alone_share_a_node_port() -> None:
