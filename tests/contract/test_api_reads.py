@@ -292,7 +292,16 @@ async def test_discovery_documents(server: ApiUnderTest) -> None:
     assert scaling["preferredVersion"]["groupVersion"] == "autoscaling/v2"
     resources = {r["name"]: r for r in (await server.request("GET", "/api/v1")).json["resources"]}
     assert resources["pods"]["shortNames"] == ["po"] and resources["pods"]["categories"] == ["all"]
-    assert resources["pods"]["verbs"] == ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    assert resources["pods"]["verbs"] == [
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "update",
+        "watch",
+    ]
     assert resources["pods/eviction"] == {
         "name": "pods/eviction",
         "singularName": "",
@@ -323,7 +332,9 @@ async def test_health_endpoints(server: ApiUnderTest) -> None:
     for path in ("/healthz", "/livez", "/readyz"):
         assert (await server.request("GET", path)).body == b"ok"
     verbose = (await server.request("GET", "/readyz?verbose&exclude=etcd")).body.decode()
-    assert "[+]ping ok\n" in verbose and "[+]etcd excluded: ok\n" in verbose and verbose.endswith("readyz check passed\n")
+    assert (
+        "[+]ping ok\n" in verbose and "[+]etcd excluded: ok\n" in verbose and verbose.endswith("readyz check passed\n")
+    )
     assert (await server.request("GET", "/readyz/ping")).body == b"ok"
     assert (await server.request("GET", "/readyz/nothing")).status == 404
     server.api.stopping = True
