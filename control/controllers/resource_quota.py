@@ -23,8 +23,12 @@ from kube.informer import Change, by_namespace
 from kube.pod_requests import pod_limits, pod_requests
 
 RESYNC_SECONDS = 300.0
+SETTLE_SECONDS = 2.0
+"""How long after a pod appears its namespace is counted again."""
 _BARE_COUNTS = {"configmaps", "secrets", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas"}
 """Object counts that are named by the plural alone."""
+
+_BY_CLASS = ".storageclass.storage.k8s.io/"
 
 Used = dict[str, Decimal]
 
@@ -60,6 +64,19 @@ def service_usage(services: Iterable[core_v1.Service]) -> Used:
             used["services.loadbalancers"] += 1
         if service.spec.type in ("NodePort", "LoadBalancer"):
             used["services.nodeports"] += sum(1 for port in service.spec.ports if port.node_port)
+    return used
+
+
+def claim_usage(claims: Iterable[core_v1.PersistentVolumeClaim]) -> Used:
+    """Count claims and the storage they request, in all and by storage class."""
+    used: Used = {}
+    for claim in claims:
+        storage = claim.spec.resources.requests.get("storage", 0) if claim.spec.resources else 0
+        amounts = {"persistentvolumeclaims": Decimal(1), "requests.storage": quantity.parse(storage)}
+        prefix = f"{claim.spec.storage_class_name}{_BY_CLASS}" if claim.spec.storage_class_name else ""
+        for name, amount in amounts.items():
+            for full in (name, prefix + name) if prefix else (name,):
+                used[full] = used.get(full, Decimal(0)) + amount
     return used
 
 
@@ -110,7 +127,7 @@ class ResourceQuotaController:
         for informer in (self._pods, self._services, self._quotas):
             informer.add_index("namespace", by_namespace)
         self.controller = Controller("resource quota", self.reconcile, workers=2, clock=context.clock)
-        self._quotas.subscribe(lambda change: self.controller.enqueue(change.key))
+        self._quotas.subscribe(self._quota_changed)
         self._pods.subscribe(self._pod_changed)
         self._services.subscribe(self._service_changed)
 
@@ -118,7 +135,17 @@ class ResourceQuotaController:
         """Work until cancelled."""
         await self.controller.run()
 
+    def _quota_changed(self, change: Change[core_v1.ResourceQuota]) -> None:
+        # Admission charges before the object is stored: counting at that moment would take the charge back.
+        if change.old is None or change.old.spec != change.new.spec:
+            self.controller.enqueue(change.key)
+
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
+        if change.type == "ADDED":
+            # A count made between a pod's charge and its being seen here was too low; this one will not be.
+            for quota in self._quotas.by_index("namespace", change.new.metadata.namespace or ""):
+                self.controller.enqueue_after(key_of(quota), SETTLE_SECONDS)
+            return
         done = change.new.status.phase in ("Succeeded", "Failed")
         was_done = change.old is not None and change.old.status.phase in ("Succeeded", "Failed")
         if change.type == "DELETED" or (done and not was_done):
@@ -141,6 +168,9 @@ class ResourceQuotaController:
         namespace = quota.metadata.namespace or ""
         pods = [p for p in self._pods.by_index("namespace", namespace) if in_scopes(p, quota)]
         used = {**pod_usage(pods), **service_usage(self._services.by_index("namespace", namespace))}
+        if any(name == "requests.storage" or _BY_CLASS in name for name in hard):
+            claims = await self._client.list(core_v1.PersistentVolumeClaim, namespace)
+            used.update(claim_usage(claims.items))
         others = [name for name in hard if name not in used and _counted(name) is not None]
         counts = await count_objects(self._client, namespace, others)
         used.update({name: Decimal(number) for name, number in counts.items()})
@@ -162,7 +192,9 @@ def _equal(a: dict[str, str | int | float], b: dict[str, str | int | float]) -> 
 
 
 def _counted(name: str) -> tuple[str, str] | None:
-    """Return (plural, group) of the objects that a quota name counts."""
+    """Return (plural, group) of the objects that a quota name counts, None where it is not a plain count."""
+    if _BY_CLASS in name:
+        return None
     if name in _BARE_COUNTS:
         return name, ""
     if name.startswith("count/"):
