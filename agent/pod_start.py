@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_LOOKS_AT_SANDBOX, _LOOK_SECONDS = 4, 0.01  # the runtime writes an exit down some milliseconds after it
+
 
 def field_path_of(pod: core_v1.Pod, name: str) -> str:
     """Return the events' field path of a container; "" for the pod itself."""
@@ -184,11 +186,16 @@ async def _start(worker: PodWorker, start: Start) -> bool:
     try:
         container_id = await tools.runtime.create(sandbox.id, made, config)
     except CRIError as error:
+        if await _sandbox_lost(worker, sandbox.id, start.name):
+            return True
         return _failed(worker, start.name, "CreateContainerError", error.message)
     worker.event(NORMAL, "Created", "Container created", start.name)
     try:
         await tools.runtime.start(container_id)
     except CRIError as error:
+        if await _sandbox_lost(worker, sandbox.id, start.name):
+            await worker.remove_container(container_id)
+            return True
         await worker.reload(container_id)
         return _failed(worker, start.name, "RunContainerError", error.message)
     worker.event(NORMAL, "Started", "Container started", start.name)
@@ -202,6 +209,26 @@ async def _start(worker: PodWorker, start: Start) -> bool:
         worker.publish()
         return await _post_start(worker, container, container_id, container.lifecycle.post_start)
     return True
+
+
+async def _sandbox_lost(worker: PodWorker, sandbox_id: str, name: str) -> bool:
+    """Tell whether a container failed to start because its sandbox is dead, which is then known to the worker.
+
+    Whoever stops a sandbox ends its containers first, so the news of their end comes before that of the sandbox's.
+    That the container could not be started again in between is no failure of the container's.
+    """
+    for _ in range(_LOOKS_AT_SANDBOX):
+        try:
+            record = await worker.tools.runtime.sandbox(sandbox_id)
+        except CRIError:
+            return False
+        if record is None or not record.ready:
+            known = worker.runtime
+            worker.runtime = known.with_sandbox(record) if record else known.without_sandbox(sandbox_id)
+            worker.forget_restart(name)
+            return True
+        await worker.tools.clock.sleep(_LOOK_SECONDS)
+    return False
 
 
 def _failed(worker: PodWorker, name: str, reason: str, message: str) -> bool:

@@ -262,6 +262,10 @@ class PodWorker:
         if record is not None and record.exited:
             self.back_off.next(self._back_off_key(name), self.tools.now())
 
+    def forget_restart(self, name: str) -> None:
+        """Take back that a restart was counted: it was not the container's fault."""
+        self.back_off.reset(self._back_off_key(name))
+
     def _show_back_off(self, backing_off: object) -> None:
         assert isinstance(backing_off, dict)
         for name in [n for n, w in self.waiting.items() if w.reason == "CrashLoopBackOff" and n not in backing_off]:
