@@ -1,0 +1,226 @@
+"""Cluster addresses: the ranges they come from and who has which.
+
+The ranges are the configured ones and those of ServiceCIDR objects; one that is being deleted gives no more. An address is
+also claimed in the store, as an IPAddress object named after it (networking.k8s.io/v1, KEP-1880): creating one is atomic
+across servers, while the pools here keep requests of this server apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import ipaddress
+from collections.abc import Iterable
+
+from control.registry.core.claims import Claims, refuse
+from control.registry.core.pools import Exhausted, OutOfRange, Pool, Taken, address_offset
+from control.registry.strategy import Context, Object
+from kube.errors import StatusError, internal, invalid_value
+
+HEADLESS = "None"
+MANAGED_BY = "ipallocator.k8s.io"
+MANAGED_BY_LABEL = "ipaddress.kubernetes.io/managed-by"
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def family_of(address: str) -> str:
+    return "IPv6" if ":" in address else "IPv4"
+
+
+class Addresses:
+    """Hands out addresses; the first configured range's family is the default."""
+
+    def __init__(self, ranges: Iterable[str]) -> None:
+        self.configured = [_network(text) for text in ranges]
+        self.default_family = f"IPv{self.configured[0].version}"
+        self._owners: dict[str, dict[int, str]] = {"IPv4": {}, "IPv6": {}}
+        self._pools: dict[Network, Pool] = {}
+        self.networks: list[Network] = []
+        self._use(self.configured)
+
+    def note(self, address: str, owner: str) -> None:
+        """Record an address of a stored Service."""
+        self._owners[family_of(address)].setdefault(int(ipaddress.ip_address(address)), owner)
+
+    async def forget_orphans(self, known: set[str], context: Context) -> None:
+        """Delete the records that a crash between claim and Service has left."""
+        for record in list(context.objects("networking.k8s.io", "v1", "ipaddresses")):
+            metadata = record.get("metadata") or {}
+            if (metadata.get("labels") or {}).get(MANAGED_BY_LABEL) == MANAGED_BY and metadata.get("name") not in known:
+                await context.delete("networking.k8s.io", "v1", "ipaddresses", "", metadata.get("name", ""))
+
+    def follow(self, context: Context) -> None:
+        """Take the ranges as they are now."""
+        self._use(self._ranges(context))
+
+    def _ranges(self, context: Context) -> list[Network]:
+        """Return the configured ranges and those of ServiceCIDR objects; what is going away is left out."""
+        going, added = set(), []
+        for obj in context.objects("networking.k8s.io", "v1", "servicecidrs"):
+            for text in (obj.get("spec") or {}).get("cidrs") or ():
+                network = _network(text)
+                if (obj.get("metadata") or {}).get("deletionTimestamp"):
+                    going.add(network)
+                else:
+                    added.append(network)
+        found = dict.fromkeys([*self.configured, *added])
+        return [network for network in found if network not in going] or self.configured
+
+    def _use(self, networks: list[Network]) -> None:
+        if networks == self.networks:
+            return
+        self.networks = networks
+        for network in networks:
+            if network not in self._pools:
+                self._pools[network] = _address_pool(network, self._owners[f"IPv{network.version}"])
+
+    def _family(self, family: str) -> list[Pool]:
+        return [self._pools[network] for network in self.networks if f"IPv{network.version}" == family]
+
+    def choose_families(self, spec: Object) -> None:
+        """Fill in ipFamilyPolicy and ipFamilies from what is asked for and what the cluster has."""
+        if spec.get("type") == "ExternalName":
+            return
+        if spec.get("clusterIP") and not spec.get("clusterIPs"):
+            spec["clusterIPs"] = [spec["clusterIP"]]
+        elif spec.get("clusterIPs") and not spec.get("clusterIP"):
+            spec["clusterIP"] = spec["clusterIPs"][0]
+        asked = [ip for ip in spec.get("clusterIPs") or () if ip and ip != HEADLESS]
+        headless = spec.get("clusterIP") == HEADLESS
+        families: list[str] = list(spec.get("ipFamilies") or [family_of(ip) for ip in asked])
+        free = headless and not spec.get("selector")
+        if not spec.get("ipFamilyPolicy"):
+            dual = free or len(families) > 1
+            spec["ipFamilyPolicy"] = "RequireDualStack" if dual else "SingleStack"
+        if not families:
+            families = [self.default_family]
+        other = "IPv6" if families[0] == "IPv4" else "IPv4"
+        wants_two = spec["ipFamilyPolicy"] != "SingleStack"
+        if wants_two and len(families) == 1 and (free or self._family(other)):
+            families.append(other)
+        spec["ipFamilies"] = families
+
+    async def assign(self, obj: Object, held: set[str], before: Object, claims: Claims, context: Context) -> None:
+        spec = obj["spec"]
+        if spec.get("type") == "ExternalName":
+            return
+        if spec.get("clusterIP") == HEADLESS:
+            spec["clusterIPs"] = [HEADLESS]
+            return
+        self._check_families(obj)
+        asked = {family_of(ip): ip for ip in spec.get("clusterIPs") or () if ip}
+        primary = before.get("clusterIP")
+        if primary and before.get("type") != "ExternalName" and spec.get("clusterIP") != primary:
+            return  # validation refuses the change
+        found = []
+        for family in spec["ipFamilies"]:
+            ip = asked.get(family)
+            if ip is None:
+                ip = await self._claim_any(obj, family, claims, context)
+            elif ip not in held:
+                await self._claim(obj, ip, claims, context)
+            found.append(ip)
+        spec["clusterIPs"], spec["clusterIP"] = found, found[0]
+
+    def _check_families(self, obj: Object) -> None:
+        spec = obj["spec"]
+        policy, families = spec.get("ipFamilyPolicy"), spec["ipFamilies"]
+        if policy == "RequireDualStack" and not (self._family("IPv4") and self._family("IPv6")):
+            detail = "this cluster is not configured for dual-stack services"
+            raise refuse(obj, invalid_value("spec.ipFamilyPolicy", policy, detail))
+        for index, family in enumerate(families):
+            if not self._family(family):
+                detail = "not configured on this cluster"
+                raise refuse(obj, invalid_value(f"spec.ipFamilies[{index}]", family, detail))
+
+    async def _claim(self, obj: Object, ip: str, claims: Claims, context: Context) -> None:
+        try:
+            number = int(ipaddress.ip_address(ip))
+        except ValueError:
+            return  # validation tells what is wrong with it
+        why = ""
+        pool = next((p for p in self._family(family_of(ip)) if number in p), None)
+        try:
+            if pool is None:
+                raise OutOfRange
+            pool.claim(number, claims.owner)
+            claims.addresses.append(ip)
+            await self._record(obj, ip, claims, context)
+        except Taken:
+            why = "provided IP is already allocated"
+        except OutOfRange:
+            shown = ", ".join(str(n) for n in self.networks if f"IPv{n.version}" == family_of(ip)) or self.networks[0]
+            why = f"the provided IP ({ip}) is not in the valid range. The range of valid IPs is {shown}"
+        if why:
+            detail = f"failed to allocate IP {ip}: {why}"
+            raise refuse(obj, invalid_value("spec.clusterIPs", obj["spec"]["clusterIPs"], detail))
+
+    async def _claim_any(self, obj: Object, family: str, claims: Claims, context: Context) -> str:
+        for pool in self._family(family):
+            while True:
+                try:
+                    number = pool.claim_any(claims.owner)
+                except Exhausted:
+                    break
+                ip = str(ipaddress.IPv4Address(number) if family == "IPv4" else ipaddress.IPv6Address(number))
+                try:
+                    await self._record(obj, ip, claims, context)
+                except Taken:
+                    # Another server has it: it stays claimed here under nobody's name, so it is not tried again.
+                    pool.free(number, claims.owner)
+                    pool.note(number, "another server")
+                    continue
+                except BaseException:
+                    pool.free(number, claims.owner)
+                    raise
+                claims.addresses.append(ip)
+                return ip
+        raise internal("failed to allocate a serviceIP: range is full")
+
+    async def _record(self, obj: Object, ip: str, claims: Claims, context: Context) -> None:
+        """Claim an address in the store; raises Taken where it is another's."""
+        if context.dry_run:
+            return
+        metadata = obj.get("metadata") or {}
+        labels = {
+            "ipaddress.kubernetes.io/ip-family": family_of(ip),
+            MANAGED_BY_LABEL: MANAGED_BY,
+        }
+        parent = {"resource": "services", "namespace": metadata.get("namespace", ""), "name": metadata.get("name", "")}
+        record = {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "IPAddress",
+            "metadata": {"name": ip, "labels": labels},
+            "spec": {"parentRef": parent},
+        }
+        try:
+            await context.create(record)
+        except StatusError as error:
+            if error.already_exists:
+                raise Taken from error
+            raise
+        claims.records.append(ip)
+
+    async def give_back(self, claims: Claims, context: Context) -> None:
+        for ip in claims.records:
+            with contextlib.suppress(StatusError):
+                if not context.dry_run:
+                    await context.delete("networking.k8s.io", "v1", "ipaddresses", "", ip)
+        # The address is free only when its record is gone.
+        for ip in claims.addresses:
+            owners, number = self._owners[family_of(ip)], int(ipaddress.ip_address(ip))
+            if owners.get(number) == claims.owner:
+                del owners[number]
+
+
+@functools.lru_cache(256)
+def _network(text: str) -> Network:
+    return ipaddress.ip_network(text)
+
+
+def _address_pool(net: Network, owners: dict[int, str]) -> Pool:
+    """All addresses of a range but the network's own and, in IPv4, the broadcast address."""
+    size = net.num_addresses - (2 if net.version == 4 else 1)
+    # Beyond 2^16 an IPv6 range gains nothing.
+    size = min(size, 2**16 - 1) if net.version == 6 else size
+    return Pool(int(net.network_address) + 1, size, address_offset(size), owners)

@@ -1,0 +1,28 @@
+"""What one write of a Service has taken so far, so that it can be given back, and how a refusal is worded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from control.registry.strategy import Object
+from kube.errors import FieldError, StatusError, invalid
+
+
+@dataclass(slots=True)
+class Claims:
+    """Addresses, their records in the store, and ports, taken for an owner (namespace/name)."""
+
+    owner: str
+    addresses: list[str] = field(default_factory=list)
+    ports: list[int] = field(default_factory=list)
+    records: list[str] = field(default_factory=list)
+
+
+def owner_of(service: Object) -> str:
+    metadata = service.get("metadata") or {}
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def refuse(obj: Object, error: FieldError) -> StatusError:
+    """Return the 422 for one field of a Service."""
+    return invalid("", "Service", (obj.get("metadata") or {}).get("name", ""), [error])
