@@ -48,6 +48,7 @@ def companions(
                 root_ca=config.serving_ca_file.read_text(),
                 signing_cert=config.client_ca_file.read_text() if config.ca_key_file else "",
                 signing_key=config.ca_key_file.read_text() if config.ca_key_file else "",
+                service_account_key=config.service_account_key_file.read_text(),
             )
             await manager.run(client, settings, clock, informers)
 

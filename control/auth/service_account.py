@@ -18,6 +18,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from control.auth import secret_tokens
 from control.auth.encoding import base64url
 from control.auth.user import Credentials, UserInfo
 from control.auth.x509 import CREDENTIAL_ID
@@ -74,7 +75,7 @@ class TokenSigner:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
             return None
-        if claims.get("iss") != self.issuer:
+        if claims.get("iss") not in (self.issuer, secret_tokens.ISSUER):
             return None
         kid = header.get("kid")
         for key_id, key in self._public.items():
@@ -198,6 +199,8 @@ class ServiceAccountAuthenticator:
         claims = self._claims(token)
         if claims is None:
             return None
+        if claims["iss"] == secret_tokens.ISSUER:
+            return self._from_secret(claims, token), self._implied(audiences)
         meant = claims.get("aud", [])
         meant = [meant] if isinstance(meant, str) else meant
         shared = [a for a in audiences if a in meant]
@@ -205,6 +208,22 @@ class ServiceAccountAuthenticator:
         if not shared or now > claims.get("exp", 0) or now < claims.get("nbf", 0):
             raise unauthorized()
         return self._user(claims), shared
+
+    def _implied(self, audiences: Sequence[str]) -> list[str]:
+        """Return those audiences that a token without any is for: the API server's."""
+        shared = [a for a in audiences if a in self.audiences]
+        if not shared:
+            raise unauthorized()
+        return shared
+
+    def _from_secret(self, claims: Claims, token: str) -> UserInfo:
+        namespace, name, uid, secret = secret_tokens.read_claims(claims)
+        if claims.get("sub") != username(namespace, name):
+            raise unauthorized()
+        if not secret_tokens.holds(self._lookup("secrets", namespace, secret), token, self._clock.now()):
+            raise unauthorized()
+        self._must_exist("serviceaccounts", namespace, {"name": name, "uid": uid})
+        return UserInfo(username(namespace, name), uid, groups_of(namespace))
 
     def _claims(self, token: str) -> Claims | None:
         digest = hashlib.sha256(token.encode()).digest()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from control.controllers.account_tokens import AccountTokenController
 from control.controllers.certificates import CertificateApprover, CertificateCleaner, CertificateSigner
 from control.controllers.context import Context, SharedInformers
 from control.controllers.deployment import DeploymentController
@@ -44,6 +45,8 @@ class ControllerConfig:
     signing_cert: str = ""
     signing_key: str = ""
     """PEM of the CA that signs certificates of nodes and users."""
+    service_account_key: str = ""
+    """PEM of the key that signs service accounts' tokens."""
 
 
 class Runnable(Protocol):
@@ -52,6 +55,11 @@ class Runnable(Protocol):
 
 CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] = {
     "serviceaccount": lambda context, config: ServiceAccountController(context),
+    "serviceaccount-token": lambda context, config: (
+        AccountTokenController(context, config.service_account_key, config.root_ca)
+        if config.service_account_key
+        else None
+    ),
     "root-ca-certificate-publisher": lambda context, config: (
         RootCAPublisher(context, config.root_ca) if config.root_ca else None
     ),

@@ -181,6 +181,55 @@ async def test_a_quota_counts_up_and_down(api: ApiUnderTest) -> None:
     assert shown["status"]["used"]["pods"] == "1"
 
 
+async def test_a_quota_on_storage_stays_charged_when_it_is_counted_anew(api: ApiUnderTest) -> None:
+    await api.kubectl("create", "namespace", "shop")
+    hard = "requests.storage=3Gi,fast.storageclass.storage.k8s.io/requests.storage=2Gi"
+    await api.kubectl("create", "quota", "q", "-n", "shop", f"--hard={hard}")
+    path = "/api/v1/namespaces/shop/resourcequotas/q"
+    await until(api, path, lambda o: "requests.storage" in o.get("status", {}).get("used", {}))
+
+    async def claim(name: str, size: str) -> tuple[int, str]:
+        spec = {
+            "storageClassName": "fast",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": size}},
+        }
+        claims = "/api/v1/namespaces/shop/persistentvolumeclaims"
+        answer = await api.request("POST", claims, {"metadata": {"name": name}, "spec": spec})
+        return answer.status, answer.json.get("message", "")
+
+    assert (await claim("a", "1536Mi"))[0] == 201
+    patch = {"spec": {"hard": {"requests.storage": "4Gi"}}}  # a new limit is counted anew
+    await api.request("PATCH", path, patch, headers={"Content-Type": "application/merge-patch+json"})
+    counted = await until(api, path, lambda o: o["status"]["hard"]["requests.storage"] == "4Gi")
+    assert counted["status"]["used"]["requests.storage"] == "1536Mi"
+    status, message = await claim("b", "1Gi")
+    assert status == 403 and "used: fast.storageclass.storage.k8s.io/requests.storage=1536Mi" in message
+
+
+async def test_a_secret_made_for_an_account_gets_a_token_and_goes_with_it(api: ApiUnderTest) -> None:
+    base = "/api/v1/namespaces/default"
+    await created(api, f"{base}/serviceaccounts", {"metadata": {"name": "robot"}})
+    metadata = {"name": "robot-token", "annotations": {"kubernetes.io/service-account.name": "robot"}}
+    wanted = {"metadata": metadata, "type": "kubernetes.io/service-account-token"}
+    await created(api, f"{base}/secrets", wanted)
+    filled = await until(api, f"{base}/secrets/robot-token", lambda o: "token" in o.get("data", {}))
+    assert set(filled["data"]) == {"token", "namespace", "ca.crt"}
+    token = base64.b64decode(filled["data"]["token"]).decode()
+    headers = {"Authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=api.tls()), headers=headers) as session:
+        review = api.url + "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        async with session.post(review, json={}) as answer:
+            who = (await answer.json())["status"]["userInfo"]
+            assert who["username"] == "system:serviceaccount:default:robot"
+        await api.request("DELETE", f"{base}/serviceaccounts/robot")
+        async with asyncio.timeout(10):
+            while (await api.request("GET", f"{base}/secrets/robot-token")).status != 404:
+                await asyncio.sleep(0.02)
+        async with session.post(review, json={}) as answer:
+            assert answer.status == 401
+
+
 async def test_secrets_can_be_encrypted_in_the_store(tmp_path: Path) -> None:
     config = tmp_path / "encryption.yaml"
     key = {"name": "k1", "secret": base64.b64encode(b"0" * 32).decode()}

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from control.auth import secret_tokens
 from control.auth.service_account import ISSUER, ServiceAccountAuthenticator, TokenSigner, make_claims, split_username
 from control.auth.token_request import token_request
 from control.auth.user import Credentials, UserInfo
@@ -108,7 +110,6 @@ async def test_tokens_of_other_issuers_are_not_ours_and_forged_ones_are_refused(
 
 
 async def test_the_public_key_used_as_an_hmac_secret_signs_nothing(world: World) -> None:
-    import base64
     import hashlib
     import hmac
     import json
@@ -171,6 +172,29 @@ def test_bad_token_requests_are_told_what_is_wrong(spec: dict[str, Any], code: i
     with pytest.raises(StatusError) as caught:
         world.request(**spec)
     assert caught.value.code == code and message in caught.value.message
+
+
+async def test_a_token_kept_in_a_secret_is_good_while_the_secret_holds_it(world: World) -> None:
+    token = world.signer.sign(secret_tokens.make_claims("shop", "web", "sa-1", "web-token"))
+    await world.refused(token)
+    secret = {
+        "metadata": {"name": "web-token", "namespace": "shop"},
+        "type": "kubernetes.io/service-account-token",
+        "data": {"token": base64.b64encode(token.encode()).decode()},
+    }
+    world.objects.put("secrets", secret)
+    user = await world.who(token)
+    assert user is not None and user.name == "system:serviceaccount:shop:web"
+    found = world.accounts.review(token, [ISSUER, "vault"])
+    assert found is not None and found[1] == [ISSUER]
+    with pytest.raises(StatusError):
+        world.accounts.review(token, ["vault"])
+    for change in ({"type": "Opaque"}, {"data": {"token": base64.b64encode(b"other").decode()}}):
+        world.objects.put("secrets", secret | change)
+        await world.refused(token)
+    world.objects.put("secrets", secret)
+    world.account["metadata"]["uid"] = "another"
+    await world.refused(token)
 
 
 def test_account_user_names_are_taken_apart_strictly() -> None:

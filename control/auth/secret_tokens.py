@@ -1,0 +1,49 @@
+"""Tokens kept in Secrets (type kubernetes.io/service-account-token): without expiry, for what cannot renew a token.
+
+They are made only where somebody creates such a Secret. One is good as long as the Secret holds exactly it and the account has the
+uid it had. Their issuer and claims are older than bound tokens' (pkg/serviceaccount/legacy.go).
+"""
+
+from __future__ import annotations
+
+import hmac
+from datetime import datetime
+from typing import Any
+
+from control.auth.encoding import secret_text
+
+ISSUER = "kubernetes/serviceaccount"
+SECRET_TYPE = "kubernetes.io/service-account-token"  # noqa: S105 - the name of a type
+NAME_ANNOTATION, UID_ANNOTATION = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
+_CLAIM = "kubernetes.io/serviceaccount/"
+
+Object = dict[str, Any]
+
+
+def make_claims(namespace: str, account: str, account_uid: str, secret: str) -> Object:
+    """Build the claims of a Secret's token."""
+    return {
+        "iss": ISSUER,
+        _CLAIM + "namespace": namespace,
+        _CLAIM + "secret.name": secret,
+        _CLAIM + "service-account.name": account,
+        _CLAIM + "service-account.uid": account_uid,
+        "sub": f"system:serviceaccount:{namespace}:{account}",
+    }
+
+
+def read_claims(claims: Object) -> tuple[str, str, str, str]:
+    """Return namespace, account, the account's uid and the Secret's name."""
+    names = ("namespace", "service-account.name", "service-account.uid", "secret.name")
+    namespace, account, uid, secret = (str(claims.get(_CLAIM + name, "")) for name in names)
+    return namespace, account, uid, secret
+
+
+def holds(secret: Object | None, token: str, now: datetime) -> bool:
+    """Say whether a Secret still stands for a token."""
+    if secret is None or secret.get("type") != SECRET_TYPE:
+        return False
+    deleted = secret["metadata"].get("deletionTimestamp")
+    if deleted and datetime.fromisoformat(deleted) <= now:
+        return False
+    return hmac.compare_digest(secret_text(secret, "token").encode(), token.encode())
