@@ -20,6 +20,7 @@ from agent.config import AgentConfig
 from agent.hooks import Hooks
 from agent.images import Images
 from agent.kubelet_configuration import ConfigError
+from agent.log_rotation import LogRotation
 from agent.machine import own_address
 from agent.node import Node
 from agent.pods import PodManager
@@ -150,6 +151,15 @@ async def _assemble(
     group.create_task(services.run(), name="follow Services")
     group.create_task(classes.run(), name="follow RuntimeClasses")
     group.create_task(pods.run(), name="pods")
+    rotation = LogRotation(
+        runtime.runtime,
+        pods,
+        clock,
+        max_bytes=config.log_max_bytes,
+        max_files=config.log_max_files,
+        period=config.log_check_period,
+    )
+    group.create_task(rotation.run(), name="log rotation")
     if config.enable_server:
         group.create_task(serving.serve(config, client, runtime, pods, node, clock), name="server")
     await node.register()

@@ -331,7 +331,12 @@ class PodWorker:
         except CRIError as error:
             log.warning("pod %s: removing %s: %s", self.uid, container_id[:13], error)
             return
+        record = self.runtime.find(container_id)
         self.runtime = self.runtime.without_container(container_id)
+        unlink_logs = pod_setup.unlink_logs
+        await asyncio.to_thread(unlink_logs, self.tools.config.container_logs_dir, {container_id})
+        if record is not None and record.log_path:
+            await asyncio.to_thread(log_rotation.remove_logs, Path(record.log_path))
 
     async def stop_container(self, kill: Kill, grace: int, hook: bool = True) -> None:
         """Run the preStop hook, stop a container within the grace period and keep its end's record."""

@@ -1,0 +1,113 @@
+"""Keep containers' logs from filling the disk: rename, let the runtime begin a new file, compress, remove the oldest.
+
+Upstream's container log manager, with its names: `0.log` becomes `0.log.20260102-150405`, the ones before it are
+compressed to `.gz`, and with the file being written there are at most containerLogMaxFiles. Sizes are looked at every
+containerLogMonitorInterval (10 s): the kernel has no event for "grown past".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from agent.contracts import Pods
+from agent.records import ContainerRecord
+from cri.errors import CRIError
+from cri.runtime_service import RuntimeService
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+_COMPRESSED, _TEMPORARY = ".gz", ".tmp"
+
+
+class LogRotation:
+    """Rotates the logs of running containers once they are larger than `max_bytes`; `period` in seconds."""
+
+    def __init__(
+        self, runtime: RuntimeService, pods: Pods, clock: Clock, *, max_bytes: int, max_files: int, period: float
+    ) -> None:
+        self._runtime = runtime
+        self._pods = pods
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._max_files = max_files
+        self._period = period
+
+    async def run(self) -> None:
+        """Look at all logs again and again until cancelled."""
+        while True:
+            await self._clock.sleep(self._period)
+            await self.rotate_all()
+
+    async def rotate_all(self) -> None:
+        """Look at every running container's log once."""
+        for view in self._pods.views():
+            for record in view.containers:
+                if record.running and record.log_path:
+                    try:
+                        await self._look(record)
+                    except (OSError, CRIError) as error:
+                        log.warning("rotating the log of container %s: %s", record.id, error)
+
+    async def _look(self, record: ContainerRecord) -> None:
+        path = Path(record.log_path)
+        try:
+            size = (await asyncio.to_thread(path.lstat)).st_size
+        except FileNotFoundError:
+            # Renamed by a rotation that did not get further: the runtime has to begin a file.
+            await self._runtime.reopen_container_log(record.id)
+            return
+        if size < self._max_bytes:
+            return
+        stamp = self._clock.now().strftime("%Y%m%d-%H%M%S")
+        await asyncio.to_thread(tidy, path, self._max_files)
+        rotated = await asyncio.to_thread(path.rename, path.with_name(f"{path.name}.{stamp}"))
+        try:
+            await self._runtime.reopen_container_log(record.id)
+        except CRIError:
+            await asyncio.to_thread(rotated.rename, path)
+            raise
+
+
+def tidy(path: Path, max_files: int) -> None:
+    """Remove and compress what earlier rotations of a log left, so that one more file fits."""
+    rotated = []
+    for found in sorted(path.parent.glob(f"{path.name}.*")):
+        if found.suffix == _TEMPORARY or (found.suffix != _COMPRESSED and _gz(found).exists()):
+            found.unlink()
+        else:
+            rotated.append(found)
+    # One is being written and one is about to be made.
+    keep = max(0, max_files - 2)
+    for old in rotated[: max(0, len(rotated) - keep)]:
+        old.unlink()
+    for found in rotated[max(0, len(rotated) - keep) :]:
+        if found.suffix != _COMPRESSED:
+            _compress(found)
+
+
+def remove_logs(path: Path) -> None:
+    """Remove a log with all its rotated files."""
+    for found in (path, *path.parent.glob(f"{path.name}.*")):
+        with contextlib.suppress(FileNotFoundError):
+            found.unlink()
+
+
+def _compress(path: Path) -> None:
+    temporary = _gz(path).with_name(_gz(path).name + _TEMPORARY)
+    with path.open("rb") as plain, temporary.open("wb") as raw:
+        os.fchmod(raw.fileno(), path.stat().st_mode & 0o777)
+        with gzip.open(raw, "wb") as packed:
+            shutil.copyfileobj(plain, packed, 1 << 20)
+    temporary.rename(_gz(path))
+    path.unlink()
+
+
+def _gz(path: Path) -> Path:
+    return path.with_name(path.name + _COMPRESSED)

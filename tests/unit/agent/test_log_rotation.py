@@ -1,0 +1,103 @@
+import gzip
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from agent.contracts import Pods, PodView
+from agent.log_rotation import LogRotation, remove_logs, tidy
+from agent.records import ContainerRecord, State
+from cri.errors import CRIError
+from cri.runtime_service import RuntimeService
+from kube.api import core_v1
+from kube.clock import FakeClock
+
+
+class World:
+    """A log, its container, and a runtime that begins a new file when told."""
+
+    def __init__(self, folder: Path, running: bool = True) -> None:
+        self.path = folder / "0.log"
+        self.reopened = 0
+        self.refuse = False
+        self.clock = FakeClock()
+        state = State.RUNNING if running else State.EXITED
+        self._record = ContainerRecord(id="id", name="main", state=state, log_path=str(self.path))
+        self.rotation = LogRotation(
+            cast(RuntimeService, self), cast(Pods, self), self.clock, max_bytes=100, max_files=4, period=10
+        )
+
+    def views(self) -> list[PodView]:
+        return [PodView(core_v1.Pod(), (self._record,), None)]
+
+    async def reopen_container_log(self, container_id: str) -> None:
+        assert container_id == "id"
+        if self.refuse:
+            raise CRIError("container is not running")
+        self.reopened += 1
+        self.path.touch()
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.path.parent.iterdir())
+
+
+async def test_a_small_log_is_left_alone(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.path.write_bytes(bytes(99))
+    await world.rotation.rotate_all()
+    assert (world.names(), world.reopened) == (["0.log"], 0)
+
+
+async def test_a_large_log_is_renamed_and_begun_anew_and_older_ones_are_compressed_and_dropped(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for number in range(5):
+        world.path.write_bytes(b"%d" % number * 100)
+        await world.rotation.rotate_all()
+        await world.clock.advance(1)
+    assert world.reopened == 5
+    assert world.names() == ["0.log", "0.log.20260101-000002.gz", "0.log.20260101-000003.gz", "0.log.20260101-000004"]
+    assert gzip.decompress((tmp_path / "0.log.20260101-000003.gz").read_bytes()) == b"3" * 100
+    assert (tmp_path / "0.log.20260101-000004").read_bytes() == b"4" * 100
+
+
+async def test_where_the_runtime_refuses_the_log_keeps_its_name(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.refuse = True
+    world.path.write_bytes(bytes(200))
+    await world.rotation.rotate_all()
+    assert world.names() == ["0.log"]
+
+
+async def test_a_log_lost_half_way_is_begun_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    await world.rotation.rotate_all()
+    assert (world.names(), world.reopened) == (["0.log"], 1)
+
+
+async def test_the_log_of_a_container_that_ended_is_not_rotated(tmp_path: Path) -> None:
+    world = World(tmp_path, running=False)
+    world.path.write_bytes(bytes(200))
+    await world.rotation.rotate_all()
+    assert world.names() == ["0.log"]
+
+
+@pytest.mark.parametrize("max_files", [1, 2])
+def test_with_two_files_nothing_old_is_kept(tmp_path: Path, max_files: int) -> None:
+    for name in ("0.log", "0.log.20260101-000000", "0.log.20260101-000001.gz"):
+        (tmp_path / name).touch()
+    tidy(tmp_path / "0.log", max_files)
+    assert [path.name for path in tmp_path.iterdir()] == ["0.log"]
+
+
+def test_what_an_interrupted_compression_left_is_removed(tmp_path: Path) -> None:
+    for name in ("0.log", "0.log.1", "0.log.1.gz", "0.log.2.gz.tmp", "0.log.2", "1.log"):
+        (tmp_path / name).write_text(name)
+    tidy(tmp_path / "0.log", 5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.log", "0.log.1.gz", "0.log.2.gz", "1.log"]
+
+
+def test_a_log_is_removed_with_its_rotated_files(tmp_path: Path) -> None:
+    for name in ("0.log", "0.log.1.gz", "0.log.2", "1.log"):
+        (tmp_path / name).touch()
+    remove_logs(tmp_path / "0.log")
+    assert [path.name for path in tmp_path.iterdir()] == ["1.log"]
