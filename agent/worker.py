@@ -14,16 +14,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
-from agent import pod_end, pod_start
+from agent import log_rotation, pod_end, pod_start
 from agent.backoff import BackOff
 from agent.container_status import Known, Waiting
 from agent.contracts import PodView, ProbeOutcome, ProbeTarget
 from agent.images import go_duration
 from agent.lifecycle import End, Kill, Situation, container_hash, find_container, is_sidecar, plan
-from agent.pod_setup import make_sandbox_config, with_message
+from agent.pod_setup import make_sandbox_config, unlink_logs, with_message
 from agent.records import ContainerRecord, PodRuntime
 from agent.references import references_of
 from agent.status import ENDED_PHASES, NodeFacts, pod_status
@@ -333,7 +334,6 @@ class PodWorker:
             return
         record = self.runtime.find(container_id)
         self.runtime = self.runtime.without_container(container_id)
-        unlink_logs = pod_setup.unlink_logs
         await asyncio.to_thread(unlink_logs, self.tools.config.container_logs_dir, {container_id})
         if record is not None and record.log_path:
             await asyncio.to_thread(log_rotation.remove_logs, Path(record.log_path))
