@@ -22,11 +22,13 @@ from agent.images import Images
 from agent.kubelet_configuration import ConfigError
 from agent.log_rotation import LogRotation
 from agent.machine import own_address
+from agent.mirrors import Mirrors
 from agent.node import Node
 from agent.pods import PodManager
 from agent.probes import PodProber
 from agent.references import ReferenceStore
 from agent.runtime import Runtime
+from agent.static_pods import StaticPods
 from agent.status_writer import StatusWriter
 from agent.toolbox import NodeState, Toolbox
 from agent.volumes.manager import VolumeManager
@@ -142,7 +144,8 @@ async def _assemble(
         cgroups=cgroups,
         runtime_handler=lambda name: _handler(classes, name),
     )
-    pods = PodManager(tools)
+    mirrors = Mirrors(client, config.node_name, clock=clock)
+    pods = PodManager(tools, mirrors)
 
     await _runtime_answers(runtime, clock)
     await pods.load()
@@ -160,6 +163,10 @@ async def _assemble(
         period=config.log_check_period,
     )
     group.create_task(rotation.run(), name="log rotation")
+    if config.static_pod_path is not None:
+        static = StaticPods(config.static_pod_path, config.node_name, pods.static_pods_changed, clock=clock)
+        await static.load()
+        group.create_task(static.run(), name="static pods")
     if config.enable_server:
         group.create_task(serving.serve(config, client, runtime, pods, node, clock), name="server")
     await node.register()
@@ -172,6 +179,7 @@ async def _assemble(
     group.create_task(watch.run(), name="follow Pods")
     await watch.wait_synced()
     pods.api_synced()
+    group.create_task(mirrors.run(), name="mirror pods")
     await node.ready.wait()
     if ready is not None:
         ready()

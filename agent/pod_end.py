@@ -51,7 +51,7 @@ async def end_pod(worker: PodWorker, grace: int) -> None:
         worker.publish()
         await _free(worker)
     if worker.leaving:
-        if worker.in_api:
+        if worker.in_api and not worker.static:
             await tools.writer.delete(worker.pod)
         await discard(worker)
 

@@ -130,7 +130,8 @@ async def _volumes(worker: PodWorker) -> bool:
     tools, pod = worker.tools, worker.pod
     worker.contents_due = None
     await tools.references.ready(worker.uid)
-    await tools.services.wait_synced()
+    if not worker.static:  # a static pod runs before there is an API
+        await tools.services.wait_synced()
     try:
         worker.mounted, worker.contents_due = await tools.volumes.mount(pod)
     except MountError as error:

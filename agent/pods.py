@@ -11,20 +11,21 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
 from agent.admission import admit
 from agent.contracts import PodView
 from agent.lifecycle import End
+from agent.mirrors import Mirrors
 from agent.records import PodRuntime
 from agent.references import references_of
 from agent.runtime import Found
+from agent.static_pods import is_mirror
 from agent.status import ENDED_PHASES
 from agent.toolbox import Toolbox
-from agent.worker import PodWorker
+from agent.worker import TROUBLE_SECONDS, PodWorker
 from cri.errors import CRIError, UnimplementedError
 from cri.events import Kind
 from kube.api import core_v1, meta_v1
+from kube.client import key_of
 from kube.events import WARNING
 from kube.informer import Change
 
@@ -38,8 +39,9 @@ RELIST_SECONDS = 5.0
 class PodManager:
     """The node's pods and their workers."""
 
-    def __init__(self, tools: Toolbox) -> None:
-        self._tools = tools
+    def __init__(self, tools: Toolbox, mirrors: Mirrors) -> None:
+        self._tools, self.mirrors = tools, mirrors
+        self._static: dict[str, core_v1.Pod] = {}
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._found: dict[str, Found] = {}
@@ -52,6 +54,9 @@ class PodManager:
         """Take in a change from the watch of this node's pods."""
         pod = change.new
         uid = pod.metadata.uid or ""
+        if is_mirror(pod):
+            self._mirror_changed(pod, gone=change.type == "DELETED")
+            return
         if change.type == "DELETED":
             worker = self._workers.get(uid)
             if worker is not None:
@@ -63,6 +68,31 @@ class PodManager:
         else:
             self._tools.references.track(uid, references_of(pod))
             worker.update(pod)
+
+    def _mirror_changed(self, mirror: core_v1.Pod, *, gone: bool) -> None:
+        self.mirrors.seen(mirror, gone=gone)
+        if gone:
+            self._tools.writer.forget(mirror.metadata.uid or "")
+        for worker in self._workers.values():
+            if worker.static and key_of(worker.pod) == key_of(mirror):
+                worker.mirrored(self.mirrors.of(worker.pod))
+
+    def static_pods_changed(self, pods: Mapping[str, core_v1.Pod]) -> None:
+        """Take in the manifests of this machine, by UID."""
+        self._static = dict(pods)
+        self.mirrors.want(pods)
+        for worker in list(self._workers.values()):
+            if worker.static and worker.uid not in pods:
+                worker.vanish()
+        self._start_static()
+
+    def _start_static(self) -> None:
+        """Start the static pods whose name is free: of a changed manifest, the old pod ends first."""
+        taken = {key_of(worker.pod) for worker in self._workers.values() if worker.static}
+        for uid, pod in self._static.items():
+            if uid not in self._workers and key_of(pod) not in taken:
+                self._add(pod)
+                self._workers[uid].mirrored(self.mirrors.of(pod))
 
     def api_synced(self) -> None:
         """The first list of pods is in: what the runtime has beside them is nobody's any more."""
@@ -118,13 +148,21 @@ class PodManager:
         self._share()
 
     async def _work(self, worker: PodWorker) -> None:
-        try:
-            await worker.run()
-        finally:
-            self._workers.pop(worker.uid, None)
-            self._tasks.pop(worker.uid, None)
-            self._tools.writer.forget(worker.uid)
-            self._share()
+        while True:
+            try:
+                await worker.run()
+                break
+            except Exception:
+                # One pod's trouble must not become the node's.
+                log.exception("the worker of pod %s failed", worker.uid)
+                await self._tools.clock.sleep(TROUBLE_SECONDS)
+                worker.look_again()
+        self._workers.pop(worker.uid, None)
+        self._tasks.pop(worker.uid, None)
+        self._tools.writer.forget(worker.uid)
+        self._share()
+        if worker.static:
+            self._start_static()
 
     def _share(self) -> None:
         """Set the CPU shares of the burstable class to what its pods request."""
@@ -185,7 +223,7 @@ class PodManager:
                 worker.replace_runtime(found[uid].runtime if uid in found else PodRuntime())
         if self._known_to_api:
             for uid, other in found.items():
-                if uid not in self._workers and uid not in before:
+                if uid not in self._workers and uid not in before and uid not in self._static:
                     self._end_orphan(other)
 
     # -- what others see ----------------------------------------------------------------------------------------------
@@ -213,8 +251,3 @@ class PodManager:
     @property
     def uids(self) -> set[str]:
         return set(self._workers)
-
-
-def without_status(pod: core_v1.Pod) -> core_v1.Pod:
-    """Return the pod as its spec alone, as a source other than the API gives it."""
-    return msgspec.structs.replace(pod, status=core_v1.PodStatus())

@@ -27,6 +27,7 @@ from agent.lifecycle import End, Kill, Situation, container_hash, find_container
 from agent.pod_setup import make_sandbox_config, unlink_logs, with_message
 from agent.records import ContainerRecord, PodRuntime
 from agent.references import references_of
+from agent.static_pods import HASH, is_mirror
 from agent.status import ENDED_PHASES, NodeFacts, pod_status
 from agent.status_writer import OURS
 from agent.toolbox import Toolbox
@@ -62,8 +63,12 @@ class PodWorker:
         self.contents_due: float | None = None
         """When the volumes want another look: a token is due, or now (0.0) because contents changed."""
         self.end = rejected
+        self.static = HASH in pod.metadata.annotations and not is_mirror(pod)
+        """From a manifest on this machine: the API shows a mirror pod, if anything."""
+        self.mirror: core_v1.Pod | None = None
         self.in_api = True
-        """False once the object is gone from the API."""
+        """False once the object is gone from its source, the API or the manifest."""
+        self._last_status: core_v1.PodStatus | None = None
         self.grace: int | None = None
         """The grace for the pod's end, where somebody gave one."""
         self.finished = False
@@ -84,18 +89,28 @@ class PodWorker:
     def update(self, pod: core_v1.Pod) -> None:
         """Take in the API's newest version of the pod."""
         self.pod = pod
-        self._look_again()
+        self.look_again()
+
+    def mirrored(self, mirror: core_v1.Pod | None) -> None:
+        """Take in the API's mirror of a static pod, None when it is gone."""
+        self.mirror = mirror
+        self.look_again()
+
+    @property
+    def api_pod(self) -> core_v1.Pod | None:
+        """The object that shows the pod in the API."""
+        return self.mirror if self.static else self.pod
 
     def vanish(self) -> None:
         """The object is gone from the API: end what runs."""
         self.in_api = False
-        self._look_again()
+        self.look_again()
 
     def kill(self, end: End, grace: int | None = None) -> None:
         """End the pod for a reason of the node's (eviction, shutdown)."""
         if self.end is None:
             self.end, self.grace = end, grace
-        self._look_again()
+        self.look_again()
 
     def container_changed(self, container_id: str) -> None:
         """The runtime says that something happened to a container or sandbox of the pod."""
@@ -112,19 +127,20 @@ class PodWorker:
                 kept = before if before is not None and before.state is record.state else with_message(record)
                 runtime = runtime.with_container(kept)
             self.runtime = runtime
-            self._look_again()
+            self.look_again()
 
     def outcome_changed(self) -> None:
         """A probe's verdict changed."""
-        self._look_again()
+        self.look_again()
 
     def contents_changed(self) -> None:
         """A ConfigMap or Secret that the pod names changed."""
         self.contents_due = 0.0
         self.retry_at.clear()
-        self._look_again()
+        self.look_again()
 
-    def _look_again(self) -> None:
+    def look_again(self) -> None:
+        """Have the worker go over everything once more."""
         self._due = True
         self._wake.set()
 
@@ -209,7 +225,7 @@ class PodWorker:
         async def later() -> None:
             await self.tools.clock.sleep(max(0.0, at - self.tools.now()))
             self._timer = None
-            self._look_again()
+            self.look_again()
 
         self._timer = (at, asyncio.create_task(later(), name=f"timer of pod {self.uid}"))
 
@@ -366,7 +382,9 @@ class PodWorker:
     # -- what is told -------------------------------------------------------------------------------------------------
     def _basis(self) -> core_v1.Pod:
         """Return the pod with the status that the API was last told, and others' conditions as they are now."""
-        told = self.tools.writer.told(self.uid)
+        shown = self.api_pod
+        told = self.tools.writer.told(shown.metadata.uid or "") if shown is not None else None
+        told = told or self._last_status
         if told is None:
             return self.pod
         conditions = [c for c in told.conditions if c.type in OURS]
@@ -388,8 +406,10 @@ class PodWorker:
 
     def publish(self) -> None:
         """Tell the API the pod's status where it changed."""
-        if self.in_api:
-            self.tools.writer.set(self.pod, self.status())
+        status = self._last_status = self.status()
+        shown = self.api_pod
+        if self.in_api and shown is not None:
+            self.tools.writer.set(shown, status)
 
     def event(self, kind: str, reason: str, message: str, container: str = "") -> None:
         """Record an event about the pod, or about one of its containers."""
@@ -399,7 +419,7 @@ class PodWorker:
 
     def view(self) -> PodView:
         """Return the pod as the server shows it."""
-        told = self.tools.writer.told(self.uid)
+        told = self._last_status
         pod = msgspec.structs.replace(self.pod, status=told) if told is not None else self.pod
         return PodView(pod, self.runtime.containers, self.runtime.sandbox, self.ending)
 

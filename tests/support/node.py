@@ -37,6 +37,11 @@ class NodeUnderTest:
         self.config, self.client, self.containerd = config, client, containerd
         self._task: asyncio.Task[None] | None = None
 
+    def begin(self) -> asyncio.Task[None]:
+        """Start the agent and return at once."""
+        self._task = asyncio.create_task(main.run(self.config), name="agent")
+        return self._task
+
     async def start(self) -> None:
         """Start the agent and return when the node is Ready."""
         ready = asyncio.Event()
