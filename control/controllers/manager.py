@@ -18,6 +18,7 @@ from control.controllers.deployment import DeploymentController
 from control.controllers.disruption import DisruptionController
 from control.controllers.endpoints import EndpointsController, EndpointSliceController
 from control.controllers.garbage import GarbageCollector
+from control.controllers.job import JobController
 from control.controllers.namespace import NamespaceController
 from control.controllers.node_ipam import NodeIPAMController
 from control.controllers.nodes import NodeLifecycleController, TaintEvictionController
@@ -65,6 +66,7 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     ),
     "replicaset": lambda context, config: ReplicaSetController(context),
     "deployment": lambda context, config: DeploymentController(context),
+    "job": lambda context, config: JobController(context),
     "endpointslice": lambda context, config: EndpointSliceController(context),
     "endpoints": lambda context, config: EndpointsController(context),
     "namespace": lambda context, config: NamespaceController(context),

@@ -1,0 +1,3 @@
+from control.controllers.job.controller import JobController
+
+__all__ = ["JobController"]

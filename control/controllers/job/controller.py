@@ -1,0 +1,234 @@
+"""Jobs: run pods until enough have succeeded.
+
+`plan` decides; this applies it in the order that counting needs: status first, then finalizers, then pods.
+Upstream: pkg/controller/job/job_controller.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from control.controllers.context import Context
+from control.controllers.expectations import Expectations
+from control.controllers.job import tally
+from control.controllers.job.plan import Backoff, JobPlan, plan, same_status
+from control.controllers.overlay import Overlay
+from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of
+from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
+from kube.api import batch_v1, core_v1
+from kube.client import STRATEGIC, key_of, name_of, namespace_of
+from kube.clock import parse_time
+from kube.controller import Controller
+from kube.errors import StatusError
+from kube.informer import Change
+from kube.selectors import from_label_selector
+
+MANAGER = "kubernetes.io/job-controller"
+
+
+class JobController:
+    """Follows Jobs and pods."""
+
+    def __init__(self, context: Context) -> None:
+        self._client, self._clock = context.client, context.clock
+        self._recorder = context.recorder("job-controller")
+        self._jobs = context.informers.of(batch_v1.Job)
+        self._pods = context.informers.of(core_v1.Pod)
+        self._pods.add_index("claim", by_controller_or_orphan)
+        self._latest = Overlay(self._jobs)
+        self._expectations = Expectations(self._clock)
+        self._control = PodControl(self._client, self._recorder)
+        self._backoffs: dict[str, Backoff] = {}
+        self.controller = Controller("job", self.reconcile, workers=5, clock=self._clock)
+        self.orphans = Controller("job orphans", self.release_orphan, workers=2, clock=self._clock)
+        self._jobs.subscribe(self._job_changed)
+        self._pods.subscribe(self._pod_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.controller.run(), name="job controller")
+            group.create_task(self.orphans.run(), name="job orphans")
+
+    # -- events -----------------------------------------------------------------------------------------------------
+    def _job_changed(self, change: Change[batch_v1.Job]) -> None:
+        if change.type == "DELETED":
+            self._expectations.forget(change.key)
+            self._backoffs.pop(change.new.metadata.uid or "", None)
+            for pod in self._pods.by_index("claim", change.new.metadata.uid or ""):
+                self.orphans.enqueue(key_of(pod))
+        self.controller.enqueue(change.key)
+
+    def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
+        pod = change.new
+        reference = controller_of(pod)
+        if reference is None or reference.kind != "Job":
+            if tally.FINALIZER in pod.metadata.finalizers and change.type != "DELETED":
+                self.orphans.enqueue(change.key)
+            return
+        key = f"{pod.metadata.namespace}/{reference.name}"
+        job = self._jobs.get(key)
+        if job is None or job.metadata.uid != reference.uid:
+            if change.type != "DELETED":
+                self.orphans.enqueue(change.key)
+            return
+        if change.type == "ADDED":
+            self._expectations.creation_observed(key)
+        if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
+            self._expectations.deletion_observed(key, pod.metadata.uid or "")
+        self.controller.enqueue(key)
+
+    # -- reconciling ------------------------------------------------------------------------------------------------
+    async def reconcile(self, key: str) -> float | None:
+        """Move one Job on."""
+        job = self._latest.get(key)
+        if job is None or (job.spec.managed_by or MANAGER) != MANAGER:
+            return None
+        selector = from_label_selector(job.spec.selector)
+        pods = await claim(self._client, job, claimable(self._pods, job), selector.matches)
+        now = self._clock.now()
+        backoff = self._backoffs.setdefault(job.metadata.uid or "", Backoff())
+        counted = tally.tally(job, pods)
+        _note_failures(backoff, job, counted, now)
+        todo = plan(job, pods, self._expectations.satisfied(key), backoff, now)
+        if not same_status(job.status, todo.status):
+            job = await self._client.update_status(msgspec.structs.replace(job, status=todo.status))
+            self._latest.wrote(job)
+        for type_, reason, message in todo.events:
+            self._recorder.event(job, type_, reason, message)
+        await asyncio.gather(*(self._untrack(pod) for pod in todo.untrack))
+        failure = await self._apply(key, job, todo, pods)
+        if failure is not None:
+            raise failure
+        return todo.again
+
+    async def _apply(
+        self, key: str, job: batch_v1.Job, todo: JobPlan, pods: Sequence[core_v1.Pod]
+    ) -> StatusError | None:
+        if todo.delete:
+            self._expectations.expect_deletions(key, [pod.metadata.uid or "" for pod in todo.delete])
+            results = await asyncio.gather(
+                *(self._delete(key, job, pod) for pod in todo.delete), return_exceptions=True
+            )
+            for result in results:
+                if isinstance(result, StatusError):
+                    return result
+                if isinstance(result, BaseException):
+                    raise result
+        if todo.create:
+            return await self._create(key, job, todo.create, pods)
+        return None
+
+    async def _create(
+        self, key: str, job: batch_v1.Job, wanted: list[int], pods: Sequence[core_v1.Pod]
+    ) -> StatusError | None:
+        self._expectations.expect_creations(key, len(wanted))
+
+        async def one(number: int) -> None:
+            try:
+                await self._control.create(pod_of(job, wanted[number], pods), job)
+            except StatusError as error:
+                self._expectations.creation_observed(key)
+                if not namespace_terminating(error):
+                    raise
+
+        tried, failure = await slow_start(len(wanted), one)
+        self._expectations.creation_observed(key, len(wanted) - tried)
+        return failure
+
+    async def _delete(self, key: str, job: batch_v1.Job, pod: core_v1.Pod) -> None:
+        try:
+            await self._control.delete(pod, job)
+        except StatusError as error:
+            self._expectations.deletion_observed(key, pod.metadata.uid or "")
+            if not error.not_found:
+                raise
+
+    async def _untrack(self, pod: core_v1.Pod) -> None:
+        """Take the tracking finalizer off a pod."""
+        patch = {"metadata": {"uid": pod.metadata.uid, "$deleteFromPrimitiveList/finalizers": [tally.FINALIZER]}}
+        try:
+            await self._client.patch(core_v1.Pod, name_of(pod), namespace_of(pod), patch, type=STRATEGIC)
+        except StatusError as error:
+            if not error.not_found and error.reason != "Invalid":
+                raise
+
+    async def release_orphan(self, key: str) -> None:
+        """Let go of a pod whose Job is gone."""
+        pod = self._pods.get(key)
+        if pod is None or tally.FINALIZER not in pod.metadata.finalizers:
+            return
+        reference = controller_of(pod)
+        if reference is not None and reference.kind == "Job":
+            job = self._jobs.get(f"{pod.metadata.namespace}/{reference.name}")
+            if job is not None and job.metadata.uid == reference.uid:
+                return
+            try:  # our copy of the Jobs may be behind that of the pods
+                live = await self._client.get(batch_v1.Job, reference.name, namespace_of(pod))
+                if live.metadata.uid == reference.uid:
+                    return
+            except StatusError as error:
+                if not error.not_found:
+                    raise
+        await self._untrack(pod)
+
+
+def _note_failures(backoff: Backoff, job: batch_v1.Job, counted: tally.Tally, now: datetime) -> None:
+    """Bring the back-off up to date with failures and successes that are seen for the first time."""
+    if counted.all_succeeded > (job.status.succeeded or 0) + len(_noted(job).succeeded):
+        backoff.failures, backoff.last = 0, None
+    for pod in counted.fresh_failures:
+        backoff.failures += 1
+        ended = finished_at(pod) or now
+        backoff.last = max(backoff.last or ended, ended)
+
+
+def _noted(job: batch_v1.Job) -> batch_v1.UncountedTerminatedPods:
+    return job.status.uncounted_terminated_pods or batch_v1.UncountedTerminatedPods()
+
+
+def finished_at(pod: core_v1.Pod) -> datetime | None:
+    """Return when the last container of a pod ended."""
+    ends = [
+        parse_time(status.state.terminated.finished_at)
+        for status in pod.status.container_statuses
+        if status.state and status.state.terminated and status.state.terminated.finished_at
+    ]
+    return max(ends, default=None)
+
+
+def pod_of(job: batch_v1.Job, index: int, pods: Sequence[core_v1.Pod]) -> core_v1.Pod:
+    """Make one of a Job's pods; `index` is -1 where the Job has no indexes."""
+    if index < 0:
+        pod = pod_from_template(job.spec.template, job)
+        pod.metadata.finalizers = [*pod.metadata.finalizers, tally.FINALIZER]
+        return pod
+    name = f"{name_of(job)}-{index}"
+    pod = pod_from_template(job.spec.template, job, generate_name=f"{name}-")
+    pod.metadata.finalizers = [*pod.metadata.finalizers, tally.FINALIZER]
+    pod.metadata.annotations[tally.INDEX] = pod.metadata.labels[tally.INDEX] = str(index)
+    if job.spec.backoff_limit_per_index is not None:
+        failures = [
+            tally.failures_before(p) + 1 for p in pods if tally.index_of(p) == index and tally.is_failed(job, p)
+        ]
+        pod.metadata.annotations[tally.FAILURES] = str(max(failures, default=0))
+    pod.spec = msgspec.structs.replace(
+        pod.spec,
+        hostname=name if pod.spec.hostname is None else pod.spec.hostname,
+        containers=[_with_index(container) for container in pod.spec.containers],
+        init_containers=[_with_index(container) for container in pod.spec.init_containers],
+    )
+    return pod
+
+
+def _with_index(container: core_v1.Container) -> core_v1.Container:
+    """Add JOB_COMPLETION_INDEX to a container's environment, unless it sets that itself."""
+    if any(variable.name == "JOB_COMPLETION_INDEX" for variable in container.env):
+        return container
+    field = core_v1.ObjectFieldSelector(field_path=f"metadata.labels['{tally.INDEX}']")
+    variable = core_v1.EnvVar(name="JOB_COMPLETION_INDEX", value_from=core_v1.EnvVarSource(field_ref=field))
+    return msgspec.structs.replace(container, env=[*container.env, variable])

@@ -1,0 +1,260 @@
+"""Jobs: counting pods exactly once, verdicts, policies, indexes and back-off."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from control.controllers.job import indexes, tally
+from control.controllers.job.controller import pod_of
+from control.controllers.job.plan import Backoff, JobPlan, has, plan
+from control.controllers.job.policies import judge, succeeded_early
+from kube.api import batch_v1, core_v1, meta_v1
+
+from .makers import NOW, ago, pod, template
+
+
+def job(**spec) -> batch_v1.Job:
+    return batch_v1.Job(
+        metadata=meta_v1.ObjectMeta(name="j", namespace="default", uid="uid-j"),
+        spec=batch_v1.JobSpec(template=template(), **{"parallelism": 1, "completions": 1, "backoff_limit": 6, **spec}),
+    )
+
+
+def worker(name: str, phase: str = "Running", index: int = -1, code: int = 0, **more) -> core_v1.Pod:
+    found = pod(name, phase=phase, ready=phase == "Running", **more)
+    found.metadata.finalizers = [tally.FINALIZER]
+    if index >= 0:
+        found.metadata.annotations[tally.INDEX] = str(index)
+    if code:
+        ended = core_v1.ContainerStateTerminated(exit_code=code)
+        found.status.container_statuses = [
+            core_v1.ContainerStatus(name="c", state=core_v1.ContainerState(terminated=ended))
+        ]
+    return found
+
+
+def look(wish: batch_v1.Job, pods, backoff: Backoff | None = None, seconds: float = 0) -> JobPlan:
+    return plan(wish, pods, True, backoff or Backoff(), NOW + timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "written"),
+    [
+        ("", set(), ""),
+        ("1", {1}, "1"),
+        ("0-2,5", {0, 1, 2, 5}, "0-2,5"),
+        ("0,1", {0, 1}, "0,1"),
+        ("7-20,x", {7, 8, 9}, "7-9"),
+    ],
+)
+def test_index_sets_are_read_and_written(text, found, written) -> None:
+    assert indexes.parse(text, 10) == found and indexes.render(found) == written
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods", "expected"),
+    [
+        ({"parallelism": 3, "completions": 5}, [], 3),
+        ({"parallelism": 3, "completions": 5}, [worker("a")], 2),
+        ({"parallelism": 3, "completions": 2}, [], 2),
+        ({"parallelism": 2, "completions": None}, [], 2),
+        ({"parallelism": 0}, [], 0),
+        ({"suspend": True}, [], 0),
+    ],
+)
+def test_as_many_pods_run_as_parallelism_and_completions_allow(spec, pods, expected) -> None:
+    assert len(look(job(**spec), pods).create) == expected
+
+
+def test_surplus_pods_are_deleted() -> None:
+    assert len(look(job(parallelism=1, completions=5), [worker("a"), worker("b"), worker("c")]).delete) == 2
+
+
+def advance(wish: batch_v1.Job, pods, todo: JobPlan):
+    """Carry a plan out: the status, then the finalizers."""
+    for gone in todo.untrack:
+        gone.metadata.finalizers = []
+    return msgspec.structs.replace(wish, status=todo.status), pods
+
+
+def test_a_finished_pod_is_noted_then_let_go_then_counted_and_then_the_job_is_complete() -> None:
+    wish, pods = job(), [worker("a", "Succeeded")]
+    first = look(wish, pods)
+    assert first.status.uncounted_terminated_pods.succeeded == ["uid-a"] and not first.status.succeeded
+    assert first.untrack == pods and has(msgspec.structs.replace(wish, status=first.status), "SuccessCriteriaMet")
+    assert first.create == [] and first.status.completion_time is None
+    wish, pods = advance(wish, pods, first)
+    second = look(wish, pods)
+    assert second.status.succeeded == 1 and second.status.uncounted_terminated_pods.succeeded == []
+    done = {c.type: (c.status, c.reason, c.message) for c in second.status.conditions}
+    assert done["Complete"] == ("True", "CompletionsReached", "Reached expected number of succeeded pods")
+    assert second.status.completion_time == ago(0) and second.events == [("Normal", "Completed", "Job completed")]
+    wish, pods = advance(wish, pods, second)
+    assert look(wish, pods).status == wish.status
+
+
+def test_a_pod_that_vanishes_after_it_was_noted_is_counted() -> None:
+    wish = job(completions=3)
+    todo = look(wish, [worker("a", "Succeeded")])
+    wish, _ = advance(wish, [], todo)
+    assert look(wish, []).status.succeeded == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_each_pod_is_counted_once_whatever_is_lost_between_the_steps(seed: int) -> None:
+    """The controller stops at any point of its writes; pods finish and vanish meanwhile."""
+    chance = random.Random(seed)
+    wish, pods = job(parallelism=20, completions=100, backoff_limit=1000), [worker(f"p{i}") for i in range(20)]
+    ends = {p.metadata.uid: "" for p in pods}
+    for _ in range(200):
+        for found in pods:
+            if found.status.phase == "Running" and chance.random() < 0.1:
+                found.status.phase = ends[found.metadata.uid] = chance.choice(["Succeeded", "Failed"])
+        todo = look(wish, pods)
+        if chance.random() < 0.3:
+            continue  # died before the status was written
+        wish = msgspec.structs.replace(wish, status=todo.status)
+        for gone in todo.untrack:
+            if chance.random() < 0.7:
+                gone.metadata.finalizers = []
+        pods = [p for p in pods if p.metadata.finalizers or p.status.phase == "Running" or chance.random() < 0.8]
+    for _ in range(3):
+        wish, pods = advance(wish, pods, look(wish, pods))
+    assert wish.status.succeeded == list(ends.values()).count("Succeeded")
+    assert wish.status.failed == list(ends.values()).count("Failed")
+
+
+def test_more_failures_than_the_limit_end_the_job_when_all_pods_are_gone() -> None:
+    wish, pods = job(backoff_limit=0, parallelism=2, completions=2), [worker("a", "Failed"), worker("b")]
+    first = look(wish, pods)
+    target = next(c for c in first.status.conditions if c.type == "FailureTarget")
+    assert (target.reason, target.message) == ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    assert [p.metadata.name for p in first.delete] == ["b"] and not has(
+        msgspec.structs.replace(wish, status=first.status), "Failed"
+    )
+    wish, _ = advance(wish, pods, first)
+    last = look(wish, [pods[0]])
+    assert last.events == [("Warning", "BackoffLimitExceeded", "Job has reached the specified backoff limit")]
+    assert last.status.failed == 1 and last.status.conditions[-1].type == "Failed"
+
+
+def test_restarts_count_as_failures_where_containers_are_restarted() -> None:
+    wish = job(backoff_limit=2)
+    wish.spec.template.spec.restart_policy = "OnFailure"
+    assert look(wish, [worker("a", restarts=1)]).delete == []
+    assert len(look(wish, [worker("a", restarts=2)]).delete) == 1
+
+
+def test_the_deadline_ends_a_job_and_is_waited_for() -> None:
+    wish = job(active_deadline_seconds=60)
+    wish.status.start_time = ago(10)
+    assert look(wish, [worker("a")]).again == 50
+    late = look(wish, [worker("a")], seconds=51)
+    assert late.status.conditions[0].reason == "DeadlineExceeded" and len(late.delete) == 1
+
+
+def test_failed_pods_are_replaced_after_a_doubling_wait() -> None:
+    backoff = Backoff(3, NOW)
+    assert look(job(), [], backoff).create == [] and look(job(), [], backoff).again == 40
+    assert look(job(), [], backoff, seconds=41).create == [-1]
+    assert Backoff(30, NOW).wait(NOW) == 600
+
+
+def test_suspending_deletes_pods_and_resuming_starts_the_clock_anew() -> None:
+    wish = job(suspend=True)
+    wish.status.start_time = ago(1000)
+    stopped = look(wish, [worker("a")])
+    assert len(stopped.delete) == 1 and stopped.events == [("Normal", "Suspended", "Job suspended")]
+    wish = msgspec.structs.replace(wish, status=stopped.status, spec=msgspec.structs.replace(wish.spec, suspend=False))
+    resumed = look(wish, [])
+    assert resumed.events == [("Normal", "Resumed", "Job resumed")] and resumed.status.start_time == ago(0)
+    assert resumed.create == [-1]
+
+
+def test_an_indexed_job_fills_its_gaps() -> None:
+    wish = job(completion_mode="Indexed", completions=5, parallelism=5)
+    wish.status.completed_indexes = "0,3"
+    todo = look(wish, [worker("a", index=1)])
+    assert todo.create == [2, 4] and todo.status.succeeded == 2
+    done = look(wish, [worker("a", "Succeeded", index=1), worker("b", "Succeeded", index=1)])
+    assert done.status.completed_indexes == "0,1,3" and done.status.uncounted_terminated_pods.succeeded == []
+
+
+def test_indexed_pods_know_their_index() -> None:
+    made = pod_of(job(completion_mode="Indexed", backoff_limit_per_index=1), 3, [worker("x", "Failed", index=3)])
+    assert made.metadata.generate_name == "j-3-" and made.spec.hostname == "j-3"
+    assert made.metadata.labels[tally.INDEX] == made.metadata.annotations[tally.INDEX] == "3"
+    assert made.metadata.annotations[tally.FAILURES] == "1" and made.metadata.finalizers == [tally.FINALIZER]
+    assert made.spec.containers[0].env[0].name == "JOB_COMPLETION_INDEX"
+    assert template().spec.containers[0].env == []
+
+
+def test_an_index_that_fails_too_often_is_given_up_and_fails_the_job_at_the_end() -> None:
+    wish = job(
+        completion_mode="Indexed", completions=2, parallelism=2, backoff_limit_per_index=0, backoff_limit=2**31 - 1
+    )
+    first = look(wish, [worker("a", "Failed", index=0), worker("b", index=1)])
+    assert first.status.failed_indexes == "0" and first.create == []
+    wish, _ = advance(wish, [], first)
+    second = look(wish, [worker("b", "Succeeded", index=1)])
+    assert second.status.conditions[0].reason == "FailedIndexes"
+
+
+def exit_rule(action: str, *codes: int, operator: str = "In") -> batch_v1.PodFailurePolicyRule:
+    requirement = batch_v1.PodFailurePolicyOnExitCodesRequirement(operator=operator, values=list(codes))
+    return batch_v1.PodFailurePolicyRule(action=action, on_exit_codes=requirement)
+
+
+def test_the_failure_policy_judges_by_exit_codes_and_conditions_in_order() -> None:
+    disrupted = batch_v1.PodFailurePolicyRule(
+        action="Ignore", on_pod_conditions=[batch_v1.PodFailurePolicyOnPodConditionsPattern(type="DisruptionTarget")]
+    )
+    policy = batch_v1.PodFailurePolicy(rules=[exit_rule("FailJob", 42), disrupted])
+    assert judge(policy, worker("a", "Failed", code=42)) == (
+        "FailJob",
+        "Container c for pod default/a failed with exit code 42 matching FailJob rule at index 0",
+    )
+    assert judge(policy, worker("a", "Failed", code=1)) == ("Count", "")
+    evicted = worker("a", "Failed", code=1)
+    evicted.status.conditions.append(core_v1.PodCondition(type="DisruptionTarget", status="True"))
+    assert judge(policy, evicted)[0] == "Ignore"
+    assert (
+        judge(
+            batch_v1.PodFailurePolicy(rules=[exit_rule("Ignore", 0, 1, operator="NotIn")]),
+            worker("a", "Failed", code=2),
+        )[0]
+        == "Ignore"
+    )
+
+
+def test_a_pod_failure_that_ends_the_job_says_which_rule_did() -> None:
+    wish = job(pod_failure_policy=batch_v1.PodFailurePolicy(rules=[exit_rule("FailJob", 42)]))
+    condition = look(wish, [worker("a", "Failed", code=42)]).status.conditions[0]
+    assert (condition.type, condition.reason) == ("FailureTarget", "PodFailurePolicy")
+    assert "exit code 42" in condition.message
+
+
+def test_an_ignored_failure_is_not_counted_but_replaced() -> None:
+    wish = job(backoff_limit=0, pod_failure_policy=batch_v1.PodFailurePolicy(rules=[exit_rule("Ignore", 42)]))
+    todo = look(wish, [worker("a", "Failed", code=42)])
+    assert todo.status.uncounted_terminated_pods.failed == [] and todo.create == [-1] and len(todo.untrack) == 1
+
+
+def test_a_success_policy_ends_the_job_before_all_indexes_are_done() -> None:
+    policy = batch_v1.SuccessPolicy(rules=[batch_v1.SuccessPolicyRule(succeeded_indexes="0-2", succeeded_count=2)])
+    assert succeeded_early(policy, {0, 4}, 5) == "" and succeeded_early(policy, {0, 2}, 5) == "Matched rules at index 0"
+    wish = job(completion_mode="Indexed", completions=5, parallelism=5, success_policy=policy)
+    wish.status.completed_indexes = "0,2"
+    todo = look(wish, [worker("x", index=1)])
+    assert todo.status.conditions[0].reason == "SuccessPolicy" and len(todo.delete) == 1
+
+
+def test_a_deleted_pod_counts_as_failed_unless_only_failed_ones_are_replaced() -> None:
+    leaving = worker("a", deleting=True)
+    assert look(job(), [leaving]).create == [-1]
+    careful = look(job(pod_replacement_policy="Failed"), [leaving])
+    assert careful.create == [] and careful.status.terminating == 1
