@@ -94,7 +94,8 @@ class Cluster:
         return int((self.prefix / f"run/wherry/{daemon}.pid").read_text())
 
     def log(self, daemon: str) -> str:
-        return (self.prefix / f"var/log/wherry/{daemon}.log").read_text(errors="replace")
+        path = self.prefix / f"var/log/wherry/{daemon}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     def kill(self, daemon: str, signal: int = 9) -> int:
         """Kill a daemon and wait until the supervisor has started it anew; return the new process ID."""
@@ -126,9 +127,9 @@ def cluster(name: str) -> Iterator[Cluster]:
             made.load(web_image(WEB_IMAGE, "v1"), web_image(WEB2_IMAGE, "v2"), images.busybox(BUSYBOX))
             yield made
         finally:
-            made.wherry("reset", "--yes", check=False)
             if keep := os.environ.get("WHERRY_KEEP_LOGS"):
                 shutil.copytree(prefix / "var/log/wherry", Path(keep) / name, dirs_exist_ok=True)
+            made.wherry("reset", "--yes", check=False)
             shutil.rmtree(prefix, ignore_errors=True)
 
 
