@@ -1,0 +1,209 @@
+"""The API server over TLS: gets, lists and creates per second, the time an update takes to 100 watchers, cold start, memory.
+
+`python -m bench.api [--seconds 4]`. The server is a process of its own, as in a cluster (controllers and scheduler in it);
+the load is `wrk` (Debian: wrk) with a service account's token, so RBAC is asked; the watchers are this process. Prints one
+JSON object; times are seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import ssl
+import statistics
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import uvloop
+
+from control.config import ControlConfig
+from kube import pki_layout, process
+from kube.api import authentication_v1, core_v1, meta_v1, rbac_v1
+from kube.client import Client
+from kube.errors import StatusError
+from kube.kubeconfig import Access
+from kube.transport import HttpsTransport
+
+PORT = 26443
+OBJECTS = 500
+WATCHERS = 100
+UPDATES = 60
+CREATE = """
+local id = {id}
+local count = 0
+request = function()
+  count = count + 1
+  local metadata = string.format('{{"name":"w-%d-%d","labels":{{"app":"bench"}}}}', id, count)
+  local body = '{{"metadata":' .. metadata .. ',"data":{{"key":"value"}}}}'
+  return wrk.format("POST", nil, {{["Authorization"]="Bearer {token}",["Content-Type"]="application/json"}}, body)
+end
+"""
+
+
+def configuration(directory: Path) -> ControlConfig:
+    keys = directory / "pki"
+    return ControlConfig(
+        data_dir=directory / "data",
+        cert_file=keys / "apiserver.crt",
+        key_file=keys / "apiserver.key",
+        client_ca_file=keys / "ca.crt",
+        ca_key_file=keys / "ca.key",
+        service_account_key_file=keys / "sa.key",
+        bind_address="127.0.0.1",
+        port=PORT,
+    )
+
+
+def serve(directory: Path) -> None:
+    """Be the server; its process identifier is left in a file for those who measure it."""
+    import gc
+    import os
+
+    from control.main import run
+
+    (directory / "pid").write_text(str(os.getpid()))
+    uvloop.run(run(configuration(directory), ready=gc.freeze))
+
+
+class Bench:
+    def __init__(self, directory: Path, seconds: int) -> None:
+        self.directory, self.seconds = directory, seconds
+        self.url = f"https://127.0.0.1:{PORT}"
+        keys = pki_layout.ensure(directory / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
+        admin = keys.client("bench", ("system:masters",), datetime.now(UTC))
+        access = Access(self.url, keys.ca.cert_pem, admin.cert_pem, admin.key_pem)
+        self.client = Client(HttpsTransport(access))
+        self.tls = ssl.create_default_context(cafile=str(directory / "pki" / "ca.crt"))
+        self.token = ""
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def until_ready(self) -> None:
+        while True:
+            try:
+                await self.client.call("GET", "/readyz")
+                return
+            except StatusError:
+                await asyncio.sleep(0.01)
+
+    async def prepare(self) -> None:
+        meta = meta_v1.ObjectMeta(name="bench", namespace="default")
+        await self.client.create(core_v1.ServiceAccount(metadata=meta))
+        subject = rbac_v1.Subject(kind="ServiceAccount", name="bench", namespace="default")
+        role = rbac_v1.RoleRef(api_group="rbac.authorization.k8s.io", kind="ClusterRole", name="cluster-admin")
+        binding = rbac_v1.ClusterRoleBinding(
+            metadata=meta_v1.ObjectMeta(name="bench"), subjects=[subject], role_ref=role
+        )
+        await self.client.create(binding)
+        request = authentication_v1.TokenRequest()
+        answer = await self.client.post(core_v1.ServiceAccount, "bench", "default", "token", request)
+        self.token = json.loads(answer)["status"]["token"]
+        await self.client.create(core_v1.Namespace(metadata=meta_v1.ObjectMeta(name="list")))
+        for number in range(OBJECTS):
+            meta = meta_v1.ObjectMeta(name=f"object-{number}", namespace="list", labels={"app": "bench"})
+            await self.client.create(core_v1.ConfigMap(metadata=meta, data={"key": "value" * 10}))
+
+    async def load(self, path: str, connections: int, script: str = "") -> float:
+        """Return requests per second; a failed request fails the measurement."""
+        argv = ["wrk", "-t1", f"-c{connections}", f"-d{self.seconds}"]
+        if script:
+            argv += ["-s", script]
+        argv += ["-H", f"Authorization: Bearer {self.token}", self.url + path]
+        text = (await process.run(argv)).stdout
+        if "Non-2xx" in text:
+            raise SystemExit(f"requests failed:\n{text}")
+        found = re.search(r"Requests/sec:\s+([\d.]+)", text)
+        assert found is not None
+        return round(float(found.group(1)), 1)
+
+    async def creates(self) -> float:
+        script = self.directory / "create.lua"
+        script.write_text(CREATE.format(id=int(time.time()), token=self.token))
+        return await self.load("/api/v1/namespaces/default/configmaps", 32, str(script))
+
+    async def fan_out(self) -> dict[str, float]:
+        """Return how long after an update's start the last of the watchers has it."""
+        meta = meta_v1.ObjectMeta(name="watched", namespace="default")
+        made = await self.client.create(core_v1.ConfigMap(metadata=meta))
+        readers = [await self._watch(made.metadata.resource_version or "") for _ in range(WATCHERS)]
+        times = []
+        for number in range(UPDATES):
+            made.data = {"n": str(number)}
+            start = time.perf_counter()
+            writing = asyncio.ensure_future(self.client.update(made))
+            await asyncio.gather(*(reader.readuntil(b"}\n") for reader in readers))
+            times.append(time.perf_counter() - start)
+            made = await writing
+        ordered = sorted(times)
+        return {"p50": round(statistics.median(ordered), 5), "p99": round(ordered[int(len(ordered) * 0.99) - 1], 5)}
+
+    async def _watch(self, revision: str) -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection("127.0.0.1", PORT, ssl=self.tls, server_hostname="127.0.0.1")
+        path = "/api/v1/namespaces/default/configmaps?watch=1&fieldSelector=metadata.name%3Dwatched"
+        head = (
+            f"GET {path}&resourceVersion={revision} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.token}\r\n\r\n"
+        )
+        self.writers.append(writer)  # one that nobody holds closes its connection
+        writer.write(head.encode())
+        await reader.readuntil(b"\r\n\r\n")
+        return reader
+
+    def memory(self) -> float:
+        """Return the server's resident memory in MB."""
+        pid = (self.directory / "pid").read_text()
+        text = Path(f"/proc/{pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+)", text)
+        assert found is not None
+        return round(int(found.group(1)) / 1024, 1)
+
+
+async def measure(seconds: int) -> dict[str, object]:
+    with tempfile.TemporaryDirectory(prefix="wherry-bench-") as name:
+        directory = Path(name)
+        bench = Bench(directory, seconds)
+        started = time.perf_counter()
+        argv = [sys.executable, "-m", "bench.api", "--serve", name]
+        server = asyncio.create_task(process.run(argv, timeout=None), name="server")
+        try:
+            waiting = asyncio.create_task(bench.until_ready(), name="readyz")
+            await asyncio.wait((server, waiting), return_when=asyncio.FIRST_COMPLETED)
+            if server.done():
+                raise SystemExit(f"the server ended: {server.result().stderr}")
+            cold = time.perf_counter() - started
+            await asyncio.sleep(2)
+            fresh = bench.memory()
+            await bench.prepare()
+            return {
+                "readyz_seconds": round(cold, 3),
+                "memory_fresh_mb": fresh,
+                "get_per_second": await bench.load("/api/v1/namespaces/list/configmaps/object-7", 32),
+                "list_500_per_second": await bench.load("/api/v1/namespaces/list/configmaps", 8),
+                "create_per_second": await bench.creates(),
+                "update_to_100_watchers_seconds": await bench.fan_out(),
+                "memory_after_mb": bench.memory(),
+            }
+        finally:
+            await bench.client.close()
+            server.cancel()
+            (ended,) = await asyncio.gather(server, return_exceptions=True)
+            if not isinstance(ended, asyncio.CancelledError):
+                print(f"the server ended by itself: {ended}", file=sys.stderr)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve(arguments.serve)
+    else:
+        print(json.dumps(uvloop.run(measure(arguments.seconds))))
+
+
+if __name__ == "__main__":
+    main()
