@@ -1,7 +1,8 @@
 """Keep containers' logs from filling the disk: rename, let the runtime begin a new file, compress, remove the oldest.
 
 Upstream's container log manager, with its names: `0.log` becomes `0.log.20260102-150405`, the ones before it are
-compressed to `.gz`, and with the file being written there are at most containerLogMaxFiles. Sizes are looked at every
+compressed to `.gz` (the newest stays plain, for whoever reads it), and with the file being written there are at most
+containerLogMaxFiles. Sizes are looked at every
 containerLogMonitorInterval (10 s): the kernel has no event for "grown past".
 """
 
@@ -13,6 +14,7 @@ import gzip
 import logging
 import os
 import shutil
+import stat
 from pathlib import Path
 
 from agent.contracts import Pods
@@ -41,7 +43,7 @@ class LogRotation:
 
     async def run(self) -> None:
         """Look at all logs again and again until cancelled."""
-        while True:
+        while self._max_bytes > 0:
             await self._clock.sleep(self._period)
             await self.rotate_all()
 
@@ -58,12 +60,12 @@ class LogRotation:
     async def _look(self, record: ContainerRecord) -> None:
         path = Path(record.log_path)
         try:
-            size = (await asyncio.to_thread(path.lstat)).st_size
+            status = await asyncio.to_thread(path.lstat)
         except FileNotFoundError:
             # Renamed by a rotation that did not get further: the runtime has to begin a file.
             await self._runtime.reopen_container_log(record.id)
             return
-        if size < self._max_bytes:
+        if not stat.S_ISREG(status.st_mode) or status.st_size < self._max_bytes:
             return
         stamp = self._clock.now().strftime("%Y%m%d-%H%M%S")
         await asyncio.to_thread(tidy, path, self._max_files)
@@ -103,7 +105,7 @@ def _compress(path: Path) -> None:
     temporary = _gz(path).with_name(_gz(path).name + _TEMPORARY)
     with path.open("rb") as plain, temporary.open("wb") as raw:
         os.fchmod(raw.fileno(), path.stat().st_mode & 0o777)
-        with gzip.open(raw, "wb") as packed:
+        with gzip.open(raw, "wb", compresslevel=1) as packed:
             shutil.copyfileobj(plain, packed, 1 << 20)
     temporary.rename(_gz(path))
     path.unlink()
