@@ -39,11 +39,9 @@ class Expectations:
             return True
         return self._clock.monotonic() - found.since > EXPIRY_SECONDS
 
-    def expect_creations(self, key: str, count: int) -> None:
-        self._open[key] = _Open(self._clock.monotonic(), creations=count)
-
-    def expect_deletions(self, key: str, uids: Iterable[str]) -> None:
-        self._open[key] = _Open(self._clock.monotonic(), deletions=set(uids))
+    def expect(self, key: str, creations: int = 0, deletions: Iterable[str] = ()) -> None:
+        """Open what is about to be asked for, in place of what was open."""
+        self._open[key] = _Open(self._clock.monotonic(), creations, set(deletions))
 
     def creation_observed(self, key: str, count: int = 1) -> None:
         if found := self._open.get(key):

@@ -14,6 +14,7 @@ from typing import Protocol
 from control.controllers.account_tokens import AccountTokenController
 from control.controllers.certificates import CertificateApprover, CertificateCleaner, CertificateSigner
 from control.controllers.context import Context, SharedInformers
+from control.controllers.daemonset import DaemonSetController
 from control.controllers.deployment import DeploymentController
 from control.controllers.disruption import DisruptionController
 from control.controllers.endpoints import EndpointsController, EndpointSliceController
@@ -66,6 +67,7 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     ),
     "replicaset": lambda context, config: ReplicaSetController(context),
     "deployment": lambda context, config: DeploymentController(context),
+    "daemonset": lambda context, config: DaemonSetController(context),
     "job": lambda context, config: JobController(context),
     "endpointslice": lambda context, config: EndpointSliceController(context),
     "endpoints": lambda context, config: EndpointsController(context),

@@ -186,7 +186,7 @@ class ReplicaSetController:
 
     async def _create(self, key: str, rs: apps_v1.ReplicaSet, count: int) -> StatusError | None:
         pod = pod_from_template(rs.spec.template or core_v1.PodTemplateSpec(), rs)
-        self._expectations.expect_creations(key, count)
+        self._expectations.expect(key, count)
 
         async def one(_: int) -> None:
             try:
@@ -202,7 +202,7 @@ class ReplicaSetController:
         return failure
 
     async def _delete(self, key: str, rs: apps_v1.ReplicaSet, doomed: Sequence[core_v1.Pod]) -> StatusError | None:
-        self._expectations.expect_deletions(key, [pod.metadata.uid or "" for pod in doomed])
+        self._expectations.expect(key, deletions=[pod.metadata.uid or "" for pod in doomed])
 
         async def one(pod: core_v1.Pod) -> None:
             try:

@@ -110,7 +110,7 @@ class JobController:
         self, key: str, job: batch_v1.Job, todo: JobPlan, pods: Sequence[core_v1.Pod]
     ) -> StatusError | None:
         if todo.delete:
-            self._expectations.expect_deletions(key, [pod.metadata.uid or "" for pod in todo.delete])
+            self._expectations.expect(key, deletions=[pod.metadata.uid or "" for pod in todo.delete])
             results = await asyncio.gather(
                 *(self._delete(key, job, pod) for pod in todo.delete), return_exceptions=True
             )
@@ -126,7 +126,7 @@ class JobController:
     async def _create(
         self, key: str, job: batch_v1.Job, wanted: list[int], pods: Sequence[core_v1.Pod]
     ) -> StatusError | None:
-        self._expectations.expect_creations(key, len(wanted))
+        self._expectations.expect(key, len(wanted))
 
         async def one(number: int) -> None:
             try:

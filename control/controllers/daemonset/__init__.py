@@ -1,0 +1,3 @@
+from control.controllers.daemonset.controller import DaemonSetController
+
+__all__ = ["DaemonSetController"]

@@ -1,0 +1,163 @@
+"""DaemonSets: one pod on every node that should have one.
+
+The pods are bound by the scheduler like all others; each names its node by affinity.
+Upstream: pkg/controller/daemon/daemon_controller.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from control.controllers import history
+from control.controllers import pods as pod_rules
+from control.controllers.context import Context
+from control.controllers.daemonset.plan import GENERATION, GENERATION_LABEL, DaemonPlan, plan, pod_spec
+from control.controllers.expectations import Expectations
+from control.controllers.overlay import Overlay
+from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of
+from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
+from kube.api import apps_v1, core_v1
+from kube.client import key_of, name_of
+from kube.controller import Controller
+from kube.errors import StatusError
+from kube.informer import Change
+from kube.selectors import from_label_selector
+
+BURST = 250
+
+
+class DaemonSetController:
+    """Follows DaemonSets, their revisions, pods and nodes."""
+
+    def __init__(self, context: Context) -> None:
+        self._client, self._clock = context.client, context.clock
+        self._recorder = context.recorder("daemonset-controller")
+        self._sets = context.informers.of(apps_v1.DaemonSet)
+        self._revisions = context.informers.of(apps_v1.ControllerRevision)
+        self._pods = context.informers.of(core_v1.Pod)
+        self._nodes = context.informers.of(core_v1.Node)
+        self._pods.add_index("claim", by_controller_or_orphan)
+        self._revisions.add_index("claim", by_controller_or_orphan)
+        self._latest_revisions = Overlay(self._revisions)
+        self._expectations = Expectations(self._clock)
+        self._control = PodControl(self._client, self._recorder)
+        self.controller = Controller("daemonset", self.reconcile, workers=2, clock=self._clock)
+        self._sets.subscribe(self._set_changed)
+        self._pods.subscribe(self._pod_changed)
+        self._nodes.subscribe(self._node_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    # -- events -----------------------------------------------------------------------------------------------------
+    def _set_changed(self, change: Change[apps_v1.DaemonSet]) -> None:
+        if change.type == "DELETED":
+            self._expectations.forget(change.key)
+        self.controller.enqueue(change.key)
+
+    def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
+        pod = change.new
+        reference = controller_of(pod)
+        if reference is None:
+            if change.type != "DELETED":
+                for ds in self._sets.list():
+                    selector = from_label_selector(ds.spec.selector)
+                    if ds.metadata.namespace == pod.metadata.namespace and selector.matches(pod.metadata.labels):
+                        self.controller.enqueue(key_of(ds))
+            return
+        if reference.kind != "DaemonSet":
+            return
+        key = f"{pod.metadata.namespace}/{reference.name}"
+        if change.type == "ADDED":
+            self._expectations.creation_observed(key)
+        if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
+            self._expectations.deletion_observed(key, pod.metadata.uid or "")
+        self.controller.enqueue(key)
+
+    def _node_changed(self, change: Change[core_v1.Node]) -> None:
+        old, new = change.old, change.new
+        if old is not None and change.type == "MODIFIED":
+            if old.metadata.labels == new.metadata.labels and old.spec.taints == new.spec.taints:
+                return
+        for ds in self._sets.list():
+            self.controller.enqueue(key_of(ds))
+
+    # -- reconciling ------------------------------------------------------------------------------------------------
+    async def reconcile(self, key: str) -> float | None:
+        """Bring one DaemonSet's pods, revisions and status to what its spec says."""
+        ds = self._sets.get(key)
+        if ds is None:
+            return None
+        selector = from_label_selector(ds.spec.selector)
+        if selector.empty:
+            message = "This daemon set is selecting all pods. A non-empty selector is required."
+            self._recorder.event(ds, "Warning", "SelectingAll", message)
+            return None
+        pods = await claim(self._client, ds, claimable(self._pods, ds), selector.matches)
+        known = self._latest_revisions.current(claimable(self._revisions, ds), f"{key}-")
+        mine = await claim(self._client, ds, known, selector.matches)
+        past = await history.sync(self._client, ds, ds.spec.template, mine, ds.status.collision_count)
+        self._latest_revisions.wrote(past.current)
+        revision = past.current.metadata.labels[history.HASH_LABEL]
+        nodes = {node.metadata.name or "": node for node in self._nodes.list()}
+        todo = plan(ds, pods, nodes, revision, self._expectations.satisfied(key), self._clock.now())
+        todo.status.collision_count = past.collision_count
+        failure = await self._apply(key, ds, todo, revision)
+        in_use = {pod.metadata.labels.get(history.HASH_LABEL, "") for pod in pods}
+        await history.truncate(self._client, history.surplus(past, ds.spec.revision_history_limit, in_use))
+        if todo.status != ds.status:
+            await self._client.update_status(msgspec.structs.replace(ds, status=todo.status))
+        if failure is not None:
+            raise failure
+        return pod_rules.next_availability(pods, ds.spec.min_ready_seconds or 0, self._clock.now())
+
+    async def _apply(self, key: str, ds: apps_v1.DaemonSet, todo: DaemonPlan, revision: str) -> StatusError | None:
+        for pod, node in todo.failed:
+            message = f"Found failed daemon pod {key_of(pod)} on node {node}, will try to kill it"
+            self._recorder.event(ds, "Warning", "FailedDaemonPod", message)
+        failure: StatusError | None = None
+        wanted, doomed = todo.create[:BURST], todo.delete[:BURST]
+        if doomed or wanted:
+            self._expectations.expect(key, len(wanted), [pod.metadata.uid or "" for pod in doomed])
+        if doomed:
+            results = await asyncio.gather(*(self._delete(key, ds, pod) for pod in doomed), return_exceptions=True)
+            for result in results:
+                if isinstance(result, StatusError):
+                    failure = result
+                elif isinstance(result, BaseException):
+                    raise result
+        if wanted:
+
+            async def one(number: int) -> None:
+                try:
+                    await self._control.create(_pod(ds, wanted[number], revision), ds)
+                except StatusError as error:
+                    self._expectations.creation_observed(key)
+                    if not namespace_terminating(error):
+                        raise
+
+            tried, refused = await slow_start(len(wanted), one)
+            self._expectations.creation_observed(key, len(wanted) - tried)
+            failure = refused or failure
+        return failure
+
+    async def _delete(self, key: str, ds: apps_v1.DaemonSet, pod: core_v1.Pod) -> None:
+        try:
+            await self._control.delete(pod, ds)
+        except StatusError as error:
+            self._expectations.deletion_observed(key, pod.metadata.uid or "")
+            if not error.not_found:
+                raise
+
+
+def _pod(ds: apps_v1.DaemonSet, node: str, revision: str) -> core_v1.Pod:
+    pod = pod_from_template(ds.spec.template, ds, generate_name=f"{name_of(ds)}-")
+    pod.metadata.labels[history.HASH_LABEL] = revision
+    generation = ds.metadata.annotations.get(GENERATION)
+    if generation is not None:
+        pod.metadata.labels[GENERATION_LABEL] = generation
+    pod.spec = pod_spec(pod.spec, node)
+    return pod

@@ -1,0 +1,247 @@
+"""Which nodes need a daemon pod, which pods have to go, and how a new template gets to the nodes. Pure.
+
+A pod belongs to the node that its affinity names, also before it is scheduled. A rolling update deletes old pods while no
+more than maxUnavailable nodes lack an available one, or with maxSurge makes the new pod beside the old one first.
+Upstream: pkg/controller/daemon/{daemon_controller,update}.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+
+from control.controllers import pods as pod_rules
+from control.controllers.history import HASH_LABEL
+from control.controllers.rounding import scaled
+from kube.api import apps_v1, core_v1
+from kube.node_affinity import named_nodes, required_matches
+from kube.taints import NO_EXECUTE, NO_SCHEDULE, first_untolerated
+
+_NODE = "node.kubernetes.io/"
+_TOLERATED = (
+    ("not-ready", NO_EXECUTE),
+    ("unreachable", NO_EXECUTE),
+    ("disk-pressure", NO_SCHEDULE),
+    ("memory-pressure", NO_SCHEDULE),
+    ("pid-pressure", NO_SCHEDULE),
+    ("unschedulable", NO_SCHEDULE),
+)
+GENERATION_LABEL, GENERATION = "pod-template-generation", "deprecated.daemonset.template.generation"
+
+
+@dataclass(slots=True)
+class DaemonPlan:
+    create: list[str] = field(default_factory=list)
+    """Names of nodes to make a pod for."""
+    delete: list[core_v1.Pod] = field(default_factory=list)
+    failed: list[tuple[core_v1.Pod, str]] = field(default_factory=list)
+    """Failed pods, among those to delete, with their nodes."""
+    status: apps_v1.DaemonSetStatus = field(default_factory=apps_v1.DaemonSetStatus)
+
+
+def pod_spec(spec: core_v1.PodSpec, node: str) -> core_v1.PodSpec:
+    """Return a template's pod spec for one node: tolerations that daemons have, and affinity to the node by name."""
+    wanted = list(_TOLERATED) + ([("network-unavailable", NO_SCHEDULE)] if spec.host_network else [])
+    tolerations = list(spec.tolerations)
+    for key, effect in wanted:
+        more = core_v1.Toleration(key=_NODE + key, operator="Exists", effect=effect)
+        if more not in tolerations:
+            tolerations.append(more)
+    by_name = core_v1.NodeSelectorRequirement(key="metadata.name", operator="In", values=[node])
+    affinity = spec.affinity or core_v1.Affinity()
+    of_nodes = affinity.node_affinity or core_v1.NodeAffinity()
+    required = of_nodes.required_during_scheduling_ignored_during_execution
+    terms = required.node_selector_terms if required and required.node_selector_terms else [core_v1.NodeSelectorTerm()]
+    named = [msgspec.structs.replace(term, match_fields=[by_name]) for term in terms]
+    of_nodes = msgspec.structs.replace(
+        of_nodes,
+        required_during_scheduling_ignored_during_execution=core_v1.NodeSelector(node_selector_terms=named),
+    )
+    return msgspec.structs.replace(
+        spec, tolerations=tolerations, affinity=msgspec.structs.replace(affinity, node_affinity=of_nodes)
+    )
+
+
+def belongs(template: core_v1.PodSpec, node: core_v1.Node) -> tuple[bool, bool]:
+    """Return whether a node should get a daemon pod, and whether one that runs there may stay."""
+    spec = pod_spec(template, node.metadata.name or "")
+    if (spec.node_name and spec.node_name != node.metadata.name) or not required_matches(spec, node):
+        return False, False
+    stays = first_untolerated(node.spec.taints, spec.tolerations, (NO_EXECUTE,)) is None
+    return stays and first_untolerated(node.spec.taints, spec.tolerations, (NO_SCHEDULE,)) is None, stays
+
+
+def node_of(pod: core_v1.Pod) -> str:
+    """Return the node that a daemon pod is on, or is meant for."""
+    if pod.spec.node_name:
+        return pod.spec.node_name
+    names = named_nodes(pod.spec) or set()
+    return next(iter(names), "")
+
+
+def plan(
+    ds: apps_v1.DaemonSet,
+    pods: Sequence[core_v1.Pod],
+    nodes: Mapping[str, core_v1.Node],
+    revision: str,
+    settled: bool,
+    now: datetime,
+) -> DaemonPlan:
+    """Compare a DaemonSet with its pods; `revision` is the hash of the current template."""
+    by_node: dict[str, list[core_v1.Pod]] = {}
+    for pod in pods:
+        by_node.setdefault(node_of(pod), []).append(pod)
+    result = DaemonPlan()
+    verdicts = {name: belongs(ds.spec.template.spec, node) for name, node in nodes.items()}
+    wanted = {name for name, (should, _) in verdicts.items() if should}
+    surge, unavailable = _limits(ds, len(wanted))
+    if settled and ds.metadata.deletion_timestamp is None:
+        for name, (should, stays) in verdicts.items():
+            _manage(ds, name, should, stays, by_node.get(name, []), revision, surge, result, now)
+        for pod in by_node.get("", []):
+            result.delete.append(pod)
+        strategy = ds.spec.update_strategy
+        rolling = strategy is None or strategy.type in (None, "", "RollingUpdate")
+        if rolling and not result.create and not result.delete:
+            _roll(ds, by_node, wanted, revision, surge, unavailable, result, now)
+    result.status = _status(ds, by_node, verdicts, wanted, revision, now)
+    return result
+
+
+def _limits(ds: apps_v1.DaemonSet, wanted: int) -> tuple[int, int]:
+    strategy = ds.spec.update_strategy
+    rolling = strategy.rolling_update if strategy else None
+    surge = scaled(rolling.max_surge if rolling else 0, wanted, round_up=True)
+    limit = rolling.max_unavailable if rolling and rolling.max_unavailable is not None else 1
+    unavailable = scaled(limit, wanted, round_up=True)
+    return surge, unavailable if surge or unavailable else 1
+
+
+def is_updated(ds: apps_v1.DaemonSet, pod: core_v1.Pod, revision: str) -> bool:
+    labels = pod.metadata.labels
+    if labels.get(HASH_LABEL) == revision:
+        return True
+    generation = ds.metadata.annotations.get(GENERATION)
+    return generation is not None and labels.get(GENERATION_LABEL) == generation
+
+
+def _available(ds: apps_v1.DaemonSet, pod: core_v1.Pod, now: datetime) -> bool:
+    return pod_rules.is_available(pod, ds.spec.min_ready_seconds or 0, now)
+
+
+def _manage(
+    ds: apps_v1.DaemonSet,
+    node: str,
+    should: bool,
+    stays: bool,
+    here: list[core_v1.Pod],
+    revision: str,
+    surge: int,
+    result: DaemonPlan,
+    now: datetime,
+) -> None:
+    """See to it that a node has the one pod it should have, or none."""
+    if not stays:
+        result.delete += [pod for pod in here if pod.metadata.deletion_timestamp is None]
+        return
+    alive: list[core_v1.Pod] = []
+    for pod in here:
+        if pod.metadata.deletion_timestamp is not None:
+            continue
+        if pod.status.phase in ("Failed", "Succeeded"):
+            result.delete.append(pod)
+            if pod.status.phase == "Failed":
+                result.failed.append((pod, node))
+        else:
+            alive.append(pod)
+    if not alive:
+        # A pod that is still terminating keeps its place, unless new ones may surge past it.
+        if should and (not here or (surge and all(p.metadata.deletion_timestamp for p in here))):
+            result.create.append(node)
+        return
+    alive.sort(key=lambda p: (not p.spec.node_name, p.metadata.creation_timestamp or "", p.metadata.name or ""))
+    if surge:
+        old = [p for p in alive if not is_updated(ds, p, revision)]
+        new = [p for p in alive if is_updated(ds, p, revision)]
+        result.delete += old[1:] + new[1:]
+        # The old pod goes when the new one is available, or at once where it serves nobody.
+        if old and new and (_available(ds, new[0], now) or not _available(ds, old[0], now)):
+            result.delete.append(old[0])
+    else:
+        result.delete += alive[1:]
+
+
+def _roll(
+    ds: apps_v1.DaemonSet,
+    by_node: Mapping[str, list[core_v1.Pod]],
+    wanted: set[str],
+    revision: str,
+    surge: int,
+    unavailable: int,
+    result: DaemonPlan,
+    now: datetime,
+) -> None:
+    """Replace old pods on as many nodes as the limits allow."""
+    down = surging = 0
+    ready_to_go: list[core_v1.Pod] = []
+    broken: list[core_v1.Pod] = []
+    to_surge: list[tuple[bool, str]] = []
+    for node in sorted(wanted):
+        here = by_node.get(node, [])
+        alive = [p for p in here if p.metadata.deletion_timestamp is None]
+        old = [p for p in alive if not is_updated(ds, p, revision)]
+        new = [p for p in alive if is_updated(ds, p, revision)]
+        if not any(_available(ds, p, now) for p in alive):
+            down += 1
+        if surge:
+            if old and new:
+                surging += 1
+            elif old:
+                to_surge.append((not _available(ds, old[0], now), node))
+        elif old and not new:
+            (ready_to_go if _available(ds, old[0], now) else broken).append(old[0])
+    if surge:
+        to_surge.sort(key=lambda item: (not item[0], item[1]))
+        result.create += [node for _, node in to_surge[: max(0, surge - surging)]]
+        return
+    result.delete += broken  # they serve nobody: replacing them costs nothing
+    result.delete += ready_to_go[: max(0, unavailable - down)]
+
+
+def _status(
+    ds: apps_v1.DaemonSet,
+    by_node: Mapping[str, list[core_v1.Pod]],
+    verdicts: Mapping[str, tuple[bool, bool]],
+    wanted: set[str],
+    revision: str,
+    now: datetime,
+) -> apps_v1.DaemonSetStatus:
+    scheduled = ready = available = updated = misplaced = 0
+    for name in verdicts:
+        here = by_node.get(name, [])
+        if name not in wanted:
+            misplaced += 1 if here else 0
+            continue
+        if not here:
+            continue
+        scheduled += 1
+        first = min(here, key=lambda p: (not pod_rules.is_ready(p), p.metadata.creation_timestamp or ""))
+        if pod_rules.is_ready(first):
+            ready += 1
+            available += 1 if _available(ds, first, now) else 0
+        updated += 1 if any(is_updated(ds, p, revision) for p in here) else 0
+    return apps_v1.DaemonSetStatus(
+        desired_number_scheduled=len(wanted),
+        current_number_scheduled=scheduled,
+        number_misscheduled=misplaced,
+        number_ready=ready,
+        number_available=available or None,
+        number_unavailable=(len(wanted) - available) or None,
+        updated_number_scheduled=updated or None,
+        observed_generation=ds.metadata.generation,
+        collision_count=ds.status.collision_count,
+        conditions=ds.status.conditions,
+    )
