@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import re
+import socket
 import ssl
 import statistics
 import sys
@@ -29,7 +30,6 @@ from kube.errors import StatusError
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
 
-PORT = 26443
 OBJECTS = 500
 WATCHERS = 100
 UPDATES = 60
@@ -45,7 +45,14 @@ end
 """
 
 
-def configuration(directory: Path) -> ControlConfig:
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def configuration(directory: Path, port: int) -> ControlConfig:
     keys = directory / "pki"
     return ControlConfig(
         data_dir=directory / "data",
@@ -55,11 +62,11 @@ def configuration(directory: Path) -> ControlConfig:
         ca_key_file=keys / "ca.key",
         service_account_key_file=keys / "sa.key",
         bind_address="127.0.0.1",
-        port=PORT,
+        port=port,
     )
 
 
-def serve(directory: Path) -> None:
+def serve(directory: Path, port: int) -> None:
     """Be the server; its process identifier is left in a file for those who measure it."""
     import gc
     import os
@@ -67,13 +74,13 @@ def serve(directory: Path) -> None:
     from control.main import run
 
     (directory / "pid").write_text(str(os.getpid()))
-    uvloop.run(run(configuration(directory), ready=gc.freeze))
+    uvloop.run(run(configuration(directory, port), ready=gc.freeze))
 
 
 class Bench:
     def __init__(self, directory: Path, seconds: int) -> None:
-        self.directory, self.seconds = directory, seconds
-        self.url = f"https://127.0.0.1:{PORT}"
+        self.directory, self.seconds, self.port = directory, seconds, free_port()
+        self.url = f"https://127.0.0.1:{self.port}"
         keys = pki_layout.ensure(directory / "pki", now=datetime.now(UTC), hosts=("127.0.0.1",))
         admin = keys.client("bench", ("system:masters",), datetime.now(UTC))
         access = Access(self.url, keys.ca.cert_pem, admin.cert_pem, admin.key_pem)
@@ -142,7 +149,9 @@ class Bench:
         return {"p50": round(statistics.median(ordered), 5), "p99": round(ordered[int(len(ordered) * 0.99) - 1], 5)}
 
     async def _watch(self, revision: str) -> asyncio.StreamReader:
-        reader, writer = await asyncio.open_connection("127.0.0.1", PORT, ssl=self.tls, server_hostname="127.0.0.1")
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=self.tls, server_hostname="127.0.0.1"
+        )
         path = "/api/v1/namespaces/default/configmaps?watch=1&fieldSelector=metadata.name%3Dwatched"
         head = (
             f"GET {path}&resourceVersion={revision} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.token}\r\n\r\n"
@@ -166,7 +175,7 @@ async def measure(seconds: int) -> dict[str, object]:
         directory = Path(name)
         bench = Bench(directory, seconds)
         started = time.perf_counter()
-        argv = [sys.executable, "-m", "bench.api", "--serve", name]
+        argv = [sys.executable, "-m", "bench.api", "--serve", name, "--port", str(bench.port)]
         server = asyncio.create_task(process.run(argv, timeout=None), name="server")
         try:
             waiting = asyncio.create_task(bench.until_ready(), name="readyz")
@@ -198,9 +207,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        serve(arguments.serve)
+        serve(arguments.serve, arguments.port)
     else:
         print(json.dumps(uvloop.run(measure(arguments.seconds))))
 
