@@ -88,6 +88,11 @@ class PodView:
     sandbox: SandboxRecord | None
     terminating: bool = False
 
+    @property
+    def alive(self) -> bool:
+        """Whether any container runs."""
+        return any(c.running for c in self.containers)
+
     def running(self, name: str) -> ContainerRecord | None:
         return next((c for c in self.containers if c.name == name and c.running), None)
 

@@ -91,6 +91,8 @@ class Plan:
     """Containers in crash back-off: name to the moment it ends."""
     remove: tuple[str, ...] = ()
     """Dead container instances that nobody needs any more."""
+    remove_sandboxes: tuple[str, ...] = ()
+    """Dead sandboxes before the newest, whose containers are gone."""
     wake_at: float | None = None
 
 
@@ -147,6 +149,7 @@ class _Decisions:
             start=tuple(self.starts),
             backing_off=self.backing_off,
             remove=superfluous(self.s.runtime),
+            remove_sandboxes=old_sandboxes(self.s.runtime),
             wake_at=self.wake_at,
         )
 
@@ -328,6 +331,12 @@ def superfluous(runtime: PodRuntime) -> tuple[str, ...]:
         if seen[record.name] > 2 and not record.running:
             gone.append(record.id)
     return tuple(gone)
+
+
+def old_sandboxes(runtime: PodRuntime) -> tuple[str, ...]:
+    """Choose the dead sandboxes that hold no container: removing one removes its containers and their counts."""
+    holding = {record.sandbox_id for record in runtime.containers}
+    return tuple(s.id for s in runtime.sandboxes[1:] if not s.ready and s.id not in holding)
 
 
 def deadline_at(pod: core_v1.Pod) -> float | None:

@@ -17,7 +17,10 @@ from pathlib import Path
 from agent import dns, serving
 from agent.cgroups import Cgroups
 from agent.config import AgentConfig
+from agent.eviction import Eviction
 from agent.hooks import Hooks
+from agent.housekeeping import Housekeeping
+from agent.image_gc import ImageGC
 from agent.images import Images
 from agent.kubelet_configuration import ConfigError
 from agent.log_rotation import LogRotation
@@ -101,7 +104,8 @@ async def _assemble(
     """Build the parts and start them: runtime first, then the node, then pods."""
     state = NodeState(resolver=_host_resolver(config), host_file=_text(config.hosts_file))
     recorder = EventRecorder(client, "kubelet", config.node_name, clock=clock)
-    node = Node(config, client, runtime, recorder, state, clock=clock)
+    eviction: Eviction
+    node = Node(config, client, runtime, recorder, state, clock=clock, pressures=lambda: eviction.pressures())
     if not state.host_ips:
         state.host_ips = (address,)
     cgroups = Cgroups(config.cgroup_root, config.cgroup_driver)
@@ -146,6 +150,31 @@ async def _assemble(
     )
     mirrors = Mirrors(client, config.node_name, clock=clock)
     pods = PodManager(tools, mirrors)
+    eviction = Eviction(
+        pods,
+        runtime.runtime,
+        config.root_dir,
+        config.eviction_hard,
+        config.eviction_pressure_transition,
+        node.look,
+        clock=clock,
+        memory_capacity=state.memory_capacity,
+    )
+    images = ImageGC(
+        runtime,
+        clock,
+        high=config.image_gc_high_percent,
+        low=config.image_gc_low_percent,
+        minimum_age=config.image_minimum_age,
+    )
+    housekeeping = Housekeeping(
+        lambda: pods.uids,
+        tools.volumes,
+        cgroups if config.cgroups_per_qos else None,
+        config.pod_logs_dir,
+        config.container_logs_dir,
+        clock=clock,
+    )
 
     await _runtime_answers(runtime, clock)
     await pods.load()
@@ -180,6 +209,9 @@ async def _assemble(
     await watch.wait_synced()
     pods.api_synced()
     group.create_task(mirrors.run(), name="mirror pods")
+    group.create_task(housekeeping.run(), name="housekeeping")
+    group.create_task(images.run(), name="image garbage collection")
+    group.create_task(eviction.run(), name="eviction")
     await node.ready.wait()
     if ready is not None:
         ready()

@@ -154,16 +154,22 @@ async def _free(worker: PodWorker) -> None:
             await tools.clock.sleep(pause)
 
 
+async def remove_sandbox(worker: PodWorker, sandbox_id: str) -> None:
+    """Remove a dead sandbox with its containers; one that cannot be removed now is found again by the slow listing."""
+    try:
+        await worker.tools.runtime.remove_sandbox(sandbox_id)
+    except CRIError as error:
+        log.warning("pod %s: removing sandbox %s: %s", worker.uid, sandbox_id[:13], error)
+        return
+    worker.runtime = worker.runtime.without_sandbox(sandbox_id)
+
+
 async def discard(worker: PodWorker) -> None:
     """Remove the pod's dead sandboxes, containers and logs."""
     tools = worker.tools
     ids = {record.id for record in worker.runtime.containers}
     for sandbox in worker.runtime.sandboxes:
-        try:
-            await tools.runtime.remove_sandbox(sandbox.id)
-        except CRIError as error:
-            # The slow listing finds it again.
-            log.warning("pod %s: removing sandbox %s: %s", worker.uid, sandbox.id[:13], error)
+        await remove_sandbox(worker, sandbox.id)
 
     def sweep() -> None:
         unlink_logs(tools.config.container_logs_dir, ids)

@@ -242,11 +242,12 @@ class PodManager:
     def by_uid(self) -> Mapping[str, PodView]:
         return {uid: worker.view() for uid, worker in self._workers.items()}
 
-    def end(self, uid: str, end: End, grace: int | None = None) -> None:
-        """End a pod for a reason of the node's."""
+    def evict(self, uid: str, end: End) -> None:
+        """End a pod at once for a shortage of the node's, with an event."""
         worker = self._workers.get(uid)
-        if worker is not None:
-            worker.kill(end, grace)
+        if worker is not None and not worker.ending:
+            worker.event(WARNING, end.reason, end.message)
+            worker.kill(end, grace=0)
 
     @property
     def uids(self) -> set[str]:

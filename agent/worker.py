@@ -259,6 +259,8 @@ class PodWorker:
             progressed = await pod_start.carry_out(self, decided)
             for container_id in decided.remove:
                 await self.remove_container(container_id)
+            for sandbox_id in decided.remove_sandboxes:
+                await pod_end.remove_sandbox(self, sandbox_id)
             if not progressed and not self._due:
                 self.publish()
                 self.wake_at(decided.wake_at)

@@ -1,0 +1,134 @@
+"""Image garbage collection: when the images' disk is fuller than the high threshold, unused images go until the low one.
+
+Least recently used first, none younger than the minimum age, never one that is pinned (the sandbox image) or that a container
+still has (pkg/kubelet/images/image_gc_manager.go).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from cri.client import Client
+from cri.errors import CRIError
+from cri.messages import Image
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 300.0
+
+
+@dataclass(slots=True)
+class _Seen:
+    first: float
+    used: float
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The images' filesystem, in bytes."""
+
+    capacity: int
+    available: int
+
+    @property
+    def used_percent(self) -> int:
+        return 100 - self.available * 100 // self.capacity if self.capacity else 0
+
+
+class ImageGC:
+    """Frees the images' disk. `in_use` returns the image IDs that pods of the agent still name."""
+
+    def __init__(
+        self,
+        runtime: Client,
+        clock: Clock,
+        *,
+        high: int,
+        low: int,
+        minimum_age: float,
+        disk: Callable[[str], Disk] | None = None,
+    ) -> None:
+        self._runtime, self._clock, self._high, self._low = runtime, clock, high, low
+        self._minimum_age, self._disk = minimum_age, disk or read_disk
+        self._seen: dict[str, _Seen] = {}
+
+    async def run(self) -> None:
+        """Look every five minutes until cancelled."""
+        while self._high < 100:
+            try:
+                await self.collect()
+            except CRIError as error:
+                log.warning("image garbage collection: %s", error)
+            await self._clock.sleep(PERIOD_SECONDS)
+
+    async def collect(self) -> int:
+        """Free what the thresholds ask for; return the bytes freed. Raise CRIError."""
+        await self._look()
+        systems = await self._runtime.images.image_fs_info()
+        if not systems:
+            return 0
+        disk = await asyncio.to_thread(self._disk, systems[0].fs_id.mountpoint)
+        if disk.used_percent < self._high:
+            return 0
+        wanted = disk.capacity * (100 - self._low) // 100 - disk.available
+        log.info("image disk is %d %% full: freeing %d bytes", disk.used_percent, wanted)
+        return await self.free(wanted)
+
+    async def free(self, wanted: int) -> int:
+        """Remove unused images until so many bytes are free, or none is left. Raise CRIError."""
+        now = self._clock.monotonic()
+        unused = await self._look()
+        freed = 0
+        for image_id in sorted(unused, key=lambda i: (self._seen[i].used, self._seen[i].first)):
+            if freed >= wanted:
+                break
+            seen = self._seen[image_id]
+            if now - seen.first < self._minimum_age:
+                continue
+            try:
+                await self._runtime.images.remove_image(image_id)
+            except CRIError as error:
+                log.warning("removing image %s: %s", image_id, error)
+                continue
+            freed += seen.size
+            del self._seen[image_id]
+        return freed
+
+    async def _look(self) -> set[str]:
+        """Note what is there and what is used; return the IDs that nothing uses."""
+        now = self._clock.monotonic()
+        images, containers = await asyncio.gather(
+            self._runtime.images.list_images(), self._runtime.runtime.list_containers()
+        )
+        used = used_images(images, [name for c in containers for name in (c.image.image, c.image_ref, c.image_id)])
+        present = {image.id for image in images}
+        for image in images:
+            seen = self._seen.setdefault(image.id, _Seen(now, now, image.size))
+            if image.id in used:
+                seen.used = now
+        for gone in self._seen.keys() - present:
+            del self._seen[gone]
+        return {image.id for image in images if not image.pinned} - used
+
+
+def used_images(images: Iterable[Image], names: Iterable[str]) -> set[str]:
+    """Return the IDs of the images that the names (IDs, tags or digests) mean."""
+    wanted = set(names)
+    return {i.id for i in images if i.id in wanted or wanted & {*i.repo_tags, *i.repo_digests} or _is_pause(i)}
+
+
+def _is_pause(image: Image) -> bool:
+    # Runtimes before containerd 2.0 do not pin the sandbox image, and list no container that has it.
+    return any("/pause:" in tag or "/pause@" in tag for tag in (*image.repo_tags, *image.repo_digests))
+
+
+def read_disk(path: str) -> Disk:
+    """Read the size of the filesystem that holds a path."""
+    found = os.statvfs(path if os.path.exists(path) else "/")
+    return Disk(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
