@@ -45,7 +45,7 @@ class Edge:
         if isinstance(answer, Response):
             await _send_whole(answer, send, body, scope)
         elif isinstance(answer, Stream):
-            await self._send_stream(answer, receive, send, body)
+            await self._send_stream(answer, scope, receive, send, body)
         else:
             try:
                 instead = await answer.splice(scope[PROTOCOL])
@@ -57,14 +57,21 @@ class Edge:
                 body.done = True
                 await _send_whole(instead, send, body, scope)
 
-    async def _send_stream(self, answer: Stream, receive: Receive, send: Send, body: _Body) -> None:
+    async def _send_stream(self, answer: Stream, scope: Scope, receive: Receive, send: Send, body: _Body) -> None:
         await body.drain()
+        protocol, cycle = scope.get(PROTOCOL), scope.get(CYCLE)
+        if scope["http_version"] != "1.1" or scope["method"] == "HEAD":
+            protocol = None  # no chunks there
         headers = [(b"content-type", answer.content_type), *answer.headers]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
 
         async def pump() -> None:
             async for chunk in answer.chunks:
-                if chunk:
+                if not chunk:
+                    continue
+                if protocol is not None:
+                    await protocol.write_chunk(cycle, chunk)
+                else:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
 

@@ -85,6 +85,13 @@ class ApiProtocol(HttpToolsProtocol):
         cycle.on_response()
         return True
 
+    async def write_chunk(self, cycle: RequestResponseCycle, chunk: bytes) -> None:
+        """Write a chunk of an answer whose head has been sent through ASGI; waits while the client does not read."""
+        if self.flow.write_paused:
+            await self.flow.drain()
+        if not cycle.disconnected:
+            self.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+
     def takeover(self, on_data: Callable[[bytes], None], on_lost: Callable[[], None]) -> asyncio.Transport:
         """Give the connection to `on_data`; `on_lost` is called once when it ends. Returns the transport to write to."""
         self.successor, self.on_lost = on_data, on_lost
