@@ -58,6 +58,7 @@ class Node:
         self._node: core_v1.Node | None = None
         self._facts = RuntimeFacts()
         self._reported = float("-inf")
+        self._new = False
         self._lease: coordination_v1.Lease | None = None
         self._look = asyncio.Event()
         self.ready = asyncio.Event()
@@ -99,7 +100,7 @@ class Node:
             )
             try:
                 self._node = await self._client.create(wanted)
-                self._reported = self._clock.monotonic()
+                self._reported, self._new = self._clock.monotonic(), True
                 log.info("registered node %s", name)
                 return
             except StatusError as error:
@@ -124,7 +125,11 @@ class Node:
     # -- the status ---------------------------------------------------------------------------------------------------
     async def report_forever(self) -> None:
         """Keep the node's status current until cancelled."""
+        assert self._node is not None, "register first"
         self._event("Starting", "Starting kubelet.")
+        if self._new:
+            self._tell_transitions(core_v1.NodeStatus(), self._node.status)
+            self._event("NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
         early = 0
         while True:
             await self._report()
@@ -158,9 +163,7 @@ class Node:
             )
         except StatusError as error:
             log.warning("status of node %s: %s", self._config.node_name, error)
-            if error.not_found:
-                # Somebody deleted the node while we live: it comes back, as upstream's does.
-                await self.register()
+            # A node that somebody deleted stays deleted until the agent starts again, as with upstream's.
             return
         self._reported = now
         self._tell_transitions(old, new)

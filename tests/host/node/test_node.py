@@ -1,0 +1,183 @@
+"""The node itself: its object and lease, sweeping up, image garbage collection, eviction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from agent.cgroups import Cgroups
+from agent.contracts import PodView
+from agent.eviction import Eviction, Reading
+from agent.housekeeping import Housekeeping
+from agent.image_gc import Disk, ImageGC
+from agent.lifecycle import End
+from agent.references import ReferenceStore
+from agent.runtime import Runtime
+from agent.volumes.manager import VolumeManager
+from agent.volumes.sources import ClaimReader, TrustBundles
+from agent.volumes.tokens import TokenCache
+from cri.client import Client as RuntimeClient
+from kube.api import coordination_v1, core_v1
+from kube.clock import SYSTEM
+from tests.support import images
+from tests.support.containerd import Containerd
+from tests.support.node import NodeUnderTest, eventually
+
+
+async def test_a_node_registers_with_what_it_is_and_has_and_holds_its_lease(node: NodeUnderTest) -> None:
+    found = await node.client.get(core_v1.Node, "node-1")
+    status = found.status
+    assert found.metadata.labels["kubernetes.io/hostname"] == "node-1"
+    assert found.metadata.labels["kubernetes.io/os"] == "linux"
+    assert [(a.type, a.address) for a in status.addresses] == [("InternalIP", "192.0.2.10"), ("Hostname", "node-1")]
+    assert set(status.capacity) >= {"cpu", "memory", "pods", "ephemeral-storage"}
+    assert status.node_info and status.node_info.kubelet_version.startswith("v1.36.")
+    assert status.node_info.container_runtime_version.startswith("containerd://1.")
+    conditions = {c.type: (c.status, c.reason, c.message) for c in status.conditions}
+    assert conditions["Ready"] == ("True", "KubeletReady", "kubelet is posting ready status")
+    assert conditions["MemoryPressure"] == (
+        "False",
+        "KubeletHasSufficientMemory",
+        "kubelet has sufficient memory available",
+    )
+    assert conditions["DiskPressure"][1:] == ("KubeletHasNoDiskPressure", "kubelet has no disk pressure")
+    assert any(images.BUSYBOX_IMAGE in image.names for image in status.images)
+    lease = await node.client.get(coordination_v1.Lease, "node-1", "kube-node-lease")
+    assert lease.spec.holder_identity == "node-1" and lease.spec.lease_duration_seconds == 40
+    assert lease.metadata.owner_references[0].uid == found.metadata.uid
+
+    async def told() -> bool:
+        events = (await node.client.list(core_v1.Event, "default", field_selector="involvedObject.kind=Node")).items
+        return {"Starting", "NodeReady"} <= {e.reason for e in events}
+
+    await eventually(told, "the node's events are missing")
+
+
+async def test_what_belongs_to_no_pod_is_swept_up(node: NodeUnderTest, tmp_path: Path) -> None:
+    node_dir = node.config
+    orphan, alive = "11111111-dead", "22222222-alive"
+    outside = tmp_path / "outside"
+    outside.write_text("keep")
+    for uid in (orphan, alive):
+        (node_dir.pods_dir / uid / "volumes").mkdir(parents=True)
+        (node_dir.pod_logs_dir / f"default_x_{uid}").mkdir(parents=True, exist_ok=True)
+    (node_dir.pods_dir / orphan / "volumes/link").symlink_to(outside)
+    cgroups = Cgroups(node_dir.cgroup_root, "cgroupfs")
+    pod = core_v1.Pod()
+    pod.metadata.uid = orphan
+    cgroups.ensure_pod(pod, cfs_quota=True, period_us=100_000, pids=-1)
+    assert orphan in cgroups.pod_uids()
+    volumes = _volumes(node)
+    housekeeping = Housekeeping(
+        lambda: {alive}, volumes, cgroups, node_dir.pod_logs_dir, node_dir.container_logs_dir, clock=SYSTEM
+    )
+    await housekeeping.sweep()
+    assert [p.name for p in node_dir.pods_dir.iterdir()] == [alive]
+    assert [p.name for p in node_dir.pod_logs_dir.iterdir()] == [f"default_x_{alive}"]
+    assert orphan not in cgroups.pod_uids() and outside.read_text() == "keep"
+
+
+def _volumes(node: NodeUnderTest) -> VolumeManager:
+    client = node.client
+    return VolumeManager(
+        node.config.pods_dir,
+        ReferenceStore(client, lambda uids: None),
+        TokenCache(client),
+        ClaimReader(client),
+        TrustBundles(client),
+    )
+
+
+async def test_unused_images_go_when_their_disk_is_full(containerd: Containerd) -> None:
+    containerd.load([images.busybox("example.test/unused:1"), images.Image("example.test/unused:2", labels={"a": "b"})])
+    async with RuntimeClient(containerd.endpoint) as runtime:
+        full = ImageGC(runtime, SYSTEM, high=85, low=80, minimum_age=0, disk=lambda _: Disk(100 << 30, 1 << 30))
+        empty = ImageGC(runtime, SYSTEM, high=85, low=80, minimum_age=0, disk=lambda _: Disk(100 << 30, 90 << 30))
+        young = ImageGC(runtime, SYSTEM, high=85, low=80, minimum_age=120, disk=lambda _: Disk(100 << 30, 1 << 30))
+        assert await empty.collect() == 0 and await young.collect() == 0
+        assert await full.collect() > 0
+        tags = {tag for image in await runtime.images.list_images() for tag in image.repo_tags}
+        assert "example.test/unused:2" not in tags
+        assert images.PAUSE_IMAGE in tags
+    containerd.load([images.busybox(), images.pause()])
+
+
+class Evicted:
+    """Takes the place of the pods: remembers who was evicted."""
+
+    def __init__(self, views: Mapping[str, PodView]) -> None:
+        self.views, self.ends = views, dict[str, End]()
+
+    def by_uid(self) -> Mapping[str, PodView]:
+        return self.views
+
+    def evict(self, uid: str, end: End) -> None:
+        self.ends[uid] = end
+
+
+async def test_a_node_without_memory_evicts_the_pod_that_takes_most_beyond_its_request(node: NodeUnderTest) -> None:
+    script = "trap 'exit 0' TERM; head -c {} /dev/zero | tail -c {} | sleep 1000 & wait"
+    for name, size, more in (
+        ("small", "1k", {}),
+        ("greedy", "30m", {}),
+        ("entitled", "40m", {"resources": {"requests": {"memory": "200Mi"}}}),
+    ):
+        container = {
+            "name": "main",
+            "image": images.BUSYBOX_IMAGE,
+            "command": ["sh", "-c", script.format(size, size)],
+            **more,
+        }
+        await node.create(name, {"containers": [container]})
+    pods = {name: await node.ready(name) for name in ("small", "greedy", "entitled")}
+    async with RuntimeClient(node.containerd.endpoint) as runtime:
+
+        async def grown() -> bool:
+            stats = await runtime.runtime.list_container_stats()
+            greedy = [
+                s for s in stats if s.attributes.labels["io.kubernetes.pod.uid"] == (pods["greedy"].metadata.uid or "")
+            ]
+            return bool(greedy) and greedy[0].memory.working_set_bytes.value > 20 << 20
+
+        await eventually(grown, "the greedy pod did not grow")
+        found = await Runtime(runtime).pods()
+        by_uid = {pod.metadata.uid or "": pod for pod in pods.values()}
+        views = {uid: PodView(pod, found[uid].runtime.containers, None) for uid, pod in by_uid.items()}
+        evicted = Evicted(views)
+        changes: list[bool] = []
+        eviction = Eviction(
+            evicted,  # type: ignore[arg-type]
+            runtime.runtime,
+            node.config.root_dir,
+            {"memory.available": "100Mi"},
+            300.0,
+            lambda: changes.append(True),
+            clock=SYSTEM,
+            memory_capacity=1 << 30,
+        )
+        eviction.read = lambda: {"memory.available": Reading(200 << 20, 1 << 30)}
+        await eviction.check()
+        assert not evicted.ends and not any(eviction.pressures().values())
+        eviction.read = lambda: {"memory.available": Reading(50 << 20, 1 << 30)}
+        await eviction.check()
+    assert list(evicted.ends) == [pods["greedy"].metadata.uid]
+    end = evicted.ends[pods["greedy"].metadata.uid or ""]
+    assert (end.phase, end.reason) == ("Failed", "Evicted")
+    assert end.message.startswith(
+        "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. Container main was using "
+    )
+    assert eviction.pressures() == {"MemoryPressure": True} and changes == [True]
+
+
+async def test_a_pod_whose_empty_dir_is_too_large_is_evicted(node: NodeUnderTest) -> None:
+    container = {
+        "name": "main",
+        "image": images.BUSYBOX_IMAGE,
+        "command": ["sh", "-c", "head -c 3000000 /dev/zero > /d/x; trap 'exit 0' TERM; sleep 1000 & wait"],
+        "volumeMounts": [{"name": "d", "mountPath": "/d"}],
+    }
+    await node.create("full", {"volumes": [{"name": "d", "emptyDir": {"sizeLimit": "1Mi"}}], "containers": [container]})
+    pod = await node.wait("full", lambda p: p.status.phase == "Failed")
+    assert pod.status.reason == "Evicted"
+    assert pod.status.message == 'Usage of EmptyDir volume "d" exceeds the limit "1Mi". '
+    assert await node.event("full", "Evicted") == pod.status.message
