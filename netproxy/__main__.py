@@ -20,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--config", help="a KubeProxyConfiguration file; flags given beside it win")
     flags.add_argument("--kubeconfig", help="how to reach the API server")
     flags.add_argument("--hostname-override", help="this node's name")
-    flags.add_argument("--proxy-mode", dest="mode", help="iptables (default); ipvs and nftables are not built yet")
+    flags.add_argument("--proxy-mode", dest="mode", help="iptables (default) or nftables; ipvs is not built yet")
     flags.add_argument("--cluster-cidr", dest="cluster_cidrs", type=_listing, help="the pods' address ranges")
     flags.add_argument("--service-cidr", dest="service_cidrs", type=_listing, help="the Services' address ranges")
     flags.add_argument("--healthz-bind-address")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from netproxy.errors import UnsupportedModeError
+from netproxy.iptables.static import StaticSettings
 from netproxy.model import ServicePort
 
 Services = Mapping[str, tuple[ServicePort, ...]]
@@ -27,6 +28,14 @@ class Backend(Protocol):
         """Bring the Services named to their new desired state."""
         ...
 
+    async def set_static(self, settings: StaticSettings) -> None:
+        """Change what does not depend on Services."""
+        ...
+
+    async def set_local_cidrs(self, cidrs: tuple[str, ...], services: Services) -> None:
+        """Change where pods live, which masquerading depends on; `services` are all there are."""
+        ...
+
     async def verify(self) -> bool:
         """Repair what others changed; return whether anything had to be."""
         ...
@@ -40,13 +49,13 @@ def check_mode(mode: str) -> str:
     """Return the mode to serve ("auto" becomes iptables); UnsupportedModeError where it cannot be, with the reason."""
     if mode in ("iptables", "auto"):
         return "iptables"
+    if mode == "nftables":
+        return mode
     if mode == "ipvs":
         if not os.path.exists("/proc/net/ip_vs"):
             raise UnsupportedModeError(
                 "mode ipvs: this kernel has no IP virtual server (no /proc/net/ip_vs; module ip_vs), and Wherry's IPVS "
-                "mode is not built yet: use mode iptables"
+                "mode is not built yet: use mode iptables or nftables"
             )
-        raise UnsupportedModeError("mode ipvs: not built yet: use mode iptables")
-    if mode == "nftables":
-        raise UnsupportedModeError("mode nftables: not built yet: use mode iptables")
+        raise UnsupportedModeError("mode ipvs: not built yet: use mode iptables or nftables")
     raise UnsupportedModeError(f"mode {mode}: unknown: use mode iptables")

@@ -25,6 +25,7 @@ from kube.informer import Change, Informer
 from kube.process import CommandError
 from kube.transport import HttpsTransport
 from netproxy import backend, health, sysctl
+from netproxy.backend import Backend
 from netproxy.config import ProxyConfig, host_port
 from netproxy.dns.directory import InformerDirectory
 from netproxy.dns.forward import Forwarder, ResolvConf
@@ -32,11 +33,12 @@ from netproxy.dns.responder import Responder
 from netproxy.dns.server import DNSServer
 from netproxy.dns.zone import Zone
 from netproxy.errors import ConfigError, WriteError
-from netproxy.iptables import shadow
 from netproxy.iptables.rules import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RestoreWriter, choose_flavour
+from netproxy.nftables.sync import NFTablesBackend
+from netproxy.nftables.writer import NftWriter
 from netproxy.podnet import network, routes
 from netproxy.podnet.network import PodNetwork
 from netproxy.proxy import CHECK_PERIOD, ServiceProxy
@@ -54,13 +56,13 @@ class _Parts:
     slices: Informer[discovery_v1.EndpointSlice]
     nodes: Informer[core_v1.Node]
     proxy: ServiceProxy
-    backends: list[IPTablesBackend]
+    backends: list[Backend]
     settings: dict[int, StaticSettings]
     health: health.Health
     pods: PodNetwork | None
     dns: DNSServer | None
-    other_flavours: dict[int, str]
-    """By family: the flavour of iptables that we do not write, where an earlier life may have."""
+    stale: list[Backend]
+    """Where we do not write, but an earlier life may have."""
 
 
 async def run(
@@ -82,9 +84,9 @@ async def run(
         client = Client(HttpsTransport(kubeconfig.load(config.kubeconfig), "wherry-netproxy"))
     runners: list[web.AppRunner] = []
     try:
-        parts = await _build(config, client, clock)
+        parts = await _build(config, mode, client, clock)
         runners = await _serve_http(config, mode, parts)
-        await _run_parts(config, parts, clock, ready)
+        await _run_parts(config, mode, parts, clock, ready)
     finally:
         for runner in runners:
             await runner.cleanup()
@@ -94,21 +96,19 @@ async def run(
 
 async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
     """Remove all rules of ours, in both flavours; with `everything` routes, addresses, CNI configuration, bridge too."""
-    for family in config.families if not everything else (4, 6):
-        for flavour in ("nft", "legacy"):
+    for family in (4, 6):
+        for each in (_iptables(family, "nft"), _iptables(family, "legacy"), _nftables(family)):
             try:
-                await IPTablesBackend(
-                    RestoreWriter(flavour, family), RuleSettings(family=family), StaticSettings(family=family)
-                ).cleanup()
-            except Exception as error:
-                log.warning("%s tables of IPv%d: %s", flavour, family, error)
+                await each.cleanup()
+            except (WriteError, CommandError) as error:
+                log.info("nothing to remove from IPv%d tables: %s", family, error)
     if everything:
         await network.remove(config)
         for address in config.dns.addresses:
             await routes.remove_local_address(address)
 
 
-async def _build(config: ProxyConfig, client: Client, clock: Clock) -> _Parts:
+async def _build(config: ProxyConfig, mode: str, client: Client, clock: Clock) -> _Parts:
     node_name = (config.hostname_override or os.uname().nodename).strip().lower()
     services = Informer(client, core_v1.Service, clock=clock)
     slices = Informer(client, discovery_v1.EndpointSlice, clock=clock)
@@ -117,12 +117,9 @@ async def _build(config: ProxyConfig, client: Client, clock: Clock) -> _Parts:
 
     addresses = await routes.node_addresses()
     settings: dict[int, StaticSettings] = {}
-    backends: list[IPTablesBackend] = []
-    others: dict[int, str] = {}
+    backends: list[Backend] = []
+    stale: list[Backend] = []
     for family in config.families:
-        flavour = await choose_flavour(config.iptables_flavour, family)
-        others[family] = "legacy" if flavour == "nft" else "nft"
-        log.info("IPv%d rules go to %s tables", family, flavour)
         settings[family] = static_settings(config, family, addresses)
         rules = RuleSettings(
             family=family,
@@ -130,8 +127,15 @@ async def _build(config: ProxyConfig, client: Client, clock: Clock) -> _Parts:
             masquerade_all=config.masquerade_all,
             node_addresses=of_family(addresses, family),
         )
+        if mode == "nftables":
+            backends.append(NFTablesBackend(NftWriter(family), rules, settings[family], clock=clock))
+            stale += [_iptables(family, "nft"), _iptables(family, "legacy")]
+            continue
+        flavour = await choose_flavour(config.iptables_flavour, family)
+        log.info("IPv%d rules go to %s tables", family, flavour)
         writer = RestoreWriter(flavour, family)
         backends.append(IPTablesBackend(writer, rules, settings[family], period=config.sync_period, clock=clock))
+        stale += [_iptables(family, "legacy" if flavour == "nft" else "nft"), _nftables(family)]
 
     responder: Responder | None = None
     server: DNSServer | None = None
@@ -157,10 +161,10 @@ async def _build(config: ProxyConfig, client: Client, clock: Clock) -> _Parts:
         on_change=responder.forget if responder else None,
     )
     pods = PodNetwork(config) if config.pod_network.enabled else None
-    return _Parts(services, slices, nodes, proxy, backends, settings, state, pods, server, others)
+    return _Parts(services, slices, nodes, proxy, backends, settings, state, pods, server, stale)
 
 
-async def _run_parts(config: ProxyConfig, parts: _Parts, clock: Clock, ready: Callable[[], None]) -> None:
+async def _run_parts(config: ProxyConfig, mode: str, parts: _Parts, clock: Clock, ready: Callable[[], None]) -> None:
     if parts.pods is not None:
         await parts.pods.prepare()
     sysctl.apply_conntrack(config.conntrack)
@@ -182,8 +186,8 @@ async def _run_parts(config: ProxyConfig, parts: _Parts, clock: Clock, ready: Ca
         group.create_task(parts.nodes.run(), name="follow the node")
         group.create_task(parts.proxy.run(), name="proxy")
         group.create_task(parts.proxy.verify_forever(), name="verify rules")
-        group.create_task(_remove_other_flavour(parts), name="rules of the other flavour")
-        group.create_task(_open_localnet(config, parts.proxy), name="localhost node ports")
+        group.create_task(_remove_stale(parts), name="remove stale rules")
+        group.create_task(_open_localnet(config, mode, parts.proxy), name="localhost node ports")
         group.create_task(_tell_ready(parts.proxy, ready), name="readiness")
         if parts.dns is not None:
             group.create_task(parts.dns.run(), name="cluster DNS")
@@ -220,18 +224,24 @@ async def _configure_node(config: ProxyConfig, parts: _Parts, node: core_v1.Node
         await parts.pods.configure(node)
 
 
-async def _remove_other_flavour(parts: _Parts) -> None:
-    """Remove what an earlier life wrote to the other flavour's tables: both are in force, and those are stale."""
+async def _remove_stale(parts: _Parts) -> None:
+    """Remove what an earlier life wrote in another mode or flavour: all of them are in force at once."""
     await parts.proxy.started.wait()
-    for family, flavour in parts.other_flavours.items():
-        writer = RestoreWriter(flavour, family)
+    for each in parts.stale:
         try:
-            text = shadow.cleanup(await writer.read(), family)
-            if text:
-                log.warning("removing stale rules from IPv%d's %s tables", family, flavour)
-                await writer.apply(text)
-        except WriteError as error:
-            log.info("%s tables are not to be had: %s", flavour, error)
+            await each.cleanup()
+        except (WriteError, CommandError) as error:
+            log.info("nothing to remove elsewhere: %s", error)
+
+
+def _iptables(family: int, flavour: str) -> Backend:
+    """Return a backend for removing alone."""
+    writer = RestoreWriter(flavour, family)
+    return IPTablesBackend(writer, RuleSettings(family=family), StaticSettings(family=family))
+
+
+def _nftables(family: int) -> Backend:
+    return NFTablesBackend(NftWriter(family), RuleSettings(family=family), StaticSettings(family=family))
 
 
 async def _keep_routes(pods: PodNetwork, clock: Clock) -> None:
@@ -248,13 +258,13 @@ async def _tell_ready(proxy: ServiceProxy, ready: Callable[[], None]) -> None:
     ready()
 
 
-async def _open_localnet(config: ProxyConfig, proxy: ServiceProxy) -> None:
+async def _open_localnet(config: ProxyConfig, mode: str, proxy: ServiceProxy) -> None:
     """Let 127.0.0.1 reach node ports, only once the guard is in force (CVE-2020-8558)."""
     await proxy.started.wait()
     loopback = ipaddress.ip_address("127.0.0.1")
     ranges = [cidr for cidr in config.node_port_addresses if cidr != "primary"]
     served = not config.node_port_addresses or any(loopback in ipaddress.ip_network(cidr) for cidr in ranges)
-    if config.localhost_node_ports and served:
+    if mode == "iptables" and config.localhost_node_ports and served:
         sysctl.ensure("net/ipv4/conf/all/route_localnet", "1")
 
 

@@ -61,7 +61,7 @@ class RestoreWriter:
 
     def fingerprint(self) -> bytes:
         try:
-            return _generation() if self.flavour == "nft" else _legacy_sizes(self.family)
+            return nf_tables_generation() if self.flavour == "nft" else _legacy_sizes(self.family)
         except OSError:
             return b""
 
@@ -71,7 +71,7 @@ _NFT_MSG_GETGEN = (10 << 8) | 16
 _NLM_F_REQUEST = 1
 
 
-def _generation() -> bytes:
+def nf_tables_generation() -> bytes:
     """Ask nf_tables for its generation ID, which every transaction in this network namespace raises."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as netlink:
         netlink.settimeout(1)

@@ -53,7 +53,11 @@ class Site:
         return origin.run(sys.executable, "-I", "-c", program).strip()
 
 
-@pytest.fixture(params=["nft", "legacy"])
+MODES = ["nft", "legacy", "nftables"]
+"""The iptables mode in both flavours, and the nftables mode."""
+
+
+@pytest.fixture(params=MODES)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     tag = f"np-{os.getpid() % 10000}"
     with namespaces(*(f"{tag}-{name}" for name in ("node", "client", *PODS))) as made:
@@ -78,7 +82,8 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
             healthz_bind_address="127.0.0.1:10256",
             metrics_bind_address="127.0.0.1:10249",
             cluster_cidrs=("10.244.0.0/16",),
-            iptables_flavour=request.param,
+            mode="nftables" if request.param == "nftables" else "iptables",
+            iptables_flavour="nft" if request.param == "nftables" else request.param,
             dns=DNSConfig(resolv_conf=str(tmp_path / "resolv.conf")),
             pod_network=PodNetworkConfig(cni_conf_dir=str(tmp_path / "net.d"), cni_data_dir=str(tmp_path / "cni")),
         )

@@ -101,8 +101,8 @@ def test_durations_are_gos(text: str, seconds: float) -> None:
     assert config.parse_duration(text, "x") == seconds
 
 
-def test_modes_that_are_not_built_say_so() -> None:
+def test_a_mode_that_is_not_built_says_so() -> None:
     assert check_mode("auto") == check_mode("iptables") == "iptables"
-    for mode in ("ipvs", "nftables"):
-        with pytest.raises(UnsupportedModeError, match=f"mode {mode}: .*not built yet"):
-            check_mode(mode)
+    assert check_mode("nftables") == "nftables"
+    with pytest.raises(UnsupportedModeError, match=r"mode ipvs: .*not built yet"):
+        check_mode("ipvs")

@@ -1,0 +1,1 @@
+"""The nftables mode: flat maps from address and port to endpoint, changed element by element."""

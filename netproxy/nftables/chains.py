@@ -1,0 +1,184 @@
+"""The table itself: maps, sets, the chains on the kernel's hooks, and the chains that the flat maps lead to. No I/O.
+
+The table is ours alone (upstream's name), so it is written without regard to others and removed whole. It cannot let
+through what another table drops: where a FORWARD policy drops pods' traffic (Docker), use the iptables mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from netproxy.endpoints import Endpoint
+from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.static import StaticSettings
+from netproxy.model import ServicePort
+
+TABLE = "kube-proxy"
+
+SERVICES, NODE_PORTS = "service-ips", "service-nodeports"
+CLUSTER, LOCAL = "cluster-endpoints", "local-endpoints"
+NODE_PORT_CLUSTER, NODE_PORT_LOCAL = "nodeport-cluster-endpoints", "nodeport-local-endpoints"
+REFUSED, REFUSED_NODE_PORTS = "no-endpoint-services", "no-endpoint-nodeports"
+FIREWALL, SOURCES = "firewall-ips", "firewall-sources"
+HAIRPIN = "hairpin-connections"
+MARK, REJECT = "mark-for-masquerade", "reject-chain"
+
+
+def word(family: int) -> str:
+    return "ip" if family == 4 else "ip6"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a packet for a port travels: kind, where its endpoints come from, how many there are by each policy."""
+
+    kind: str
+    source: str
+    cluster: int
+    local: int
+
+    def at_node_port(self) -> Way:
+        return replace(self, kind=f"nodeport-{self.kind}")
+
+    @property
+    def chain(self) -> str:
+        """The chain's name says all that its rules depend on."""
+        if self.kind == "internal":
+            return f"internal-{self.source}-{self.cluster}"
+        if self.kind.endswith("external-local"):
+            return f"{self.kind}-{self.cluster}-{self.local}"
+        return f"{self.kind}-{self.cluster}"
+
+    def lookups(self, port: ServicePort) -> list[tuple[str, Sequence[Endpoint]]]:
+        """Return the maps that the chain's second look-up reads, with the endpoints to put there."""
+        if self.kind == "internal":
+            return [(LOCAL, port.local_endpoints)] if self.source == "local" else [(CLUSTER, port.endpoints)]
+        at_node_port = self.kind.startswith("nodeport")
+        found: list[tuple[str, Sequence[Endpoint]]] = [(NODE_PORT_CLUSTER if at_node_port else CLUSTER, port.endpoints)]
+        if self.kind.endswith("external-local"):
+            found.append((NODE_PORT_LOCAL if at_node_port else LOCAL, port.local_endpoints))
+        return found
+
+
+def shared_rules(name: str, settings: RuleSettings) -> tuple[str, ...]:
+    """Return the rules of a shared chain from its name."""
+    *kind, last = name.split("-")
+    match kind:
+        case ["internal", source]:
+            look_up = _translate(settings.family, LOCAL if source == "local" else CLUSTER, int(last))
+            return (*mark_unless_pod(settings), look_up)
+        case ["external"]:
+            return (f"jump {MARK}", _translate(settings.family, CLUSTER, int(last)))
+        case ["nodeport", "external"]:
+            return (f"jump {MARK}", _translate(settings.family, NODE_PORT_CLUSTER, int(last)))
+        case ["external", "local", count]:
+            maps = (CLUSTER, LOCAL)
+        case ["nodeport", "external", "local", count]:
+            maps = (NODE_PORT_CLUSTER, NODE_PORT_LOCAL)
+        case _:
+            raise ValueError(f"not a shared chain: {name}")
+    to_local = _translate(settings.family, maps[1], int(last)) if int(last) else ""
+    return external_local(settings, _translate(settings.family, maps[0], int(count)), to_local)
+
+
+def external_local(settings: RuleSettings, to_cluster: str, to_local: str) -> tuple[str, ...]:
+    """Under the external policy Local what starts in the cluster takes the cluster policy's way, the rest stays here."""
+    ip = word(settings.family)
+    rules = [f"{ip} saddr {cidr} {to_cluster}" for cidr in settings.local_cidrs]
+    rules += [f"fib saddr type local jump {MARK}", f"fib saddr type local {to_cluster}"]
+    return (*rules, to_local) if to_local else tuple(rules)
+
+
+def mark_unless_pod(settings: RuleSettings) -> tuple[str, ...]:
+    if settings.masquerade_all:
+        return (f"jump {MARK}",)
+    if settings.local_cidrs:
+        return (f"{word(settings.family)} saddr != {settings.local_cidrs[0]} jump {MARK}",)
+    return ()
+
+
+def _translate(family: int, map_name: str, count: int) -> str:
+    ip = word(family)
+    key = "meta l4proto . th dport" if map_name.startswith("nodeport") else f"{ip} daddr . meta l4proto . th dport"
+    return f"dnat {ip} addr . port to {key} . numgen random mod {count} map @{map_name}"
+
+
+def declarations(family: int) -> dict[str, str]:
+    """Return the maps and sets by name, as "map NAME { ... }" or "set NAME { ... }" without elements."""
+    ip = word(family)
+    address, port, number = f"{ip} daddr", "meta l4proto . th dport", "numgen random mod 65536"
+    endpoint = f"{ip} daddr . th dport"
+    return {
+        SERVICES: f"map {SERVICES} {{ typeof {address} . {port} : verdict ; }}",
+        NODE_PORTS: f"map {NODE_PORTS} {{ typeof {port} : verdict ; }}",
+        REFUSED: f"map {REFUSED} {{ typeof {address} . {port} : verdict ; }}",
+        REFUSED_NODE_PORTS: f"map {REFUSED_NODE_PORTS} {{ typeof {port} : verdict ; }}",
+        CLUSTER: f"map {CLUSTER} {{ typeof {address} . {port} . {number} : {endpoint} ; }}",
+        LOCAL: f"map {LOCAL} {{ typeof {address} . {port} . {number} : {endpoint} ; }}",
+        NODE_PORT_CLUSTER: f"map {NODE_PORT_CLUSTER} {{ typeof {port} . {number} : {endpoint} ; }}",
+        NODE_PORT_LOCAL: f"map {NODE_PORT_LOCAL} {{ typeof {port} . {number} : {endpoint} ; }}",
+        FIREWALL: f"set {FIREWALL} {{ typeof {address} . {port} ; }}",
+        SOURCES: f"set {SOURCES} {{ typeof {address} . {port} . {ip} saddr ; flags interval ; }}",
+        HAIRPIN: f"set {HAIRPIN} {{ typeof {ip} saddr . {ip} daddr ; }}",
+    }
+
+
+HOOKS = {
+    "firewall-prerouting": "type filter hook prerouting priority -110 ;",
+    "firewall-output": "type filter hook output priority -110 ;",
+    "nat-prerouting": "type nat hook prerouting priority -100 ;",
+    "nat-output": "type nat hook output priority -100 ;",
+    "nat-postrouting": "type nat hook postrouting priority 100 ;",
+    "filter-input": "type filter hook input priority 0 ;",
+    "filter-forward": "type filter hook forward priority 0 ;",
+    "filter-output": "type filter hook output priority 0 ;",
+}
+"""Our chains on the kernel's hooks."""
+
+
+def fixed(settings: StaticSettings, rules: RuleSettings) -> dict[str, tuple[str, ...]]:
+    """Return the chains whose rules depend on the configuration alone, in an order in which each names earlier ones."""
+    family, mark = settings.family, settings.mark
+    ip = word(family)
+    key = f"{ip} daddr . meta l4proto . th dport"
+    loopback = "127.0.0.0/8" if family == 4 else "::1"
+    if settings.node_port_cidrs:
+        named = f"{ip} daddr {{ {', '.join(settings.node_port_cidrs)} }} "
+    else:
+        named = f"{ip} daddr != {loopback} "
+    node_ports = f"fib daddr type local {named}"
+    refuse = "icmp port-unreachable" if family == 4 else "icmpv6 port-unreachable"
+    reject = f"reject with {refuse}"
+    multicast = "224.0.0.0/4" if family == 4 else "ff00::/8"
+    inside = ", ".join((*settings.cluster_cidrs, multicast))
+    check_services = (
+        f"ct state new {key} vmap @{REFUSED}",
+        f"ct state new {node_ports}meta l4proto . th dport vmap @{REFUSED_NODE_PORTS}",
+        *(f"{ip} daddr {cidr} fib daddr type != local {reject}" for cidr in settings.service_cidrs),
+    )
+    firewall = (f"ct state new {key} @{FIREWALL} {key} . {ip} saddr != @{SOURCES} drop",)
+    to_services = (f"{key} vmap @{SERVICES}", f"{node_ports}meta l4proto . th dport vmap @{NODE_PORTS}")
+    unmark = f"{hex(0xFFFFFFFF ^ int(mark, 16))}"
+    return {
+        REJECT: (reject,),
+        MARK: (f"meta mark set meta mark | {mark}",),
+        "firewall-check": firewall,
+        "services": to_services,
+        "endpoints-check": check_services,
+        "firewall-prerouting": ("jump firewall-check",),
+        "firewall-output": ("jump firewall-check",),
+        "nat-prerouting": ("jump services",),
+        "nat-output": ("jump services",),
+        "nat-postrouting": (
+            f"ct status dnat {ip} saddr . {ip} daddr @{HAIRPIN} masquerade fully-random",
+            f"meta mark & {mark} == {mark} meta mark set meta mark & {unmark} masquerade fully-random",
+            *(f"{ip} saddr {cidr} {ip} daddr != {{ {inside} }} masquerade fully-random" for cidr in settings.pod_cidrs),
+        ),
+        "filter-input": ("jump endpoints-check",),
+        "filter-forward": (
+            *(("ct state invalid drop",) if settings.drop_invalid else ()),
+            "jump endpoints-check",
+        ),
+        "filter-output": ("jump endpoints-check",),
+    }

@@ -1,0 +1,170 @@
+"""One service port to map elements (and, with session affinity only, chains and sets of its own). No I/O.
+
+A packet takes two look-ups however many Services there are. The first leads from address, protocol and port to a chain
+that depends on nothing but how a port behaves and how many endpoints it has ("internal-3"); the chain draws a number
+below that count, and the second look-up leads from address, protocol, port and number to the endpoint. So adding a
+Service adds elements and no rule, and every endpoint of any count gets the same share.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from netproxy.endpoints import Endpoint
+from netproxy.iptables.rules import RuleSettings
+from netproxy.model import ServicePort
+from netproxy.nftables import chains
+
+Element = tuple[str, str]
+"""(map or set, key)."""
+
+
+@dataclass(slots=True)
+class Fragment:
+    """What some service ports need: elements with their data ("" in sets), shared chains, chains and sets of their own."""
+
+    elements: dict[Element, str] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
+    own_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    own_sets: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.elements)
+
+
+def fragment(ports: Sequence[ServicePort], settings: RuleSettings) -> Fragment:
+    """Return what the given ports need; those of the other family are left out."""
+    result = Fragment()
+    for port in ports:
+        if port.family == settings.family:
+            _PortElements(port, settings, result).write()
+    return result
+
+
+class _PortElements:
+    """The elements of one port, written into a fragment."""
+
+    def __init__(self, port: ServicePort, settings: RuleSettings, out: Fragment) -> None:
+        self.port, self.settings, self.out = port, settings, out
+        self.protocol = port.protocol.lower()
+        digest = hashlib.sha256((str(port.name) + self.protocol).encode()).digest()
+        self.hash = base64.b32encode(digest).decode()[:16]
+
+    def write(self) -> None:
+        port = self.port
+        self._refusals()
+        if port.affinity_seconds:
+            self._affinity_chains()
+        if port.internal_endpoints:
+            source = "local" if port.internal_local else "cluster"
+            count = len(port.internal_endpoints)
+            where = [self._key(port.cluster_ip)]
+            self._way_in(chains.SERVICES, where, chains.Way("internal", source, count, count))
+        if port.reachable_from_outside and port.endpoints:
+            self._outside()
+        for endpoint in {*port.endpoints, *port.local_endpoints}:
+            if endpoint.local:  # only here can an endpoint meet itself
+                self.out.elements[chains.HAIRPIN, f"{endpoint.ip} . {endpoint.ip}"] = ""
+
+    def _outside(self) -> None:
+        port = self.port
+        cluster, local = len(port.endpoints), len(port.local_endpoints)
+        way = chains.Way("external-local" if port.external_local else "external", "cluster", cluster, local)
+        addresses = [self._key(ip) for ip in (*port.external_ips, *port.load_balancer_ips)]
+        self._way_in(chains.SERVICES, addresses, way)
+        if port.node_port:
+            self._way_in(chains.NODE_PORTS, [f"{self.protocol} . {port.node_port}"], way.at_node_port())
+        if port.source_ranges:
+            for ip in port.load_balancer_ips:
+                self.out.elements[chains.FIREWALL, self._key(ip)] = ""
+                for cidr in self._sources(ip):
+                    self.out.elements[chains.SOURCES, f"{self._key(ip)} . {cidr}"] = ""
+
+    def _sources(self, ip: str) -> list[str]:
+        networks = [ipaddress.ip_network(cidr, strict=False) for cidr in self.port.source_ranges]
+        texts = [str(network) for network in ipaddress.collapse_addresses(networks)]  # type: ignore[type-var]
+        from_node = any(
+            ipaddress.ip_address(address) in network for address in self.settings.node_addresses for network in networks
+        )
+        # Where the balancer's address is a local one, the node's own requests carry it as their source.
+        if from_node and not any(ipaddress.ip_address(ip) in network for network in networks):
+            texts.append(ip)
+        single = f"/{32 if self.port.family == 4 else 128}"
+        return [text.removesuffix(single) for text in texts]
+
+    def _key(self, ip: str) -> str:
+        return f"{ip} . {self.protocol} . {self.port.port}"
+
+    def _way_in(self, map_name: str, keys: Sequence[str], way: chains.Way) -> None:
+        """Lead packets for these keys to the chain for this behaviour, and give the chain's second look-up its elements."""
+        port, out = self.port, self.out
+        if port.affinity_seconds:
+            target = f"{way.kind.removeprefix('nodeport-')}-{self.hash}"
+            for key in keys:
+                out.elements[map_name, key] = f"goto {target}"
+            return
+        out.shared.add(way.chain)
+        for key in keys:
+            out.elements[map_name, key] = f"goto {way.chain}"
+            for name, endpoints in way.lookups(port):
+                for number, endpoint in enumerate(endpoints):
+                    out.elements[name, f"{key} . {number}"] = f"{endpoint.ip} . {endpoint.port}"
+
+    def _refusals(self) -> None:
+        """Reject a port without any endpoint; drop where only this node has none, as its balancer expects."""
+        port, out = self.port, self.out
+        verdict = "drop" if port.has_endpoints else f"goto {chains.REJECT}"
+        if not port.internal_endpoints:
+            out.elements[chains.REFUSED, self._key(port.cluster_ip)] = verdict
+        if not port.external_endpoints:
+            for ip in (*port.external_ips, *port.load_balancer_ips):
+                out.elements[chains.REFUSED, self._key(ip)] = verdict
+            if port.node_port:
+                out.elements[chains.REFUSED_NODE_PORTS, f"{self.protocol} . {port.node_port}"] = verdict
+
+    # -- affinity -------------------------------------------------------------------------------------------------
+    def _affinity_chains(self) -> None:
+        """Chains of the port's own: each endpoint remembers its clients in a set, and is looked for there first."""
+        port, out, settings = self.port, self.out, self.settings
+        word = "ip" if port.family == 4 else "ip6"
+
+        def balance(name: str, endpoints: Sequence[Endpoint]) -> None:
+            if not endpoints:
+                return
+            rules = [
+                f"{word} saddr @clients-{self._endpoint_hash(each)} goto endpoint-{self._endpoint_hash(each)}"
+                for each in endpoints
+            ]
+            choices = ", ".join(f"{n} : goto endpoint-{self._endpoint_hash(each)}" for n, each in enumerate(endpoints))
+            rules.append(f"numgen random mod {len(endpoints)} vmap {{ {choices} }}")
+            out.own_chains[name] = tuple(rules)
+
+        for endpoint in dict.fromkeys((*port.endpoints, *port.local_endpoints)):
+            clients, chain = f"clients-{self._endpoint_hash(endpoint)}", f"endpoint-{self._endpoint_hash(endpoint)}"
+            out.own_sets[clients] = f"typeof {word} saddr ; flags dynamic,timeout ; timeout {port.affinity_seconds}s ;"
+            out.own_chains[chain] = (
+                f"update @{clients} {{ {word} saddr }}",
+                f"meta l4proto {self.protocol} dnat to {endpoint}",
+            )
+        cluster, local = f"cluster-{self.hash}", f"local-{self.hash}"
+        balance(cluster, port.endpoints)
+        balance(local, port.local_endpoints)
+        if port.internal_endpoints:
+            out.own_chains[f"internal-{self.hash}"] = (
+                *chains.mark_unless_pod(settings),
+                f"goto {local if port.internal_local else cluster}",
+            )
+        if port.reachable_from_outside and port.endpoints:
+            if port.external_local:
+                out.own_chains[f"external-local-{self.hash}"] = chains.external_local(
+                    settings, f"goto {cluster}", f"goto {local}" if port.local_endpoints else ""
+                )
+            else:
+                out.own_chains[f"external-{self.hash}"] = (f"jump {chains.MARK}", f"goto {cluster}")
+
+    def _endpoint_hash(self, endpoint: Endpoint) -> str:
+        return base64.b32encode(hashlib.sha256((self.hash + str(endpoint)).encode()).digest()).decode()[:16]

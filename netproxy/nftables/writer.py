@@ -1,0 +1,117 @@
+"""The ways to change and read our table, behind one interface: `nft`, and a recording for tests.
+
+A text for `nft -f` is one transaction: all of it or nothing. With 5 000 Services in force one change takes 5 ms.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kube.process import CommandError, run
+from netproxy.errors import WriteError
+from netproxy.iptables.writer import nf_tables_generation
+from netproxy.nftables import chains
+from netproxy.nftables.shadow import Held
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a table holds: elements, rules by chain as nft describes them, and the names of its sets and maps."""
+
+    elements: Held = field(default_factory=dict)
+    rules: dict[str, list[Any]] = field(default_factory=dict)
+    sets: list[str] = field(default_factory=list)
+
+
+class Writer(Protocol):
+    """Changes and reads one IP family's table."""
+
+    async def apply(self, text: str) -> None:
+        """Apply a text in one transaction; WriteError where the kernel or nft refuses it."""
+        ...
+
+    async def read(self) -> Contents:
+        """Return what the table holds; nothing where there is none."""
+        ...
+
+    async def exists(self) -> bool:
+        """Tell whether the table is there."""
+        ...
+
+    def fingerprint(self) -> bytes:
+        """Return a value that changes with every change of any table."""
+        ...
+
+
+class NftWriter:
+    """The real one."""
+
+    def __init__(self, family: int = 4) -> None:
+        self._table = [chains.word(family), chains.TABLE]
+
+    async def apply(self, text: str) -> None:
+        try:
+            await run(["nft", "-f", "-"], input=text, timeout=60)
+        except CommandError as error:
+            raise WriteError(str(error)) from error
+
+    async def read(self) -> Contents:
+        listed = await run(["nft", "-j", "list", "table", *self._table], check=False, timeout=60)
+        if listed.returncode != 0:
+            if "No such file or directory" in listed.stderr:
+                return Contents()
+            raise WriteError(f"nft list table: {listed.stderr.strip()}")
+        return parse(json.loads(listed.stdout))
+
+    async def exists(self) -> bool:
+        return (await run(["nft", "-t", "list", "table", *self._table], check=False, timeout=60)).returncode == 0
+
+    def fingerprint(self) -> bytes:
+        try:
+            return nf_tables_generation()
+        except OSError:
+            return b""
+
+
+def parse(document: dict[str, Any]) -> Contents:
+    """Read the JSON of `nft -j list table`."""
+    contents = Contents()
+    for item in document["nftables"]:
+        for kind, value in item.items():
+            match kind:
+                case "chain":
+                    contents.rules.setdefault(value["name"], [])
+                case "rule":
+                    contents.rules.setdefault(value["chain"], []).append(value["expr"])
+                case "map" | "set":
+                    contents.sets.append(value["name"])
+                    if "timeout" not in value.get("flags", ()):
+                        contents.elements.update(_elements(value))
+    return contents
+
+
+def _elements(value: dict[str, Any]) -> Held:
+    name = value["name"]
+    if value.get("map"):
+        return {(name, _text(key)): _text(data) for key, data in value.get("elem") or ()}
+    return {(name, _text(key)): "" for key in value.get("elem") or ()}
+
+
+def _text(value: Any) -> str:
+    """Write a value as our own elements are written."""
+    if not isinstance(value, dict):
+        return str(value)
+    match value:
+        case {"concat": parts}:
+            return " . ".join(_text(part) for part in parts)
+        case {"prefix": {"addr": address, "len": length}}:
+            return f"{address}/{length}"
+        case {"goto": {"target": target}}:
+            return f"goto {target}"
+        case {"drop": _}:
+            return "drop"
+        case {"elem": {"val": inner}}:
+            return _text(inner)
+    return json.dumps(value, sort_keys=True)
