@@ -120,6 +120,7 @@ class ApiServer:
                 await sealed.rewrite()
                 store = sealed
             server = cls(config, clock, store)
+            server.listener.bind()
             background = [
                 asyncio.create_task(server.cache.run(), name="watch-cache"),
                 asyncio.create_task(Compactor(store, clock).run(), name="store-compactor"),
@@ -131,7 +132,7 @@ class ApiServer:
                     asyncio.create_task(follow_auth(server.auth, server.registry, followed), name="auth-follows")
                 )
                 await followed.wait()
-                await Bootstrap(server.registry, config).run()
+                await Bootstrap(server.registry, config, server.listener.port).run()
                 await server.listener.start()
                 background.append(asyncio.create_task(server.mounted.load(), name="finite-routes"))
                 log.info("serving on %s:%d", config.bind_address, server.listener.port)

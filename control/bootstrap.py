@@ -40,8 +40,8 @@ _PRIORITIES = (
 class Bootstrap:
     """Writes as the server itself, through the registry."""
 
-    def __init__(self, registry: Registry, config: ControlConfig) -> None:
-        self.registry, self.config = registry, config
+    def __init__(self, registry: Registry, config: ControlConfig, port: int) -> None:
+        self.registry, self.config, self.port = registry, config, port
 
     async def run(self) -> None:
         for name in NAMESPACES:
@@ -112,14 +112,14 @@ class Bootstrap:
                     "ipFamilyPolicy": "SingleStack",
                     "ipFamilies": [f"IPv{range_.version}"],
                     "sessionAffinity": "None",
-                    "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": self.config.port}],
+                    "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": self.port}],
                 },
             }
         )
         address = self.config.advertise_address
         if not address:
             return
-        ports = [{"name": "https", "port": self.config.port, "protocol": "TCP"}]
+        ports = [{"name": "https", "port": self.port, "protocol": "TCP"}]
         await self._ensure_same(
             {
                 "apiVersion": "v1",

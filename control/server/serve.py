@@ -35,7 +35,7 @@ def tls_context(config: ControlConfig) -> ssl.SSLContext:
 
 
 class Listener:
-    """One listening socket; `port` is known after `start` (give 0 to let the kernel choose)."""
+    """One listening socket; `port` is known after `bind` (give 0 to let the kernel choose)."""
 
     def __init__(self, config: ControlConfig, app: Any) -> None:
         settings = Config(
@@ -62,10 +62,12 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._ticker: asyncio.Task[None] | None = None
 
+    def bind(self) -> None:
+        """Take the address, without accepting yet; raises OSError where somebody else has it."""
+        self._sockets = [_bind(self._config.bind_address, self._config.port)]
+
     async def start(self) -> None:
-        """Bind and accept; raises OSError where the address is taken."""
-        listening = _bind(self._config.bind_address, self._config.port)
-        self._sockets = [listening]
+        """Accept connections."""
         from uvicorn.lifespan.off import LifespanOff
 
         self._server.lifespan = LifespanOff(self._settings)
