@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from agent import dns, serving
+from agent import certificates, dns, serving
 from agent.cgroups import Cgroups
 from agent.config import AgentConfig
 from agent.eviction import Eviction
@@ -39,7 +39,7 @@ from agent.volumes.sources import ClaimReader, TrustBundles
 from agent.volumes.tokens import TokenCache
 from cri.client import Client as RuntimeClient
 from cri.errors import CRIError
-from kube import kubeconfig
+from kube import kubeconfig, pki
 from kube.api import core_v1, node_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
@@ -63,14 +63,29 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
         raise ConfigError("--kubeconfig is required")
     if config.not_acted_on:
         log.warning("accepted without effect: %s", ", ".join(config.not_acted_on))
+    if config.bootstrap_kubeconfig is not None and not await asyncio.to_thread(config.kubeconfig.exists):
+        await certificates.bootstrap(
+            config.bootstrap_kubeconfig, config.kubeconfig, config.cert_dir, config.node_name, clock=clock
+        )
     access = kubeconfig.load(config.kubeconfig)
-    client = Client(HttpsTransport(access, user_agent="kubelet/v1.36.2 (linux) wherry"))
+    transport = HttpsTransport(access, user_agent="kubelet/v1.36.2 (linux) wherry")
+    client = Client(transport)
     runtime = RuntimeClient(
         config.runtime_endpoint, config.image_endpoint, request_timeout=config.runtime_request_timeout
     )
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(_until_stopped(), name="signals")
+            if config.rotate_certificates and Path(access.certificate_file).name == certificates.CLIENT.file:
+                rotation = certificates.Rotation(
+                    certificates.CLIENT,
+                    Path(access.certificate_file).parent,
+                    client,
+                    lambda key: pki.kubelet_client_request(key, config.node_name),
+                    transport.reconnect,
+                    clock=clock,
+                )
+                group.create_task(rotation.run(), name="client certificate")
             await _assemble(group, config, client, runtime, own_address(access.server), ready, clock)
     except* _Stop:
         log.info("stopping; containers run on")

@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from agent import certificates
 from agent.config import AgentConfig
 from agent.node import Node
 from agent.pods import PodManager
@@ -70,20 +71,56 @@ async def serve(
             denied_seconds=config.unauthorized_cache,
         ),
     )
-    cert, key = await asyncio.to_thread(_certificate, config, node, clock)
-    listener = Listener(
+    async with asyncio.TaskGroup() as group:
+        if config.server_tls_bootstrap and config.tls_cert_file is None:
+            group.create_task(_serve_signed(app, config, client, node, clock), name="kubelet API")
+        else:
+            cert, key = await asyncio.to_thread(_certificate, config, node, clock)
+            group.create_task(serve_tls(app, _listener(config, cert, key)), name="kubelet API")
+        if config.healthz_port:
+            group.create_task(
+                serve_health(parts.health, config.healthz_address, config.healthz_port), name="kubelet healthz"
+            )
+
+
+def _listener(config: AgentConfig, cert: Path, key: Path) -> Listener:
+    return Listener(
         address=config.address,
         port=config.port,
         cert_file=cert,
         key_file=key,
         client_ca_file=config.client_ca_file,
     )
+
+
+async def _serve_signed(app: Any, config: AgentConfig, client: Client, node: Node, clock: Clock) -> None:
+    """Serve with a certificate that the cluster signs, from the moment it is there, anew with each renewal."""
+    renewed = asyncio.Event()
+
+    async def tell() -> None:
+        renewed.set()
+
+    names = (config.node_name, *node.addresses)
+    rotation = certificates.Rotation(
+        certificates.SERVING,
+        config.cert_dir,
+        client,
+        lambda key: pki.kubelet_serving_request(key, config.node_name, names),
+        tell,
+        clock=clock,
+    )
+    await node.registered.wait()
     async with asyncio.TaskGroup() as group:
-        group.create_task(serve_tls(app, listener), name="kubelet API")
-        if config.healthz_port:
-            group.create_task(
-                serve_health(parts.health, config.healthz_address, config.healthz_port), name="kubelet healthz"
-            )
+        group.create_task(rotation.run(), name="serving certificate")
+        if not await asyncio.to_thread(rotation.file.exists):
+            await renewed.wait()
+        while True:
+            renewed.clear()
+            listener = _listener(config, rotation.file, rotation.file)
+            server = group.create_task(serve_tls(app, listener), name="kubelet API listener")
+            await renewed.wait()
+            server.cancel()
+            await asyncio.gather(server, return_exceptions=True)
 
 
 def _certificate(config: AgentConfig, node: Node, clock: Clock) -> tuple[Path, Path]:

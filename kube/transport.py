@@ -102,6 +102,12 @@ class HttpsTransport:
         finally:
             answer.close()
 
+    async def reconnect(self) -> None:
+        """Drop all connections, so that new ones are made with the certificate as its file now is."""
+        old, self._sessions = self._sessions, {}
+        for session in old.values():
+            await session.close()
+
     async def close(self) -> None:
         while self._sessions:
             await self._sessions.popitem()[1].close()
