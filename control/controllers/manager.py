@@ -14,6 +14,7 @@ from typing import Protocol
 from control.controllers.account_tokens import AccountTokenController
 from control.controllers.certificates import CertificateApprover, CertificateCleaner, CertificateSigner
 from control.controllers.context import Context, SharedInformers
+from control.controllers.cronjob import CronJobController
 from control.controllers.daemonset import DaemonSetController
 from control.controllers.deployment import DeploymentController
 from control.controllers.disruption import DisruptionController
@@ -29,6 +30,7 @@ from control.controllers.resource_quota import ResourceQuotaController
 from control.controllers.role_aggregation import RoleAggregationController
 from control.controllers.root_ca import RootCAPublisher
 from control.controllers.serviceaccount import ServiceAccountController
+from control.controllers.statefulset import StatefulSetController
 from control.controllers.token_cleaner import TokenCleaner
 from control.controllers.ttl_after_finished import TTLAfterFinishedController
 from kube.client import Client
@@ -68,6 +70,7 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "replicaset": lambda context, config: ReplicaSetController(context),
     "deployment": lambda context, config: DeploymentController(context),
     "daemonset": lambda context, config: DaemonSetController(context),
+    "statefulset": lambda context, config: StatefulSetController(context),
     "job": lambda context, config: JobController(context),
     "endpointslice": lambda context, config: EndpointSliceController(context),
     "endpoints": lambda context, config: EndpointsController(context),
@@ -86,6 +89,7 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "certificatesigningrequest-cleaner": lambda context, config: CertificateCleaner(context),
     "token-cleaner": lambda context, config: TokenCleaner(context),
     "clusterrole-aggregation": lambda context, config: RoleAggregationController(context),
+    "cronjob": lambda context, config: CronJobController(context),
     "ttl-after-finished": lambda context, config: TTLAfterFinishedController(context),
     "disruption": lambda context, config: DisruptionController(context),
     "resourcequota": lambda context, config: ResourceQuotaController(context),

@@ -1,0 +1,3 @@
+from control.controllers.cronjob.controller import CronJobController
+
+__all__ = ["CronJobController"]

@@ -1,0 +1,3 @@
+from control.controllers.statefulset.controller import StatefulSetController
+
+__all__ = ["StatefulSetController"]

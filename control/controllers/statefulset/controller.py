@@ -1,0 +1,190 @@
+"""StatefulSets: pods with names, order and storage of their own.
+
+Upstream: pkg/controller/statefulset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from control.controllers import history
+from control.controllers import pods as pod_rules
+from control.controllers.context import Context
+from control.controllers.expectations import Expectations
+from control.controllers.overlay import Overlay
+from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of
+from control.controllers.pod_control import namespace_terminating
+from control.controllers.statefulset import identity
+from control.controllers.statefulset.plan import StatefulPlan, plan
+from kube.api import apps_v1, core_v1
+from kube.client import key_of, name_of, namespace_of
+from kube.controller import Controller
+from kube.errors import StatusError
+from kube.informer import Change
+from kube.selectors import from_label_selector
+
+
+class StatefulSetController:
+    """Follows StatefulSets, their revisions, pods and claims."""
+
+    def __init__(self, context: Context) -> None:
+        self._client, self._clock = context.client, context.clock
+        self._recorder = context.recorder("statefulset-controller")
+        self._sets = context.informers.of(apps_v1.StatefulSet)
+        self._revisions = context.informers.of(apps_v1.ControllerRevision)
+        self._pods = context.informers.of(core_v1.Pod)
+        self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
+        self._pods.add_index("claim", by_controller_or_orphan)
+        self._revisions.add_index("claim", by_controller_or_orphan)
+        self._latest_revisions = Overlay(self._revisions)
+        self._expectations = Expectations(self._clock)
+        self.controller = Controller("statefulset", self.reconcile, workers=5, clock=self._clock)
+        self._sets.subscribe(self._set_changed)
+        self._pods.subscribe(self._pod_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    # -- events -----------------------------------------------------------------------------------------------------
+    def _set_changed(self, change: Change[apps_v1.StatefulSet]) -> None:
+        if change.type == "DELETED":
+            self._expectations.forget(change.key)
+        self.controller.enqueue(change.key)
+
+    def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
+        pod = change.new
+        reference = controller_of(pod)
+        if reference is None:
+            if change.type != "DELETED":
+                for sts in self._sets.list():
+                    selector = from_label_selector(sts.spec.selector)
+                    if sts.metadata.namespace == pod.metadata.namespace and selector.matches(pod.metadata.labels):
+                        self.controller.enqueue(key_of(sts))
+            return
+        if reference.kind != "StatefulSet":
+            return
+        key = f"{pod.metadata.namespace}/{reference.name}"
+        if change.type == "ADDED":
+            self._expectations.creation_observed(key)
+        if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
+            self._expectations.deletion_observed(key, pod.metadata.uid or "")
+        self.controller.enqueue(key)
+
+    # -- reconciling ------------------------------------------------------------------------------------------------
+    async def reconcile(self, key: str) -> float | None:
+        """Take one StatefulSet a step on."""
+        sts = self._sets.get(key)
+        if sts is None:
+            return None
+        selector = from_label_selector(sts.spec.selector)
+        pods = [
+            pod
+            for pod in await claim(self._client, sts, claimable(self._pods, sts), selector.matches)
+            if identity.ordinal_of(sts, pod) is not None
+        ]
+        known = self._latest_revisions.current(claimable(self._revisions, sts), f"{key}-")
+        mine = await claim(self._client, sts, known, selector.matches)
+        past = await history.sync(self._client, sts, sts.spec.template, mine, sts.status.collision_count)
+        self._latest_revisions.wrote(past.current)
+        revisions = {name_of(revision): revision for revision in [*past.old, past.current]}
+        update = name_of(past.current)
+        current = sts.status.current_revision or update
+        current = current if current in revisions else update
+        todo = plan(sts, pods, current, update, self._clock.now())
+        todo.status.collision_count = past.collision_count
+        failure: StatusError | None = None
+        if self._expectations.satisfied(key):
+            await self._own_claims(sts, pods, todo)
+            failure = await self._apply(key, sts, todo, revisions)
+        in_use = {current, update} | {identity.revision_of(pod) for pod in pods}
+        await history.truncate(self._client, history.surplus(past, sts.spec.revision_history_limit, in_use))
+        if todo.status != sts.status:
+            await self._client.update_status(msgspec.structs.replace(sts, status=todo.status))
+        if failure is not None:
+            raise failure
+        return pod_rules.next_availability(pods, sts.spec.min_ready_seconds or 0, self._clock.now())
+
+    async def _apply(
+        self,
+        key: str,
+        sts: apps_v1.StatefulSet,
+        todo: StatefulPlan,
+        revisions: dict[str, apps_v1.ControllerRevision],
+    ) -> StatusError | None:
+        if not todo.create and not todo.delete:
+            return None
+        for pod in todo.failed:
+            message = f"StatefulSet {key} is recreating failed Pod {name_of(pod)}"
+            self._recorder.event(sts, "Warning", "RecreatingFailedPod", message)
+        self._expectations.expect(key, len(todo.create), [pod.metadata.uid or "" for pod in todo.delete])
+        works = [self._delete(key, sts, pod) for pod in todo.delete]
+        works += [self._create(key, sts, ordinal, revisions[name]) for ordinal, name in todo.create]
+        for result in await asyncio.gather(*works, return_exceptions=True):
+            if isinstance(result, StatusError):
+                return result
+            if isinstance(result, BaseException):
+                raise result
+        return None
+
+    async def _create(
+        self, key: str, sts: apps_v1.StatefulSet, ordinal: int, revision: apps_v1.ControllerRevision
+    ) -> None:
+        pod = identity.pod_of(sts, ordinal, revision)
+        what = f"create Pod {name_of(pod)} in StatefulSet {name_of(sts)}"
+        try:
+            await self._make_claims(sts, ordinal, name_of(pod))
+            await self._client.create(pod)
+        except StatusError as error:
+            self._expectations.creation_observed(key)
+            if namespace_terminating(error):
+                return
+            if not error.already_exists:
+                self._recorder.event(sts, "Warning", "FailedCreate", f"{what} failed error: {error}")
+            raise
+        self._recorder.event(sts, "Normal", "SuccessfulCreate", f"{what} successful")
+
+    async def _make_claims(self, sts: apps_v1.StatefulSet, ordinal: int, pod: str) -> None:
+        for wish in identity.claims_of(sts, ordinal):
+            if self._claims.get(key_of(wish)) is not None:
+                continue
+            wish.metadata.owner_references = identity.wanted_owners(sts, wish, None, False)
+            what = f"create Claim {name_of(wish)} Pod {pod} in StatefulSet {name_of(sts)}"
+            try:
+                await self._client.create(wish)
+            except StatusError as error:
+                if not error.already_exists:
+                    self._recorder.event(sts, "Warning", "FailedCreate", f"{what} failed error: {error}")
+                    raise
+            else:
+                self._recorder.event(sts, "Normal", "SuccessfulCreate", f"{what} success")
+
+    async def _delete(self, key: str, sts: apps_v1.StatefulSet, pod: core_v1.Pod) -> None:
+        what = f"delete Pod {name_of(pod)} in StatefulSet {name_of(sts)}"
+        try:
+            await self._client.delete(core_v1.Pod, name_of(pod), namespace_of(pod), uid=pod.metadata.uid or "")
+        except StatusError as error:
+            self._expectations.deletion_observed(key, pod.metadata.uid or "")
+            if not error.not_found:
+                self._recorder.event(sts, "Warning", "FailedDelete", f"{what} failed error: {error}")
+                raise
+            return
+        self._recorder.event(sts, "Normal", "SuccessfulDelete", f"{what} successful")
+
+    async def _own_claims(self, sts: apps_v1.StatefulSet, pods: list[core_v1.Pod], todo: StatefulPlan) -> None:
+        """Write the owners of claims as the retention policy wants them."""
+        if not sts.spec.volume_claim_templates:
+            return
+        condemned = {pod.metadata.uid for pod in todo.condemned}
+        for pod in pods:
+            ordinal = identity.ordinal_of(sts, pod)
+            for wish in identity.claims_of(sts, ordinal or 0):
+                found = self._claims.get(key_of(wish))
+                if found is None:
+                    continue
+                owners = identity.wanted_owners(sts, found, pod, pod.metadata.uid in condemned)
+                if owners != found.metadata.owner_references:
+                    metadata = msgspec.structs.replace(found.metadata, owner_references=owners)
+                    await self._client.update(msgspec.structs.replace(found, metadata=metadata))

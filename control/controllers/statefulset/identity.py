@@ -1,0 +1,105 @@
+"""The identity of a StatefulSet's pods: name, host name, labels and claims by ordinal, which outlive each single pod."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from control.controllers import history
+from control.controllers.ownership import controller_uid
+from control.controllers.pod_control import pod_from_template
+from kube.api import apps_v1, core_v1, meta_v1
+from kube.client import name_of
+
+NAME_LABEL, INDEX_LABEL = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
+_NAME = re.compile(r"(.*)-(\d+)")
+
+
+def first_ordinal(sts: apps_v1.StatefulSet) -> int:
+    return (sts.spec.ordinals.start if sts.spec.ordinals else 0) or 0
+
+
+def ordinal_of(sts: apps_v1.StatefulSet, pod: core_v1.Pod) -> int | None:
+    """Return the ordinal in a pod's name; None where the pod is not named after the set."""
+    match = _NAME.fullmatch(name_of(pod))
+    return int(match.group(2)) if match and match.group(1) == sts.metadata.name else None
+
+
+def claim_name(sts: apps_v1.StatefulSet, template: core_v1.PersistentVolumeClaim, ordinal: int) -> str:
+    return f"{template.metadata.name}-{name_of(sts)}-{ordinal}"
+
+
+def claims_of(sts: apps_v1.StatefulSet, ordinal: int) -> list[core_v1.PersistentVolumeClaim]:
+    """Return the claims that the pod of an ordinal uses, as they are to be made."""
+    labels = dict(sts.spec.selector.match_labels) if sts.spec.selector else {}
+    return [
+        core_v1.PersistentVolumeClaim(
+            metadata=meta_v1.ObjectMeta(
+                name=claim_name(sts, template, ordinal),
+                namespace=sts.metadata.namespace,
+                labels={**template.metadata.labels, **labels},
+                annotations=dict(template.metadata.annotations),
+            ),
+            spec=template.spec,
+        )
+        for template in sts.spec.volume_claim_templates
+    ]
+
+
+def pod_of(sts: apps_v1.StatefulSet, ordinal: int, revision: apps_v1.ControllerRevision) -> core_v1.Pod:
+    """Make the pod of an ordinal in a revision."""
+    name = f"{name_of(sts)}-{ordinal}"
+    pod = pod_from_template(history.template_of(revision), sts, name=name)
+    pod.metadata.labels[NAME_LABEL] = name
+    pod.metadata.labels[INDEX_LABEL] = str(ordinal)
+    pod.metadata.labels[history.HASH_LABEL] = name_of(revision)
+    claims = {
+        template.metadata.name: core_v1.Volume(
+            name=template.metadata.name or "",
+            persistent_volume_claim=core_v1.PersistentVolumeClaimVolumeSource(
+                claim_name=claim_name(sts, template, ordinal)
+            ),
+        )
+        for template in sts.spec.volume_claim_templates
+    }
+    volumes = [volume for volume in pod.spec.volumes if volume.name not in claims] + list(claims.values())
+    pod.spec = msgspec.structs.replace(
+        pod.spec, hostname=name, subdomain=sts.spec.service_name or None, volumes=volumes
+    )
+    return pod
+
+
+def revision_of(pod: core_v1.Pod) -> str:
+    """Return the name of the revision that a pod was made from."""
+    return pod.metadata.labels.get(history.HASH_LABEL, "")
+
+
+def wanted_owners(
+    sts: apps_v1.StatefulSet, claim: core_v1.PersistentVolumeClaim, pod: core_v1.Pod | None, condemned: bool
+) -> list[meta_v1.OwnerReference]:
+    """Return a claim's owners as the retention policy wants them: the set, the pod that is going, or neither."""
+    policy = sts.spec.persistent_volume_claim_retention_policy
+    deleted = (policy.when_deleted if policy else None) or "Retain"
+    scaled = (policy.when_scaled if policy else None) or "Retain"
+    ours = {sts.metadata.uid, pod.metadata.uid if pod is not None else None}
+    owners = [ref for ref in claim.metadata.owner_references if ref.uid not in ours]
+    if controller_uid(claim) and controller_uid(claim) not in ours:
+        return claim.metadata.owner_references  # somebody else's
+    if scaled == "Delete" and condemned and pod is not None:
+        owners.append(
+            meta_v1.OwnerReference(
+                api_version="v1", kind="Pod", name=name_of(pod), uid=pod.metadata.uid or "", controller=True
+            )
+        )
+    elif deleted == "Delete":
+        owners.append(
+            meta_v1.OwnerReference(
+                api_version="apps/v1",
+                kind="StatefulSet",
+                name=name_of(sts),
+                uid=sts.metadata.uid or "",
+                controller=True,
+            )
+        )
+    return owners

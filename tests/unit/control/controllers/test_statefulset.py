@@ -1,0 +1,186 @@
+"""StatefulSets: order, partitions, identity and claims."""
+
+from __future__ import annotations
+
+import pytest
+
+from control.controllers import history
+from control.controllers.statefulset import identity
+from control.controllers.statefulset.plan import plan
+from kube.api import apps_v1, core_v1, meta_v1
+
+from .makers import NOW, pod, template
+
+
+def stateful(replicas: int = 3, *, parallel: bool = False, start: int = 0, **rolling) -> apps_v1.StatefulSet:
+    return apps_v1.StatefulSet(
+        metadata=meta_v1.ObjectMeta(name="db", namespace="default", uid="uid-db", generation=1),
+        spec=apps_v1.StatefulSetSpec(
+            replicas=replicas,
+            service_name="db",
+            template=template(),
+            selector=meta_v1.LabelSelector(match_labels={"app": "web"}),
+            pod_management_policy="Parallel" if parallel else "OrderedReady",
+            ordinals=apps_v1.StatefulSetOrdinals(start=start) if start else None,
+            update_strategy=apps_v1.StatefulSetUpdateStrategy(
+                type="RollingUpdate", rolling_update=apps_v1.RollingUpdateStatefulSetStrategy(**rolling)
+            ),
+        ),
+    )
+
+
+def member(ordinal: int, revision: str = "r1", **more) -> core_v1.Pod:
+    found = pod(f"db-{ordinal}", **more)
+    found.metadata.labels = {history.HASH_LABEL: revision}
+    return found
+
+
+def look(wish: apps_v1.StatefulSet, pods, current: str = "r1", update: str = "r1"):
+    return plan(wish, pods, current, update, NOW)
+
+
+def names(pods) -> list[str]:
+    return [p.metadata.name for p in pods]
+
+
+@pytest.mark.parametrize(
+    ("pods", "created"),
+    [
+        ([], [0]),
+        ([member(0, ready=False)], []),
+        ([member(0)], [1]),
+        ([member(0), member(1)], [2]),
+        ([member(0), member(2)], [1]),
+        ([member(1), member(2)], [0]),
+        ([member(0, deleting=True)], []),
+        ([member(0), member(1), member(2)], []),
+    ],
+)
+def test_pods_are_made_one_after_another_each_when_the_one_before_is_up(pods, created) -> None:
+    assert [ordinal for ordinal, _ in look(stateful(partition=0), pods).create] == created
+
+
+def test_parallel_pods_are_made_all_at_once() -> None:
+    todo = look(stateful(parallel=True, partition=0), [member(1, ready=False)])
+    assert [ordinal for ordinal, _ in todo.create] == [0, 2]
+
+
+def test_ordinals_may_start_elsewhere_than_at_zero() -> None:
+    todo = look(stateful(2, start=5, partition=0, parallel=True), [member(0), member(5)])
+    assert [ordinal for ordinal, _ in todo.create] == [6] and names(todo.condemned) == ["db-0"]
+
+
+def test_scaling_down_goes_from_the_top_one_at_a_time() -> None:
+    pods = [member(n) for n in range(4)]
+    assert names(look(stateful(2, partition=0), pods).delete) == ["db-3"]
+    pods[3].metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+    assert look(stateful(2, partition=0), pods).delete == []
+    assert names(look(stateful(2, partition=0, parallel=True), pods).delete) == ["db-2"]
+
+
+def test_scaling_down_waits_for_sick_pods_below() -> None:
+    pods = [member(0), member(1, ready=False), member(2), member(3)]
+    assert look(stateful(2, partition=0), pods).delete == []
+
+
+def test_a_failed_pod_is_deleted_to_be_made_anew() -> None:
+    todo = look(stateful(partition=0), [member(0, phase="Failed")])
+    assert names(todo.delete) == names(todo.failed) == ["db-0"] and todo.create == []
+
+
+def test_an_update_goes_from_the_top_and_waits_for_each_pod() -> None:
+    wish = stateful(partition=0)
+    assert names(look(wish, [member(0), member(1), member(2)], update="r2").delete) == ["db-2"]
+    assert look(wish, [member(0), member(1), member(2, "r2", ready=False)], update="r2").delete == []
+    assert names(look(wish, [member(0), member(1), member(2, "r2")], update="r2").delete) == ["db-1"]
+
+
+def test_an_update_replaces_a_broken_old_pod_when_it_comes_to_it() -> None:
+    wish = stateful(parallel=True, partition=0)
+    assert names(look(wish, [member(0), member(1), member(2, ready=False)], update="r2").delete) == ["db-2"]
+
+
+def test_more_pods_may_be_down_where_the_set_says_so() -> None:
+    wish = stateful(4, partition=0, max_unavailable=2)
+    assert names(look(wish, [member(n) for n in range(4)], update="r2").delete) == ["db-3", "db-2"]
+
+
+def test_a_partition_keeps_the_lower_ordinals_as_they_are() -> None:
+    wish = stateful(partition=2)
+    assert names(look(wish, [member(0), member(1), member(2)], update="r2").delete) == ["db-2"]
+    assert look(wish, [member(0), member(1), member(2, "r2")], update="r2").delete == []
+    assert look(wish, [member(0)], update="r2").create == [(1, "r1")]
+    assert look(wish, [member(0), member(1)], update="r2").create == [(2, "r2")]
+
+
+def test_on_delete_updates_nothing_by_itself() -> None:
+    wish = stateful()
+    wish.spec.update_strategy = apps_v1.StatefulSetUpdateStrategy(type="OnDelete")
+    assert look(wish, [member(0), member(1), member(2)], update="r2").delete == []
+    assert look(wish, [member(0), member(1)], update="r2").create == [(2, "r2")]
+
+
+def test_the_status_turns_to_the_new_revision_when_all_pods_are_of_it() -> None:
+    wish = stateful(2, partition=0)
+    half = look(wish, [member(0), member(1, "r2")], update="r2").status
+    assert (half.current_revision, half.update_revision) == ("r1", "r2")
+    assert (half.current_replicas, half.updated_replicas, half.ready_replicas) == (1, 1, 2)
+    done = look(wish, [member(0, "r2"), member(1, "r2")], update="r2").status
+    assert (done.current_revision, done.current_replicas, done.updated_replicas) == ("r2", 2, 2)
+
+
+def test_a_pod_has_its_name_its_labels_and_its_claims() -> None:
+    wish = stateful()
+    wish.spec.volume_claim_templates = [
+        core_v1.PersistentVolumeClaim(metadata=meta_v1.ObjectMeta(name="data", labels={"tier": "x"}))
+    ]
+    revision = apps_v1.ControllerRevision(
+        metadata=meta_v1.ObjectMeta(name="db-abc"), data=history.data_of(wish.spec.template), revision=1
+    )
+    made = identity.pod_of(wish, 1, revision)
+    assert (made.metadata.name, made.spec.hostname, made.spec.subdomain) == ("db-1", "db-1", "db")
+    assert made.metadata.labels == {
+        "app": "web",
+        identity.NAME_LABEL: "db-1",
+        identity.INDEX_LABEL: "1",
+        history.HASH_LABEL: "db-abc",
+    }
+    assert made.spec.volumes[0].persistent_volume_claim.claim_name == "data-db-1"
+    (claim,) = identity.claims_of(wish, 1)
+    assert claim.metadata.name == "data-db-1" and claim.metadata.labels == {"tier": "x", "app": "web"}
+
+
+@pytest.mark.parametrize(
+    ("deleted", "scaled", "condemned", "owners"),
+    [
+        ("Retain", "Retain", True, []),
+        ("Delete", "Retain", False, ["StatefulSet"]),
+        ("Retain", "Delete", False, []),
+        ("Retain", "Delete", True, ["Pod"]),
+        ("Delete", "Delete", True, ["Pod"]),
+        ("Delete", "Delete", False, ["StatefulSet"]),
+    ],
+)
+def test_claims_are_owned_as_the_retention_policy_says(deleted, scaled, condemned, owners) -> None:
+    wish = stateful()
+    wish.spec.persistent_volume_claim_retention_policy = apps_v1.StatefulSetPersistentVolumeClaimRetentionPolicy(
+        when_deleted=deleted, when_scaled=scaled
+    )
+    claim = core_v1.PersistentVolumeClaim(metadata=meta_v1.ObjectMeta(name="data-db-1", namespace="default"))
+    found = identity.wanted_owners(wish, claim, member(1), condemned)
+    assert [ref.kind for ref in found] == owners
+
+
+def test_revisions_hold_the_template_and_tell_templates_apart() -> None:
+    data = history.data_of(template("one"))
+    revision = apps_v1.ControllerRevision(data=data)
+    assert history.template_of(revision) == template("one")
+    assert (
+        history.hash_of(data, None) != history.hash_of(data, 1) != history.hash_of(history.data_of(template("two")), 1)
+    )
+
+
+def test_only_idle_revisions_beyond_the_limit_go() -> None:
+    old = [apps_v1.ControllerRevision(metadata=meta_v1.ObjectMeta(name=f"r{n}"), revision=n) for n in range(4)]
+    past = history.History(apps_v1.ControllerRevision(), old, None)
+    assert names(history.surplus(past, 1, {"r0"})) == ["r1", "r2"]
