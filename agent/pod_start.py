@@ -137,7 +137,7 @@ async def _volumes(worker: PodWorker) -> bool:
     except MountError as error:
         if worker.mounted is not None:
             # The containers keep what they have, as with upstream.
-            log.warning("pod %s: %s", worker.uid, error)
+            log.info("pod %s: %s", worker.uid, error)
             worker.contents_due = now + 60.0
             return True
         worker.event(WARNING, "FailedMount", str(error))
@@ -205,10 +205,13 @@ async def _start(worker: PodWorker, start: Start) -> bool:
     worker.waiting.pop(start.name, None)
     worker.retry_at.pop(start.name, None)
     worker.failures.reset(start.name)
-    worker.probe()
     if container.lifecycle is not None and container.lifecycle.post_start is not None:
-        worker.publish()
-        return await _post_start(worker, container, container_id, container.lifecycle.post_start)
+        # Nobody sees or probes the container as running before its hook has ended.
+        with worker.quiet():
+            started = await _post_start(worker, container, container_id, container.lifecycle.post_start)
+        if not started:
+            return False
+    worker.probe()
     return True
 
 

@@ -12,8 +12,9 @@ API. So a restart of the agent is the same as a new spec for a pod whose contain
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -35,7 +36,7 @@ from agent.volumes.manager import Mounted
 from cri.errors import CRIError
 from cri.messages import PodSandboxConfig
 from kube.api import core_v1
-from kube.events import WARNING
+from kube.events import NORMAL, WARNING
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,9 @@ class PodWorker:
         self.grace: int | None = None
         """The grace for the pod's end, where somebody gave one."""
         self.finished = False
+        """Nothing of the pod runs any more and what it held is free."""
+        self.discarded = False
+        """Nothing of the pod is left."""
         self.suspect = runtime is None
         """The runtime may have something of the pod that we do not know of."""
         self.final_outcomes: dict[str, ProbeOutcome] = {}
@@ -79,6 +83,7 @@ class PodWorker:
         self._wake = asyncio.Event()
         self._wake.set()
         self._due = True
+        self._quiet = False
         self._timer: tuple[float, asyncio.Task[None]] | None = None
         self._child: asyncio.Task[None] | None = None
         self._ending_with: int | None = None
@@ -158,7 +163,7 @@ class PodWorker:
                 if self._child is not None and self._child.done():
                     self._reap()
                 if self.ending:
-                    if self.finished and self.leaving and self._child is None:
+                    if self.discarded:
                         return
                     await self._work_on_end()
                 elif self._due and self._child is None:
@@ -253,6 +258,8 @@ class PodWorker:
             self._show_back_off(decided.backing_off)
             if decided.end is not None:
                 self.end = decided.end
+                if decided.end.reason:
+                    self.event(NORMAL, decided.end.reason, decided.end.message)
                 self._wake.set()
                 return
             self.publish()
@@ -405,6 +412,15 @@ class PodWorker:
             end=self.end,
             finished=self.finished,
         )
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Tell the API nothing meanwhile."""
+        self._quiet = True
+        try:
+            yield
+        finally:
+            self._quiet = False
 
     def publish(self) -> None:
         """Tell the API the pod's status where it changed."""
