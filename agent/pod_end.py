@@ -54,6 +54,7 @@ async def end_pod(worker: PodWorker, grace: int) -> None:
         if worker.in_api and not worker.static:
             await tools.writer.delete(worker.pod)
         await discard(worker)
+        worker.discarded = True
 
 
 async def _stop_all(worker: PodWorker, grace: int) -> None:

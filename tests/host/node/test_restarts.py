@@ -90,3 +90,21 @@ async def test_a_restarted_containerd_costs_no_container(node: NodeUnderTest, co
     assert identity(await node.get("endures")) == identity(before)
     await node.delete("endures")
     await node.gone("endures")
+
+
+async def test_a_pod_that_ended_leaves_nothing_when_it_is_deleted(node: NodeUnderTest) -> None:
+    done = {**SLEEP, "command": ["true"]}
+    await node.create("done", {"restartPolicy": "Never", "containers": [done]})
+    pod = await node.wait("done", lambda p: p.status.phase == "Succeeded")
+    labels = {"io.kubernetes.pod.uid": pod.metadata.uid or ""}
+    async with RuntimeClient(node.containerd.endpoint) as runtime:
+        assert await runtime.runtime.list_containers(labels=labels), "its log must stay readable"
+        await node.delete("done")
+        await node.gone("done")
+
+        async def nothing_left() -> bool:
+            logs = list(node.config.pod_logs_dir.glob(f"*_{pod.metadata.uid}"))
+            return not logs and not await runtime.runtime.list_pod_sandboxes(labels=labels)
+
+        await eventually(nothing_left, "the sandbox or the log is still there")
+    assert not list(node.config.container_logs_dir.iterdir())
