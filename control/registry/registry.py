@@ -209,6 +209,8 @@ class Registry:
             meta["name"] = metadata.generate_name(base)
         metadata.fill_new(meta, self.clock.now())
         strategy.default(obj)
+        # Before admission, as upstream: what plugins add belongs to nobody.
+        track(resource, obj, None, context.field_manager, context.operation, "", self.clock.now())
         attributes = Attributes(
             resource,
             "CREATE",
@@ -229,7 +231,6 @@ class Registry:
         finish = await strategy.allocate(obj, None, Allocation(self, context))
         stored = False
         try:
-            track(resource, obj, None, context.field_manager, context.operation, "", self.clock.now())
             problems = metadata.validate(resource, meta, strategy.name_errors)
             _merge_problems(problems, strategy.validate(obj))
             if problems:
@@ -322,6 +323,9 @@ class Registry:
             meta.setdefault("namespace", namespace)
         metadata.carry_over(meta, old_meta)
         strategy.default(obj)
+        if subresource != "binding":
+            part = subresource if admit_as is None else admit_as
+            track(resource, obj, old, context.field_manager, context.operation, part, self.clock.now())
         attributes = Attributes(
             resource,
             "UPDATE",
@@ -349,8 +353,6 @@ class Registry:
             finish = await strategy.allocate(obj, old, Allocation(self, context))
         stored = False
         try:
-            writer, part = context.field_manager, attributes.subresource
-            track(resource, obj, old, writer, context.operation, part, self.clock.now())
             problems = metadata.validate_update(resource, meta, old_meta, strategy.name_errors)
             if subresource:
                 _merge_problems(problems, strategy.validate_subresource(subresource, obj, old))
