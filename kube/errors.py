@@ -112,7 +112,9 @@ def invalid_value(path: str, value: Any, detail: str) -> FieldError:
 
 
 def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
-    names = ", ".join(json.dumps(s) for s in sorted(supported))
+    """Name what would be supported, in the order given; a set is sorted."""
+    ordered = sorted(supported) if isinstance(supported, set | frozenset) else supported
+    names = ", ".join(json.dumps(s) for s in ordered)
     return FieldError(path, "Unsupported value", f"supported values: {names}", value)
 
 

@@ -16,28 +16,30 @@ from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, r
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-PROTOCOLS = ("TCP", "UDP", "SCTP")
+PROTOCOLS = ("SCTP", "TCP", "UDP")
 _EPHEMERAL_FORBIDDEN = ("lifecycle", *_PROBES, "ports", "resources", "resizePolicy")
 
 
-def validate_all(spec: Object, volumes: dict[str, Object], path: str) -> Errors:
-    """Check all of a pod's containers; names are unique over all kinds."""
+def validate_all(spec: Object, volumes: dict[str, Object], path: str, is_pod: bool) -> Errors:
+    """Check all of a pod's or a template's containers; names are unique over all kinds."""
     errors: Errors = []
     grace = spec.get("terminationGracePeriodSeconds")
     containers, inits = spec.get("containers") or [], spec.get("initContainers") or []
+    if is_pod:
+        errors += padded_images(containers, f"{path}.containers") + padded_images(inits, f"{path}.initContainers")
     if not containers:
         errors.append(required(f"{path}.containers"))
     seen: set[str] = set()
     for index, container in enumerate(containers):
         where = f"{path}.containers[{index}]"
-        errors += validate_container(container, volumes, where)
+        errors += validate_container(container, volumes, where, spec.get("restartPolicy"))
         errors += _unique_name(container, seen, where)
         errors += _probes(container, where, grace)
         errors += _restart_policy(container, where)
     errors += _host_ports(containers, f"{path}.containers")
     for index, container in enumerate(inits):
         where = f"{path}.initContainers[{index}]"
-        errors += validate_container(container, volumes, where)
+        errors += validate_container(container, volumes, where, spec.get("restartPolicy"))
         errors += _unique_name(container, seen, where)
         if container.get("restartPolicy") == "Always":
             errors += _probes(container, where, grace)
@@ -47,17 +49,34 @@ def validate_all(spec: Object, volumes: dict[str, Object], path: str) -> Errors:
                 if container.get(key) is not None:
                     detail = "may not be set for init containers without restartPolicy=Always"
                     errors.append(forbidden_field(f"{where}.{key}", detail))
-        errors += _host_ports([container], f"{path}.initContainers", index)
+        # Each alone, as they run one by one; the place is always that of the first.
+        errors += _host_ports([container], f"{path}.initContainers")
     regular = {c.get("name") for c in [*containers, *inits]}
     errors += validate_ephemeral(spec.get("ephemeralContainers"), volumes, regular, path)
     if spec.get("hostNetwork"):
-        for index, container in enumerate(containers):
-            for number, item in enumerate(container.get("ports") or ()):
-                if item.get("hostPort") != item.get("containerPort"):
-                    where = f"{path}.containers[{index}].ports[{number}].containerPort"
-                    detail = "must match `hostPort` when `hostNetwork` is true"
-                    errors.append(invalid_value(where, item.get("containerPort", 0), detail))
+        errors += _on_the_nodes_network(containers, f"{path}.containers", is_pod)
     return errors
+
+
+def _on_the_nodes_network(containers: list[Object], path: str, is_pod: bool) -> Errors:
+    """Check that host ports are container ports; a template may leave them to be filled in its pods."""
+    errors: Errors = []
+    for index, container in enumerate(containers):
+        for number, item in enumerate(container.get("ports") or ()):
+            host = item.get("hostPort") or 0
+            if (is_pod or host) and host != item.get("containerPort"):
+                where = f"{path}[{index}].ports[{number}].hostPort"
+                errors.append(invalid_value(where, host, "must match `containerPort` when `hostNetwork` is true"))
+    return errors
+
+
+def padded_images(containers: list[Object], path: str) -> Errors:
+    """Refuse blanks around an image, which templates may have."""
+    return [
+        invalid_value(f"{path}[{index}].image", image, "must not have leading or trailing whitespace")
+        for index, container in enumerate(containers)
+        if (image := container.get("image") or "").strip() != image
+    ]
 
 
 def validate_ephemeral(
@@ -78,13 +97,17 @@ def validate_ephemeral(
             if container.get(key):
                 errors.append(forbidden_field(f"{where}.{key}", "cannot be set for an Ephemeral Container"))
         for number, mount in enumerate(container.get("volumeMounts") or ()):
-            if mount.get("subPath"):
-                detail = "cannot be set for an Ephemeral Container"
-                errors.append(forbidden_field(f"{where}.volumeMounts[{number}].subPath", detail))
+            for key in ("subPath", "subPathExpr"):
+                if mount.get(key):
+                    detail = "cannot be set for an Ephemeral Container"
+                    errors.append(forbidden_field(f"{where}.volumeMounts[{number}].{key}", detail))
     return errors
 
 
-def validate_container(container: Object, volumes: dict[str, Object], path: str) -> Errors:
+def validate_container(
+    container: Object, volumes: dict[str, Object], path: str, pod_policy: str | None = None
+) -> Errors:
+    """Check what containers of all kinds have in common; `pod_policy` is the pod's restart policy."""
     name, image = container.get("name") or "", container.get("image") or ""
     errors: Errors = []
     if not name:
@@ -93,8 +116,6 @@ def validate_container(container: Object, volumes: dict[str, Object], path: str)
         errors += each(f"{path}.name", name, names.dns1123_label(name))
     if not image:
         errors.append(required(f"{path}.image"))
-    elif image.strip() != image:
-        errors.append(invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace"))
     policies = ("File", "FallbackToLogsOnError")
     errors += one_of(container.get("terminationMessagePolicy"), policies, f"{path}.terminationMessagePolicy")
     errors += _ports(container.get("ports") or [], f"{path}.ports")
@@ -104,7 +125,7 @@ def validate_container(container: Object, volumes: dict[str, Object], path: str)
     errors += _devices(container, volumes, f"{path}.volumeDevices")
     errors += one_of(container.get("imagePullPolicy"), _PULL_POLICIES, f"{path}.imagePullPolicy")
     errors += validate_requirements(container.get("resources"), f"{path}.resources")
-    errors += _resize_policy(container.get("resizePolicy") or [], f"{path}.resizePolicy")
+    errors += _resize_policy(container.get("resizePolicy") or [], f"{path}.resizePolicy", pod_policy)
     return errors + validate_container_security(container.get("securityContext"), f"{path}.securityContext")
 
 
@@ -165,10 +186,10 @@ def _ports(ports: list[Object], path: str) -> Errors:
     return errors
 
 
-def _host_ports(containers: list[Object], path: str, first: int = 0) -> Errors:
+def _host_ports(containers: list[Object], path: str) -> Errors:
     errors: Errors = []
     seen: set[str] = set()
-    for index, container in enumerate(containers, first):
+    for index, container in enumerate(containers):
         for number, item in enumerate(container.get("ports") or ()):
             if not item.get("hostPort"):
                 continue
@@ -182,6 +203,8 @@ def _host_ports(containers: list[Object], path: str, first: int = 0) -> Errors:
 def _mounts(container: Object, volumes: dict[str, Object], path: str) -> Errors:
     errors: Errors = []
     seen: set[str] = set()
+    devices = container.get("volumeDevices") or ()
+    device_names, device_paths = {d.get("name") for d in devices}, {d.get("devicePath") for d in devices}
     privileged = (container.get("securityContext") or {}).get("privileged")
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         where, name, target = f"{path}[{index}]", mount.get("name") or "", mount.get("mountPath") or ""
@@ -194,24 +217,33 @@ def _mounts(container: Object, volumes: dict[str, Object], path: str) -> Errors:
         elif target in seen:
             errors.append(invalid_value(f"{where}.mountPath", target, "must be unique"))
         seen.add(target)
+        if name in device_names:
+            errors.append(invalid_value(f"{where}.name", name, "must not already exist in volumeDevices"))
+        if target in device_paths:
+            errors.append(
+                invalid_value(f"{where}.mountPath", target, "must not already exist as a path in volumeDevices")
+            )
         for key in ("subPath", "subPathExpr"):
             if mount.get(key):
-                errors += local_path(mount[key], f"{where}.{key}")
+                # The place lacks the index, as upstream's does.
+                errors += local_path(mount[key], f"{path}.{key}")
         if mount.get("subPath") and mount.get("subPathExpr"):
             detail = "subPathExpr and subPath are mutually exclusive"
             errors.append(invalid_value(f"{where}.subPathExpr", mount["subPathExpr"], detail))
         propagation = mount.get("mountPropagation")
         if propagation is not None:
             modes = ("Bidirectional", "HostToContainer", "None")
-            errors += one_of(propagation, modes, f"{where}.mountPropagation")
+            errors += one_of(propagation, modes, f"{path}.mountPropagation")
             if propagation == "Bidirectional" and not privileged:
                 detail = "Bidirectional mount propagation is available only to privileged containers"
-                errors.append(forbidden_field(f"{where}.mountPropagation", detail))
+                errors.append(forbidden_field(f"{path}.mountPropagation", detail))
     return errors
 
 
 def _devices(container: Object, volumes: dict[str, Object], path: str) -> Errors:
     errors: Errors = []
+    names_seen: set[str] = set()
+    paths_seen: set[str] = set()
     for index, device in enumerate(container.get("volumeDevices") or ()):
         where, name, target = f"{path}[{index}]", device.get("name") or "", device.get("devicePath") or ""
         if not name:
@@ -221,19 +253,29 @@ def _devices(container: Object, volumes: dict[str, Object], path: str) -> Errors
         elif not {"persistentVolumeClaim", "ephemeral"} & volumes[name].keys():
             detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
             errors.append(invalid_value(f"{where}.name", name, detail))
+        if name in names_seen:
+            errors.append(invalid_value(f"{where}.name", name, "must be unique"))
+        names_seen.add(name)
         if not target:
             errors.append(required(f"{where}.devicePath"))
+        elif target in paths_seen:
+            errors.append(invalid_value(f"{where}.devicePath", target, "must be unique"))
+        elif ".." in target.split("/"):
+            errors.append(invalid_value(f"{where}.devicePath", target, "can not contain backsteps ('..')"))
+        paths_seen.add(target)
     return errors
 
 
-def _resize_policy(policies: list[Object], path: str) -> Errors:
+def _resize_policy(policies: list[Object], path: str, pod_policy: str | None) -> Errors:
     errors: Errors = []
     seen: set[str] = set()
     for index, policy in enumerate(policies):
-        where, name = f"{path}[{index}]", policy.get("resourceName") or ""
-        errors += one_of(name, ("cpu", "memory"), f"{where}.resourceName")
-        errors += one_of(policy.get("restartPolicy"), ("NotRequired", "RestartContainer"), f"{where}.restartPolicy")
+        name, action = policy.get("resourceName") or "", policy.get("restartPolicy")
         if name in seen:
-            errors.append(duplicate(where, name))
+            errors.append(duplicate(f"{path}[{index}]", name))
+        errors += one_of(name, ("cpu", "memory"), path)
+        errors += one_of(action, ("NotRequired", "RestartContainer"), path)
+        if pod_policy == "Never" and action != "NotRequired":
+            errors.append(invalid_value(path, action, "must be 'NotRequired' when `restartPolicy` is 'Never'"))
         seen.add(name)
     return errors

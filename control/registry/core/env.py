@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
-from control.registry.checks import Errors, each, quantity
+from control.registry.checks import Errors, each
+from control.registry.naming import subdomain
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import duplicate, invalid_value, not_supported, required
+from kube.quantity import canonical, parse
 
 _ENV_FIELDS = (
     "metadata.name",
@@ -29,6 +31,16 @@ _RESOURCES = (
     "requests.ephemeral-storage",
     "requests.memory",
 )
+_FIELDS = frozenset(
+    {
+        *_ENV_FIELDS,
+        *_VOLUME_FIELDS,
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "status.phase",
+    }
+)
+_UNITS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
 _SUBSCRIPT = re.compile(r"(metadata\.(?:annotations|labels))\['(.*)'\]")
 _SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
 ONE_SOURCE = "may not have more than one field specified at a time"
@@ -70,7 +82,8 @@ def _value_from(source: Object, value: str, path: str) -> Errors:
 
 
 def _key_reference(reference: Object, path: str) -> Errors:
-    errors = [] if reference.get("name") else [required(f"{path}.name")]
+    name = reference.get("name") or ""
+    errors = each(f"{path}.name", name, names.dns1123_subdomain(name))
     key = reference.get("key") or ""
     if not key:
         return [*errors, required(f"{path}.key")]
@@ -87,8 +100,11 @@ def field_reference(reference: Object, path: str, allowed: tuple[str, ...] = _VO
     match = _SUBSCRIPT.fullmatch(field)
     if match:
         key = match.group(2)
-        key = key.lower() if match.group(1).endswith("annotations") else key
-        return each(f"{path}.fieldPath", key, names.qualified_name(key))
+        # The place of these is the reference itself, not its fieldPath.
+        return each(path, key, names.qualified_name(key.lower() if match.group(1).endswith("annotations") else key))
+    if field not in _FIELDS:
+        detail = f"error converting fieldPath: field label not supported: {field}"
+        return [invalid_value(f"{path}.fieldPath", field, detail)]
     return [] if field in allowed else [not_supported(f"{path}.fieldPath", field, allowed)]
 
 
@@ -102,9 +118,22 @@ def resource_reference(reference: Object, path: str, in_volume: bool) -> Errors:
     errors: Errors = []
     if name not in _RESOURCES and not name.startswith(("limits.hugepages-", "requests.hugepages-")):
         errors.append(not_supported(f"{path}.resource", name, _RESOURCES))
-    if reference.get("divisor") is not None:
-        errors += quantity(reference["divisor"], f"{path}.divisor")
-    return errors
+    return errors + _divisor(name, reference.get("divisor"), f"{path}.divisor")
+
+
+def _divisor(name: str, divisor: str | None, path: str) -> Errors:
+    """Check the unit that an amount is given in: whole units or, of cpu, thousandths."""
+    if divisor is None or not parse(divisor):
+        return []
+    if name.endswith(".cpu"):
+        if canonical(divisor) in ("1", "1m"):
+            return []
+        return [invalid_value(path, name, "only divisor's values 1m and 1 are supported with the cpu resource")]
+    if canonical(divisor) in _UNITS:
+        return []
+    what = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(name.partition(".")[2], "hugepages")
+    detail = f"only divisor's values {', '.join(_UNITS)} are supported with the {what} resource"
+    return [invalid_value(path, name, detail)]
 
 
 def validate_env_from(sources: list[Object] | None, path: str) -> Errors:
@@ -114,11 +143,15 @@ def validate_env_from(sources: list[Object] | None, path: str) -> Errors:
         if source.get("prefix"):
             errors += each(f"{where}.prefix", source["prefix"], names.env_var_name(source["prefix"]))
         found = [name for name in ("configMapRef", "secretRef") if source.get(name) is not None]
-        errors += [required(f"{where}.{name}.name") for name in found if not source[name].get("name")]
+        for kind in found:
+            name = source[kind].get("name") or ""
+            problems = each(f"{where}.{kind}.name", name, subdomain(name, prefix=True))
+            errors += problems if name else [required(f"{where}.{kind}.name")]
+        # The place of these is the list itself.
         if not found:
-            errors.append(invalid_value(where, "", "must specify one of: `configMapRef` or `secretRef`"))
+            errors.append(invalid_value(path, "", "must specify one of: `configMapRef` or `secretRef`"))
         elif len(found) > 1:
-            errors.append(invalid_value(where, "", ONE_SOURCE))
+            errors.append(invalid_value(path, "", ONE_SOURCE))
     return errors
 
 

@@ -32,7 +32,7 @@ def _node_affinity(affinity: Object, path: str) -> Errors:
     for index, preference in enumerate(affinity.get(_SOFT) or ()):
         where = f"{path}.{_SOFT}[{index}]"
         errors += _weight(preference, where)
-        errors += _node_term(preference.get("preference") or {}, f"{where}.preference")
+        errors += _node_term(preference.get("preference") or {}, f"{where}.preference", strict=False)
     return errors
 
 
@@ -46,10 +46,11 @@ def validate_node_selector(selector: Object, path: str) -> Errors:
     return errors
 
 
-def _node_term(term: Object, path: str) -> Errors:
+def _node_term(term: Object, path: str, strict: bool = True) -> Errors:
+    """Check a term; values that are no label values only match nothing, which a preference may."""
     errors: Errors = []
     for index, expression in enumerate(term.get("matchExpressions") or ()):
-        errors += _node_expression(expression, f"{path}.matchExpressions[{index}]")
+        errors += _node_expression(expression, f"{path}.matchExpressions[{index}]", strict)
     for index, expression in enumerate(term.get("matchFields") or ()):
         where = f"{path}.matchFields[{index}]"
         operator, values, key = (expression.get(k) for k in ("operator", "values", "key"))
@@ -60,10 +61,13 @@ def _node_term(term: Object, path: str) -> Errors:
             errors.append(required(f"{where}.values", detail))
         if key != "metadata.name":
             errors.append(invalid_value(f"{where}.key", key or "", "not a valid field selector key"))
+        else:
+            for number, value in enumerate(values or ()):
+                errors += each(f"{where}.values[{number}]", value, names.dns1123_subdomain(value))
     return errors
 
 
-def _node_expression(expression: Object, path: str) -> Errors:
+def _node_expression(expression: Object, path: str, strict: bool) -> Errors:
     operator, values = expression.get("operator") or "", expression.get("values") or []
     errors: Errors = []
     if operator in ("In", "NotIn"):
@@ -81,7 +85,7 @@ def _node_expression(expression: Object, path: str) -> Errors:
         errors.append(invalid_value(f"{path}.operator", operator, "not a valid selector operator"))
     key = expression.get("key") or ""
     errors += each(f"{path}.key", key, names.qualified_name(key))
-    for index, value in enumerate(values):
+    for index, value in enumerate(values if strict else ()):
         errors += each(f"{path}.values[{index}]", value, names.label_value(value))
     return errors
 
@@ -104,7 +108,7 @@ def _pod_term(term: Object, path: str) -> Errors:
         errors += each(f"{path}.namespace", namespace, names.dns1123_label(namespace))
     key = term.get("topologyKey") or ""
     if not key:
-        return [*errors, required(f"{path}.topologyKey", "can not be empty")]
+        errors.append(required(f"{path}.topologyKey", "can not be empty"))
     return errors + each(f"{path}.topologyKey", key, names.qualified_name(key))
 
 
@@ -133,7 +137,7 @@ def validate_tolerations(tolerations: list[Object] | None, path: str) -> Errors:
         elif operator == "Exists":
             if value:
                 detail = "value must be empty when `operator` is 'Exists'"
-                errors.append(invalid_value(f"{where}.operator", toleration, detail))
+                errors.append(invalid_value(f"{where}.operator", value, detail))
         else:
             errors += one_of(operator, ("Equal", "Exists"), f"{where}.operator")
         if effect:
@@ -176,10 +180,7 @@ def validate_gates(gates: list[Object] | None, path: str) -> Errors:
     seen: set[str] = set()
     for index, gate in enumerate(gates or ()):
         name = gate.get("name") or ""
-        if not name:
-            errors.append(required(f"{path}[{index}]"))
-        else:
-            errors += each(f"{path}[{index}]", name, names.qualified_name(name))
+        errors += each(f"{path}[{index}]", name, names.qualified_name(name))
         if name in seen:
             errors.append(duplicate(f"{path}[{index}]", name))
         seen.add(name)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from control.registry.checks import each, ip
 from control.registry.core import pod_table, pod_update
 from control.registry.core.pod_defaults import default_pod
+from control.registry.core.pod_status import validate_status
 from control.registry.core.pod_warnings import pod_warnings
 from control.registry.core.podspec import validate_pod_spec
 from control.registry.core.qos import qos_class
 from control.registry.strategy import Object, Strategy, keep
 from kube.errors import FieldError, forbidden_field
-from kube.names import dns1123_subdomain
 
 
 class PodStrategy(Strategy):
@@ -75,17 +74,7 @@ class PodStrategy(Strategy):
         return pod_update.validate_update(obj, old)
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        errors = []
-        status = obj.get("status") or {}
-        for index, address in enumerate(status.get("podIPs") or ()):
-            errors += ip(address.get("ip") or "", f"status.podIPs[{index}].ip")
-        node, before = ((o.get("spec") or {}).get("nodeName") or "" for o in (obj, old))
-        if node != before:
-            errors.append(forbidden_field("status.nodeName", "may not be changed directly"))
-        nominated = status.get("nominatedNodeName")
-        if nominated:
-            errors += each("status.nominatedNodeName", nominated, dns1123_subdomain(nominated))
-        return errors
+        return validate_status(obj, old)
 
     def validate_subresource(self, subresource: str, obj: Object, old: Object) -> list[FieldError]:
         if subresource == "status":

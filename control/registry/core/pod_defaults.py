@@ -1,6 +1,7 @@
 """Defaults of a pod spec, for pods and for every template of a workload (pkg/apis/core/v1/defaults.go).
 
-Requests follow limits for pods only: a template keeps what its author wrote. Tolerations, service accounts, priorities and
+Requests follow limits and host ports container ports for pods only: a template keeps what its author wrote. Tolerations,
+service accounts, priorities and
 the like are admission's business, not defaults.
 """
 
@@ -30,10 +31,7 @@ def default_template(spec: Object) -> None:
     """Fill in the defaults of a workload's `spec.template`."""
     template = spec.setdefault("template", {})
     template.setdefault("metadata", {"creationTimestamp": None})
-    pod = template.setdefault("spec", {})
-    default_pod_spec(pod)
-    if pod.get("hostNetwork"):
-        _host_ports(pod)
+    default_pod_spec(template.setdefault("spec", {}))
 
 
 def default_pod_spec(spec: Object) -> None:

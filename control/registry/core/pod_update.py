@@ -11,9 +11,10 @@ import copy
 import msgspec
 
 from control.registry.checks import MAX_INT32, Errors
+from control.registry.core.narrowing import put_back_node_affinity, validate_narrowing
 from control.registry.core.podspec import validate_pod_spec
 from control.registry.strategy import Object
-from kube.errors import FieldError, forbidden_field, invalid_value
+from kube.errors import FieldError, forbidden_field, invalid_value, required
 from kube.quantity import QuantityError, parse
 
 _UPDATABLE = ",".join(
@@ -38,16 +39,18 @@ def validate_update(obj: Object, old: Object) -> Errors:
             return [forbidden_field(f"spec.{kind}", detail)]
         for index, container in enumerate(spec.get(kind) or ()):
             if not container.get("image"):
-                errors.append(FieldError(f"spec.{kind}[{index}].image", "Required value"))
+                errors.append(required(f"spec.{kind}[{index}].image"))
     errors += _deadline(spec, before)
     errors += _tolerations(spec, before)
     errors += _gates(spec, before)
+    if before.get("schedulingGates"):
+        errors += validate_narrowing(spec, before)
     if errors:
         return errors
     masked = _masked(spec, before)
     if not same(masked, before):
         return [_forbidden(f"pod updates may not change fields other than {_UPDATABLE}", before, masked)]
-    return validate_pod_spec(spec) if not same(spec, before) else []
+    return validate_pod_spec(spec)
 
 
 def validate_resize(obj: Object, old: Object) -> Errors:
@@ -117,9 +120,10 @@ def _gates(spec: Object, before: Object) -> Errors:
     held = {g.get("name") for g in before.get("schedulingGates") or ()}
     return [
         forbidden_field(
-            "spec.schedulingGates", f'only deletion is allowed, but found new scheduling gate "{gate.get("name")}"'
+            f"spec.schedulingGates[{index}].name",
+            f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'",
         )
-        for gate in spec.get("schedulingGates") or ()
+        for index, gate in enumerate(spec.get("schedulingGates") or ())
         if gate.get("name") not in held
     ]
 
@@ -135,7 +139,8 @@ def _masked(spec: Object, before: Object) -> Object:
     keys = ["activeDeadlineSeconds", "tolerations", "schedulingGates"]
     if before.get("schedulingGates"):
         # A gated pod has not been placed, so its placement may still be narrowed.
-        keys += ["nodeSelector", "affinity"]
+        keys.append("nodeSelector")
+        put_back_node_affinity(masked, before)
     if (before.get("terminationGracePeriodSeconds") or 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
         keys.append("terminationGracePeriodSeconds")
     for key in keys:

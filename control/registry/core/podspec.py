@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from control.registry.checks import MAX_INT32, Errors, annotation_keys, each, in_range, ip, labels, one_of
 from control.registry.core import containers, placement
-from control.registry.core.resources import validate_requirements
+from control.registry.core.operating_system import validate_os
+from control.registry.core.pod_resources import validate_pod_resources
 from control.registry.core.security import validate_pod_security
 from control.registry.core.volumes import validate_volumes
 from control.registry.strategy import Object
 from kube import names
-from kube.errors import forbidden_field, invalid_value, required
+from kube.errors import duplicate, forbidden_field, invalid_value, required
 from kube.quantity import parse
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -22,25 +23,23 @@ def validate_template(template: Object, path: str) -> Errors:
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     errors = labels(metadata.get("labels"), f"{path}.labels")
     errors += annotation_keys(metadata.get("annotations"), f"{path}.annotations")
-    errors += validate_pod_spec(spec, f"{path}.spec")
+    errors += validate_pod_spec(spec, f"{path}.spec", is_pod=False)
     if spec.get("ephemeralContainers"):
         detail = "ephemeral containers not allowed in pod template"
         errors.append(forbidden_field(f"{path}.spec.ephemeralContainers", detail))
     return errors
 
 
-def validate_pod_spec(spec: Object, path: str = "spec") -> Errors:
-    """Check a pod spec with its defaults filled in."""
+def validate_pod_spec(spec: Object, path: str = "spec", is_pod: bool = True) -> Errors:
+    """Check a pod spec with its defaults filled in, a pod's own or that of a template."""
     errors, volumes = validate_volumes(spec.get("volumes"), f"{path}.volumes")
-    errors += containers.validate_all(spec, volumes, path)
-    errors += validate_requirements(spec.get("resources"), f"{path}.resources", pod_level=True)
+    errors += _resource_claims(spec.get("resourceClaims") or [], f"{path}.resourceClaims")
+    errors += containers.validate_all(spec, volumes, path, is_pod)
+    errors += validate_pod_resources(spec, f"{path}.resources")
     errors += one_of(spec.get("restartPolicy"), RESTART_POLICIES, f"{path}.restartPolicy")
     errors += one_of(spec.get("dnsPolicy"), _DNS_POLICIES, f"{path}.dnsPolicy")
     errors += labels(spec.get("nodeSelector"), f"{path}.nodeSelector")
     errors += validate_pod_security(spec, f"{path}.securityContext")
-    for index, secret in enumerate(spec.get("imagePullSecrets") or ()):
-        if not secret.get("name"):
-            errors.append(required(f"{path}.imagePullSecrets[{index}].name"))
     errors += placement.validate_affinity(spec.get("affinity"), f"{path}.affinity")
     errors += _dns_config(spec, f"{path}.dnsConfig")
     errors += _readiness_gates(spec.get("readinessGates") or [], f"{path}.readinessGates")
@@ -51,14 +50,52 @@ def validate_pod_spec(spec: Object, path: str = "spec") -> Errors:
     errors += placement.validate_tolerations(spec.get("tolerations"), f"{path}.tolerations")
     errors += _host_aliases(spec.get("hostAliases") or [], f"{path}.hostAliases")
     if spec.get("preemptionPolicy"):
-        policies = ("Never", "PreemptLowerPriority")
+        policies = ("PreemptLowerPriority", "Never")
         errors += one_of(spec["preemptionPolicy"], policies, f"{path}.preemptionPolicy")
     for name, amount in (spec.get("overhead") or {}).items():
         if parse(amount) < 0:
             errors.append(invalid_value(f"{path}.overhead[{name}]", amount, "must be greater than or equal to 0"))
     system = spec.get("os")
     if system is not None:
-        errors += one_of(system.get("name"), ("linux", "windows"), f"{path}.os.name")
+        errors += one_of(system.get("name"), ("linux", "windows"), f"{path}.os.name") or validate_os(spec, path)
+    if is_pod and not spec.get("serviceAccountName"):
+        errors += _tokens_without_account(spec.get("volumes") or [], f"{path}.volumes")
+    return errors
+
+
+def _tokens_without_account(volumes: list[Object], path: str) -> Errors:
+    return [
+        forbidden_field(
+            f"{path}[{index}].projected.sources[{number}].serviceAccountToken",
+            "must not be specified when serviceAccountName is not set",
+        )
+        for index, volume in enumerate(volumes)
+        for number, source in enumerate((volume.get("projected") or {}).get("sources") or ())
+        if source.get("serviceAccountToken") is not None
+    ]
+
+
+def _resource_claims(claims: list[Object], path: str) -> Errors:
+    errors: Errors = []
+    seen: set[str] = set()
+    for index, claim in enumerate(claims):
+        where, name = f"{path}[{index}]", claim.get("name") or ""
+        if not name:
+            errors.append(required(f"{where}.name"))
+        elif name in seen:
+            errors.append(duplicate(f"{where}.name", name))
+        else:
+            errors += each(f"{where}.name", name, names.dns1123_label(name))
+        seen.add(name)
+        given = [k for k in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(k) is not None]
+        if len(given) > 1:
+            detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            errors.append(invalid_value(where, claim, detail))
+        elif not given:
+            detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            errors.append(invalid_value(where, claim, detail))
+        for key in given:
+            errors += each(f"{where}.{key}", claim[key], names.dns1123_subdomain(claim[key]))
     return errors
 
 

@@ -68,14 +68,14 @@ def _http(action: Object, path: str) -> Errors:
     errors = [] if action.get("path") else [required(f"{path}.path")]
     errors += port_or_name(action.get("port"), f"{path}.port")
     errors += one_of(action.get("scheme"), ("HTTP", "HTTPS"), f"{path}.scheme")
-    for index, header in enumerate(action.get("httpHeaders") or ()):
+    for header in action.get("httpHeaders") or ():
         name = header.get("name") or ""
         if not _HEADER.fullmatch(name):
             detail = (
                 "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for "
                 "validation is '[-A-Za-z0-9]+')"
             )
-            errors.append(invalid_value(f"{path}.httpHeaders[{index}].name", name, detail))
+            errors.append(invalid_value(f"{path}.httpHeaders", name, detail))
     return errors
 
 

@@ -14,6 +14,7 @@ from control.registry.strategy import Object
 from kube.errors import duplicate, forbidden_field, invalid_value, required
 
 MAX_ID = 2**31 - 1
+_IPC_SYSCTLS = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 
 
@@ -34,10 +35,10 @@ def validate_pod_security(spec: Object, path: str) -> Errors:
     if policy is not None:
         errors += one_of(policy, ("Merge", "Strict"), f"{path}.supplementalGroupsPolicy")
     if spec.get("hostUsers") is False:
-        for key in ("hostNetwork", "hostPID", "hostIPC"):
+        for key, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
             if spec.get(key):
-                detail = f"when `pod.Spec.HostUsers` is false, {key} may not be used"
-                errors.append(forbidden_field(f"{path.rpartition('.')[0]}.{key}", detail))
+                where = f"{path.rpartition('.')[0]}.{shown}"
+                errors.append(forbidden_field(where, "when `pod.Spec.HostUsers` is false"))
     return errors
 
 
@@ -72,7 +73,10 @@ def _profiles(context: Object, path: str) -> Errors:
         if profile is None:
             continue
         where, kind, name = f"{path}.{field}", profile.get("type"), profile.get("localhostProfile")
-        errors += one_of(kind, ("Localhost", "RuntimeDefault", "Unconfined"), f"{where}.type")
+        if not kind:
+            errors.append(required(f"{where}.type", f"type is required when {field} is set"))
+        else:
+            errors += one_of(kind, ("Localhost", "RuntimeDefault", "Unconfined"), f"{where}.type")
         shown = "seccomp type" if word == "seccomp" else "AppArmor type"
         if kind == "Localhost":
             if not (name or "").strip():
@@ -84,9 +88,9 @@ def _profiles(context: Object, path: str) -> Errors:
             elif name.strip() != name:
                 errors.append(invalid_value(f"{where}.localhostProfile", name, "must not be padded with whitespace"))
         elif name is not None:
-            errors.append(
-                invalid_value(f"{where}.localhostProfile", name, f"can only be set when {shown} is Localhost")
-            )
+            value = profile if word == "seccomp" else name
+            detail = f"can only be set when {shown} is Localhost"
+            errors.append(invalid_value(f"{where}.localhostProfile", value, detail))
     return errors
 
 
@@ -100,12 +104,14 @@ def _sysctls(sysctls: list[Object], spec: Object, path: str) -> Errors:
         elif len(name) > 253 or not _SYSCTL.fullmatch(name):
             detail = (
                 "must have at most 253 characters and match regex "
-                "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9]$"
+                "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
             )
             errors.append(invalid_value(where, name, detail))
         elif name in seen:
             errors.append(duplicate(where, name))
         elif spec.get("hostNetwork") and name.replace("/", ".").startswith("net."):
-            errors.append(invalid_value(where, name, "may not be specified when 'hostNetwork' is set to true"))
+            errors.append(invalid_value(where, name, "may not be specified when 'hostNetwork' is true"))
+        elif spec.get("hostIPC") and name.replace("/", ".").startswith(_IPC_SYSCTLS):
+            errors.append(invalid_value(where, name, "may not be specified when 'hostIPC' is true"))
         seen.add(name)
     return errors

@@ -11,7 +11,7 @@ from control.registry.strategy import Object
 from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required
 
-TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
+TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 KUBELET_PORT = 10250
 LONGEST_AFFINITY = 86400
 SET_ONCE = "may not change once set"
@@ -54,6 +54,9 @@ def validate_service_update(obj: Object, old: Object) -> Errors:
                 errors.append(invalid_value(f"spec.{key}[0]", now, SET_ONCE))
             elif len(was) > 1 and len(now) > 1 and now[1] != was[1]:
                 errors.append(invalid_value(f"spec.{key}[1]", now, SET_ONCE))
+    if needs_health_check_port(spec) and needs_health_check_port(before):
+        if spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
+            errors.append(forbidden_field("spec.healthCheckNodePort", "field is immutable"))
     return errors + validate_service(obj)
 
 
@@ -104,7 +107,7 @@ def _ports(ports: list[Object], kind: str | None) -> Errors:
                 errors.append(forbidden_field(f"{where}.nodePort", f"may not be used when `type` is '{kind}'"))
             pair = (item.get("protocol"), node_port)
             if pair in node_pairs:
-                errors.append(duplicate(f"{where}.nodePort", {"protocol": pair[0], "nodePort": node_port}))
+                errors.append(duplicate(f"{where}.nodePort", node_port))
             node_pairs.add(pair)
         pair = (item.get("protocol"), item.get("port"))
         if pair in pairs:
@@ -121,7 +124,7 @@ def _affinity(spec: Object) -> Errors:
         seconds = ((config or {}).get("clientIP") or {}).get("timeoutSeconds")
         where = f"{path}.clientIP.timeoutSeconds"
         if seconds is None:
-            errors.append(required(where))
+            errors.append(required(where, "when session affinity type is ClientIP"))
         elif not 0 < seconds <= LONGEST_AFFINITY:
             detail = f"must be greater than 0 and less than {LONGEST_AFFINITY}"
             errors.append(invalid_value(where, seconds, detail))
@@ -196,11 +199,8 @@ def _traffic(spec: Object, kind: str | None) -> Errors:
     if check and not needs_health_check_port(spec):
         detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         errors.append(invalid_value("spec.healthCheckNodePort", check, detail))
-    if kind == "ExternalName":
-        if spec.get("internalTrafficPolicy"):
-            errors.append(forbidden_field("spec.internalTrafficPolicy", "may not be set for ExternalName services"))
-    else:
-        errors += one_of(spec.get("internalTrafficPolicy"), ("Cluster", "Local"), "spec.internalTrafficPolicy")
+    inside, needed = spec.get("internalTrafficPolicy"), kind in ("ClusterIP", "NodePort", "LoadBalancer")
+    errors += one_of(inside, ("Cluster", "Local"), "spec.internalTrafficPolicy", needed)
     spread = spec.get("trafficDistribution")
     if spread is not None:
         ways = ("PreferClose", "PreferSameNode", "PreferSameZone")

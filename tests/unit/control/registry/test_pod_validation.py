@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from tests.unit.control.registry.strategies import container, created, pod, problems, strategy_of, update_problems
+from tests.unit.control.registry.strategies import (
+    container,
+    created,
+    pod,
+    problems,
+    strategy_of,
+    update_problems,
+    workload,
+)
 
 
 def one(**parts: Any) -> dict[str, Any]:
@@ -31,7 +39,7 @@ REFUSED = [
     ),
     (
         pod(restartPolicy="Maybe"),
-        'spec.restartPolicy: Unsupported value: "Maybe": supported values: "Always", "Never", "OnFailure"',
+        'spec.restartPolicy: Unsupported value: "Maybe": supported values: "Always", "OnFailure", "Never"',
     ),
     (one(ports=[{}]), f"{C}.ports[0].containerPort: Required value"),
     (
@@ -74,11 +82,21 @@ REFUSED = [
     ),
     (
         one(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.magic"}}}]),
-        f'{C}.env[0].valueFrom.fieldRef.fieldPath: Unsupported value: "spec.magic": supported values: "metadata.name", '
+        f'{C}.env[0].valueFrom.fieldRef.fieldPath: Invalid value: "spec.magic": error converting fieldPath: field label not '
+        "supported: spec.magic",
+    ),
+    (
+        one(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "status.phase"}}}]),
+        f'{C}.env[0].valueFrom.fieldRef.fieldPath: Unsupported value: "status.phase": supported values: "metadata.name", '
         '"metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP", '
         '"status.hostIPs", "status.podIP", "status.podIPs"',
     ),
-    (one(envFrom=[{}]), f'{C}.envFrom[0]: Invalid value: "": must specify one of: `configMapRef` or `secretRef`'),
+    (
+        one(env=[{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "2"}}}]),
+        f'{C}.env[0].valueFrom.resourceFieldRef.divisor: Invalid value: "limits.cpu": only divisor\'s values 1m and 1 are '
+        "supported with the cpu resource",
+    ),
+    (one(envFrom=[{}]), f'{C}.envFrom: Invalid value: "": must specify one of: `configMapRef` or `secretRef`'),
     (one(volumeMounts=[{"name": "v", "mountPath": "/v"}]), f'{C}.volumeMounts[0].name: Not found: "v"'),
     (
         pod(
@@ -92,7 +110,7 @@ REFUSED = [
             volumes=[{"name": "v"}],
             containers=[container(volumeMounts=[{"name": "v", "mountPath": "/a", "subPath": "../b"}])],
         ),
-        f"{C}.volumeMounts[0].subPath: Invalid value: \"../b\": must not contain '..'",
+        f"{C}.volumeMounts.subPath: Invalid value: \"../b\": must not contain '..'",
     ),
     (
         pod(volumes=[{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}]),
@@ -141,8 +159,8 @@ REFUSED = [
     ),
     (
         one(securityContext={"seccompProfile": {"type": "RuntimeDefault", "localhostProfile": "x"}}),
-        f'{C}.securityContext.seccompProfile.localhostProfile: Invalid value: "x": can only be set when seccomp type is '
-        "Localhost",
+        f'{C}.securityContext.seccompProfile.localhostProfile: Invalid value: {{"type":"RuntimeDefault","localhostProfile":'
+        '"x"}: can only be set when seccomp type is Localhost',
     ),
     (
         one(securityContext={"runAsUser": -1}),
@@ -185,6 +203,36 @@ REFUSED = [
     (
         pod(activeDeadlineSeconds=0),
         "spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive",
+    ),
+    (
+        pod(hostNetwork=True, containers=[container(ports=[{"containerPort": 80, "hostPort": 81}])]),
+        f"{C}.ports[0].hostPort: Invalid value: 81: must match `containerPort` when `hostNetwork` is true",
+    ),
+    (
+        pod(volumes=[{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]),
+        "spec.volumes[0].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when serviceAccountName "
+        "is not set",
+    ),
+    (
+        pod(os={"name": "windows"}, hostPID=True),
+        "spec.hostPID: Forbidden: cannot be set for a windows pod",
+    ),
+    (
+        pod(os={"name": "linux"}, securityContext={"windowsOptions": {}}),
+        "spec.securityContext.windowsOptions: Forbidden: windows options cannot be set for a linux pod",
+    ),
+    (
+        pod(
+            resources={"requests": {"cpu": "1"}},
+            containers=[container(name=n, resources={"requests": {"cpu": "700m"}}) for n in ("a", "b")],
+        ),
+        'spec.resources.requests[cpu]: Invalid value: "1": must be greater than or equal to aggregate container requests of '
+        "1400m",
+    ),
+    (
+        pod(resourceClaims=[{"name": "gpu"}]),
+        'spec.resourceClaims[0]: Invalid value: {"name":"gpu"}: must specify one of: `resourceClaimName`, '
+        "`resourceClaimTemplateName`",
     ),
     (
         pod(schedulingGates=[{"name": "a"}], nodeName="n"),
@@ -288,8 +336,13 @@ def test_a_deadline_may_only_come_nearer() -> None:
 def test_gates_are_only_taken_away_and_placement_may_be_narrowed_meanwhile() -> None:
     old = created(pod(schedulingGates=[{"name": "a"}]))
     assert update_problems(old, created(pod(nodeSelector={"zone": "x"}))) == []
+    zoned = created(pod(schedulingGates=[{"name": "a"}], nodeSelector={"zone": "x"}))
+    assert update_problems(zoned, created(pod(nodeSelector={"zone": "y"}))) == [
+        'spec.nodeSelector: Invalid value: {"zone":"y"}: only additions to spec.nodeSelector are allowed (no mutations or '
+        "deletions)"
+    ]
     assert update_problems(created(pod()), created(pod(schedulingGates=[{"name": "b"}]))) == [
-        'spec.schedulingGates: Forbidden: only deletion is allowed, but found new scheduling gate "b"'
+        "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'b'"
     ]
 
 
@@ -326,3 +379,40 @@ def test_an_update_of_the_whole_pod_leaves_status_alone() -> None:
     assert update_problems(old, new) == []
     strategy_of(old).prepare_update(new, old)
     assert new["status"] == old["status"]
+
+
+def ended(code: int) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": code}}}]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "refused"),
+    [("Never", 0, True), ("Never", 1, True), ("OnFailure", 0, True), ("OnFailure", 1, False), ("Always", 0, False)],
+)
+def test_a_container_that_has_ended_for_good_never_runs_again(policy: str, code: int, refused: bool) -> None:
+    old = created(pod(restartPolicy=policy))
+    old["status"] |= ended(code)
+    new = {**old, "status": {**old["status"], "containerStatuses": [{"name": "c", "state": {"running": {}}}]}}
+    message = "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"
+    assert update_problems(old, new, "status") == ([message] if refused else [])
+
+
+def test_the_quality_of_service_and_addresses_of_a_status_are_checked() -> None:
+    old = created(pod())
+    new = {**old, "status": {**old["status"], "qosClass": "Guaranteed", "podIPs": [{"ip": "x"}]}}
+    assert update_problems(old, new, "status") == [
+        'status.qosClass: Invalid value: "Guaranteed": field is immutable',
+        'status.podIPs[0]: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)',
+    ]
+
+
+def test_a_templates_host_ports_may_be_left_to_its_pods() -> None:
+    found = workload(
+        "Deployment",
+        template={
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"hostNetwork": True, "containers": [container(ports=[{"containerPort": 80}])]},
+        },
+    )
+    assert "hostPort" not in created(found)["spec"]["template"]["spec"]["containers"][0]["ports"][0]
+    assert problems(found) == []

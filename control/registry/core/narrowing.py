@@ -1,0 +1,48 @@
+"""How the placement of a pod that is still gated may change: it is only made narrower.
+
+More node labels, more conditions in each node selector term (KEP-3838). Affinity between pods stays, as it may have been
+completed from matchLabelKeys when the pod was made.
+"""
+
+from __future__ import annotations
+
+from control.registry.checks import Errors
+from control.registry.strategy import Object
+from kube.errors import invalid_value
+
+_HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def validate_narrowing(spec: Object, before: Object) -> Errors:
+    errors: Errors = []
+    now, was = spec.get("nodeSelector") or {}, before.get("nodeSelector") or {}
+    if any(now.get(key) != value for key, value in was.items()):
+        detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        errors.append(invalid_value("spec.nodeSelector", now, detail))
+    terms, terms_before = (_node_terms(s) for s in (spec, before))
+    path = f"spec.affinity.nodeAffinity.{_HARD}.nodeSelectorTerms"
+    if terms_before and len(terms) != len(terms_before):
+        detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        return [*errors, invalid_value(path, terms, detail)]
+    for index, (term, old) in enumerate(zip(terms, terms_before, strict=False)):
+        for key in ("matchExpressions", "matchFields"):
+            if any(part not in (term.get(key) or ()) for part in old.get(key) or ()):
+                detail = "only additions are allowed (no mutations or deletions)"
+                errors.append(invalid_value(f"{path}[{index}]", term, detail))
+                break
+    return errors
+
+
+def put_back_node_affinity(spec: Object, before: Object) -> None:
+    """Make a spec's node affinity what it was, so that the rest can be compared."""
+    affinity, was = dict(spec.get("affinity") or {}), (before.get("affinity") or {}).get("nodeAffinity")
+    affinity.pop("nodeAffinity", None)
+    if was is not None:
+        affinity["nodeAffinity"] = was
+    spec["affinity"] = affinity
+
+
+def _node_terms(spec: Object) -> list[Object]:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    found: list[Object] = (affinity.get(_HARD) or {}).get("nodeSelectorTerms") or []
+    return found
