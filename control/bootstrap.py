@@ -15,7 +15,8 @@ import msgspec
 
 from control.auth import bootstrap_policy
 from control.config import ControlConfig
-from control.registry.registry import SERVER, Context, Registry
+from control.registry.context import SERVER, Context
+from control.registry.registry import Registry
 from control.server.lookup import BY_TARGET
 from kube.errors import StatusError
 from kube.resources import by_kind

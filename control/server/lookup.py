@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from control.auth.setup import Auth
-from control.registry.registry import SERVER, Context, Registry
+from control.registry.context import SERVER, Context
+from control.registry.registry import Registry
 from control.storage import codec
 from control.storage.store import Compacted
 from kube.resources import RESOURCES, Resource

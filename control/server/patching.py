@@ -18,8 +18,8 @@ from control.patch.json_patch import apply_json_patch
 from control.patch.merge_patch import apply_merge_patch
 from control.patch.schema import of_object
 from control.patch.strategic import strategic_merge
+from control.registry.context import Context
 from control.registry.managed import reset_fields
-from control.registry.registry import Context
 from control.server.decode import Decoder, directive, load_json, load_yaml, media_type
 from control.server.exchange import Request
 from kube import errors

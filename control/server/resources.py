@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from control.registry import deletion, metadata
+from control.registry.context import Context, Written
 from control.registry.conversion import conversion
-from control.registry.registry import Context, Registry, Written
+from control.registry.registry import Registry
 from control.server import componentstatus, patching
 from control.server.decode import Decoder, directive
 from control.server.exchange import Answer, Request, Response

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from control.registry.registry import SERVER, Context, Registry
+from control.registry.context import SERVER, Context
+from control.registry.registry import Registry
 from control.server.lookup import BY_TARGET
 from kube import errors, selectors
 from kube.clock import format_time

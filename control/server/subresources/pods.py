@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from control.registry import deletion
-from control.registry.registry import Context
+from control.registry.context import Context
 from control.server.decode import Decoder, directive
 from control.server.exchange import Answer, Request, json_response
 from control.server.resources import ResourceServer, success

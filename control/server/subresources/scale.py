@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from control.registry.registry import Written
+from control.registry.context import Written
 from control.server import patching
 from control.server.decode import Decoder
 from control.server.exchange import Answer, Request, json_response

@@ -1,0 +1,86 @@
+"""What a write carries besides the object, what comes out of it, and what it may see of the server meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from control.admission.plugin import Attributes
+from control.auth.user import UserInfo
+from control.registry.deletion import DeleteOptions
+from control.storage import codec
+from control.storage.store import KeyNotFound
+from kube.errors import StatusError
+from kube.resources import by_kind, by_path
+
+if TYPE_CHECKING:
+    from control.registry.registry import Registry
+
+Object = dict[str, Any]
+Change = Callable[[Object | None], Awaitable[Object]]
+"""From the object as it is (a copy to keep) to the object as it shall be."""
+
+SERVER = UserInfo("system:apiserver", groups=("system:masters", "system:authenticated"))
+"""The server itself, for what it writes of its own accord."""
+
+
+class Admission(Protocol):
+    """The chain of plugins."""
+
+    async def admit(self, attributes: Attributes) -> None: ...
+    async def validate(self, attributes: Attributes) -> None: ...
+
+
+@dataclass(slots=True)
+class Context:
+    """Who writes and how: what a request says besides the object."""
+
+    user: UserInfo
+    dry_run: bool = False
+    field_manager: str = ""
+    options: Object = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    operation: str = "Update"
+    """The managed-fields operation: Update or Apply."""
+
+
+class Allocation:
+    """What a strategy sees of the request and of other objects while it hands out addresses and such."""
+
+    def __init__(self, registry: Registry, context: Context) -> None:
+        self._registry, self._context = registry, context
+
+    @property
+    def user(self) -> UserInfo:
+        return self._context.user
+
+    @property
+    def dry_run(self) -> bool:
+        return self._context.dry_run
+
+    def objects(self, group: str, version: str, plural: str) -> Iterable[Object]:
+        resource = by_path(group, version, plural)
+        assert resource is not None
+        return [entry.obj for entry in self._registry.cached(resource).list().entries]
+
+    async def create(self, obj: Object) -> Object:
+        resource = by_kind(obj["apiVersion"], obj["kind"])
+        assert resource is not None
+        namespace = obj.get("metadata", {}).get("namespace", "")
+        return codec.decode((await self._registry.create(Context(SERVER), resource, namespace, obj)).data)
+
+    async def delete(self, group: str, version: str, plural: str, namespace: str, name: str) -> None:
+        resource = by_path(group, version, plural)
+        assert resource is not None
+        with contextlib.suppress(KeyNotFound, StatusError):
+            await self._registry.delete(Context(SERVER), resource, namespace, name, DeleteOptions(grace_period=0))
+
+
+@dataclass(slots=True)
+class Written:
+    """A write's outcome: the object's bytes, and whether it came to be."""
+
+    data: bytes
+    created: bool = False

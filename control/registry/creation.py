@@ -1,0 +1,113 @@
+"""Creating an object: system fields, defaults, admission, what the server hands out, validation, and then the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from control.admission.plugin import Attributes
+from control.registry import metadata
+from control.registry.context import Allocation, Context, Written
+from control.registry.managed import track
+from control.registry.storing import always_status, arrived, encode, merge_problems, storage_error, ttl
+from control.storage import codec
+from control.storage.store import KeyExists, StoreError
+from kube import errors
+from kube.errors import StatusError
+from kube.resources import Resource
+
+if TYPE_CHECKING:
+    from control.registry.registry import Registry
+
+Object = dict[str, Any]
+GENERATE_ATTEMPTS = 8
+
+
+async def create(registry: Registry, context: Context, resource: Resource, namespace: str, obj: Object) -> Written:
+    """Store a new object; raises 409 AlreadyExists, 422, or what admission says."""
+    meta = obj.setdefault("metadata", {})
+    if meta.get("resourceVersion"):
+        raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+    metadata.match_namespace(resource, meta, namespace)
+    base = "" if meta.get("name") else meta.get("generateName") or ""
+    pristine = codec.encode(obj) if base else b""
+    for attempt in range(GENERATE_ATTEMPTS):
+        try:
+            return await _create_once(registry, context, resource, namespace, obj, base)
+        except StatusError as error:
+            if not (base and error.already_exists) or attempt == GENERATE_ATTEMPTS - 1:
+                raise
+            obj = codec.decode(pristine)
+            obj["metadata"].pop("resourceVersion", None)
+    raise AssertionError
+
+
+async def _create_once(
+    registry: Registry, context: Context, resource: Resource, namespace: str, obj: Object, base: str
+) -> Written:
+    strategy, meta = registry.strategy(resource), obj["metadata"]
+    obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
+    if base:
+        meta["name"] = metadata.generate_name(base)
+    metadata.fill_new(meta, registry.clock.now())
+    strategy.default(obj)
+    # Before admission, as upstream: what plugins add belongs to nobody.
+    track(resource, obj, None, context.field_manager, context.operation, "", registry.clock.now())
+    attributes = Attributes(
+        resource,
+        "CREATE",
+        context.user,
+        namespace,
+        meta.get("name", ""),
+        obj=obj,
+        options=context.options,
+        dry_run=context.dry_run,
+        warnings=context.warnings,
+    )
+    await registry.admission.admit(attributes)
+    strategy.prepare_create(obj)
+    always_status(resource, obj)
+    strategy.default(obj)
+    if metadata.keeps_generation(resource):
+        meta["generation"] = 1
+    finish = await strategy.allocate(obj, None, Allocation(registry, context))
+    stored = False
+    try:
+        problems = metadata.validate(resource, meta, strategy.name_errors)
+        merge_problems(problems, strategy.validate(obj))
+        if problems:
+            raise errors.invalid(resource.group, resource.kind, meta.get("name", ""), problems)
+        context.warnings += strategy.warnings(obj, None)
+        await registry.admission.validate(attributes)
+        written = await _store_new(registry, context, resource, namespace, obj)
+        stored = not context.dry_run
+        return written
+    finally:
+        if finish is not None:
+            await finish(stored)
+
+
+async def _store_new(registry: Registry, context: Context, resource: Resource, namespace: str, obj: Object) -> Written:
+    name = obj["metadata"]["name"]
+    value, key = encode(obj), resource.key(namespace, name)
+    if context.dry_run:
+        if registry.cached(resource).get(key) is not None:
+            raise errors.already_exists(resource.group, resource.plural, name)
+        return Written(_without_revision(obj), True)
+    try:
+        item = await registry.store.create(key, value, ttl(registry, resource))
+    except KeyExists as error:
+        found = errors.already_exists(resource.group, resource.plural, name)
+        if error.current and codec.decode(error.current.value)["metadata"].get("deletionTimestamp"):
+            found.message = f"object is being deleted: {found.message}"
+        raise found from error
+    except StoreError as error:
+        raise storage_error(error) from error
+    return Written(await arrived(registry, item), True)
+
+
+def _without_revision(obj: Object) -> bytes:
+    shown = dict(obj)
+    shown["metadata"] = {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}
+    return msgspec.json.encode(shown)

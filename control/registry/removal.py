@@ -1,0 +1,95 @@
+"""Deleting an object: at once, marked for later, or nothing to do, as `control.registry.deletion` plans it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from control.admission.plugin import Attributes
+from control.registry import deletion, metadata
+from control.registry.context import Allocation, Context, Written
+from control.registry.deletion import DeleteOptions
+from control.registry.storing import arrived, encode, landed, storage_error, ttl
+from control.storage import codec
+from control.storage.store import KeyNotFound, RevisionConflict, StoreError
+from kube import errors
+from kube.clock import Clock, format_time
+from kube.resources import Resource
+
+if TYPE_CHECKING:
+    from control.registry.registry import Registry
+
+Object = dict[str, Any]
+_RETURNS_DELETED = frozenset(
+    {
+        "pods",
+        "podtemplates",
+        "persistentvolumes",
+        "persistentvolumeclaims",
+        "resourcequotas",
+        "serviceaccounts",
+        "services",
+    }
+)
+
+
+async def delete(
+    registry: Registry, context: Context, resource: Resource, namespace: str, name: str, options: DeleteOptions
+) -> tuple[Written | None, bool, Object]:
+    """Delete an object or mark it for deletion. Returns (what to show or None, whether it is gone, the object)."""
+    strategy, key = registry.strategy(resource), resource.key(namespace, name)
+    entry = registry.cached(resource).get(key)
+    admitted = False
+    while True:
+        if entry is None:
+            raise errors.not_found(resource.group, resource.plural, name)
+        obj = codec.decode(entry.data)
+        metadata.precondition(resource, obj["metadata"], options.preconditions)
+        if not admitted:
+            attributes = Attributes(
+                resource,
+                "DELETE",
+                context.user,
+                namespace,
+                name,
+                old=entry.obj,
+                options=context.options,
+                dry_run=options.dry_run,
+                warnings=context.warnings,
+            )
+            await registry.admission.admit(attributes)
+            await registry.admission.validate(attributes)
+            admitted = True
+        outcome = _namespace_outcome(obj, registry.clock) if resource.target == "namespaces" else None
+        if outcome is None:
+            grace = strategy.deletion_grace(obj, options.grace_period)
+            outcome = deletion.plan(obj["metadata"], options, grace, registry.clock.now())
+        try:
+            if outcome == "pending":
+                return Written(entry.data), False, obj
+            if options.dry_run:
+                return Written(codec.with_revision(codec.encode(obj), entry.revision)), outcome == "delete", obj
+            if outcome == "mark":
+                item = await registry.store.update(key, encode(obj), entry.revision, ttl(registry, resource))
+                return Written(await arrived(registry, item)), False, obj
+            item = await landed(registry, await registry.store.delete(key, entry.revision))
+        except RevisionConflict as conflict:
+            entry = registry.cached(resource).entry(key, conflict.current.value, conflict.current.revision)
+            continue
+        except KeyNotFound:
+            entry = None
+            continue
+        except StoreError as error:
+            raise storage_error(error) from error
+        await strategy.release(obj, Allocation(registry, context))
+        shown = resource.target in _RETURNS_DELETED
+        return Written(codec.with_revision(item.value, item.revision)) if shown else None, True, obj
+
+
+def _namespace_outcome(obj: Object, clock: Clock) -> deletion.Outcome | None:
+    """A namespace first becomes Terminating; it goes when the namespace controller has emptied it (spec.finalizers)."""
+    meta = obj["metadata"]
+    if meta.get("deletionTimestamp") is None:
+        meta["deletionTimestamp"] = format_time(clock.now())
+        obj.setdefault("status", {})["phase"] = "Terminating"
+        return "mark"
+    return "pending" if (obj.get("spec") or {}).get("finalizers") else None

@@ -1,0 +1,76 @@
+"""The last step of a write: bytes into the store, and the cache caught up before the writer goes on."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from control.storage import codec
+from control.storage.store import FutureRevision, Item, StoreError, Unavailable
+from kube import errors
+from kube.errors import FieldError, StatusError
+from kube.resources import Resource
+
+if TYPE_CHECKING:
+    from control.registry.registry import Registry
+
+log = logging.getLogger(__name__)
+Object = dict[str, Any]
+LARGEST_OBJECT = 1536 * 1024
+
+
+def encode(obj: Object) -> bytes:
+    """Return the bytes to store; refuses what is too large as upstream does on behalf of etcd."""
+    value = codec.encode(obj)
+    if len(value) > LARGEST_OBJECT:
+        raise StatusError(500, "", "etcdserver: request is too large")
+    return value
+
+
+def ttl(registry: Registry, resource: Resource) -> int:
+    """Return the seconds that an object lives, 0 for ever."""
+    return registry.event_ttl if resource.plural == "events" else 0
+
+
+async def landed(registry: Registry, item: Item) -> Item:
+    """Wait until the cache shows a write, so that its writer reads it."""
+    try:
+        await registry.cache.wait_fresh(item.revision)
+    except FutureRevision:
+        log.warning("the watch cache lags behind revision %d", item.revision)
+    return item
+
+
+async def arrived(registry: Registry, item: Item) -> bytes:
+    """Wait until the cache shows a write and return the object's bytes."""
+    await landed(registry, item)
+    return codec.with_revision(item.value, item.revision)
+
+
+def storage_error(error: StoreError) -> StatusError:
+    """Translate what a store raises to what a client is told."""
+    if isinstance(error, Unavailable):
+        return StatusError(500, "InternalError", f"Internal error occurred: {error}")
+    return errors.internal(str(error))
+
+
+def merge_problems(problems: list[FieldError], more: list[FieldError]) -> None:
+    """Add a strategy's findings to the metadata's, each only once."""
+    problems += [problem for problem in more if problem not in problems]
+
+
+@functools.cache
+def _has_status(resource: Resource) -> bool:
+    return any(
+        field.name == "status" and field.default_factory is not msgspec.NODEFAULT
+        for field in msgspec.structs.fields(resource.type)
+    )
+
+
+def always_status(resource: Resource, obj: Object) -> None:
+    """Give an object its empty status, which Go's encoder writes for every kind that has one."""
+    if "status" not in obj and _has_status(resource):
+        obj["status"] = {}
