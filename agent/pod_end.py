@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from agent.contracts import HookError
 from agent.lifecycle import Kill, find_container, grace_of, termination_waves
-from agent.pod_setup import unlink_logs
+from agent.pod_setup import unlink_logs, with_message
 from agent.sandbox import log_directory
 from agent.volumes.cleanup import CleanupError
 from cri.errors import CRIError
@@ -85,7 +85,7 @@ async def _look_for_leftovers(worker: PodWorker) -> None:
         if sandbox.id not in known:
             worker.runtime = worker.runtime.with_sandbox(sandbox)
     for container in found.containers:
-        worker.runtime = worker.runtime.with_container(container)
+        worker.runtime = worker.runtime.with_container(with_message(container))
     worker.suspect = False
 
 
