@@ -20,8 +20,9 @@ from control.patch.schema import of_object
 from control.patch.strategic import strategic_merge
 from control.registry.context import Context
 from control.registry.managed import reset_fields
-from control.server.decode import Decoder, directive, load_json, load_yaml, media_type
+from control.server.decode import Decoder, directive, load_json, media_type
 from control.server.exchange import Request
+from control.server.yaml_body import load_yaml
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource

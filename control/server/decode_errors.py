@@ -1,0 +1,132 @@
+"""What is wrong with a body, said as upstream's decoders say it: JSON syntax, wrong types, repeated fields.
+
+msgspec tells where a value is of a wrong type; which Go struct and type that is, the shapes of the types tell.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+
+from control.server import shapes
+
+
+def json_problem(body: bytes, error: Exception) -> str:
+    """Word a JSON syntax error as Go's decoder does."""
+    text = body.decode("utf-8", "replace")
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as found:
+        if found.pos >= len(text.rstrip()):
+            return "unexpected end of JSON input"
+        character = text[found.pos]
+        if "property name" in found.msg:
+            return f"invalid character {_quoted(character)} looking for beginning of object key string"
+        if found.msg.startswith("Expecting value"):
+            return f"invalid character {_quoted(character)} looking for beginning of value"
+        if found.msg.startswith("Extra data"):
+            return f"invalid character {_quoted(character)} after top-level value"
+        if "',' delimiter" in found.msg:
+            return f"invalid character {_quoted(character)} after object key:value pair"
+        if "':' delimiter" in found.msg:
+            return f"invalid character {_quoted(character)} after object key"
+        if found.msg.startswith("Unterminated string"):
+            return "unexpected end of JSON input"
+        return f"invalid character {_quoted(character)} in string literal"
+    except RecursionError:
+        return "exceeded max depth"
+    return str(error)
+
+
+def _quoted(character: str) -> str:
+    return "'\\''" if character == "'" else f"'{character}'"
+
+
+def duplicates(body: bytes) -> list[str]:
+    """Return the paths of fields that appear more than once in an object of a JSON text."""
+
+    class Pairs(list[tuple[str, Any]]):
+        pass
+
+    found: list[str] = []
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, Pairs):
+            seen: set[str] = set()
+            for key, item in value:
+                where = f"{path}.{key}" if path else key
+                if key in seen and where not in found:
+                    found.append(where)
+                seen.add(key)
+                walk(item, where)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                walk(item, f"{path}[{index}]")
+
+    walk(json.loads(body, object_pairs_hook=Pairs), "")
+    return found
+
+
+_EXPECTED = re.compile(r"Expected `([^`]*)`, got `([^`]*)`(?: - at `(.*)`)?")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_JSON_NAMES = {
+    "str": "string",
+    "int": "number",
+    "float": "number",
+    "bool": "bool",
+    "array": "array",
+    "object": "object",
+}
+
+
+def json_type(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    names: dict[type, str] = {str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def go_message(error: msgspec.ValidationError, raw: Any, struct: type[msgspec.Struct]) -> str:
+    """Say as Go's decoder would which field got a value of a wrong type."""
+    match = _EXPECTED.match(str(error))
+    if match is None:
+        return f"json: {error}"
+    expected, got, path = match.groups()
+    shape, owner, names = shapes.of(struct), struct.__name__, list[str]()
+    for name, index in _STEP.findall(path or ""):
+        if name and shape.struct is not None:
+            owner = shape.struct.__name__
+            names.append(name)
+            shape = shapes.fields(shape.struct).get(name, shapes.ANY)
+        elif index and shape.item is not None:
+            shape = shape.item
+    value = _JSON_NAMES.get(got.split(" ")[0], got)
+    if value == "number" and shape.go in ("int32", "int64"):
+        value = f"number {_at(raw, path or '')}"
+    if shape.go == "string" and "date" in expected:
+        value = "string"
+    if not names:
+        return f"json: cannot unmarshal {value} into Go value of type {shape.go}"
+    return f"json: cannot unmarshal {value} into Go struct field {owner}.{'.'.join(names)} of type {shape.go}"
+
+
+def _at(raw: Any, path: str) -> Any:
+    for name, index in _STEP.findall(path):
+        try:
+            raw = raw[name] if name else raw[int(index)]
+        except (KeyError, ValueError, IndexError, TypeError):
+            return ""
+    return raw
+
+
+def summary(body: bytes) -> str:
+    if not body:
+        return "<empty>"
+    shown = body[:30]
+    text = shown.decode("utf-8", "replace") if body[:1] == b"{" else shown.hex()
+    return text + " ..." if len(body) > 30 else text

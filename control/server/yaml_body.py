@@ -1,0 +1,58 @@
+"""YAML bodies as JSON values: one document, no aliases (a few lines of them expand to gigabytes), bounded depth, no dates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+DEEPEST = 100
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML without aliases (a few lines of them expand to gigabytes) and without surprises in depth or types."""
+
+
+def _no_times(loader: _Loader, node: yaml.ScalarNode) -> str:
+    return str(node.value)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _no_times)
+
+
+def load_yaml(body: bytes) -> Any:
+    """Read one YAML document as JSON values; raises ValueError."""
+    depth = 0
+    try:
+        for event in yaml.parse(body, Loader=yaml.CSafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise ValueError("yaml: aliases are not accepted")
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > DEEPEST:
+                    raise ValueError("yaml: exceeded max depth")
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+        return _string_keys(yaml.load(body, Loader=_Loader))  # noqa: S506 -- a subclass of CSafeLoader
+    except yaml.YAMLError as error:
+        raise ValueError(f"error converting YAML to JSON: yaml: {_first_line(error)}") from error
+
+
+def _first_line(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error)
+    return f"line {mark.line + 1}: {problem}" if mark else str(problem)
+
+
+def _string_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_key(k): _string_keys(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_string_keys(v) for v in value]
+    return value
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    return str(key)

@@ -1,0 +1,106 @@
+"""Bodies become objects of their type, or refusals in upstream's words."""
+
+import json
+from typing import Any
+
+import pytest
+
+from control.server.decode import DEEPEST, Decoder, FieldValidation, check_nesting
+from control.server.decode_errors import duplicates, json_problem
+from control.server.yaml_body import load_yaml
+from kube.api import apps_v1, core_v1
+from kube.errors import StatusError
+
+PODS = Decoder(core_v1.Pod, "v1", "Pod")
+DEPLOYMENTS = Decoder(apps_v1.Deployment, "apps/v1", "Deployment")
+
+
+def decode(decoder: Decoder, body: Any, validation: FieldValidation = "Warn") -> tuple[Any, list[str]]:
+    warnings: list[str] = []
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return decoder.decode(data, "application/json", validation, warnings), warnings
+
+
+def test_kind_and_version_are_filled_in_and_unknown_fields_are_gone() -> None:
+    obj, warnings = decode(
+        PODS, {"metadata": {"name": "p", "colour": "red"}, "spec": {"containers": [{"name": "c", "x": 1}]}}
+    )
+    assert obj["kind"] == "Pod" and obj["apiVersion"] == "v1" and obj["metadata"] == {"name": "p"}
+    assert obj["spec"]["containers"][0] == {"name": "c"} | {
+        k: v for k, v in obj["spec"]["containers"][0].items() if k != "name"
+    }
+    assert warnings == ['unknown field "metadata.colour"', 'unknown field "spec.containers[0].x"']
+
+
+def test_values_in_maps_are_known() -> None:
+    _, warnings = decode(PODS, {"metadata": {"labels": {"any": "thing"}, "annotations": {"a/b": "c"}}})
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "unexpected end of JSON input (<empty>)"),
+        (b"{", "unexpected end of JSON input ({)"),
+        (b"nonsense", "invalid character 'o' in literal"),
+        (b'{"a" 1}', "invalid character '1' after object key"),
+        (b'{"a":1 "b":2}', "invalid character '\"' after object key:value pair"),
+        (b'{"a":}', "invalid character '}' looking for beginning of value"),
+        (b"{} {}", "invalid character '{' after top-level value"),
+    ],
+)
+def test_bad_json_is_400(body: bytes, said: str) -> None:
+    with pytest.raises(StatusError) as refused:
+        decode(PODS, body)
+    assert refused.value.code == 400
+    assert refused.value.message.startswith("the object provided is unrecognized (must be of type Pod): couldn't get")
+    if body != b"nonsense":
+        assert said in refused.value.message
+
+
+def test_an_array_is_no_object() -> None:
+    with pytest.raises(StatusError) as refused:
+        decode(PODS, [])
+    assert "json: cannot unmarshal array into Go value of type v1.Pod" in refused.value.message
+
+
+def test_repeated_fields_carry_their_path() -> None:
+    assert duplicates(b'{"a":{"b":1,"b":2},"l":[{"c":1,"c":1}],"d":"x","d":"y"}') == ["a.b", "l[0].c", "d"]
+    assert duplicates(b'{"a":"\\"b\\":","c":{"a":1}}') == []
+
+
+@pytest.mark.parametrize("depth", [DEEPEST - 2, DEEPEST + 2])
+def test_depth_is_bounded(depth: int) -> None:
+    body = b"[" * depth + b'"]]]\\"[[["' + b"]" * depth
+    if depth > DEEPEST:
+        with pytest.raises(ValueError, match="exceeded max depth"):
+            check_nesting(body)
+    else:
+        check_nesting(body)
+
+
+def test_many_brackets_side_by_side_are_not_deep() -> None:
+    check_nesting(b"[" + b"{}," * 5000 + b"{}]")
+
+
+def test_yaml_becomes_json_values() -> None:
+    assert load_yaml(b"a: 2026-01-01\nb: yes\n1: x\nc: [1, 2.5]\n") == {
+        "a": "2026-01-01",
+        "b": True,
+        "1": "x",
+        "c": [1, 2.5],
+    }
+    for bad in (b"a: &x 1\nb: *x\n", b"a: [", b"[" * 200 + b"]" * 200, b"a: 1\n---\nb: 2\n"):
+        with pytest.raises(ValueError):
+            load_yaml(bad)
+
+
+def test_strict_tells_all_at_once() -> None:
+    with pytest.raises(StatusError) as refused:
+        decode(DEPLOYMENTS, {"spec": {"foo": 1, "bar": 2}}, "Strict")
+    said = 'strict decoding error: unknown field "spec.foo", unknown field "spec.bar"'
+    assert refused.value.message == f'Deployment in version "v1" cannot be handled as a Deployment: {said}'
+
+
+def test_json_problem_speaks_of_what_it_found() -> None:
+    assert json_problem(b'{"a":tru}', ValueError()) == "invalid character 't' looking for beginning of value"
