@@ -1,6 +1,6 @@
 """The service proxy alone: cold start and one change, beside so many other Services; and cluster DNS's queries a second.
 
-Run as root: `python bench/netproxy.py [--services 0 1000 5000] [--flavour nft|legacy]`. Everything happens in two
+Run as root: `python bench/netproxy.py [--services 0 1000 5000] [--flavour nft|legacy|nftables]`. Everything happens in two
 network namespaces of its own. The API is in memory, so the figures are the proxy's and the kernel's: `change_s` runs from
 the moment a Service and its slice are there until a connection to its cluster IP is answered by the endpoint.
 Prints one JSON object.
@@ -27,7 +27,8 @@ from netproxy.config import DNSConfig, PodNetworkConfig, ProxyConfig
 from netproxy.dns import wire
 from tests.support import services
 from tests.support.memory_api import MemoryAPI
-from tests.support.netns import Namespace, namespaces, wire as join
+from tests.support.netns import Namespace, namespaces
+from tests.support.netns import wire as join
 
 POD = "10.244.1.2"
 CHANGES = 10
@@ -125,7 +126,8 @@ def run(counts: list[int], flavour: str) -> dict[str, object]:
             config = ProxyConfig(
                 hostname_override="bench",
                 cluster_cidrs=("10.244.0.0/16",),
-                iptables_flavour=flavour,
+                mode="nftables" if flavour == "nftables" else "iptables",
+                iptables_flavour="nft" if flavour == "nftables" else flavour,
                 dns=DNSConfig(resolv_conf="/dev/null"),
                 pod_network=PodNetworkConfig(cni_conf_dir=folder, cni_data_dir=folder),
             )
@@ -153,6 +155,6 @@ def wire_up(node: Namespace, pod: Namespace) -> None:
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--services", type=int, nargs="+", default=[0, 1000, 5000])
-    arguments.add_argument("--flavour", choices=("nft", "legacy"), default="nft")
+    arguments.add_argument("--flavour", choices=("nft", "legacy", "nftables"), default="nft")
     given = arguments.parse_args()
     print(json.dumps(run(given.services, given.flavour), indent=1))

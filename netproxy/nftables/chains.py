@@ -31,9 +31,10 @@ def word(family: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a packet for a port travels: kind, where its endpoints come from, how many there are by each policy."""
+    """How a packet for a port travels: kind, protocol, where its endpoints come from, how many by each policy."""
 
     kind: str
+    protocol: str
     source: str
     cluster: int
     local: int
@@ -45,41 +46,42 @@ class Way:
     def chain(self) -> str:
         """The chain's name says all that its rules depend on."""
         if self.kind == "internal":
-            return f"internal-{self.source}-{self.cluster}"
+            return f"internal-{self.source}-{self.protocol}-{self.cluster}"
         if self.kind.endswith("external-local"):
-            return f"{self.kind}-{self.cluster}-{self.local}"
-        return f"{self.kind}-{self.cluster}"
+            return f"{self.kind}-{self.protocol}-{self.cluster}-{self.local}"
+        return f"{self.kind}-{self.protocol}-{self.cluster}"
 
     def lookups(self, port: ServicePort) -> list[tuple[str, Sequence[Endpoint]]]:
         """Return the maps that the chain's second look-up reads, with the endpoints to put there."""
-        if self.kind == "internal":
-            return [(LOCAL, port.local_endpoints)] if self.source == "local" else [(CLUSTER, port.endpoints)]
         at_node_port = self.kind.startswith("nodeport")
-        found: list[tuple[str, Sequence[Endpoint]]] = [(NODE_PORT_CLUSTER if at_node_port else CLUSTER, port.endpoints)]
+        cluster = f"{NODE_PORT_CLUSTER if at_node_port else CLUSTER}-{self.protocol}"
+        local = f"{NODE_PORT_LOCAL if at_node_port else LOCAL}-{self.protocol}"
+        if self.kind == "internal":
+            return [(local, port.local_endpoints)] if self.source == "local" else [(cluster, port.endpoints)]
         if self.kind.endswith("external-local"):
-            found.append((NODE_PORT_LOCAL if at_node_port else LOCAL, port.local_endpoints))
-        return found
+            return [(cluster, port.endpoints), (local, port.local_endpoints)]
+        return [(cluster, port.endpoints)]
 
 
 def shared_rules(name: str, settings: RuleSettings) -> tuple[str, ...]:
     """Return the rules of a shared chain from its name."""
-    *kind, last = name.split("-")
-    match kind:
-        case ["internal", source]:
-            look_up = _translate(settings.family, LOCAL if source == "local" else CLUSTER, int(last))
+    family = settings.family
+    match name.split("-"):
+        case ["internal", source, protocol, count]:
+            look_up = _translate(family, LOCAL if source == "local" else CLUSTER, protocol, int(count))
             return (*mark_unless_pod(settings), look_up)
-        case ["external"]:
-            return (f"jump {MARK}", _translate(settings.family, CLUSTER, int(last)))
-        case ["nodeport", "external"]:
-            return (f"jump {MARK}", _translate(settings.family, NODE_PORT_CLUSTER, int(last)))
-        case ["external", "local", count]:
+        case ["external", protocol, count]:
+            return (f"jump {MARK}", _translate(family, CLUSTER, protocol, int(count)))
+        case ["nodeport", "external", protocol, count]:
+            return (f"jump {MARK}", _translate(family, NODE_PORT_CLUSTER, protocol, int(count)))
+        case ["external", "local", protocol, count, here]:
             maps = (CLUSTER, LOCAL)
-        case ["nodeport", "external", "local", count]:
+        case ["nodeport", "external", "local", protocol, count, here]:
             maps = (NODE_PORT_CLUSTER, NODE_PORT_LOCAL)
         case _:
             raise ValueError(f"not a shared chain: {name}")
-    to_local = _translate(settings.family, maps[1], int(last)) if int(last) else ""
-    return external_local(settings, _translate(settings.family, maps[0], int(count)), to_local)
+    to_local = _translate(family, maps[1], protocol, int(here)) if int(here) else ""
+    return external_local(settings, _translate(family, maps[0], protocol, int(count)), to_local)
 
 
 def external_local(settings: RuleSettings, to_cluster: str, to_local: str) -> tuple[str, ...]:
@@ -98,30 +100,38 @@ def mark_unless_pod(settings: RuleSettings) -> tuple[str, ...]:
     return ()
 
 
-def _translate(family: int, map_name: str, count: int) -> str:
+def _translate(family: int, map_name: str, protocol: str, count: int) -> str:
+    """The second look-up. One map a protocol: nft 1.0.6 reads the type "ip daddr . th dport" back from the kernel
+    as a conflict, and one of "tcp dport" silently confines a rule that does not itself name the protocol to TCP."""
     ip = word(family)
-    key = "meta l4proto . th dport" if map_name.startswith("nodeport") else f"{ip} daddr . meta l4proto . th dport"
-    return f"dnat {ip} addr . port to {key} . numgen random mod {count} map @{map_name}"
+    key = f"{protocol} dport" if map_name.startswith("nodeport") else f"{ip} daddr . {protocol} dport"
+    return (
+        f"meta l4proto {protocol} dnat {ip} addr . port to {key} . numgen random mod {count} map @{map_name}-{protocol}"
+    )
+
+
+PROTOCOLS = ("tcp", "udp", "sctp")
 
 
 def declarations(family: int) -> dict[str, str]:
     """Return the maps and sets by name, as "map NAME { ... }" or "set NAME { ... }" without elements."""
     ip = word(family)
     address, port, number = f"{ip} daddr", "meta l4proto . th dport", "numgen random mod 65536"
-    endpoint = f"{ip} daddr . th dport"
-    return {
+    declared = {
         SERVICES: f"map {SERVICES} {{ typeof {address} . {port} : verdict ; }}",
         NODE_PORTS: f"map {NODE_PORTS} {{ typeof {port} : verdict ; }}",
         REFUSED: f"map {REFUSED} {{ typeof {address} . {port} : verdict ; }}",
         REFUSED_NODE_PORTS: f"map {REFUSED_NODE_PORTS} {{ typeof {port} : verdict ; }}",
-        CLUSTER: f"map {CLUSTER} {{ typeof {address} . {port} . {number} : {endpoint} ; }}",
-        LOCAL: f"map {LOCAL} {{ typeof {address} . {port} . {number} : {endpoint} ; }}",
-        NODE_PORT_CLUSTER: f"map {NODE_PORT_CLUSTER} {{ typeof {port} . {number} : {endpoint} ; }}",
-        NODE_PORT_LOCAL: f"map {NODE_PORT_LOCAL} {{ typeof {port} . {number} : {endpoint} ; }}",
         FIREWALL: f"set {FIREWALL} {{ typeof {address} . {port} ; }}",
         SOURCES: f"set {SOURCES} {{ typeof {address} . {port} . {ip} saddr ; flags interval ; }}",
         HAIRPIN: f"set {HAIRPIN} {{ typeof {ip} saddr . {ip} daddr ; }}",
     }
+    for protocol in PROTOCOLS:
+        for kind in (CLUSTER, LOCAL, NODE_PORT_CLUSTER, NODE_PORT_LOCAL):
+            key = f"{protocol} dport" if kind.startswith("nodeport") else f"{address} . {protocol} dport"
+            name = f"{kind}-{protocol}"
+            declared[name] = f"map {name} {{ typeof {key} . {number} : {address} . {protocol} dport ; }}"
+    return declared
 
 
 HOOKS = {

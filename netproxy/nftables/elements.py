@@ -63,7 +63,7 @@ class _PortElements:
             source = "local" if port.internal_local else "cluster"
             count = len(port.internal_endpoints)
             where = [self._key(port.cluster_ip)]
-            self._way_in(chains.SERVICES, where, chains.Way("internal", source, count, count))
+            self._way_in(chains.SERVICES, where, chains.Way("internal", self.protocol, source, count, count))
         if port.reachable_from_outside and port.endpoints:
             self._outside()
         for endpoint in {*port.endpoints, *port.local_endpoints}:
@@ -73,7 +73,9 @@ class _PortElements:
     def _outside(self) -> None:
         port = self.port
         cluster, local = len(port.endpoints), len(port.local_endpoints)
-        way = chains.Way("external-local" if port.external_local else "external", "cluster", cluster, local)
+        way = chains.Way(
+            "external-local" if port.external_local else "external", self.protocol, "cluster", cluster, local
+        )
         addresses = [self._key(ip) for ip in (*port.external_ips, *port.load_balancer_ips)]
         self._way_in(chains.SERVICES, addresses, way)
         if port.node_port:
@@ -110,9 +112,10 @@ class _PortElements:
         out.shared.add(way.chain)
         for key in keys:
             out.elements[map_name, key] = f"goto {way.chain}"
+            without_protocol = key.replace(f"{self.protocol} . ", "")
             for name, endpoints in way.lookups(port):
                 for number, endpoint in enumerate(endpoints):
-                    out.elements[name, f"{key} . {number}"] = f"{endpoint.ip} . {endpoint.port}"
+                    out.elements[name, f"{without_protocol} . {number}"] = f"{endpoint.ip} . {endpoint.port}"
 
     def _refusals(self) -> None:
         """Reject a port without any endpoint; drop where only this node has none, as its balancer expects."""

@@ -57,6 +57,14 @@ MODES = ["nft", "legacy", "nftables"]
 """The iptables mode in both flavours, and the nftables mode."""
 
 
+@pytest.fixture(autouse=True)
+def no_write_was_refused(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What the role writes, the kernel takes: falling back on writing everything again is no way to pass a test."""
+    yield
+    refused = [record.getMessage() for record in caplog.records if record.name.startswith("netproxy")]
+    assert not [text for text in refused if "was refused" in text or "replacing table" in text]
+
+
 @pytest.fixture(params=MODES)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     tag = f"np-{os.getpid() % 10000}"

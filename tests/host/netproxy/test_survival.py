@@ -118,7 +118,7 @@ def test_what_others_remove_is_repaired_and_their_own_rules_stay(
         "flush ruleset",
         "flush chain ip kube-proxy nat-output",
         "flush map ip kube-proxy service-ips",
-        "delete element ip kube-proxy cluster-endpoints { 10.96.5.1 . tcp . 80 . 0 }",
+        "delete element ip kube-proxy cluster-endpoints-tcp { 10.96.5.1 . 80 . 0 }",
         "add element ip kube-proxy no-endpoint-services { 10.96.5.1 . tcp . 80 : drop }",
         "add rule ip kube-proxy services drop",
     ],

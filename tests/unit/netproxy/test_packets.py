@@ -1,7 +1,8 @@
-"""One table of Services and packets, run against the model and against the iptables rules made from it."""
+"""One table of Services and packets, run against the model and against what each mode makes of it."""
 
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from kube.api import core_v1, discovery_v1
@@ -11,6 +12,9 @@ from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RecordingWriter
 from netproxy.model import plan_service
+from netproxy.nftables import writer as nftables_writer
+from netproxy.nftables.sync import NFTablesBackend
+from tests.support.nft_tracer import TableTracer
 from tests.support.packet_tracer import ACCEPT, DROP, REJECT, Host, Outcome, Packet, RuleTracer, trace_model
 from tests.support.services import endpoint, port, service, slice_of
 
@@ -19,6 +23,7 @@ POD, NODE, WORLD = "10.244.1.9", "192.168.0.1", "203.0.113.50"
 HERE, THERE = endpoint("10.244.1.2", node="node-1"), endpoint("10.244.2.2", node="node-2")
 HERE_ADDRESS, THERE_ADDRESS = "10.244.1.2:8080", "10.244.2.2:8080"
 IP = "10.96.5.1"
+NODE_VIEW = NodeView("node-1", "east")
 
 
 def to(*endpoints: str, snat: bool = False) -> Outcome:
@@ -282,23 +287,39 @@ CASES = [
 ]
 
 
+RULES = RuleSettings(local_cidrs=(PODS,), node_addresses=(NODE,))
+FIXED = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=(PODS,))
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_packets_end_where_the_table_says(case: Case) -> None:
-    node = NodeView("node-1", "east")
-    ports = plan_service(case.service, case.slices, node)
+def test_the_model_leads_packets_where_the_table_says(case: Case) -> None:
+    ports = plan_service(case.service, case.slices, NODE_VIEW)
+    for packet, expected in case.packets.items():
+        if not any(packet.source == each.ip for one in ports for each in one.endpoints):  # hairpin is the backend's
+            assert trace_model(list(ports), packet, host=case.host, pods=PODS) == expected, packet
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_iptables_leads_packets_where_the_table_says(case: Case) -> None:
     writer = RecordingWriter()
-    backend = IPTablesBackend(
-        writer,
-        RuleSettings(local_cidrs=(PODS,), node_addresses=(NODE,)),
-        StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=(PODS,), pod_cidrs=()),
-    )
-    await backend.start({"default/x": ports})
+    await IPTablesBackend(writer, RULES, FIXED).start({"default/x": plan_service(case.service, case.slices, NODE_VIEW)})
     tracer = RuleTracer(writer.tables, case.host)
     for packet, expected in case.packets.items():
-        hairpin = any(packet.source == each.ip for one in ports for each in one.endpoints)
-        if not hairpin:
-            assert trace_model(list(ports), packet, host=case.host, pods=PODS) == expected, f"model: {packet}"
-        assert tracer.trace(packet) == expected, f"iptables: {packet}"
+        assert tracer.trace(packet) == expected, packet
+
+
+@pytest.mark.parametrize("affinity", ["None", "ClientIP"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_nftables_leads_packets_where_the_table_says(case: Case, affinity: str) -> None:
+    changed = msgspec.structs.replace(
+        case.service, spec=msgspec.structs.replace(case.service.spec, session_affinity=affinity)
+    )
+    writer = nftables_writer.RecordingWriter()
+    await NFTablesBackend(writer, RULES, FIXED).start({"default/x": plan_service(changed, case.slices, NODE_VIEW)})
+    tracer = TableTracer(writer.contents, case.host)
+    for packet, expected in case.packets.items():
+        if packet.destination != "127.0.0.1":  # node ports on localhost are a matter of the iptables mode
+            assert tracer.trace(packet) == expected, packet
 
 
 async def test_the_rules_balance_evenly() -> None:

@@ -1,0 +1,223 @@
+"""The nftables mode's deltas, reconciliation and repair, against a table in memory."""
+
+import random
+
+import pytest
+
+from kube.clock import FakeClock
+from netproxy.endpoints import NodeView
+from netproxy.errors import WriteError
+from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.static import StaticSettings
+from netproxy.model import ServicePort, ServiceTable, plan_service
+from netproxy.nftables import chains
+from netproxy.nftables.sync import NFTablesBackend
+from netproxy.nftables.writer import Contents, RecordingWriter, parse
+from tests.support.services import endpoint, port, service, slice_of
+
+SETTINGS = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
+
+
+def backend(writer: RecordingWriter, clock: FakeClock | None = None) -> NFTablesBackend:
+    return NFTablesBackend(writer, RuleSettings(local_cidrs=("10.244.0.0/16",)), SETTINGS, clock=clock or FakeClock())
+
+
+def web(name: str = "web", ip: str = "10.96.5.1", *endpoints: str, **spec: object) -> tuple[ServicePort, ...]:
+    return plan_service(
+        service(name, ip, **spec), [slice_of(name, *endpoints)] if endpoints else [], NodeView("node-1")
+    )
+
+
+async def test_a_new_service_writes_elements_and_no_rule() -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({f"default/s{n}": web(f"s{n}", f"10.96.6.{n}", "10.244.1.2") for n in range(50)})
+    writer.applied.clear()
+    await proxy.apply({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    (text,) = writer.applied
+    assert "chain" not in text
+    assert text.count("\n") == 2
+
+
+async def test_chains_depend_on_the_number_of_endpoints_and_not_of_services() -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({})
+    fixed = len(writer.contents.rules)
+    await proxy.apply({f"default/s{n}": web(f"s{n}", f"10.96.6.{n}", "10.244.1.2", "10.244.1.3") for n in range(100)})
+    assert len(writer.contents.rules) == fixed + 1
+    await proxy.apply({f"default/s{n}": () for n in range(100)})
+    assert len(writer.contents.rules) == fixed
+    assert writer.contents.elements == {}
+
+
+async def test_affinity_has_chains_and_sets_of_its_own_which_go_with_it() -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({})
+    before = await writer.read()
+    sticky = web("web", "10.96.5.1", "10.244.1.2", "10.244.1.3", session_affinity="ClientIP")
+    await proxy.apply({"default/web": sticky})
+    assert sum("timeout 10800s" in text for text in writer.applied[-1].splitlines()) == 2
+    await proxy.apply({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    await proxy.apply({"default/web": ()})
+    assert await writer.read() == before
+
+
+async def test_a_restart_touches_no_element_that_is_right() -> None:
+    writer = RecordingWriter()
+    state = {"default/web": web("web", "10.96.5.1", "10.244.1.2"), "default/none": web("none", "10.96.5.2")}
+    await backend(writer).start(state)
+    before = await writer.read()
+    writer.applied.clear()
+    await backend(writer).start(state)
+    assert all("element" not in text for text in writer.applied)
+    assert await writer.read() == before
+
+
+async def test_two_services_that_claim_one_address_do_not_break_each_other() -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({})
+    first = web("a", "10.96.5.1", "10.244.1.2", external_ips=["192.0.2.7"])
+    second = web("b", "10.96.5.2", "10.244.1.2", "10.244.1.3", external_ips=["192.0.2.7"])
+    await proxy.apply({"default/a": first})
+    await proxy.apply({"default/b": second})
+    await proxy.apply({"default/a": ()})
+    assert writer.contents.elements[chains.SERVICES, "192.0.2.7 . tcp . 80"] == "goto external-tcp-2"
+    assert (chains.HAIRPIN, "10.244.1.2 . 10.244.1.2") in writer.contents.elements
+    await proxy.apply({"default/b": ()})
+    assert writer.contents.elements == {}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda held: held.elements.clear(),
+        lambda held: held.rules["nat-output"].clear(),
+        lambda held: held.rules["services"].append("drop"),
+        lambda held: held.elements.__setitem__((chains.REFUSED, "10.96.5.1 . tcp . 80"), "drop"),
+    ],
+)
+async def test_damage_is_noticed_and_repaired(damage: object) -> None:
+    writer, clock = RecordingWriter(), FakeClock()
+    proxy = backend(writer, clock)
+    await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    whole = await writer.read()
+    assert not await proxy.verify()
+    damage(writer.contents)  # type: ignore[operator]
+    writer.generation += 1
+    await clock.advance(5)
+    assert await proxy.verify()
+    assert await writer.read() == whole
+    await clock.advance(5)
+    assert not await proxy.verify()
+
+
+async def test_changes_by_others_outside_our_table_are_no_damage() -> None:
+    writer, clock = RecordingWriter(), FakeClock()
+    proxy = backend(writer, clock)
+    await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    writer.applied.clear()
+    writer.generation += 1
+    await clock.advance(5)
+    assert not await proxy.verify()
+    assert writer.applied == []
+
+
+async def test_a_table_that_is_gone_is_made_anew_after_a_refused_delta() -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    writer.contents, writer.there = Contents(), False
+    await proxy.apply({"default/new": web("new", "10.96.5.9", "10.244.1.3")})
+    keys = {key for name, key in writer.contents.elements if name == chains.SERVICES}
+    assert keys == {"10.96.5.1 . tcp . 80", "10.96.5.9 . tcp . 80"}
+
+
+async def test_a_table_of_other_types_is_replaced() -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    good = writer.apply
+    texts: list[str] = []
+
+    async def refuse_first(text: str) -> None:
+        texts.append(text)
+        if len(texts) == 1:
+            raise WriteError("conflicting types")
+        await good(text)
+
+    writer.apply = refuse_first  # type: ignore[method-assign]
+    await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    assert texts[1].startswith("add table ip kube-proxy\ndelete table ip kube-proxy\nadd table ip kube-proxy\n")
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: int) -> None:
+    chance = random.Random(seed)
+    table = ServiceTable(NodeView("node-1"))
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({})
+    for _ in range(150):
+        name = f"s{chance.randrange(6)}"
+        number = int(name[1:])
+        match chance.randrange(5):
+            case 0:
+                table.delete_service(f"default/{name}")
+            case 1:
+                table.delete_slice(slice_of(name))
+            case 2:
+                endpoints = [
+                    endpoint(f"10.244.1.{ip}", node=chance.choice(["node-1", "node-2"]), ready=chance.random() < 0.8)
+                    for ip in chance.sample(range(2, 9), chance.randrange(4))
+                ]
+                table.set_slice(slice_of(name, *endpoints))
+            case _:
+                changed = service(
+                    name,
+                    f"10.96.5.{number}",
+                    port("http", 80, node_port=30000 + number),
+                    type=chance.choice(["ClusterIP", "NodePort", "LoadBalancer"]),
+                    ingress=(f"198.51.100.{number}",),
+                    external_traffic_policy=chance.choice(["Local", "Cluster"]),
+                    internal_traffic_policy=chance.choice(["Local", "Cluster"]),
+                    session_affinity=chance.choice(["None", "ClientIP"]),
+                    load_balancer_source_ranges=chance.choice([[], ["203.0.113.0/24"]]),
+                )
+                table.set_service(f"default/{name}", changed)
+        await proxy.apply(table.take_changes())
+    assert not any("refused" in text for text in writer.applied)
+    fresh = RecordingWriter()
+    await backend(fresh).start({f"default/s{n}": table.plan(f"default/s{n}") for n in range(6)})
+    assert writer.contents.elements == fresh.contents.elements
+    assert writer.contents.rules == fresh.contents.rules
+    assert sorted(writer.contents.sets) == sorted(fresh.contents.sets)
+
+
+def test_nfts_json_is_read_in_our_own_words() -> None:
+    document = {
+        "nftables": [
+            {"metainfo": {}},
+            {
+                "map": {
+                    "name": "m",
+                    "map": "verdict",
+                    "elem": [[{"concat": ["10.96.0.1", "tcp", 80]}, {"goto": {"target": "x"}}]],
+                }
+            },
+            {"map": {"name": "n", "map": "verdict", "elem": [[{"concat": ["tcp", 80]}, {"drop": None}]]}},
+            {"set": {"name": "s", "elem": [{"concat": ["10.96.0.1", {"prefix": {"addr": "1.2.3.0", "len": 24}}]}]}},
+            {"set": {"name": "clients-x", "flags": ["timeout", "dynamic"], "elem": ["9.9.9.9"]}},
+            {"chain": {"name": "empty"}},
+            {"rule": {"chain": "c", "expr": [{"drop": None}]}},
+        ]
+    }
+    held = parse(document)
+    assert held.elements == {
+        ("m", "10.96.0.1 . tcp . 80"): "goto x",
+        ("n", "tcp . 80"): "drop",
+        ("s", "10.96.0.1 . 1.2.3.0/24"): "",
+    }
+    assert held.rules == {"empty": [], "c": [[{"drop": None}]]}
+    assert held.sets == ["m", "n", "s", "clients-x"]
