@@ -74,7 +74,7 @@ def non_special_ip(value: str, path: str) -> Errors:
     try:
         address = ipaddress.ip_address(value)
     except ValueError:
-        return [invalid_value(path, value, NOT_AN_IP)]
+        return [invalid_value(path, value, "must be a valid IP address")]
     errors = []
     if address.is_unspecified:
         errors.append(invalid_value(path, value, f"may not be unspecified ({value})"))

@@ -25,6 +25,8 @@ def validate_all(spec: Object, volumes: dict[str, Object], path: str, is_pod: bo
     errors: Errors = []
     grace = spec.get("terminationGracePeriodSeconds")
     containers, inits = spec.get("containers") or [], spec.get("initContainers") or []
+    host_users = spec.get("hostUsers") is not False
+    claims = [c.get("name") or "" for c in spec.get("resourceClaims") or ()]
     if is_pod:
         errors += padded_images(containers, f"{path}.containers") + padded_images(inits, f"{path}.initContainers")
     if not containers:
@@ -32,14 +34,14 @@ def validate_all(spec: Object, volumes: dict[str, Object], path: str, is_pod: bo
     seen: set[str] = set()
     for index, container in enumerate(containers):
         where = f"{path}.containers[{index}]"
-        errors += validate_container(container, volumes, where, spec.get("restartPolicy"))
+        errors += validate_container(container, volumes, where, spec.get("restartPolicy"), claims, host_users)
         errors += _unique_name(container, seen, where)
         errors += _probes(container, where, grace)
         errors += _restart_policy(container, where)
     errors += _host_ports(containers, f"{path}.containers")
     for index, container in enumerate(inits):
         where = f"{path}.initContainers[{index}]"
-        errors += validate_container(container, volumes, where, spec.get("restartPolicy"))
+        errors += validate_container(container, volumes, where, spec.get("restartPolicy"), claims, host_users)
         errors += _unique_name(container, seen, where)
         if container.get("restartPolicy") == "Always":
             errors += _probes(container, where, grace)
@@ -105,9 +107,14 @@ def validate_ephemeral(
 
 
 def validate_container(
-    container: Object, volumes: dict[str, Object], path: str, pod_policy: str | None = None
+    container: Object,
+    volumes: dict[str, Object],
+    path: str,
+    pod_policy: str | None = None,
+    claims: Collection[str] = (),
+    host_users: bool = True,
 ) -> Errors:
-    """Check what containers of all kinds have in common; `pod_policy` is the pod's restart policy."""
+    """Check what containers of all kinds have in common; the last three are the pod's."""
     name, image = container.get("name") or "", container.get("image") or ""
     errors: Errors = []
     if not name:
@@ -124,9 +131,9 @@ def validate_container(
     errors += _mounts(container, volumes, f"{path}.volumeMounts")
     errors += _devices(container, volumes, f"{path}.volumeDevices")
     errors += one_of(container.get("imagePullPolicy"), _PULL_POLICIES, f"{path}.imagePullPolicy")
-    errors += validate_requirements(container.get("resources"), f"{path}.resources")
+    errors += validate_requirements(container.get("resources"), f"{path}.resources", claims)
     errors += _resize_policy(container.get("resizePolicy") or [], f"{path}.resizePolicy", pod_policy)
-    return errors + validate_container_security(container.get("securityContext"), f"{path}.securityContext")
+    return errors + validate_container_security(container.get("securityContext"), f"{path}.securityContext", host_users)
 
 
 def _unique_name(container: Object, seen: set[str], path: str) -> Errors:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
-from control.registry.checks import each, non_special_ip, one_of, port
+from control.registry.checks import each, ip, non_special_ip, one_of, port
 from control.registry.core.containers import PROTOCOLS
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
@@ -40,6 +40,7 @@ class EndpointsStrategy(Strategy):
             for key in ("addresses", "notReadyAddresses"):
                 for number, address in enumerate(subset.get(key) or ()):
                     where = f"{path}.{key}[{number}]"
+                    errors += ip(address.get("ip") or "", f"{where}.ip")
                     errors += non_special_ip(address.get("ip") or "", f"{where}.ip")
                     if address.get("hostname"):
                         errors += each(f"{where}.hostname", address["hostname"], dns1123_label(address["hostname"]))

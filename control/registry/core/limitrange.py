@@ -7,10 +7,22 @@ from typing import Any
 
 from control.registry.cells import CREATED_AT, NAME, created, name_of
 from control.registry.checks import each
+from control.registry.core.resources import standard_name
 from control.registry.strategy import Object, Strategy
 from kube import names
-from kube.errors import FieldError, duplicate, forbidden_field, invalid_value
+from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required
 from kube.quantity import parse
+
+_WORDS = {"min": "min", "max": "max", "default": "default", "defaultRequest": "default request"}
+# (what may not be more, than what, under whose name it is told)
+_ORDER = (
+    ("min", "max", "min"),
+    ("min", "defaultRequest", "defaultRequest"),
+    ("defaultRequest", "max", "defaultRequest"),
+    ("defaultRequest", "default", "defaultRequest"),
+    ("min", "default", "default"),
+    ("default", "max", "default"),
+)
 
 
 def _validate_item(item: Object, kind: str, path: str) -> list[FieldError]:
@@ -19,23 +31,32 @@ def _validate_item(item: Object, kind: str, path: str) -> list[FieldError]:
         for key in ("default", "defaultRequest"):
             if item.get(key):
                 errors.append(forbidden_field(f"{path}.{key}", "may not be specified when `type` is 'Pod'"))
-    # Each amount may not be more than the one after it.
-    order = ("min", "defaultRequest", "default", "max")
-    for number, low in enumerate(order):
-        for high in order[number + 1 :]:
-            if "default" in (low, high) and kind == "Pod":
-                continue
-            for name, amount in (item.get(low) or {}).items():
-                most = (item.get(high) or {}).get(name)
-                if most is not None and parse(amount) > parse(most):
-                    words = {"min": "min", "max": "max", "default": "default", "defaultRequest": "default request"}
-                    detail = f"{words[low]} value {amount} is greater than {words[high]} value {most}"
-                    errors.append(invalid_value(f"{path}.{low}[{name}]", str(amount), detail))
+    for key in (*_WORDS, "maxLimitRequestRatio"):
+        for name in item.get(key) or {}:
+            errors += standard_name(name, f"{path}.{key}[{name}]")
+    if kind == "PersistentVolumeClaim" and not any("storage" in (item.get(k) or {}) for k in ("min", "max")):
+        detail = "either minimum or maximum storage value is required, but neither was provided"
+        errors.append(required(f"{path}.limits", detail))
+    for low, high, told in _ORDER:
+        if kind == "Pod" and "default" in f"{low}{high}".lower():
+            continue
+        for name, amount in (item.get(low) or {}).items():
+            most = (item.get(high) or {}).get(name)
+            if most is not None and parse(amount) > parse(most):
+                word = "default limit" if (low, high) == ("defaultRequest", "default") else _WORDS[high]
+                detail = f"{_WORDS[low]} value {amount} is greater than {word} value {most}"
+                value = item[told][name] if told != "default" else (amount if low == "min" else most)
+                errors.append(invalid_value(f"{path}.{told}[{name}]", str(value), detail))
     for name, ratio in (item.get("maxLimitRequestRatio") or {}).items():
+        where = f"{path}.maxLimitRequestRatio[{name}]"
         if parse(ratio) < 1:
-            errors.append(
-                invalid_value(f"{path}.maxLimitRequestRatio[{name}]", str(ratio), f"ratio {ratio} is less than 1")
-            )
+            errors.append(invalid_value(where, str(ratio), f"ratio {ratio} is less than 1"))
+        least, greatest = ((item.get(k) or {}).get(name) for k in ("min", "max"))
+        if least is None or greatest is None or not parse(least):
+            continue
+        if parse(ratio) > parse(greatest) / parse(least):
+            most = float(parse(greatest) / parse(least))
+            errors.append(invalid_value(where, str(ratio), f"ratio {ratio} is greater than max/min = {most:f}"))
     return errors
 
 
@@ -59,7 +80,11 @@ class LimitRangeStrategy(Strategy):
         seen: set[str] = set()
         for index, item in enumerate((obj.get("spec") or {}).get("limits") or ()):
             path, kind = f"spec.limits[{index}]", item.get("type") or ""
-            errors += each(f"{path}.type", kind, names.qualified_name(kind))
+            problems = each(f"{path}.type", kind, names.qualified_name(kind))
+            if not problems and "/" not in kind and kind not in ("Pod", "Container", "PersistentVolumeClaim"):
+                detail = "must be a standard limit type or fully qualified"
+                problems = [invalid_value(f"{path}.type", kind, detail)]
+            errors += problems
             if kind in seen:
                 errors.append(duplicate(f"{path}.type", kind))
             seen.add(kind)

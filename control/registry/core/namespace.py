@@ -10,10 +10,18 @@ from control.registry.checks import each
 from control.registry.naming import label
 from control.registry.strategy import Object, Strategy, keep
 from control.registry.tables import age
-from kube.errors import FieldError
+from kube.errors import FieldError, invalid_value
 from kube.names import qualified_name
 
 NAME_LABEL = "kubernetes.io/metadata.name"
+
+
+def _validate_finalizer(name: str, path: str) -> list[FieldError]:
+    errors = each(path, name, qualified_name(name))
+    if "/" not in name and name not in ("kubernetes", "orphan", "foregroundDeletion"):
+        detail = "name is neither a standard finalizer name nor is it fully qualified"
+        errors.append(invalid_value(path, name, detail))
+    return errors
 
 
 class NamespaceStrategy(Strategy):
@@ -47,8 +55,27 @@ class NamespaceStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors = []
+        for finalizer in (obj.get("spec") or {}).get("finalizers") or ():
+            errors += _validate_finalizer(finalizer, "spec.finalizers")
+        return errors
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return []
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        going, phase = bool(obj.get("metadata", {}).get("deletionTimestamp")), (obj.get("status") or {}).get("phase")
+        wanted = "Terminating" if going else "Active"
+        if phase == wanted:
+            return []
+        detail = f"may only be '{wanted}' if `deletionTimestamp` is {'not empty' if going else 'empty'}"
+        return [invalid_value("status.Phase", phase or "", detail)]
+
+    def validate_subresource(self, subresource: str, obj: Object, old: Object) -> list[FieldError]:
+        if subresource != "finalize":
+            return super().validate_subresource(subresource, obj, old)
+        errors = []
         for index, finalizer in enumerate((obj.get("spec") or {}).get("finalizers") or ()):
-            errors += each(f"spec.finalizers[{index}]", finalizer, qualified_name(finalizer))
+            errors += _validate_finalizer(finalizer, f"spec.finalizers[{index}]")
         return errors
 
     def fields(self, obj: Object) -> dict[str, str]:

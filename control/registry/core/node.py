@@ -8,6 +8,7 @@ from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
 from control.registry.checks import each, non_special_ip, one_of
+from control.registry.core.resources import amount_of
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
@@ -41,14 +42,14 @@ class NodeStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        errors = _validate_taints(spec.get("taints") or [], "spec.taints")
+        errors = _validate_taints(spec.get("taints") or [])
         ranges = spec.get("podCIDRs") or []
         if len(ranges) > 2:
             detail = "may specify no more than one CIDR for each IP family"
             errors.append(invalid_value("spec.podCIDRs", ranges, detail))
         for index, text in enumerate(ranges):
             errors += _validate_range(text, f"spec.podCIDRs[{index}]")
-        return errors + _validate_addresses((obj.get("status") or {}).get("addresses") or [])
+        return errors + _validate_status(obj.get("status") or {})
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
@@ -62,7 +63,7 @@ class NodeStrategy(Strategy):
         return errors
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return _validate_addresses((obj.get("status") or {}).get("addresses") or [])
+        return _validate_status(obj.get("status") or {})
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"spec.unschedulable": "true" if (obj.get("spec") or {}).get("unschedulable") else "false"}
@@ -85,17 +86,17 @@ class NodeStrategy(Strategy):
         ]
 
 
-def _validate_taints(taints: list[Object], path: str) -> list[FieldError]:
+def _validate_taints(taints: list[Object]) -> list[FieldError]:
     errors: list[FieldError] = []
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
-        where = f"{path}[{index}]"
+        where = f"metadata.taints[{index}]"  # upstream's place for them
         key, value, effect = (taint.get(k) or "" for k in ("key", "value", "effect"))
         errors += each(f"{where}.key", key, names.qualified_name(key))
         problems = names.label_value(value)
         if problems:
             errors.append(invalid_value(f"{where}.value", value, ";".join(problems)))
-        errors += one_of(effect, ("NoExecute", "NoSchedule", "PreferNoSchedule"), f"{where}.effect")
+        errors += one_of(effect, ("NoSchedule", "PreferNoSchedule", "NoExecute"), f"{where}.effect")
         if (key, effect) in seen:
             found = duplicate(where, taint)
             errors.append(FieldError(found.path, found.type, "taints must be unique by key and effect pair", taint))
@@ -111,11 +112,14 @@ def _validate_range(text: str, path: str) -> list[FieldError]:
     return []
 
 
-def _validate_addresses(addresses: list[Object]) -> list[FieldError]:
+def _validate_status(status: Object) -> list[FieldError]:
     """Refuse addresses that are given twice, and such as would lead a request for the node to this server itself."""
     errors: list[FieldError] = []
+    for key in ("capacity", "allocatable"):
+        for name, amount in (status.get(key) or {}).items():
+            errors += amount_of(name, amount, f"status.{key}.{name}")
     seen: set[tuple[str, str]] = set()
-    for index, item in enumerate(addresses):
+    for index, item in enumerate(status.get("addresses") or ()):
         kind, address = item.get("type") or "", item.get("address") or ""
         if (kind, address) in seen:
             errors.append(duplicate(f"status.addresses[{index}]", item))

@@ -95,6 +95,12 @@ class PersistentVolumeStrategy(Strategy):
         elif spec.get("local") is not None:
             errors.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
         errors += validate_source({k: v for k, v in spec.items() if k not in _NOT_SOURCES}, "spec")
+        root = (spec.get("hostPath") or {}).get("path") == "/"
+        if root and spec.get("persistentVolumeReclaimPolicy") == "Recycle":
+            detail = "may not be 'recycle' for a hostPath mount of '/'"
+            errors.append(forbidden_field("spec.persistentVolumeReclaimPolicy", detail))
+        if spec.get("volumeAttributesClassName") and spec.get("csi") is None:
+            errors.append(required("spec.csi", "has to be specified when using volumeAttributesClassName"))
         return errors + one_of(spec.get("volumeMode"), ("Block", "Filesystem"), "spec.volumeMode", needed=False)
 
     def validate_update(self, obj: Object, old: Object) -> Errors:
@@ -105,7 +111,7 @@ class PersistentVolumeStrategy(Strategy):
         if not same(*sources):
             detail = "spec.persistentvolumesource is immutable after creation"
             errors.append(forbidden_field("spec.persistentvolumesource", detail))
-        return errors + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "volumeMode", "spec.volumeMode")
+        return errors + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "volumeMode", "volumeMode")
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"name": name_of(obj)}

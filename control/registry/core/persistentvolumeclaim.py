@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of
-from control.registry.checks import Errors, each, label_selector, one_of, quantity
+from control.registry.checks import Errors, each, label_selector, one_of, quantity, unchanged
 from control.registry.core.persistentvolume import class_of
 from control.registry.core.pod_update import same
 from control.registry.core.storage_cells import access_modes, phase
@@ -63,7 +63,19 @@ def validate_claim_spec(spec: Object, path: str) -> Errors:
     for key in ("storageClassName", "volumeAttributesClassName"):
         if spec.get(key):
             errors += each(f"{path}.{key}", spec[key], names.dns1123_subdomain(spec[key]))
+    for key in ("dataSource", "dataSourceRef"):
+        if spec.get(key) is not None:
+            errors += _validate_source(spec[key], f"{path}.{key}")
     return errors + one_of(spec.get("volumeMode"), ("Block", "Filesystem"), f"{path}.volumeMode", needed=False)
+
+
+def _validate_source(source: Object, path: str) -> Errors:
+    errors = [required(f"{path}.{key}") for key in ("name", "kind") if not source.get(key)]
+    group, kind = source.get("apiGroup") or "", source.get("kind") or ""
+    if not group and kind != "PersistentVolumeClaim":
+        detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        errors.append(invalid_value(path, kind, detail))
+    return errors + (each(f"{path}.apiGroup", group, names.dns1123_subdomain(group)) if group else [])
 
 
 class PersistentVolumeClaimStrategy(Strategy):
@@ -103,10 +115,11 @@ class PersistentVolumeClaimStrategy(Strategy):
         if not errors and parse(now) != parse(was):
             if (old.get("status") or {}).get("phase") != "Bound":
                 errors.append(forbidden_field("spec", _FROZEN))
-            elif parse(now) < parse(held):
+            # Less may be asked for again where more could not be had, but never less than there is.
+            if parse(now) < parse(was) and parse(now) <= parse(held):
                 detail = "field can not be less than status.capacity"
                 errors.append(forbidden_field("spec.resources.requests.storage", detail))
-        return errors
+        return errors + unchanged(spec, before, "volumeMode", "volumeMode")
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"name": name_of(obj)}

@@ -7,6 +7,7 @@ from typing import Any
 
 from control.registry.core import pod_table, pod_update
 from control.registry.core.pod_defaults import default_pod
+from control.registry.core.pod_resize import validate_resize
 from control.registry.core.pod_status import validate_status
 from control.registry.core.pod_warnings import pod_warnings
 from control.registry.core.podspec import validate_pod_spec
@@ -82,7 +83,7 @@ class PodStrategy(Strategy):
         if subresource == "ephemeralcontainers":
             return pod_update.validate_ephemeral_update(obj, old)
         if subresource == "resize":
-            return pod_update.validate_resize(obj, old)
+            return validate_resize(obj, old)
         return [] if subresource == "binding" else self.validate_update(obj, old)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:

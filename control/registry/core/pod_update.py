@@ -6,8 +6,6 @@ The new spec is made to look like the old one in everything that may differ; wha
 
 from __future__ import annotations
 
-import copy
-
 import msgspec
 
 from control.registry.checks import MAX_INT32, Errors
@@ -50,27 +48,6 @@ def validate_update(obj: Object, old: Object) -> Errors:
     masked = _masked(spec, before)
     if not same(masked, before):
         return [_forbidden(f"pod updates may not change fields other than {_UPDATABLE}", before, masked)]
-    return validate_pod_spec(spec)
-
-
-def validate_resize(obj: Object, old: Object) -> Errors:
-    """Check an update through the resize subresource: only resources of containers, and the quality of service stays."""
-    from control.registry.core.qos import qos_class
-
-    spec, before = obj.get("spec") or {}, old.get("spec") or {}
-    masked = copy.deepcopy(spec)
-    for kind in _KINDS:
-        for container, was in zip(masked.get(kind) or (), before.get(kind) or (), strict=False):
-            for key in ("resources", "resizePolicy"):
-                if key in was:
-                    container[key] = was[key]
-                else:
-                    container.pop(key, None)
-    if not same(masked, before):
-        return [_forbidden("only cpu and memory resources are mutable", before, masked)]
-    if qos_class(spec) != qos_class(before):
-        shown = qos_class(spec)
-        return [invalid_value("spec.resources", shown, "Pod QOS Class may not change as a result of resizing")]
     return validate_pod_spec(spec)
 
 

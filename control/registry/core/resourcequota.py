@@ -6,10 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
-from control.registry.checks import each, quantity
+from control.registry.core.resources import amount_of, standard_name
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
-from kube import names
 from kube.errors import FieldError, invalid_value
 from kube.quantity import canonical
 
@@ -33,6 +32,8 @@ _COUNTED = (
     "secrets",
     "configmaps",
     "persistentvolumeclaims",
+    "services.nodeports",
+    "services.loadbalancers",
 )
 
 
@@ -49,10 +50,10 @@ class ResourceQuotaStrategy(Strategy):
         spec, errors = obj.get("spec") or {}, []
         for name, amount in (spec.get("hard") or {}).items():
             path = f"spec.hard[{name}]"
-            errors += each(path, name, names.qualified_name(name))
-            if "/" not in name and "." not in name and name not in _COUNTED:
+            errors += standard_name(name, path)
+            if "/" not in name and not name.startswith(("requests.", "limits.", "hugepages-")) and name not in _COUNTED:
                 errors.append(invalid_value(path, name, "must be a standard resource for quota"))
-            errors += quantity(amount, path)
+            errors += amount_of(name, amount, path)
         scopes = spec.get("scopes") or []
         for scope in scopes:
             if scope not in _SCOPES:

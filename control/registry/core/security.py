@@ -42,12 +42,15 @@ def validate_pod_security(spec: Object, path: str) -> Errors:
     return errors
 
 
-def validate_container_security(context: Object | None, path: str) -> Errors:
+def validate_container_security(context: Object | None, path: str, host_users: bool = True) -> Errors:
     if not context:
         return []
     errors = _ids(context, path, ("runAsUser", "runAsGroup"))
     if context.get("procMount") is not None:
         errors += one_of(context["procMount"], ("Default", "Unmasked"), f"{path}.procMount")
+        if host_users and context["procMount"] == "Unmasked":
+            detail = "`hostUsers` must be false to use `Unmasked`"
+            errors.append(invalid_value(f"{path}.procMount", "Unmasked", detail))
     errors += _profiles(context, path)
     if context.get("allowPrivilegeEscalation") is False:
         if context.get("privileged"):

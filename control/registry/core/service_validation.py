@@ -12,7 +12,6 @@ from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required
 
 TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
-KUBELET_PORT = 10250
 LONGEST_AFFINITY = 86400
 SET_ONCE = "may not change once set"
 _LOAD_BALANCER_ONLY = ("allocateLoadBalancerNodePorts", "loadBalancerClass")
@@ -25,7 +24,7 @@ def validate_service(obj: Object) -> Errors:
     ports = spec.get("ports") or []
     if not ports and not headless and kind != "ExternalName":
         errors.append(required("spec.ports"))
-    errors += _by_type(spec, kind, ports, headless)
+    errors += _by_type(spec, kind, headless)
     errors += _ports(ports, kind)
     errors += labels(spec.get("selector"), "spec.selector")
     errors += _affinity(spec)
@@ -60,13 +59,8 @@ def validate_service_update(obj: Object, old: Object) -> Errors:
     return errors + validate_service(obj)
 
 
-def _by_type(spec: Object, kind: str | None, ports: list[Object], headless: bool) -> Errors:
+def _by_type(spec: Object, kind: str | None, headless: bool) -> Errors:
     errors: Errors = []
-    if kind == "LoadBalancer":
-        for index, item in enumerate(ports):
-            if item.get("port") == KUBELET_PORT:
-                detail = f"may not expose port {KUBELET_PORT} externally since it is used by kubelet"
-                errors.append(invalid_value(f"spec.ports[{index}]", KUBELET_PORT, detail))
     if kind in ("LoadBalancer", "NodePort") and headless:
         detail = f"may not be set to 'None' for {kind} services"
         errors.append(invalid_value("spec.clusterIPs[0]", "None", detail))
@@ -103,8 +97,8 @@ def _ports(ports: list[Object], kind: str | None) -> Errors:
             errors += each(f"{where}.appProtocol", item["appProtocol"], names.qualified_name(item["appProtocol"]))
         node_port = item.get("nodePort")
         if node_port:
-            if kind in ("ClusterIP", "ExternalName"):
-                errors.append(forbidden_field(f"{where}.nodePort", f"may not be used when `type` is '{kind}'"))
+            if kind == "ClusterIP":
+                errors.append(forbidden_field(f"{where}.nodePort", "may not be used when `type` is 'ClusterIP'"))
             pair = (item.get("protocol"), node_port)
             if pair in node_pairs:
                 errors.append(duplicate(f"{where}.nodePort", node_port))

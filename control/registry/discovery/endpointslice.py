@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of
-from control.registry.checks import each, non_special_ip, one_of, port, unchanged
+from control.registry.checks import each, ip, non_special_ip, one_of, port, unchanged
 from control.registry.core.containers import PROTOCOLS
 from control.registry.core.endpoints import shortened
 from control.registry.strategy import Object, Strategy
@@ -30,10 +30,9 @@ def _validate_endpoint(endpoint: Object, kind: str, path: str) -> list[FieldErro
         if kind == "FQDN":
             errors += each(where, address, names.dns1123_subdomain(address))
             continue
-        if (":" in address) != (kind == "IPv6"):
-            shown = "an IPv6" if kind == "IPv6" else "an IPv4"
-            errors.append(invalid_value(where, address, f"must be {shown} address"))
-        else:
+        if kind in ("IPv4", "IPv6"):
+            if ip(address, where) or (":" in address) != (kind == "IPv6"):
+                errors.append(invalid_value(where, address, f"must be a valid {kind} address"))
             errors += non_special_ip(address, where)
     if endpoint.get("hostname"):
         errors += each(f"{path}.hostname", endpoint["hostname"], names.dns1123_label(endpoint["hostname"]))

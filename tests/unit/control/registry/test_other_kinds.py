@@ -143,7 +143,8 @@ REFUSED = [
     ),
     (
         obj("v1", "Node", spec={"taints": [{"key": "a", "effect": "Sleep"}]}),
-        'spec.taints[0].effect: Unsupported value: "Sleep": supported values: "NoExecute", "NoSchedule", "PreferNoSchedule"',
+        'metadata.taints[0].effect: Unsupported value: "Sleep": supported values: "NoSchedule", "PreferNoSchedule", '
+        '"NoExecute"',
     ),
     (
         obj("coordination.k8s.io/v1", "Lease", spec={"leaseDurationSeconds": 0}),

@@ -68,7 +68,7 @@ REFUSED = [
     ),
     (
         one(resources={"limits": {"gold": "1"}}),
-        f'{C}.resources.limits: Invalid value: "gold": must be a standard resource type or fully qualified',
+        f'{C}.resources.limits[gold]: Invalid value: "gold": must be a standard resource type or fully qualified',
     ),
     (one(env=[{"value": "x"}]), f"{C}.env[0].name: Required value"),
     (
@@ -230,6 +230,26 @@ REFUSED = [
         "1400m",
     ),
     (
+        one(resources={"limits": {"hugepages-2Mi": "4Mi"}}),
+        f"{C}.resources: Forbidden: HugePages require cpu or memory",
+    ),
+    (
+        one(resources={"limits": {"cpu": "1", "hugepages-2Mi": "3Mi"}}),
+        f'{C}.resources.limits[hugepages-2Mi]: Invalid value: "3Mi": 3Mi is not positive integer multiple of hugepages-2Mi',
+    ),
+    (
+        one(resources={"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "2"}}),
+        f'{C}.resources.requests: Invalid value: "1": must be equal to example.com/gpu limit of 2',
+    ),
+    (
+        one(resources={"claims": [{"name": "gpu"}]}),
+        f'{C}.resources.claims[0]: Not found: "gpu": must be one of the names in pod.spec.resourceClaims which is empty',
+    ),
+    (
+        one(securityContext={"procMount": "Unmasked"}),
+        f'{C}.securityContext.procMount: Invalid value: "Unmasked": `hostUsers` must be false to use `Unmasked`',
+    ),
+    (
         pod(resourceClaims=[{"name": "gpu"}]),
         'spec.resourceClaims[0]: Invalid value: {"name":"gpu"}: must specify one of: `resourceClaimName`, '
         "`resourceClaimTemplateName`",
@@ -352,8 +372,12 @@ def test_resources_change_through_the_resize_subresource_alone() -> None:
     assert update_problems(old, new)[0].startswith("spec: Forbidden: pod updates may not change fields")
     assert update_problems(old, new, "resize") == []
     new["spec"]["containers"][0]["image"] = "other:1"
-    (found,) = update_problems(old, new, "resize")
-    assert found.startswith("spec: Forbidden: only cpu and memory resources are mutable\n")
+    assert update_problems(old, new, "resize") == ["spec: Forbidden: only cpu and memory resources are mutable"]
+    bare = created(pod(containers=[container(resources={})]))
+    assert update_problems(old, bare, "resize") == [
+        'spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing',
+        "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed",
+    ]
 
 
 def test_ephemeral_containers_are_added_through_their_subresource_and_stay() -> None:

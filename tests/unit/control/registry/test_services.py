@@ -298,10 +298,6 @@ REFUSED = [
         service(loadBalancerSourceRanges=["10.0.0.0/8"]),
         "spec.LoadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'",
     ),
-    (
-        service(type="LoadBalancer", ports=[{"port": 10250}]),
-        "spec.ports[0]: Invalid value: 10250: may not expose port 10250 externally since it is used by kubelet",
-    ),
 ]
 
 
