@@ -30,13 +30,8 @@ class Credential:
     identity_token: str = ""
 
     def auth(self) -> AuthConfig:
-        """Return what PullImage is given."""
-        return AuthConfig(
-            username=self.username,
-            password=self.password,
-            identity_token=self.identity_token,
-            server_address=self.address,
-        )
+        """Return what PullImage is given; without the address, as upstream: containerd takes only a URL for one."""
+        return AuthConfig(username=self.username, password=self.password, identity_token=self.identity_token)
 
 
 def credentials(secrets: Iterable[core_v1.Secret]) -> list[Credential]:
