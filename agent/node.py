@@ -31,6 +31,8 @@ LEASES = "kube-node-lease"
 UNREADY_SECONDS = 0.25
 """How often a node that is not ready yet looks at its runtime: the first pods wait for it."""
 UNREADY_TRIES = 240
+RUNTIME_DOWN_SECONDS = 30.0
+"""How long the runtime may be away before the node says so (upstream's runtime state threshold)."""
 FIRST_RETRY, LAST_RETRY = 0.1, 7.0
 _ATTACH = "volumes.kubernetes.io/controller-managed-attach-detach"
 
@@ -57,7 +59,7 @@ class Node:
         state.host_ips = config.node_ips
         self._node: core_v1.Node | None = None
         self._facts = RuntimeFacts()
-        self._reported = float("-inf")
+        self._reported = self._runtime_seen = float("-inf")
         self._new = False
         self._lease: coordination_v1.Lease | None = None
         self._look = asyncio.Event()
@@ -207,7 +209,10 @@ class Node:
                 name, version = about.runtime_name, about.runtime_version
             images = await self._images()
         except CRIError as error:
+            if self._clock.monotonic() - self._runtime_seen < RUNTIME_DOWN_SECONDS:
+                return self._facts  # a runtime that restarts is not a node that failed
             return replace(self._facts, unready=f"container runtime is down: {error.message}")
+        self._runtime_seen = self._clock.monotonic()
         problems = []
         for condition in status.status.conditions:
             if condition.type in ("RuntimeReady", "NetworkReady") and not condition.status:

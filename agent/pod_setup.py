@@ -71,13 +71,17 @@ async def make_folders(tools: Toolbox, pod: core_v1.Pod) -> None:
 
 
 async def pull_secrets(tools: Toolbox, pod: core_v1.Pod) -> list[core_v1.Secret]:
-    """Return the pod's image pull secrets; a missing one is left out, as upstream does."""
+    """Return the pod's image pull secrets; missing ones are told of and left out, as upstream does."""
     if not pod.spec.image_pull_secrets:
         return []
     await tools.references.ready(pod.metadata.uid or "")
     namespace = pod.metadata.namespace or ""
-    found = (tools.references.secret(namespace, ref.name or "") for ref in pod.spec.image_pull_secrets)
-    return [secret for secret in found if secret is not None]
+    found = {ref.name or "": tools.references.secret(namespace, ref.name or "") for ref in pod.spec.image_pull_secrets}
+    missing = ", ".join(name for name, secret in found.items() if secret is None)
+    if missing:
+        text = f"Unable to retrieve some image pull secrets ({missing}); attempting to pull the image may not succeed."
+        tools.recorder.event(pod, WARNING, "FailedToRetrieveImagePullSecret", text)
+    return [secret for secret in found.values() if secret is not None]
 
 
 async def make_container_config(

@@ -66,7 +66,25 @@ def pod_status(
     if old.phase in ENDED_PHASES:
         status.phase, status.reason, status.message = old.phase, old.reason, old.message
     status.conditions = _conditions(pod, runtime, status, now)
+    if end is not None and end.reason == "Evicted":
+        _disrupted(pod, status, end.message, now)
     return status
+
+
+def _disrupted(pod: core_v1.Pod, status: core_v1.PodStatus, message: str, now: float) -> None:
+    """Say that the pod was ended for the node's sake, which a Job does not count as its failure (KEP-3329)."""
+    if any(c.type == "DisruptionTarget" and c.status == "True" for c in status.conditions):
+        return
+    status.conditions.append(
+        core_v1.PodCondition(
+            type="DisruptionTarget",
+            status="True",
+            reason="TerminationByKubelet",
+            message=message,
+            last_transition_time=stamp(now),
+            observed_generation=pod.metadata.generation,
+        )
+    )
 
 
 def _addresses(pod: core_v1.Pod, runtime: PodRuntime, node: NodeFacts) -> Sequence[str]:

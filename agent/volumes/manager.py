@@ -76,6 +76,7 @@ class VolumeManager:
         self._pods_dir, self._references, self._tokens = pods_dir, references, tokens
         self._claims, self._bundles = claims, bundles
         self._host_ips, self._allocatable = host_ips, allocatable
+        self._prepared: set[Path] = set()
 
     def pod_dir(self, uid: str) -> Path:
         return self._pods_dir / uid
@@ -138,13 +139,15 @@ class VolumeManager:
                 continue
             target = folder / plugin / volume.name
             if volume.empty_dir is not None:
-                _empty_dir(target, volume.empty_dir, group)
+                if self._first_time(target):
+                    _empty_dir(target, volume.empty_dir, group)
                 return Mounted(target)
             payload = volume_payload(pod, volume, facts.sources)
-            if not target.is_dir():
-                target.mkdir(parents=True)
-                if attribute != "config_map":
-                    # What is secret must not reach a disk.
+            if self._first_time(target):
+                fresh = not target.is_dir()
+                target.mkdir(parents=True, exist_ok=True)
+                # What is secret must not reach a disk; after a reboot the folder is there and its mount is not.
+                if attribute != "config_map" and (fresh or not mounts.is_mount_point(target)):
                     mounts.mount_tmpfs(target, mode=0o755)
             atomic.write(target, payload, group)
             if group is not None:
@@ -152,6 +155,12 @@ class VolumeManager:
                 target.chmod(0o2775)
             return Mounted(target, read_only=True)
         raise VolumeError("no volume plugin matched")
+
+    def _first_time(self, target: Path) -> bool:
+        """Tell whether a volume is set up for the first time in this agent's life."""
+        known = target in self._prepared
+        self._prepared.add(target)
+        return not known
 
     # -- what containers mount ----------------------------------------------------------------------------------------
     async def container_mounts(
@@ -209,7 +218,9 @@ class VolumeManager:
     # -- the end ------------------------------------------------------------------------------------------------------
     async def clean(self, uid: str) -> None:
         """Unmount and delete everything of a pod. Raise CleanupError while something stays mounted."""
-        await asyncio.to_thread(cleanup.remove_tree, self.pod_dir(uid))
+        folder = self.pod_dir(uid)
+        await asyncio.to_thread(cleanup.remove_tree, folder)
+        self._prepared = {path for path in self._prepared if not path.is_relative_to(folder)}
         self._tokens.forget(uid)
 
     def orphans(self, known: set[str]) -> list[str]:
@@ -219,15 +230,18 @@ class VolumeManager:
 
 def _empty_dir(target: Path, source: core_v1.EmptyDirVolumeSource, group: int | None) -> None:
     fresh = not target.is_dir()
+    medium = source.medium or ""
     if fresh:
         target.mkdir(parents=True)
-        medium = source.medium or ""
+    if medium and (fresh or not mounts.is_mount_point(target)):
+        fresh = True
         if medium == "Memory":
             mounts.mount_tmpfs(target, size=value(source.size_limit or 0))
         elif medium.startswith("HugePages"):
             mounts.mount_hugetlbfs(target, medium.removeprefix("HugePages").removeprefix("-"))
-        elif medium:
+        else:
             raise VolumeError(f'unknown storage medium "{medium}"')
+    if fresh:
         target.chmod(0o777)
     if group is not None and fresh:
         os.chown(target, -1, group)

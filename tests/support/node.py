@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from agent.cgroups import Cgroups
 from agent.config import AgentConfig
 from agent.volumes import mounts
 from cri.client import Client as RuntimeClient
+from cri.fake import FakeRuntime
 from kube.api import core_v1, meta_v1
 from kube.client import Client
+from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from tests.support.containerd import Containerd
 from tests.support.control import ApiUnderTest
@@ -30,22 +33,41 @@ from tests.support.control import ApiUnderTest
 DEADLINE = 30.0
 
 
+class FastClock:
+    """The system's clock at a multiple of its speed, so that back-offs and grace periods pass quickly."""
+
+    def __init__(self, speed: float) -> None:
+        self.speed, self._began, self._start = speed, time.monotonic(), datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return (time.monotonic() - self._began) * self.speed
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self.monotonic())
+
+    def nanoseconds(self) -> int:
+        return int(self.now().timestamp() * 1e9)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / self.speed)
+
+
 class NodeUnderTest:
     """A running agent and what its tests look at."""
 
-    def __init__(self, config: AgentConfig, client: Client, containerd: Containerd) -> None:
-        self.config, self.client, self.containerd = config, client, containerd
+    def __init__(self, config: AgentConfig, client: Client, clock: Clock = SYSTEM) -> None:
+        self.config, self.client, self.clock = config, client, clock
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> asyncio.Task[None]:
         """Start the agent and return at once."""
-        self._task = asyncio.create_task(main.run(self.config), name="agent")
+        self._task = asyncio.create_task(main.run(self.config, clock=self.clock), name="agent")
         return self._task
 
     async def start(self) -> None:
         """Start the agent and return when the node is Ready."""
         ready = asyncio.Event()
-        self._task = asyncio.create_task(main.run(self.config, ready=ready.set), name="agent")
+        self._task = asyncio.create_task(main.run(self.config, ready=ready.set, clock=self.clock), name="agent")
         waiting = asyncio.create_task(ready.wait())
         done, _ = await asyncio.wait({self._task, waiting}, timeout=DEADLINE, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -127,7 +149,7 @@ class NodeUnderTest:
         """Run a command in the pod's (first) container and return what it prints."""
         statuses = [*pod.status.container_statuses, *pod.status.init_container_statuses]
         status = next(s for s in statuses if not container or s.name == container)
-        async with RuntimeClient(self.containerd.endpoint) as runtime:
+        async with RuntimeClient(self.config.runtime_endpoint) as runtime:
             answer = await runtime.runtime.exec_sync((status.container_id or "").partition("://")[2], command)
         assert answer.exit_code == 0, (answer.exit_code, answer.stderr)
         return answer.stdout.decode()
@@ -147,7 +169,13 @@ async def eventually(check: Callable[[], Awaitable[object]], message: str, timeo
 
 @contextlib.asynccontextmanager
 async def agent_node(
-    folder: Path, containerd: Containerd, server: ApiUnderTest, name: str = "node-1", **changes: Any
+    folder: Path,
+    containerd: Containerd | FakeRuntime,
+    server: ApiUnderTest,
+    name: str = "node-1",
+    *,
+    clock: Clock = SYSTEM,
+    **changes: Any,
 ) -> AsyncIterator[NodeUnderTest]:
     """Start the agent with its files below `folder`; `changes` replace fields of its configuration."""
     user = (f"system:node:{name}", ("system:nodes",))
@@ -161,7 +189,8 @@ async def agent_node(
         container_logs_dir=folder / "container-logs",
         runtime_endpoint=containerd.endpoint,
         node_ips=("192.0.2.10",),
-        cgroup_root=f"/{containerd.name}",
+        cgroup_root=f"/{containerd.name if isinstance(containerd, Containerd) else 'none'}",
+        cgroups_per_qos=isinstance(containerd, Containerd),
         cluster_dns=("10.96.0.10",),
         cluster_domain="cluster.local",
         address="127.0.0.1",
@@ -170,7 +199,7 @@ async def agent_node(
         enable_server=False,
     )
     config = dataclasses.replace(config, **changes)
-    node = NodeUnderTest(config, server.client(), containerd)
+    node = NodeUnderTest(config, server.client(), clock)
     try:
         await _default_account(node.client, server)
         await node.start()
@@ -179,7 +208,8 @@ async def agent_node(
         await node.stop()
         for point in mounts.mount_points(folder):
             mounts.unmount(point)
-        Cgroups(config.cgroup_root, "cgroupfs").remove(config.cgroup_root.strip("/"))
+        if config.cgroups_per_qos:
+            Cgroups(config.cgroup_root, "cgroupfs").remove(config.cgroup_root.strip("/"))
 
 
 async def _default_account(client: Client, server: ApiUnderTest) -> None:

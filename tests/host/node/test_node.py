@@ -130,7 +130,7 @@ async def test_a_node_without_memory_evicts_the_pod_that_takes_most_beyond_its_r
         }
         await node.create(name, {"containers": [container]})
     pods = {name: await node.ready(name) for name in ("small", "greedy", "entitled")}
-    async with RuntimeClient(node.containerd.endpoint) as runtime:
+    async with RuntimeClient(node.config.runtime_endpoint) as runtime:
 
         async def grown() -> bool:
             stats = await runtime.runtime.list_container_stats()

@@ -35,7 +35,7 @@ async def test_a_pod_deleted_while_the_agent_was_away_is_ended_after(node: NodeU
     await node.stop()
     await node.delete("leaves", grace=0)
     await node.start()
-    async with RuntimeClient(node.containerd.endpoint) as runtime:
+    async with RuntimeClient(node.config.runtime_endpoint) as runtime:
 
         async def nothing_left() -> bool:
             labels = {"io.kubernetes.pod.uid": pod.metadata.uid or ""}
@@ -54,7 +54,7 @@ async def test_a_crash_while_the_agent_was_away_is_seen_and_repaired(node: NodeU
     before = await node.ready("crashes")
     await node.stop()
     container_id = identity(before)[0][0] or ""
-    async with RuntimeClient(node.containerd.endpoint) as runtime:
+    async with RuntimeClient(node.config.runtime_endpoint) as runtime:
         await runtime.runtime.stop_container(container_id.partition("://")[2], 0)
     await node.start()
     after = await node.wait("crashes", lambda p: p.status.container_statuses[0].restart_count == 1 and is_ready(p))
@@ -65,7 +65,7 @@ async def test_a_crash_while_the_agent_was_away_is_seen_and_repaired(node: NodeU
 async def test_a_container_that_dies_is_started_again_at_once(node: NodeUnderTest) -> None:
     await node.create("dies", {"containers": [SLEEP]})
     pod = await node.ready("dies")
-    async with RuntimeClient(node.containerd.endpoint) as runtime:
+    async with RuntimeClient(node.config.runtime_endpoint) as runtime:
         await runtime.runtime.exec_sync((identity(pod)[0][0] or "").partition("://")[2], ["kill", "-9", "-1"])
         pod = await node.wait("dies", lambda p: p.status.container_statuses[0].restart_count == 1)
 
@@ -73,7 +73,7 @@ async def test_a_container_that_dies_is_started_again_at_once(node: NodeUnderTes
 async def test_a_lost_sandbox_is_made_anew_with_its_containers(node: NodeUnderTest) -> None:
     await node.create("sandbox", {"containers": [SLEEP]})
     pod = await node.ready("sandbox")
-    async with RuntimeClient(node.containerd.endpoint) as runtime:
+    async with RuntimeClient(node.config.runtime_endpoint) as runtime:
         labels = {"io.kubernetes.pod.uid": pod.metadata.uid or ""}
         sandbox = (await runtime.runtime.list_pod_sandboxes(labels=labels))[0]
         await runtime.runtime.stop_pod_sandbox(sandbox.id)
@@ -97,7 +97,7 @@ async def test_a_pod_that_ended_leaves_nothing_when_it_is_deleted(node: NodeUnde
     await node.create("done", {"restartPolicy": "Never", "containers": [done]})
     pod = await node.wait("done", lambda p: p.status.phase == "Succeeded")
     labels = {"io.kubernetes.pod.uid": pod.metadata.uid or ""}
-    async with RuntimeClient(node.containerd.endpoint) as runtime:
+    async with RuntimeClient(node.config.runtime_endpoint) as runtime:
         assert await runtime.runtime.list_containers(labels=labels), "its log must stay readable"
         await node.delete("done")
         await node.gone("done")

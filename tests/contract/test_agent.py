@@ -1,0 +1,286 @@
+"""The agent between a real API server and the fake runtime, with time running fast: orders of events and failures."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cri.fake import FakeRuntime
+from kube.api import core_v1
+from kube.errors import StatusError
+from tests.support.control import ApiUnderTest, api_server
+from tests.support.images import BUSYBOX_IMAGE
+from tests.support.node import FastClock, NodeUnderTest, agent_node, eventually, is_ready
+
+SPEED = 50.0
+TRAP = "trap 'exit 0' TERM; cat"
+
+
+@pytest.fixture
+def clock() -> FastClock:
+    return FastClock(SPEED)
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path, clock: FastClock) -> AsyncIterator[FakeRuntime]:
+    async with FakeRuntime(tmp_path / "runtime.sock", clock.sleep, clock.nanoseconds) as runtime:
+        runtime.images.add(BUSYBOX_IMAGE)
+        yield runtime
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path / "control") as server:
+        yield server
+
+
+@pytest.fixture
+async def node(
+    tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, clock: FastClock
+) -> AsyncIterator[NodeUnderTest]:
+    async with agent_node(tmp_path, runtime, api, clock=clock) as node:
+        yield node
+
+
+def container(script: str = TRAP, name: str = "main", **more: Any) -> dict[str, Any]:
+    return {"name": name, "image": BUSYBOX_IMAGE, "command": ["sh", "-c", script], **more}
+
+
+async def create(node: NodeUnderTest, name: str, *containers: dict[str, Any], **spec: Any) -> core_v1.Pod:
+    body = {"automountServiceAccountToken": False, "containers": list(containers) or [container()], **spec}
+    return await node.create(name, body)
+
+
+def calls(runtime: FakeRuntime, rpc: str) -> list[Any]:
+    return [request for name, request in runtime.calls if name == rpc]
+
+
+def waiting(pod: core_v1.Pod) -> str:
+    statuses = pod.status.container_statuses
+    state = statuses[0].state if statuses else None
+    return (state.waiting.reason or "") if state and state.waiting else ""
+
+
+async def test_a_pod_costs_each_runtime_call_once(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    await create(node, "lean")
+    await node.ready("lean")
+    counts = {rpc: len(calls(runtime, rpc)) for rpc in ("RunPodSandbox", "CreateContainer", "StartContainer")}
+    assert counts == {"RunPodSandbox": 1, "CreateContainer": 1, "StartContainer": 1}
+    assert len(calls(runtime, "PodSandboxStatus")) == 1
+    assert len(calls(runtime, "ContainerStatus")) <= 2
+    await node.delete("lean")
+    await node.gone("lean")
+    assert len(calls(runtime, "StopContainer")) == len(calls(runtime, "StopPodSandbox")) == 1
+
+
+async def test_a_crash_loop_waits_ten_seconds_doubling(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    await create(node, "loop", container("exit 1"))
+    await node.wait(
+        "loop", lambda p: bool(p.status.container_statuses) and p.status.container_statuses[0].restart_count == 4
+    )
+    starts = sorted(c.status.started_at / 1e9 for c in runtime.containers.containers.values())
+    # Old instances are removed; between those that are left the pause is 20 s, 40 s or more.
+    assert len(starts) <= 3
+    assert all(later - earlier >= 20.0 for earlier, later in itertools.pairwise(starts))
+    attempts = [request.config.metadata.attempt for request in calls(runtime, "CreateContainer")]
+    assert attempts == [0, 1, 2, 3, 4]
+
+
+async def test_a_sandbox_that_cannot_be_made_is_tried_again_with_an_event(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
+    runtime.failures.fail("RunPodSandbox", "no network for you", times=2)
+    await create(node, "sandbox")
+    message = await node.event("sandbox", "FailedCreatePodSandBox")
+    assert message == "Failed to create pod sandbox: rpc error: code = Unknown desc = no network for you"
+    await node.ready("sandbox")
+    assert len(calls(runtime, "RunPodSandbox")) == 3
+
+
+@pytest.mark.parametrize(
+    ("rpc", "reason"), [("CreateContainer", "CreateContainerError"), ("StartContainer", "RunContainerError")]
+)
+async def test_a_container_that_cannot_be_made_or_started_says_why(
+    node: NodeUnderTest, runtime: FakeRuntime, rpc: str, reason: str
+) -> None:
+    runtime.failures.fail(rpc, "the disk is full", times=50)
+    await create(node, "broken")
+    pod = await node.wait("broken", lambda p: waiting(p) == reason)
+    state = pod.status.container_statuses[0].state
+    assert state and state.waiting and state.waiting.message == "the disk is full"
+    assert await node.event("broken", "Failed") == "Error: the disk is full"
+    await node.delete("broken")
+    await node.gone("broken")
+
+
+async def test_sidecars_end_after_the_main_container_in_reverse_order(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
+    sidecars = [container(name=name, restartPolicy="Always") for name in ("first", "second")]
+    await create(node, "order", container(), container(name="other"), initContainers=sidecars)
+    await node.ready("order")
+    names = {c.status.id: c.config.metadata.name for c in runtime.containers.containers.values()}
+    await node.delete("order")
+    await node.gone("order")
+    stopped = [names[request.container_id] for request in calls(runtime, "StopContainer")]
+    assert sorted(stopped[:2]) == ["main", "other"] and stopped[2:] == ["second", "first"]
+
+
+async def test_a_deaf_container_has_its_grace_and_no_more(
+    node: NodeUnderTest, runtime: FakeRuntime, clock: FastClock
+) -> None:
+    await create(node, "deaf", container("cat"), terminationGracePeriodSeconds=20)
+    await node.ready("deaf")
+    began = clock.monotonic()
+    await node.delete("deaf")
+    await node.gone("deaf")
+    assert clock.monotonic() - began >= 20.0
+    assert [request.timeout for request in calls(runtime, "StopContainer")] == [20]
+
+
+async def test_a_grace_that_is_shortened_counts_from_then_on(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    await create(node, "long", container("cat"), terminationGracePeriodSeconds=100_000)
+    await node.ready("long")
+    await node.delete("long")
+
+    async def stopping() -> bool:
+        return len(calls(runtime, "StopContainer")) == 1
+
+    await eventually(stopping, "it is not being stopped")
+    await node.delete("long", grace=1)
+    await node.gone("long")
+    assert [request.timeout for request in calls(runtime, "StopContainer")] == [100_000, 1]
+
+
+async def test_deleting_a_pod_does_not_wait_for_its_pull(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    runtime.images.publish("example.test/large:1")
+    runtime.failures.delay("PullImage", 3600.0)
+    await create(node, "pulls", {"name": "main", "image": "example.test/large:1"})
+    await node.event("pulls", "Pulling")
+    await node.delete("pulls")
+    await node.gone("pulls")
+    assert not runtime.containers.sandboxes
+
+
+async def test_deleting_a_pod_whose_sandbox_is_being_made_leaves_none(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
+    runtime.failures.delay("RunPodSandbox", 50.0)
+    await create(node, "early")
+
+    async def under_way() -> bool:
+        return bool(calls(runtime, "RunPodSandbox"))
+
+    await eventually(under_way, "no sandbox is being made")
+    await node.delete("early")
+    await node.gone("early")
+
+    async def none() -> bool:
+        return not runtime.containers.sandboxes
+
+    await eventually(none, "a sandbox was left behind")
+
+
+async def test_a_runtime_that_is_away_costs_no_container(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    await create(node, "endures")
+    before = await node.ready("endures")
+    await runtime.stop()
+    await create(node, "waits")
+    await node.event("waits", "FailedCreatePodSandBox")
+    await runtime.start()
+    await node.ready("waits")
+    after = await node.get("endures")
+    assert after.status.container_statuses == before.status.container_statuses
+
+
+async def test_private_images_are_pulled_with_the_pods_secrets(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    runtime.images.publish("private.test/app:1", ("me", "open"))
+    auths = {"auths": {"private.test": {"username": "me", "password": "open"}}}
+    data = {".dockerconfigjson": base64.b64encode(json.dumps(auths).encode()).decode()}
+    secret = core_v1.Secret(type="kubernetes.io/dockerconfigjson", data=data)
+    secret.metadata.name, secret.metadata.namespace = "pull", "default"
+    await node.client.create(secret)
+    app = container() | {"image": "private.test/app:1"}
+    await create(node, "private", app, imagePullSecrets=[{"name": "pull"}])
+    await node.ready("private")
+    message = await node.event("private", "Pulling")
+    assert message == 'Pulling image "private.test/app:1"'
+    pulled = next(m for r, m in await node.events("private") if r == "Pulled")
+    assert pulled.startswith('Successfully pulled image "private.test/app:1" in ')
+    assert pulled.endswith(" including waiting). Image size: 2000000 bytes.")
+
+
+async def test_a_debug_container_is_added_to_a_running_pod(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    pod = await create(node, "debugged")
+    await node.ready("debugged")
+    debug = {"spec": {"ephemeralContainers": [container("exit 3", "debugger") | {"targetContainerName": "main"}]}}
+    await node.client.patch(
+        core_v1.Pod, "debugged", "default", debug,
+        type="application/strategic-merge-patch+json", subresource="ephemeralcontainers",
+    )  # fmt: skip
+
+    def ran(pod: core_v1.Pod) -> bool:
+        found = pod.status.ephemeral_container_statuses
+        return bool(found and found[0].state and found[0].state.terminated)
+
+    after = await node.wait("debugged", ran)
+    state = after.status.ephemeral_container_statuses[0].state
+    assert state and state.terminated and state.terminated.exit_code == 3
+    assert is_ready(after) and after.status.container_statuses[0].restart_count == 0
+    made = [r for r in calls(runtime, "CreateContainer") if r.config.metadata.name == "debugger"]
+    main = after.status.container_statuses[0].container_id or ""
+    assert made[0].config.linux.security_context.namespace_options.target_id == main.partition("://")[2]
+    assert pod.metadata.uid == after.metadata.uid
+
+
+async def test_churn_with_restarts_of_everything_leaves_nothing_behind(
+    node: NodeUnderTest, runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    choose = random.Random(7)
+    scripts = (TRAP, "exit 0", "exit 1", "sleep 5; exit 2", "cat")
+    living: list[str] = []
+    for step in range(60):
+        what = choose.choices(("create", "delete", "force", "agent", "runtime", "crash"), (10, 6, 2, 1, 1, 3))[0]
+        if what == "create":
+            policy = choose.choice(("Always", "OnFailure", "Never"))
+            init = [container("exit 0", "init")] if choose.random() < 0.3 else []
+            await create(
+                node, f"p{step}", container(choose.choice(scripts)), restartPolicy=policy, initContainers=init,
+                terminationGracePeriodSeconds=choose.choice((1, 5, 30)),
+            )  # fmt: skip
+            living.append(f"p{step}")
+        elif what in ("delete", "force") and living:
+            name = living.pop(choose.randrange(len(living)))
+            await node.delete(name, grace=0 if what == "force" else None)
+        elif what == "agent":
+            await node.stop()
+            await node.start()
+        elif what == "runtime":
+            await runtime.stop()
+            await asyncio.sleep(0.02)
+            await runtime.start()
+        elif what == "crash" and runtime.containers.sandboxes:
+            runtime.failures.fail(choose.choice(("StartContainer", "StopPodSandbox", "RunPodSandbox")), "bad luck")
+        await asyncio.sleep(choose.random() * 0.05)
+    for name in living:
+        await node.delete(name)
+    for step in range(60):
+        try:
+            await node.gone(f"p{step}")
+        except StatusError as error:
+            assert error.not_found
+
+    async def nothing() -> bool:
+        folders = list(node.config.pods_dir.iterdir()) if node.config.pods_dir.exists() else []
+        logs = list(node.config.pod_logs_dir.iterdir()) if node.config.pod_logs_dir.exists() else []
+        return not (runtime.containers.sandboxes or runtime.containers.containers or folders or logs)
+
+    await eventually(nothing, "something was left behind", timeout=60)
