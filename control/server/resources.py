@@ -6,6 +6,7 @@ Subresources have modules of their own, named in `control.server.subresources`; 
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from typing import Any
 
@@ -22,6 +23,7 @@ from control.server.forms import Form
 from control.server.listing import Listing, ListOptions, read_options
 from control.server.negotiate import negotiate
 from control.server.requestinfo import RequestInfo
+from control.storage.entry import Entry
 from kube import errors
 from kube.api import meta_v1
 from kube.resources import Resource, by_path
@@ -29,6 +31,8 @@ from kube.resources import Resource, by_path
 Object = dict[str, Any]
 GZIP_FROM = 128 * 1024
 MANAGER_LIMIT = 128
+DELETE_WORKERS = 16
+"""How many objects of a collection are deleted at the same time: they share commits."""
 _VIRTUAL = "componentstatuses"
 
 
@@ -252,7 +256,9 @@ class ResourceServer:
         options = await self.delete_options(request)
         context = Context(request.user, options.dry_run, "", {"kind": "DeleteOptions"}, request.warnings)
         namespace, name = self._namespace(request, resource), request.info.name
-        written, gone, obj = await self.registry.delete(context, resource, namespace, name, options)
+        served = conversion(resource)
+        stored = resource if served is None else served.stored
+        written, gone, obj = await self.registry.delete(context, stored, namespace, name, options)
         if written is None:
             details = {"name": name, "group": resource.group, "kind": resource.plural, "uid": obj["metadata"]["uid"]}
             return Response(200, msgspec.json.encode(success({k: v for k, v in details.items() if v})))
@@ -265,14 +271,24 @@ class ResourceServer:
         options = await self.delete_options(request)
         chosen = self.list_options(request, resource)
         context = Context(request.user, options.dry_run, "", {"kind": "DeleteOptions"}, request.warnings)
+        served = conversion(resource)
+        stored = resource if served is None else served.stored
         entries, meta = await self.listing.list(resource, self._namespace(request, resource), chosen)
-        for entry in entries:
+        workers = asyncio.Semaphore(DELETE_WORKERS)
+
+        async def delete(entry: Entry) -> None:
             found = entry.obj["metadata"]
-            try:
-                await self.registry.delete(context, resource, found.get("namespace", ""), found["name"], options)
-            except errors.StatusError as error:
-                if not error.not_found:
-                    raise
+            async with workers:
+                try:
+                    await self.registry.delete(context, stored, found.get("namespace", ""), found["name"], options)
+                except errors.StatusError as error:
+                    if not error.not_found:
+                        raise
+
+        outcomes = await asyncio.gather(*(delete(entry) for entry in entries), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
         return self._shown(request, form.list(entries, meta), form)
 
 

@@ -212,3 +212,33 @@ async def test_exec_that_wants_no_stream_or_no_upgrade_is_refused(tmp_path: Path
         answer = await server.request("POST", f"{PODS}/p/exec?command=id&stdout=1&container=z")
         assert answer.json["message"] == "container z is not valid for pod p"
         assert not node.heads
+
+
+async def test_a_service_is_reached_through_the_server(tmp_path: Path) -> None:
+    host, asked = own_address(), []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello")
+        await writer.drain()
+        writer.close()
+
+    backend = await asyncio.start_server(answer, host, 0)
+    port = backend.sockets[0].getsockname()[1]
+    services = "/api/v1/namespaces/default/services"
+    async with backend, api_server(tmp_path) as server, asyncio.timeout(20):
+        await server.request("POST", services, {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}})
+        empty = await server.request("GET", f"{services}/web/proxy/")
+        assert empty.status == 503 and empty.json["message"] == 'no endpoints available for service "web"'
+        endpoints = {
+            "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [host], "conditions": {"ready": True}}],
+            "ports": [{"name": "", "port": port, "protocol": "TCP"}],
+        }
+        slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+        assert (await server.request("POST", slices, endpoints)).status == 201
+        found = await server.request("GET", f"{services}/web:80/proxy/a%20b?x=y", headers={"Authorization": "Basic no"})
+        assert found.status == 200 and found.body == b"hello" and found.headers["Content-Type"] == "text/html"
+        assert asked[0].startswith(b"GET /a%20b?x=y HTTP/1.1\r\n") and b"basic" not in asked[0].lower()
+        assert (await server.request("GET", f"{services}/web:81/proxy/")).status == 503

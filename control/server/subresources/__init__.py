@@ -34,6 +34,8 @@ _HANDLERS: dict[tuple[str, str], dict[str, str]] = {
     ("pods", "attach"): _STREAM,
     ("pods", "portforward"): _STREAM,
     ("nodes", "proxy"): _PROXY,
+    ("pods", "proxy"): {verb: "backends:pod" for verb in _PROXY},
+    ("services", "proxy"): {verb: "backends:service" for verb in _PROXY},
     ("replicationcontrollers", "scale"): _SCALE,
     ("deployments.apps", "scale"): _SCALE,
     ("replicasets.apps", "scale"): _SCALE,

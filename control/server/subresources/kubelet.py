@@ -138,11 +138,11 @@ async def proxy(server: ResourceServer, request: Request, resource: Resource) ->
     if request.query_string:
         path += "?" + request.query_string.decode("latin-1")
     endpoint = endpoint_of(node)
-    if _wants_upgrade(request):
+    if wants_upgrade(request):
         return _upgraded(server, request, endpoint, path)
     body = await request.body(server.max_body)
     reader, writer = await _dialer(server).dial(endpoint)
-    writer.write(relay.request_head(request.method, path, _host(endpoint), _headers(request), False, body))
+    writer.write(relay.request_head(request.method, path, _host(endpoint), headers_of(request), False, body))
     head = await relay.read_head(reader)
     answer = relay.as_response(head, b"")
     return Stream(relay.body_chunks(head, reader, writer), answer.content_type, head.status, answer.headers)
@@ -150,13 +150,13 @@ async def proxy(server: ResourceServer, request: Request, resource: Resource) ->
 
 # -- parts ------------------------------------------------------------------------------------------------------------
 def _upgraded(server: ResourceServer, request: Request, endpoint: Endpoint, path: str) -> Answer:
-    if not _wants_upgrade(request):
+    if not wants_upgrade(request):
         raise errors.bad_request("Upgrade request required")
     dialer = _dialer(server)
 
     async def splice(protocol: ApiProtocol) -> Response | None:
         reader, writer = await dialer.dial(endpoint)
-        writer.write(relay.request_head(request.method, path, _host(endpoint), _headers(request), upgrade=True))
+        writer.write(relay.request_head(request.method, path, _host(endpoint), headers_of(request), upgrade=True))
         try:
             head = await relay.read_head(reader)
         except BaseException:
@@ -170,12 +170,14 @@ def _upgraded(server: ResourceServer, request: Request, endpoint: Endpoint, path
     return Upgrade(splice)
 
 
-def _wants_upgrade(request: Request) -> bool:
+def wants_upgrade(request: Request) -> bool:
+    """Say whether a request asks for another protocol on its connection."""
     tokens = request.headers.get(b"connection", b"").lower().replace(b" ", b"").split(b",")
     return b"upgrade" in tokens and bool(request.headers.get(b"upgrade"))
 
 
-def _headers(request: Request) -> list[Header]:
+def headers_of(request: Request) -> list[Header]:
+    """Return a request's headers as they came, repeated ones too."""
     found: list[Header] = request.extensions.get("headers") or list(request.headers.items())
     return found
 

@@ -1,0 +1,132 @@
+"""pods/proxy and services/proxy: a request passed on to a container, found by the pod's name or the Service's endpoints.
+
+The name in the URL may carry scheme and port ("https:web:8443"). A Service's port is looked up by name or number, and one
+of its ready endpoints is taken at random. Only addresses that a node's agent may have are dialled (see
+`control.server.nodes`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from typing import Any
+from urllib.parse import quote
+
+from control.server import relay
+from control.server.exchange import Answer, Request, Response, Stream, Upgrade
+from control.server.lookup import BY_TARGET
+from control.server.nodes import check_address
+from control.server.protocol import ApiProtocol
+from control.server.resources import ResourceServer
+from control.server.subresources.kubelet import headers_of, wants_upgrade
+from kube import errors
+from kube.resources import Resource
+
+Object = dict[str, Any]
+SLICES = "endpointslices.discovery.k8s.io"
+SERVICE_NAME = "kubernetes.io/service-name"
+
+
+def split_name(text: str) -> tuple[str, str, str]:
+    """Return (scheme, name, port) of "name", "name:port", "scheme:name:port"; raises 400 for anything else."""
+    parts = text.split(":")
+    if len(parts) == 1:
+        return "http", parts[0], ""
+    if len(parts) == 2:
+        return "http", parts[0], parts[1]
+    if len(parts) == 3 and parts[0] in ("http", "https", ""):
+        return parts[0] or "http", parts[1], parts[2]
+    raise errors.bad_request(f'invalid request name "{text}"')
+
+
+async def pod(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    scheme, name, port = split_name(request.info.name)
+    found = (await server.registry.get(resource, request.info.namespace, name)).obj
+    address = (found.get("status") or {}).get("podIP")
+    if not address:
+        raise errors.bad_request(f"address not allowed: pod {name} has no address")
+    if not port:
+        ports = [p["containerPort"] for c in found["spec"]["containers"] for p in c.get("ports") or []]
+        port = str(ports[0] if ports else 80)
+    if not port.isdigit():
+        raise errors.bad_request(f'invalid port "{port}"')
+    return await _pass_on(server, request, scheme, address, int(port))
+
+
+async def service(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    scheme, name, wanted = split_name(request.info.name)
+    found = (await server.registry.get(resource, request.info.namespace, name)).obj
+    port_name = _port_name(found, wanted)
+    address, port = _endpoint(server, request.info.namespace, name, port_name)
+    return await _pass_on(server, request, scheme, address, port)
+
+
+def _port_name(found: Object, wanted: str) -> str:
+    ports = (found.get("spec") or {}).get("ports") or []
+    if not wanted and len(ports) == 1:
+        return str(ports[0].get("name", ""))
+    for port in ports:
+        if wanted in (port.get("name"), str(port.get("port"))):
+            return str(port.get("name", ""))
+    raise errors.unavailable(f'no service port "{wanted}" found for service "{found["metadata"]["name"]}"')
+
+
+def _endpoint(server: ResourceServer, namespace: str, name: str, port_name: str) -> tuple[str, int]:
+    slices = BY_TARGET[SLICES]
+    ready: list[tuple[str, int]] = []
+    for entry in server.registry.cached(slices).list(f"{slices.storage_prefix}{namespace}/").entries:
+        if entry.labels.get(SERVICE_NAME) != name:
+            continue
+        ports = [p["port"] for p in entry.obj.get("ports") or [] if p.get("name", "") == port_name and p.get("port")]
+        for endpoint in entry.obj.get("endpoints") or []:
+            if ports and (endpoint.get("conditions") or {}).get("ready", True):
+                ready += [(address, ports[0]) for address in endpoint.get("addresses") or []]
+    if not ready:
+        raise errors.unavailable(f'no endpoints available for service "{name}"')
+    return random.choice(ready)
+
+
+async def _pass_on(server: ResourceServer, request: Request, scheme: str, address: str, port: int) -> Answer:
+    path = "/" + quote(request.info.rest, safe="/:@!$&'()*+,;=~")
+    if request.path.endswith("/") and not path.endswith("/"):
+        path += "/"
+    if request.query_string:
+        path += "?" + request.query_string.decode("latin-1")
+    host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    if wants_upgrade(request):
+
+        async def splice(protocol: ApiProtocol) -> Response | None:
+            reader, writer = await _dial(scheme, address, port)
+            writer.write(relay.request_head(request.method, path, host, headers_of(request), upgrade=True))
+            head = await relay.read_head(reader)
+            if head.status != 101:
+                return relay.as_response(head, await relay.whole(head, reader, writer, relay.ERROR_LIMIT))
+            await relay.splice(protocol, head, reader, writer)
+            return None
+
+        return Upgrade(splice)
+    body = await request.body(server.max_body)
+    reader, writer = await _dial(scheme, address, port)
+    writer.write(relay.request_head(request.method, path, host, headers_of(request), False, body))
+    try:
+        head = await relay.read_head(reader)
+    except BaseException:
+        writer.close()
+        raise
+    answer = relay.as_response(head, b"")
+    return Stream(relay.body_chunks(head, reader, writer), answer.content_type, head.status, answer.headers)
+
+
+async def _dial(scheme: str, address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    context: ssl.SSLContext | None = None
+    if scheme == "https":
+        # A container's certificate is its own affair: there is no authority to check it against.
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(10):
+            return await asyncio.open_connection(check_address(address), port, ssl=context, limit=256 * 1024)
+    except (TimeoutError, OSError) as error:
+        raise errors.unavailable(f"error trying to reach service: dial tcp {address}:{port}: {error}") from error
