@@ -77,6 +77,7 @@ class VolumeManager:
         self._claims, self._bundles = claims, bundles
         self._host_ips, self._allocatable = host_ips, allocatable
         self._prepared: set[Path] = set()
+        """Volumes whose folder and mount were seen to in this agent's life."""
 
     def pod_dir(self, uid: str) -> Path:
         return self._pods_dir / uid
@@ -139,28 +140,24 @@ class VolumeManager:
                 continue
             target = folder / plugin / volume.name
             if volume.empty_dir is not None:
-                if self._first_time(target):
+                if target not in self._prepared:
                     _empty_dir(target, volume.empty_dir, group)
+                    self._prepared.add(target)
                 return Mounted(target)
             payload = volume_payload(pod, volume, facts.sources)
-            if self._first_time(target):
+            if target not in self._prepared:
                 fresh = not target.is_dir()
                 target.mkdir(parents=True, exist_ok=True)
                 # What is secret must not reach a disk; after a reboot the folder is there and its mount is not.
                 if attribute != "config_map" and (fresh or not mounts.is_mount_point(target)):
                     mounts.mount_tmpfs(target, mode=0o755)
+                self._prepared.add(target)
             atomic.write(target, payload, group)
             if group is not None:
                 os.chown(target, -1, group)
                 target.chmod(0o2775)
             return Mounted(target, read_only=True)
         raise VolumeError("no volume plugin matched")
-
-    def _first_time(self, target: Path) -> bool:
-        """Tell whether a volume is set up for the first time in this agent's life."""
-        known = target in self._prepared
-        self._prepared.add(target)
-        return not known
 
     # -- what containers mount ----------------------------------------------------------------------------------------
     async def container_mounts(
