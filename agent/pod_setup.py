@@ -25,6 +25,7 @@ from agent.toolbox import Toolbox
 from agent.volumes.manager import Mounted
 from cri.messages import ContainerConfig, Mount, PodSandboxConfig
 from kube.api import core_v1
+from kube.events import WARNING
 
 _LISTS = {
     Kind.MAIN: "spec.containers",
