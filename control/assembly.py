@@ -152,7 +152,10 @@ class ApiServer:
     def _finite_routes(self) -> Any:
         from control.server.finite import build
 
-        return build(self.health, Discovery(), self.auth.signer)
+        return build(self.health, Discovery(), self.auth.signer, self._metrics)
+
+    def _metrics(self) -> bytes:
+        return self.pipeline.metrics.text(self.pipeline.in_flight)
 
     async def _stop_serving(self) -> None:
         self.stopping = True

@@ -13,6 +13,7 @@ from typing import Any
 
 from control.auth.user import Credentials
 from control.server.exchange import Request, Response, Stream, error_response
+from control.server.metrics import labels_of
 from control.server.pipeline import Pipeline
 from control.server.protocol import CERTIFICATE, CYCLE, PROTOCOL
 from kube import errors
@@ -45,7 +46,12 @@ class Edge:
         if isinstance(answer, Response):
             await _send_whole(answer, send, body, scope)
         elif isinstance(answer, Stream):
-            await self._send_stream(answer, scope, receive, send, body)
+            running, labels = self.pipeline.metrics.long_running, labels_of(request)
+            running[labels] = running.get(labels, 0) + 1
+            try:
+                await self._send_stream(answer, scope, receive, send, body)
+            finally:
+                running[labels] -= 1
         else:
             try:
                 instead = await answer.splice(scope[PROTOCOL])

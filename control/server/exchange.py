@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from control.auth.user import UserInfo
-from control.server.requestinfo import RequestInfo
+from control.server.requestinfo import RequestInfo, parse_path
 from kube import errors
 
 Header = tuple[bytes, bytes]
@@ -52,7 +52,7 @@ Answer = Response | Stream | Upgrade
 
 
 class Request:
-    """One request. `user` and `info` are filled in on the way; `warnings` become Warning headers."""
+    """One request. `user` is filled in on the way; `warnings` become Warning headers."""
 
     __slots__ = (
         "_body",
@@ -81,6 +81,7 @@ class Request:
         read_body: Callable[[int], Awaitable[bytes]],
     ) -> None:
         self.method, self.path, self.query_string, self.headers = method, path, query_string, headers
+        self.info = parse_path(method, path)
         self.read_body = read_body
         self._body: bytes | None = None
         self._query: dict[str, list[str]] | None = None

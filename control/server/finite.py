@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import platform
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -44,8 +45,8 @@ def version() -> dict[str, str]:
     }
 
 
-def build(health: Health, discovery: Discovery, signer: TokenSigner) -> FastAPI:
-    """Make the application."""
+def build(health: Health, discovery: Discovery, signer: TokenSigner, metrics: Callable[[], bytes]) -> FastAPI:
+    """Make the application; `metrics` returns the exposition format."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
 
     @app.exception_handler(HTTPException)
@@ -67,7 +68,7 @@ def build(health: Health, discovery: Discovery, signer: TokenSigner) -> FastAPI:
         if top == "openapi":
             return await _openapi(path, request)
         if path == "/metrics":
-            return _metrics()
+            return Response(metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
         if path == "/.well-known/openid-configuration":
             return _json(signer.discovery())
         if path == "/openid/v1/jwks":
@@ -103,12 +104,6 @@ async def _openapi(path: str, request: Request) -> Response:
         raise HTTPException(404) from None
     found: Response = await serve.answer(path, request)
     return found
-
-
-def _metrics() -> Response:
-    import prometheus_client
-
-    return Response(prometheus_client.generate_latest(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def _paths(health: Health, discovery: Discovery) -> list[str]:

@@ -7,7 +7,6 @@ metadata are made from the decoded view.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -18,6 +17,7 @@ from control.registry.strategy import Column, Strategy
 from control.server.negotiate import Wanted
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
+from kube.clock import Clock
 
 encode = msgspec.json.encode
 Include = Literal["None", "Metadata", "Object"]
@@ -26,8 +26,8 @@ Include = Literal["None", "Metadata", "Object"]
 class Form:
     """How one request's objects are shown. `include` is the Table option includeObject."""
 
-    def __init__(self, wanted: Wanted, strategy: Strategy, include: str, now: datetime) -> None:
-        self.wanted, self.strategy, self.now = wanted, strategy, now
+    def __init__(self, wanted: Wanted, strategy: Strategy, include: str, clock: Clock) -> None:
+        self.wanted, self.strategy, self._clock = wanted, strategy, clock
         self.include = include or "Metadata"
         self._columns_sent = False
         found = conversion(strategy.resource)
@@ -107,9 +107,11 @@ class Form:
     def _table(
         self, objects: Sequence[dict[str, Any]], metadata: dict[str, Any], columns: bool = True
     ) -> dict[str, Any]:
+        # A watch outlives the moment it began: ages count to when a row is made.
+        now = self._clock.now()
         rows = []
         for obj in objects:
-            row: dict[str, Any] = {"cells": self.strategy.row(obj, self.now)}
+            row: dict[str, Any] = {"cells": self.strategy.row(obj, now)}
             conditions = self.strategy.row_conditions(obj)
             if conditions:
                 row["conditions"] = conditions

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from control.auth import denial, impersonation
@@ -17,8 +18,9 @@ from control.auth.setup import Auth
 from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo
 from control.config import ControlConfig
 from control.server import auditing
-from control.server.exchange import Answer, Request, Upgrade, error_response
-from control.server.requestinfo import RequestInfo, parse_path, with_query
+from control.server.exchange import Answer, Request, Response, Upgrade, error_response
+from control.server.metrics import RequestMetrics, labels_of
+from control.server.requestinfo import RequestInfo, with_query
 from kube import errors
 from kube.errors import StatusError
 from kube.uid import new_uid
@@ -40,12 +42,21 @@ class Pipeline:
         self.resources, self.finite = resources, finite
         self.reading = self.writing = 0
         self.auditor: Auditor | None = None
+        self.metrics = RequestMetrics()
 
     async def answer(self, request: Request, credentials: Credentials, user: UserInfo | None = None) -> Answer:
         """Answer a request. `user` is given by the in-process transport, whose callers need no credentials."""
+        start = time.perf_counter()
         answer = await self._guarded(request, credentials, user)
         auditing.end(request, answer)
+        code = 101 if isinstance(answer, Upgrade) else answer.status
+        long_running = not isinstance(answer, Response)
+        self.metrics.observe(labels_of(request), code, time.perf_counter() - start, long_running)
         return answer
+
+    def in_flight(self) -> dict[str, int]:
+        """Return how many requests are being served, by kind."""
+        return {"readOnly": self.reading, "mutating": self.writing}
 
     async def _guarded(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
         """Answer with a Status where anything goes wrong."""
@@ -66,7 +77,7 @@ class Pipeline:
         headers = request.headers
         given = headers.get(b"audit-id")
         request.audit_id = given.decode("latin-1")[:64] if given else new_uid()
-        info = parse_path(request.method, request.path)
+        info = request.info
         if request.query_string and info.is_resource and not info.name:
             info = with_query(info, bool(request.flag("watch")), request.option("fieldSelector"))
         request.info = info

@@ -99,9 +99,7 @@ class ResourceServer:
     # -- reads ----------------------------------------------------------------------------------------------------
     def form(self, request: Request, resource: Resource) -> Form:
         wanted = negotiate(request.header(b"accept"))
-        return Form(
-            wanted, self.registry.strategy(resource), request.option("includeObject"), self.registry.clock.now()
-        )
+        return Form(wanted, self.registry.strategy(resource), request.option("includeObject"), self.registry.clock)
 
     async def get(self, request: Request, resource: Resource) -> Response:
         accept = request.headers.get(b"accept")

@@ -129,6 +129,16 @@ async def test_too_many_requests_are_429_but_for_the_owner(server: ApiUnderTest)
     assert (await server.request("GET", "/api/v1/namespaces/default", user=JANE)).status == 200
 
 
+async def test_requests_are_counted_by_what_they_ask(server: ApiUnderTest) -> None:
+    await server.request("GET", f"{CONFIGMAPS}/not-there")
+    await server.request("GET", "/api/v1/namespaces/default/made-up-by-somebody")
+    text = (await server.request("GET", "/metrics")).body.decode()
+    labels = 'code="404",group="",resource="configmaps",subresource="",verb="GET",version="v1"'
+    assert f"apiserver_request_total{{{labels}}}" in text.replace(", ", ",")
+    assert "made-up" not in text and "apiserver_request_duration_seconds_bucket" in text
+    assert 'apiserver_current_inflight_requests{request_kind="readOnly"}' in text and "process_resident_memory" in text
+
+
 async def test_pipelined_requests_are_answered_in_order(server: ApiUnderTest) -> None:
     context = server.tls(*ADMIN)
     port = server.api.listener.port
