@@ -1,7 +1,7 @@
 """Tokens kept in Secrets (type kubernetes.io/service-account-token): without expiry, for what cannot renew a token.
 
-They are made only where somebody creates such a Secret. One is good as long as the Secret holds exactly it and the account has the
-uid it had. Their issuer and claims are older than bound tokens' (pkg/serviceaccount/legacy.go).
+They are made only where somebody creates such a Secret. One is good as long as the Secret holds exactly it and the account has
+the uid it had. Their issuer and claims are older than bound tokens' (pkg/serviceaccount/legacy.go).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from control.auth.encoding import secret_text
 
 ISSUER = "kubernetes/serviceaccount"
-SECRET_TYPE = "kubernetes.io/service-account-token"  # noqa: S105 - the name of a type
+SECRET_TYPE = "kubernetes.io/service-account-token"
 NAME_ANNOTATION, UID_ANNOTATION = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
 _CLAIM = "kubernetes.io/serviceaccount/"
 
