@@ -27,9 +27,9 @@ def write_snapshot(source: Path, path: Path) -> None:
         # A connection of its own, in the mode the file is in: a snapshot being restored must not be changed.
         with contextlib.closing(sqlite3.connect(f"file:{source}?mode=rw", uri=True)) as connection:
             connection.execute("VACUUM INTO ?", (str(partial),))
-        _sync(partial)
+        sync(partial)
         os.replace(partial, path)
-        _sync(path.parent)
+        sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
@@ -63,7 +63,7 @@ def restore(snapshot: Path, path: Path) -> int:
             path.with_name(path.name + suffix).unlink(missing_ok=True)
             staged.with_name(staged.name + suffix).unlink(missing_ok=True)
         os.replace(staged, path)
-        _sync(path.parent)
+        sync(path.parent)
         return revision
     finally:
         os.close(lock)
@@ -82,7 +82,8 @@ def _newest(path: Path) -> int:
         return 0
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Put a file or folder on the disk; blocks."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -16,10 +16,14 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_committed_stubs_are_current(generated: Path) -> None:
-    committed = {path.relative_to(ROOT): path.read_text() for path in (ROOT / "cri").rglob("*_pb2.py*")}
+    committed = {
+        path.relative_to(ROOT): path.read_text()
+        for top in ("cri", "control")
+        for path in (ROOT / top).rglob("*_pb2.py*")
+    }
     fresh = {path.relative_to(generated): path.read_text() for path in generated.rglob("*_pb2.py*")}
     committed = {path: text for path, text in committed.items() if path.suffix in (".py", ".pyi")}
-    assert len(fresh) == 4
+    assert len(fresh) == 8
     assert committed == fresh
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 
 from control.storage.sqlite import SqliteStore
 from control.storage.store import Compacted, Store
+from tests.support.etcd import etcd, open_etcd
 
+Opener = Callable[[], Awaitable[Store]]
 KEYS = ["/a/1", "/a/2", "/a/21", "/b/1", "/ab/1"]
 State = dict[str, tuple[bytes, int, int]]
 
@@ -30,16 +33,16 @@ steps = st.lists(
 )
 
 
-async def play(path: Path, history: list[tuple[str, object, bytes]]) -> tuple[Store, dict[int, State], int]:
+async def play(opener: Opener, history: list[tuple[str, object, bytes]]) -> tuple[Store, dict[int, State], int]:
     """Carry out a history; return the store, the state after each revision, and the compacted revision."""
-    store: Store = await SqliteStore.open(path)
+    store = await opener()
     state: State = {}
     states: dict[int, State] = {await store.current_revision(): {}}
     compacted = 0
     for verb, argument, value in history:
         if verb == "restart":
             await store.close()
-            store = await SqliteStore.open(path)
+            store = await opener()
         elif verb == "compact":
             revision = int(float(str(argument)) * max(states))
             if revision > compacted:
@@ -72,8 +75,8 @@ async def state_at(store: Store, prefix: str, revision: int, page: int) -> State
         after = part.items[-1].key
 
 
-async def check(path: Path, history: list[tuple[str, object, bytes]], page: int) -> None:
-    store, states, compacted = await play(path, history)
+async def check(opener: Opener, history: list[tuple[str, object, bytes]], page: int) -> None:
+    store, states, compacted = await play(opener, history)
     try:
         newest = max(states)
         for start in sorted(states):
@@ -110,10 +113,28 @@ async def check(path: Path, history: list[tuple[str, object, bytes]], page: int)
         await store.close()
 
 
+async def check_sqlite(history: list[tuple[str, object, bytes]], page: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        await check(lambda: SqliteStore.open(Path(folder) / "state.db"), history, page)
+
+
+async def check_etcd(history: list[tuple[str, object, bytes]], page: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with etcd(Path(folder)) as cluster:
+            await check(lambda: open_etcd(cluster), history, page)
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps, st.integers(0, 4))
-def test_a_list_at_any_revision_and_the_watch_from_it_equal_the_state(
+def test_a_list_at_any_revision_and_the_watch_from_it_equal_the_state_in_sqlite(
     history: list[tuple[str, object, bytes]], page: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(check(Path(folder) / "state.db", history, page))
+    asyncio.run(check_sqlite(history, page))
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps, st.integers(0, 4))
+def test_a_list_at_any_revision_and_the_watch_from_it_equal_the_state_in_etcd(
+    history: list[tuple[str, object, bytes]], page: int
+) -> None:
+    asyncio.run(check_etcd(history, page))

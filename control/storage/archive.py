@@ -1,0 +1,120 @@
+"""The file that holds a snapshot, whichever engine it was taken from: a database of the SQLite engine with one row a key.
+
+So a snapshot of etcd can be restored into SQLite and the other way round, and any SQLite tool can look into one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from control.storage import schema
+from control.storage.snapshot import sync
+from control.storage.store import Corrupt, Item, Unavailable
+
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a snapshot has in it."""
+
+    path: Path
+    revision: int
+    keys: int
+    size: int
+    """Bytes."""
+    taken: float
+    """When, in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key of a snapshot; `ttl` is what it has left to live in seconds, 0 for ever."""
+
+    key: str
+    value: bytes
+    ttl: int
+
+
+def write(path: Path, items: Sequence[Item], revision: int, lifetimes: Mapping[str, int]) -> None:
+    """Write keys as they were at a revision to a new file of mode 0600, whole or not at all; blocks."""
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    try:
+        schema.prepare(partial)
+        with contextlib.closing(schema.connect(partial)) as connection:
+            connection.execute("BEGIN")
+            connection.executemany("INSERT INTO history VALUES (?,?,?,0,0,?,?)", _rows(items, revision, lifetimes))
+            newest = max(revision, schema.newest_revision(connection))
+            connection.execute("UPDATE marks SET revision = ?", (newest,))
+            connection.execute("COMMIT")
+            # One file, without a log beside it.
+            connection.execute("PRAGMA journal_mode = DELETE")
+        sync(partial)
+        os.replace(partial, path)
+        sync(path.parent)
+    except BaseException:
+        for suffix in ("", "-wal", "-shm"):
+            partial.with_name(partial.name + suffix).unlink(missing_ok=True)
+        raise
+
+
+def _rows(
+    items: Sequence[Item], revision: int, lifetimes: Mapping[str, int]
+) -> Iterator[tuple[int, str, int, float | None, bytes]]:
+    taken: set[int] = set()
+    for item in items:
+        at = item.revision
+        if at in taken:  # written by others, several keys in one transaction: SQLite has one key a revision
+            revision = at = revision + 1
+        taken.add(at)
+        left = lifetimes.get(item.key)
+        yield at, item.key, item.create_revision, None if left is None else time.time() + left, item.value
+
+
+def summary(path: Path) -> Summary:
+    """Describe a snapshot; raises Corrupt for what is none. Blocks."""
+    with _opened(path) as connection:
+        (keys,) = connection.execute(f"SELECT count(*) FROM ({_NEWEST})").fetchone()  # noqa: S608 - constants
+        revision = schema.newest_revision(connection)
+    facts = path.stat()
+    return Summary(path, revision, keys, facts.st_size, facts.st_mtime)
+
+
+def read(path: Path) -> tuple[int, list[Entry]]:
+    """Return a snapshot's revision and keys, without those whose time to live is over; raises Corrupt. Blocks."""
+    with _opened(path) as connection:
+        if (found := connection.execute("PRAGMA integrity_check(1)").fetchone()[0]) != "ok":
+            raise Corrupt(f"the snapshot {path} is damaged: {found}")
+        now, entries = time.time(), []
+        for key, value, expires in connection.execute(
+            f"SELECT h.key, h.value, h.expires FROM history h JOIN ({_NEWEST}) n ON h.revision = n.revision"  # noqa: S608
+            " ORDER BY h.key"
+        ):
+            if expires is None or expires > now:
+                entries.append(Entry(key, value, 0 if expires is None else max(1, int(expires - now))))
+        return schema.newest_revision(connection), entries
+
+
+_NEWEST = "SELECT key, max(revision) AS revision, deleted FROM history GROUP BY key HAVING NOT deleted"
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    if not path.is_file():
+        raise Unavailable(f"there is no snapshot {path}")
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            if connection.execute("PRAGMA user_version").fetchone()[0] != schema.FORMAT:
+                raise Corrupt(f"{path} is not a snapshot of this version")
+            yield connection
+    except sqlite3.OperationalError as error:
+        raise Unavailable(f"cannot read {path}: {error}") from error
+    except sqlite3.DatabaseError as error:
+        raise Corrupt(f"{path} is no snapshot, or a damaged one: {error}") from error

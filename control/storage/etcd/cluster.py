@@ -1,0 +1,154 @@
+"""The connection to an etcd cluster: a channel to each member, one of them in use, the next when it fails.
+
+A call that a member could not answer is made again at the next one until its deadline. For a write that is not harmless by
+itself: the first attempt may have taken effect although its answer was lost. So callers learn whether an earlier attempt
+may have been carried out (`unsure`) and decide what a refusal then means (kv.py).
+
+Members are asked by their own addresses, so TLS checks each against its own name. Pings every 30 s find a dead peer behind
+a connection that looks open, as upstream's client does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from control.storage.etcd.errors import PASSING, never_sent, translate
+from control.storage.store import Unavailable
+
+log = logging.getLogger(__name__)
+
+DEADLINE = 10.0
+"""Seconds until a call gives up, over all members."""
+ATTEMPT = 5.0
+FIRST_PAUSE, LAST_PAUSE = 0.05, 0.5
+# A member that has lost its leader must end the streams it serves instead of holding them open in silence.
+_LEADER = (("hasleader", "true"),)
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+END = grpc.aio.EOF  # type: ignore[attr-defined]
+"""What a stream reads when the member has ended it."""
+
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files that prove the members to us and us to them; without the latter two, only the former."""
+
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """Read the files; raises Unavailable naming the one that cannot be read."""
+        try:
+            ca, key, cert = (f.read_bytes() if f else None for f in (self.ca_file, self.key_file, self.cert_file))
+        except OSError as error:
+            raise Unavailable(f"etcd's TLS files: {error}") from error
+        return grpc.ssl_channel_credentials(ca, key, cert)
+
+
+class Cluster:
+    """Give it the members' URLs ("https://10.0.0.1:2379"); nothing is dialled before the first call."""
+
+    def __init__(self, servers: Sequence[str], tls: Tls | None = None) -> None:
+        if not servers:
+            raise Unavailable("no etcd server is named")
+        self._channels = [_channel(server, tls or Tls()) for server in servers]
+        self._servers = list(servers)
+        self._calls: list[dict[str, Any]] = [{} for _ in servers]
+        self._at = 0
+
+    async def call(self, path: str, request: Message, answer: type[R], deadline: float = DEADLINE) -> R:
+        """Make a call that may be made twice; raises what `errors.translate` makes, Unavailable after the deadline."""
+        return (await self.attempt(path, request, answer, deadline))[0]
+
+    async def attempt(self, path: str, request: Message, answer: type[R], deadline: float = DEADLINE) -> tuple[R, bool]:
+        """Make a call, again where need be; return the answer and whether an earlier attempt may have taken effect."""
+        loop = asyncio.get_running_loop()
+        end, pause, unsure = loop.time() + deadline, FIRST_PAUSE, False
+        while True:
+            at = self._at
+            try:
+                left = max(0.001, end - loop.time())
+                return await self._call(at, path, answer)(request, timeout=min(ATTEMPT, left)), unsure
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in PASSING:
+                    raise translate(error) from error
+                unsure |= not never_sent(error)
+                self.turn_from(at, error.details() or error.code().name)
+                if loop.time() + pause >= end:
+                    raise translate(error) from error
+            except grpc.aio.UsageError as error:
+                raise Unavailable("the connection to etcd is closed") from error
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LAST_PAUSE)
+
+    def _call(self, at: int, path: str, answer: type[R]) -> Any:
+        call = self._calls[at].get(path)
+        if call is None:
+            call = self._calls[at][path] = self._channels[at].unary_unary(
+                path, request_serializer=_serialize, response_deserializer=answer.FromString
+            )
+        return call
+
+    def stream(self, path: str, answer: type[R]) -> tuple[int, Any]:
+        """Open a stream in both directions; return the member's index, for `turn_from`, and the call."""
+        at = self._at
+        make: Any = self._channels[at].stream_stream(
+            path, request_serializer=_serialize, response_deserializer=answer.FromString
+        )
+        try:
+            return at, make(metadata=_LEADER)
+        except grpc.aio.UsageError as error:
+            raise Unavailable("the connection to etcd is closed") from error
+
+    def turn_from(self, at: int, why: str) -> None:
+        """Use the next member from now on, unless somebody has left this one already."""
+        if self._at == at and len(self._channels) > 1:
+            self._at = (at + 1) % len(self._channels)
+            log.warning("etcd member %s: %s; going on with %s", self._servers[at], why, self._servers[self._at])
+
+    async def close(self) -> None:
+        """Cancel what is under way and close the connections."""
+        for channel in self._channels:
+            with contextlib.suppress(grpc.aio.UsageError):
+                await channel.close(None)
+
+
+def _channel(server: str, tls: Tls) -> grpc.aio.Channel:
+    parts = urlsplit(server if "://" in server else f"http://{server}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Unavailable(f"etcd server {server!r}: write http://HOST:PORT or https://HOST:PORT")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    target = f"{host}:{parts.port or 2379}"
+    if parts.scheme == "https":
+        return grpc.aio.secure_channel(target, tls.credentials(), options=_OPTIONS)
+    return grpc.aio.insecure_channel(target, options=_OPTIONS)
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()

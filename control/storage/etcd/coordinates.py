@@ -1,0 +1,61 @@
+"""Where a key and a revision of the contract are in etcd.
+
+Keys are the same but for the first folder, "/registry", which may be another one where clusters share an etcd (upstream's
+--etcd-prefix). Revisions are etcd's plus an offset, which is 0 unless the data was brought from elsewhere (snapshot restored
+into a new etcd, move from SQLite): clients remember revisions of there, a new etcd starts at 1, and etcd cannot skip
+ahead. The offset is set once, in an empty etcd (transfer.py), and every server reads it when it opens the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from control.storage.etcd.messages import KeyValue
+from control.storage.store import Item
+
+ROOT = "/registry"
+EVERYTHING = (b"\0", b"\0")
+"""The range of all keys that etcd has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    prefix: str = ROOT
+    offset: int = 0
+
+    @property
+    def offset_key(self) -> bytes:
+        """Where the offset is stored: outside of the prefix, one for each."""
+        return f"wherry{self.prefix}/revision-offset".encode()
+
+    def key(self, name: str) -> bytes:
+        if self.prefix != ROOT and name.startswith(ROOT):
+            name = self.prefix + name[len(ROOT) :]
+        return name.encode()
+
+    def name(self, key: bytes) -> str | None:
+        """Return the contract's name of one of etcd's keys; None where it is none of ours."""
+        try:
+            text = key.decode()
+        except UnicodeDecodeError:
+            return None
+        if self.prefix == ROOT:
+            return text
+        return ROOT + text[len(self.prefix) :] if text.startswith(self.prefix + "/") else None
+
+    def folder(self, prefix: str, start_after: str = "") -> tuple[bytes, bytes]:
+        """Return the range of the keys with a prefix, after `start_after`."""
+        first = self.key(prefix)
+        last = first[:-1] + bytes([first[-1] + 1]) if first else b"\0"
+        begin = self.key(start_after) + b"\0" if start_after else b""
+        return max(first, begin) or b"\0", last
+
+    def revision(self, wire: int) -> int:
+        return wire + self.offset
+
+    def wire(self, revision: int) -> int:
+        """Return etcd's revision, which is less than 1 for what was before the data came here."""
+        return revision - self.offset
+
+    def item(self, kv: KeyValue, name: str) -> Item:
+        return Item(name, kv.value, self.revision(kv.mod_revision), self.revision(kv.create_revision))

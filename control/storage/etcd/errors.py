@@ -1,0 +1,54 @@
+"""What etcd refuses, translated once at the edge: gRPC statuses and etcd's own texts into the classes of the contract.
+
+etcd tells a compacted revision, one to come and a few more apart by text alone; all are OUT_OF_RANGE. The two about
+revisions are raised bare here, because only the caller knows which revision it had asked for.
+"""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+
+from control.storage.store import StoreError, Unavailable
+
+
+class RevisionGone(StoreError):
+    """The revision asked for has been compacted."""
+
+
+class RevisionAhead(StoreError):
+    """The revision asked for has not happened yet."""
+
+
+class LeaseGone(StoreError):
+    """The lease that a key was to hang on has expired."""
+
+
+# A member that is away, has lost its leader or is overloaded: another one may answer.
+PASSING = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.INTERNAL,
+    }
+)
+
+
+def translate(error: grpc.aio.AioRpcError) -> StoreError:
+    """Return what to raise for a call that failed."""
+    text = error.details() or ""
+    if error.code() is grpc.StatusCode.OUT_OF_RANGE:
+        if "compacted" in text:
+            return RevisionGone(text)
+        if "future revision" in text:
+            return RevisionAhead(text)
+    if error.code() is grpc.StatusCode.NOT_FOUND and "lease not found" in text:
+        return LeaseGone(text)
+    return Unavailable(f"etcd: {text or error.code().name}")
+
+
+def never_sent(error: grpc.aio.AioRpcError) -> bool:
+    """Say whether a call failed before anything was sent, so that a write certainly did not happen."""
+    return error.code() is grpc.StatusCode.UNAVAILABLE and "failed to connect" in (error.details() or "")
