@@ -1,0 +1,204 @@
+"""Pulling from a real registry: policies, credentials, events."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import images
+from tests.support.cluster import Cluster, eventually
+from tests.support.kube import events, wait_phase
+from tests.support.pods import apply, container, pod, status_of, wait_running
+from tests.support.registry import PASSWORD, USER, Registry, registry
+
+
+@pytest.fixture(scope="module")
+def public(shared: Cluster) -> Iterator[Registry]:
+    with registry(shared, 5000) as made:
+        made.push(images.busybox(f"{made.host}/tools:1"))
+        made.push(images.busybox(f"{made.host}/tools:latest"))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def private(shared: Cluster) -> Iterator[Registry]:
+    with registry(shared, 5001, private=True) as made:
+        made.push(images.busybox(f"{made.host}/secret:1"))
+        yield made
+
+
+def story(cluster: Cluster, ns: str, name: str) -> list[tuple[str, str]]:
+    return [(e["reason"], e["message"]) for e in events(cluster, ns, name)]
+
+
+def reasons(cluster: Cluster, ns: str, name: str) -> list[str]:
+    return [reason for reason, _ in story(cluster, ns, name)]
+
+
+def test_policies_decide_when_the_registry_is_asked(shared: Cluster, ns: str, public: Registry) -> None:
+    image = f"{public.host}/tools:1"
+    present = (
+        "Pulled",
+        f'Container image "{image}" already present on machine and can be accessed by the pod',
+    )
+
+    def run(name: str, policy: str) -> list[tuple[str, str]]:
+        apply(shared, ns, pod(name, container(image=image, imagePullPolicy=policy)))
+        wait_running(shared, ns, name)
+        eventually(lambda: "Started" in reasons(shared, ns, name), "the story's end")
+        return story(shared, ns, name)
+
+    apply(shared, ns, pod("never", container(image=image, imagePullPolicy="Never")))
+
+    def refused() -> bool:
+        waiting = status_of(shared, ns, "never")["state"]["waiting"]
+        message = f'Container image "{image}" is not present with pull policy of Never'
+        assert waiting == {"reason": "ErrImageNeverPull", "message": message}
+        assert ("ErrImageNeverPull", message) in story(shared, ns, "never")
+        assert ("Failed", "Error: ErrImageNeverPull") in story(shared, ns, "never")
+        return True
+
+    eventually(refused, "ErrImageNeverPull")
+    assert "tools/manifests/1" not in re.sub(r".*(PUT|HEAD).*", "", public.requests)
+
+    told = run("first", "IfNotPresent")
+    assert [reason for reason, _ in told] == ["Scheduled", "Pulling", "Pulled", "Created", "Started"]
+    assert told[1][1] == f'Pulling image "{image}"'
+    pulled = (
+        rf'Successfully pulled image "{image}" in [\d.]+m?s \([\d.]+m?s including waiting\)\. Image size: \d+ bytes\.'
+    )
+    assert re.fullmatch(pulled, told[2][1]), told[2]
+    assert present in run("second", "IfNotPresent")
+    assert "Pulling" not in reasons(shared, ns, "second")
+    always = run("third", "Always")
+    assert [reason for reason, _ in always] == ["Scheduled", "Pulling", "Pulled", "Created", "Started"]
+    assert re.fullmatch(pulled, always[2][1])
+    eventually(lambda: "running" in status_of(shared, ns, "never")["state"], "Never runs once the image is there", 60)
+    status = status_of(shared, ns, "third")
+    assert status["image"] == image
+    assert re.fullmatch(rf"{public.host}/tools@sha256:[0-9a-f]{{64}}", status["imageID"]), status
+
+    def listed() -> bool:
+        names = [name for each in shared.get("node", "node1")["status"]["images"] for name in each["names"]]
+        return image in names
+
+    eventually(listed, "the node's status lists the image", 60)
+
+
+def test_the_default_policy_follows_the_tag(shared: Cluster, ns: str, public: Registry) -> None:
+    digest = next(
+        line.split()[2]
+        for line in shared.ctr("--namespace", "push", "images", "list").splitlines()
+        if line.startswith(f"{public.host}/tools:1 ")
+    )
+    apply(
+        shared,
+        ns,
+        pod("latest", container(image=f"{public.host}/tools")),
+        pod("tagged", container(image=f"{public.host}/tools:1")),
+        pod("exact", container(image=f"{public.host}/tools@{digest}")),
+    )
+    wait_running(shared, ns, "latest", "tagged", "exact")
+    policies = {
+        p["metadata"]["name"]: p["spec"]["containers"][0]["imagePullPolicy"]
+        for p in shared.get("pods", "-n", ns)["items"]
+    }
+    assert policies == {"latest": "Always", "tagged": "IfNotPresent", "exact": "IfNotPresent"}
+    assert status_of(shared, ns, "exact")["imageID"].endswith(digest)
+
+
+def test_what_the_registry_does_not_have_cannot_be_pulled(shared: Cluster, ns: str, public: Registry) -> None:
+    image = f"{public.host}/tools:none"
+    apply(shared, ns, pod("lost", container(image=image)))
+
+    def failed() -> str | None:
+        found = [m for r, m in story(shared, ns, "lost") if r == "Failed" and m.startswith("Failed to pull image")]
+        return found[0] if found else None
+
+    message = eventually(failed, "the failure's event")
+    assert message.startswith(f'Failed to pull image "{image}": ')
+    assert "not found" in message
+    eventually(
+        lambda: status_of(shared, ns, "lost")["state"]["waiting"]["reason"] == "ImagePullBackOff", "ImagePullBackOff"
+    )
+    public.push(images.busybox(image))
+    eventually(lambda: "running" in status_of(shared, ns, "lost")["state"], "it is tried again and is there", 60)
+
+
+def test_credentials_come_from_pull_secrets_of_the_pod_or_its_account(
+    shared: Cluster, ns: str, private: Registry
+) -> None:
+    image = f"{private.host}/secret:1"
+    shared.kubectl(
+        "create",
+        "secret",
+        "docker-registry",
+        "good",
+        f"--docker-server={private.host}",
+        f"--docker-username={USER}",
+        f"--docker-password={PASSWORD}",
+        "-n",
+        ns,
+    )
+    wrong = shared.prefix / f"{ns}-wrong.json"
+    wrong.write_text(private.docker_config("nonsense"))
+    shared.kubectl(
+        "create",
+        "secret",
+        "generic",
+        "bad",
+        "--type=kubernetes.io/dockerconfigjson",
+        f"--from-file=.dockerconfigjson={wrong}",
+        "-n",
+        ns,
+    )
+    asked = container(image=image, imagePullPolicy="Always")
+    apply(
+        shared,
+        ns,
+        pod("without", asked),
+        pod("with-bad", asked, imagePullSecrets=[{"name": "bad"}]),
+        pod("with-none", asked, imagePullSecrets=[{"name": "nonsuch"}]),
+    )
+
+    def refused(name: str) -> bool:
+        found = [m for r, m in story(shared, ns, name) if r == "Failed" and m.startswith("Failed to pull image")]
+        assert found, name
+        assert any("authoriz" in m or "401" in m or "credentials" in m for m in found), found
+        return True
+
+    for name in ("without", "with-bad", "with-none"):
+        eventually(lambda n=name: refused(n), f"{name} is refused")  # type: ignore[misc]
+    assert (
+        "FailedToRetrieveImagePullSecret",
+        "Unable to retrieve some image pull secrets (nonsuch); attempting to pull the image may not succeed.",
+    ) in story(shared, ns, "with-none")
+    apply(shared, ns, pod("with-good", asked, imagePullSecrets=[{"name": "bad"}, {"name": "good"}]))
+    wait_running(shared, ns, "with-good")
+    assert any(m.startswith(f'Successfully pulled image "{image}"') for _, m in story(shared, ns, "with-good"))
+    patch = '{"imagePullSecrets":[{"name":"good"}]}'
+    shared.kubectl("patch", "serviceaccount", "default", "-n", ns, "-p", patch)
+    apply(shared, ns, pod("by-account", asked))
+    wait_running(shared, ns, "by-account")
+    assert shared.get("pod", "by-account", "-n", ns)["spec"]["imagePullSecrets"] == [{"name": "good"}]
+
+
+def test_a_new_image_under_the_same_tag_is_fetched_by_always(shared: Cluster, ns: str, public: Registry) -> None:
+    name = f"{public.host}/moving:1"
+
+    def version(number: int) -> images.Image:
+        return images.Image(name, files={"version": f"{number}\n".encode()})
+
+    show = {**container("cat /version", image=name, imagePullPolicy="Always")}
+    for number in (1, 2):
+        public.push(version(number))
+        apply(shared, ns, pod(f"show-{number}", show, restartPolicy="Never"))
+        wait_phase(shared, ns, f"show-{number}", "Succeeded")
+        assert shared.kubectl("logs", f"show-{number}", "-n", ns).stdout == f"{number}\n"
+    stale = {**container("cat /version", image=name, imagePullPolicy="IfNotPresent")}
+    public.push(version(3))
+    apply(shared, ns, pod("stale", stale, restartPolicy="Never"))
+    wait_phase(shared, ns, "stale", "Succeeded")
+    assert shared.kubectl("logs", "stale", "-n", ns).stdout == "2\n"

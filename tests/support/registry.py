@@ -1,0 +1,80 @@
+"""A real image registry (Debian's docker-registry) on the cluster's loopback address, open or behind a password."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support import images
+from tests.support.cluster import Cluster, eventually
+
+USER, PASSWORD = "wherry", "row-row-row"
+_HTPASSWD = "wherry:$2b$05$LBlk158TGToy/UXkRXNF5uGSjjiU/4hZSlM0p.D3DFIX.NQJEeg/G\n"  # bcrypt, the only form it reads
+
+
+class Registry:
+    """The running registry; `host` is what image names begin with."""
+
+    def __init__(self, cluster: Cluster, port: int, folder: Path, private: bool) -> None:
+        self.cluster, self.folder, self.private = cluster, folder, private
+        self.host = f"127.0.0.1:{port}"
+        self.settings: dict[str, Any] = {
+            "version": 0.1,
+            "log": {"level": "info"},
+            "storage": {"filesystem": {"rootdirectory": str(folder / "data")}, "delete": {"enabled": True}},
+            "http": {"addr": self.host},
+        }
+        if private:
+            (folder / "htpasswd").write_text(_HTPASSWD)
+            self.settings["auth"] = {"htpasswd": {"realm": "wherry", "path": str(folder / "htpasswd")}}
+
+    def push(self, image: images.Image) -> None:
+        """Push an image under its own name, through a containerd namespace that pods do not see."""
+        archive = images.archive(self.folder / "push.tar", [image])
+        credentials = ("--user", f"{USER}:{PASSWORD}") if self.private else ()
+        self.cluster.ctr("--namespace", "push", "images", "import", "--no-unpack", str(archive))
+        self.cluster.ctr("--namespace", "push", "images", "push", "--plain-http", *credentials, image.name)
+
+    @property
+    def requests(self) -> str:
+        """The log of requests so far."""
+        return (self.folder / "log").read_text(errors="replace")
+
+    def docker_config(self, password: str = PASSWORD) -> str:
+        """Return the content of a secret of type kubernetes.io/dockerconfigjson."""
+        auth = base64.b64encode(f"{USER}:{password}".encode()).decode()
+        return json.dumps({"auths": {self.host: {"username": USER, "password": password, "auth": auth}}})
+
+
+@contextlib.contextmanager
+def registry(cluster: Cluster, port: int, private: bool = False) -> Iterator[Registry]:
+    """Run a registry and take it away again."""
+    with tempfile.TemporaryDirectory(dir=cluster.prefix) as folder:
+        made = Registry(cluster, port, Path(folder), private)
+        settings = Path(folder) / "config.json"  # JSON is YAML
+        settings.write_text(json.dumps(made.settings))
+        with (Path(folder) / "log").open("w") as log:
+            process = subprocess.Popen(
+                [*cluster.host.enter, "/usr/bin/docker-registry", "serve", str(settings)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                eventually(lambda: _answers(made), f"the registry at {made.host}")
+                yield made
+            finally:
+                process.terminate()
+                process.wait()
+
+
+def _answers(made: Registry) -> bool:
+    url = f"http://{made.host}/v2/"
+    done = made.cluster.host.run("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", url, check=False)
+    return done.stdout == ("401" if made.private else "200")
