@@ -183,7 +183,10 @@ def _check_applied(applied: Object, request: Request, resource: Resource) -> Non
 
 
 def _same_shape(applied: Any, checked: Any) -> Any:
-    """Return what was applied without the fields that no type knows; nulls and empty values stay."""
+    """Return what was applied without the fields that no type knows, its values in their canonical form.
+
+    Nulls and empty values, which a decoded object does not show, stay.
+    """
     if isinstance(applied, dict):
         if not isinstance(checked, dict):
             return applied
@@ -192,6 +195,8 @@ def _same_shape(applied: Any, checked: Any) -> Any:
             for key, value in applied.items()
             if key in checked or value in (None, "", [], {}, 0, False)
         }
-    if isinstance(applied, list) and isinstance(checked, list) and len(applied) == len(checked):
-        return [_same_shape(a, c) for a, c in zip(applied, checked, strict=True)]
-    return applied
+    if isinstance(applied, list):
+        if isinstance(checked, list) and len(applied) == len(checked):
+            return [_same_shape(a, c) for a, c in zip(applied, checked, strict=True)]
+        return applied
+    return checked

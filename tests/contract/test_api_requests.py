@@ -194,6 +194,20 @@ async def test_apply_makes_what_is_not_there_and_finds_conflicts(server: ApiUnde
     )
 
 
+async def test_applying_the_same_again_writes_nothing(server: ApiUnderTest) -> None:
+    resources = {"requests": {"cpu": "0.5", "memory": 134217728}, "limits": {"cpu": 1}}
+    spec = deployment("again")["spec"]
+    spec["template"]["spec"]["containers"][0]["resources"] = resources
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "again"}, "spec": spec}
+    path = f"{DEPLOYMENTS}/again?fieldManager=tester"
+    first = await server.request("PATCH", path, body, headers=APPLY)
+    assert first.status == 201, first.json
+    found = first.json["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert found == {"requests": {"cpu": "500m", "memory": "134217728"}, "limits": {"cpu": "1"}}
+    second = await server.request("PATCH", path, body, headers=APPLY)
+    assert second.status == 200 and second.json == first.json
+
+
 async def test_patches_that_cannot_be(server: ApiUnderTest) -> None:
     await server.request("POST", DEPLOYMENTS, deployment("stubborn"))
     path = f"{DEPLOYMENTS}/stubborn"
