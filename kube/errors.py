@@ -96,10 +96,16 @@ class FieldError:
         }.get(self.type, "Invalid")
 
 
+class Unsigned(int):
+    """A number of one of Go's unsigned types, which its field errors print in hexadecimal."""
+
+
 def _show(value: Any) -> str:
     """Print a value as Go's %v or %q would in a field error: strings in quotes, the rest as JSON."""
     if value is None:
         return "null"
+    if isinstance(value, Unsigned):
+        return hex(value)
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

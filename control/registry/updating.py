@@ -18,7 +18,6 @@ from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.store import KeyNotFound, RevisionConflict, StoreError
 from kube import errors
-from kube.errors import FieldError
 from kube.resources import Resource
 
 if TYPE_CHECKING:
@@ -166,8 +165,8 @@ def _check_revision(strategy: Strategy, meta: Object, entry: Entry, name: str) -
     given, resource = meta.get("resourceVersion"), strategy.resource
     if not given or given == "0":
         if not strategy.allow_unconditional_update:
-            problem = errors.invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
-            problem = FieldError(problem.path, "Invalid value", problem.detail, 0)
+            zero, why = errors.Unsigned(0), "must be specified for an update"
+            problem = errors.invalid_value("metadata.resourceVersion", zero, why)
             raise errors.invalid(resource.group, resource.kind, name, [problem])
     elif given != str(entry.revision):
         raise errors.conflict(resource.group, resource.plural, name, errors.MODIFIED)
