@@ -53,7 +53,7 @@ class ReplicaSetStrategy(Strategy):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors = validate_counts(spec, "spec", "replicas", "minReadySeconds")
-        return errors + validate_selector(spec, "spec", "replicaset") + validate_selected_template(spec, "spec")
+        return errors + validate_selector(spec, "spec", "deployment") + validate_selected_template(spec, "spec")
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return self.validate(obj) + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "selector", "spec.selector")

@@ -40,6 +40,16 @@ _FROZEN = "updates to statefulset spec for fields other than {} and {} are forbi
 )
 
 
+def _with_claims(spec: Object) -> Object:
+    """Return the spec with a volume for every claim template, as its pods will have."""
+    template = spec.get("template") or {}
+    pod = template.get("spec") or {}
+    present = {v.get("name") for v in pod.get("volumes") or ()}
+    names = [(c.get("metadata") or {}).get("name") for c in spec.get("volumeClaimTemplates") or ()]
+    added = [{"name": n, "persistentVolumeClaim": {"claimName": n}} for n in names if n and n not in present]
+    return {**spec, "template": {**template, "spec": {**pod, "volumes": [*(pod.get("volumes") or ()), *added]}}}
+
+
 def _validate_update_strategy(strategy: Object, path: str) -> list[FieldError]:
     kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
     where = f"{path}.rollingUpdate"
@@ -108,7 +118,7 @@ class StatefulSetStrategy(Strategy):
         if (spec.get("ordinals") or {}).get("start") is not None:
             errors += non_negative(spec["ordinals"]["start"], "spec.ordinals.start")
         errors += validate_selector(spec, "spec", "statefulset")
-        return errors + validate_selected_template(spec, "spec", "StatefulSet")
+        return errors + validate_selected_template(_with_claims(spec), "spec", "StatefulSet")
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         before, after = ({k: v for k, v in (o.get("spec") or {}).items() if k not in _UPDATABLE} for o in (old, obj))

@@ -10,8 +10,9 @@ from control.registry.core.allocation import ServiceAllocator
 from control.registry.core.service_defaults import default_service, drop_disabled, keep_allocated
 from control.registry.core.service_validation import validate_service, validate_service_update
 from control.registry.naming import label1035
+from control.registry.networking.ingress import validate_points
 from control.registry.strategy import Context, Finish, Object, Settings, Strategy, keep
-from kube.errors import FieldError
+from kube.errors import FieldError, forbidden_field
 from kube.resources import Resource
 
 
@@ -49,6 +50,14 @@ class ServiceStrategy(Strategy):
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_service_update(obj, old)
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        errors = validate_points(obj.get("status") or {})
+        points = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress")
+        if points and (obj.get("spec") or {}).get("type") != "LoadBalancer":
+            detail = 'may only be used when `spec.type` is "LoadBalancer"'
+            errors.append(forbidden_field("status.loadBalancer.ingress", detail))
+        return errors
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         spec = obj.get("spec") or {}

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
-from control.registry.checks import each, port
+from control.registry.checks import each, ip, port
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
 from kube.errors import FieldError, invalid_value, not_supported, required
 
 SHOWN = 3
+CLASS_ANNOTATION = "kubernetes.io/ingress.class"
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 
 
+_WILDCARD = r"\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+
+
 def _host_problems(host: str) -> list[str]:
-    return names.dns1123_subdomain(host.removeprefix("*."))
+    if "*" not in host:
+        return names.dns1123_subdomain(host)
+    if re.fullmatch(_WILDCARD, host) and len(host) <= 253:
+        return []
+    return [
+        "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower "
+        "case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used "
+        f"for validation is '{_WILDCARD}')"
+    ]
 
 
 def _validate_rule(rule: Object, path: str) -> list[FieldError]:
@@ -38,14 +51,16 @@ def _validate_rule(rule: Object, path: str) -> list[FieldError]:
         where, kind, target = f"{path}.http.paths[{index}]", item.get("pathType"), item.get("path") or ""
         if not kind:
             errors.append(required(f"{where}.pathType", "pathType must be specified"))
-        elif kind not in _PATH_TYPES:
+            continue
+        if kind not in _PATH_TYPES:
             errors.append(not_supported(f"{where}.pathType", kind, _PATH_TYPES))
         elif kind != "ImplementationSpecific" or target:
             if not target.startswith("/"):
                 errors.append(invalid_value(f"{where}.path", target, "must be an absolute path"))
-            for bad in ("//", "/./", "/../", "%2f", "%2F"):
-                if kind != "ImplementationSpecific" and bad in target:
-                    errors.append(invalid_value(f"{where}.path", target, f"must not contain '{bad}'"))
+            if kind != "ImplementationSpecific":
+                bad = [f"must not contain '{part}'" for part in ("//", "/./", "/../", "%2f", "%2F") if part in target]
+                bad += [f"cannot end with '{part}'" for part in ("/..", "/.") if target.endswith(part)]
+                errors += each(f"{where}.path", target, bad)
         errors += _validate_backend(item.get("backend") or {}, f"{where}.backend")
     return errors
 
@@ -57,7 +72,7 @@ def _validate_backend(backend: Object, path: str) -> list[FieldError]:
     if resource is not None:
         return [required(f"{path}.resource.{key}") for key in ("kind", "name") if not resource.get(key)]
     if service is None:
-        return [required(path, "resource or service backend is required")]
+        return [invalid_value(path, "", "resource or service backend is required")]
     errors: list[FieldError] = []
     name = service.get("name") or ""
     if not name:
@@ -73,6 +88,20 @@ def _validate_backend(backend: Object, path: str) -> list[FieldError]:
         errors += port(target["number"], f"{path}.service.port.number")
     else:
         errors.append(required(path, "port name or number is required"))
+    return errors
+
+
+def validate_points(status: Object) -> list[FieldError]:
+    """Check where a load balancer answers, of an Ingress or a Service."""
+    errors: list[FieldError] = []
+    for index, point in enumerate((status.get("loadBalancer") or {}).get("ingress") or ()):
+        path, host = f"status.loadBalancer.ingress[{index}]", point.get("hostname") or ""
+        if point.get("ip"):
+            errors += ip(point["ip"], f"{path}.ip")
+        if host:
+            errors += each(f"{path}.hostname", host, names.dns1123_subdomain(host))
+            if not ip(host, ""):
+                errors.append(invalid_value(f"{path}.hostname", host, "must be a DNS name, not an IP address"))
     return errors
 
 
@@ -102,10 +131,20 @@ class IngressStrategy(Strategy):
         for index, item in enumerate(spec.get("tls") or ()):
             for number, host in enumerate(item.get("hosts") or ()):
                 errors += each(f"spec.tls[{index}].hosts[{number}]", host, _host_problems(host))
+            secret = item.get("secretName")
+            if secret:
+                errors += each(f"spec.tls[{index}].secretName", secret, names.dns1123_subdomain(secret))
         if spec.get("ingressClassName") is not None:
             name = spec["ingressClassName"]
+            annotated = (obj.get("metadata", {}).get("annotations") or {}).get(CLASS_ANNOTATION)
+            if annotated is not None and annotated != name:
+                detail = "must match `ingressClassName` when both are specified"
+                errors.append(invalid_value(f"annotations.{CLASS_ANNOTATION}", annotated, detail))
             errors += each("spec.ingressClassName", name, names.dns1123_subdomain(name))
         return errors
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return validate_points(obj.get("status") or {})
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}

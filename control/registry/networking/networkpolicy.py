@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of, selector_text
-from control.registry.checks import label_selector, one_of, port_or_name
-from control.registry.core.containers import PROTOCOLS
+from control.registry.checks import label_selector, one_of, port, port_or_name
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, required
@@ -17,7 +16,7 @@ _NOT_A_RANGE = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 
 def _validate_port(item: Object, path: str) -> list[FieldError]:
-    errors = one_of(item.get("protocol"), PROTOCOLS, f"{path}.protocol", needed=False)
+    errors = one_of(item.get("protocol"), ("TCP", "UDP", "SCTP"), f"{path}.protocol", needed=False)
     number, last = item.get("port"), item.get("endPort")
     if number is not None:
         errors += port_or_name(number, f"{path}.port")
@@ -27,6 +26,8 @@ def _validate_port(item: Object, path: str) -> list[FieldError]:
                 errors.append(invalid_value(f"{path}.endPort", last, detail))
             elif last < number:
                 errors.append(invalid_value(f"{path}.endPort", last, "must be greater than or equal to `port`"))
+            if not isinstance(number, str):
+                errors += port(last, f"{path}.endPort")
     elif last is not None:
         errors.append(invalid_value(f"{path}.endPort", last, "may not be specified when `port` is not specified"))
     return errors
@@ -77,9 +78,9 @@ class NetworkPolicyStrategy(Strategy):
         if not spec.get("policyTypes"):
             spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
         for rule in [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]:
-            for port in rule.get("ports") or ():
-                if not port.get("protocol"):
-                    port["protocol"] = "TCP"
+            for item in rule.get("ports") or ():
+                if not item.get("protocol"):
+                    item["protocol"] = "TCP"
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
@@ -96,7 +97,7 @@ class NetworkPolicyStrategy(Strategy):
             detail = "may not specify more than two policyTypes"
             return [*errors, invalid_value("spec.policyTypes", kinds, detail)]
         for index, kind in enumerate(kinds):
-            errors += one_of(kind, ("Egress", "Ingress"), f"spec.policyTypes[{index}]")
+            errors += one_of(kind, ("Ingress", "Egress"), f"spec.policyTypes[{index}]")
         return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:

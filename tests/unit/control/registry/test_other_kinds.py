@@ -158,6 +158,15 @@ REFUSED = [
         "spec.rules[0].http.paths[0].backend: Required value: port name or number is required",
     ),
     (
+        path(backend={}),
+        'spec.rules[0].http.paths[0].backend: Invalid value: "": resource or service backend is required',
+    ),
+    (path(path="/a/.."), "spec.rules[0].http.paths[0].path: Invalid value: \"/a/..\": cannot end with '/..'"),
+    (
+        obj("networking.k8s.io/v1", "IngressClass", spec={"controller": "a.b/c", "parameters": {"kind": "K"}}),
+        "spec.parameters.name: Required value",
+    ),
+    (
         obj("networking.k8s.io/v1", "NetworkPolicy", spec={"ingress": [{"from": [{}]}]}),
         "spec.ingress[0].from[0]: Required value: must specify a peer",
     ),

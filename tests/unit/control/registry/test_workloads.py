@@ -167,6 +167,15 @@ def test_the_selector_of_a_workload_may_not_change(kind: str) -> None:
     assert found == 'spec.selector: Invalid value: {"matchLabels":{"app":"web","tier":"front"}}: field is immutable'
 
 
+def test_a_statefulsets_pods_may_mount_its_claims() -> None:
+    mounting = {**template(), "spec": {"containers": [container(volumeMounts=[{"name": "d", "mountPath": "/d"}])]}}
+    claims = [{"metadata": {"name": "d"}, "spec": {}}]
+    assert problems(workload("StatefulSet", template=mounting, volumeClaimTemplates=claims)) == []
+    assert problems(workload("StatefulSet", template=mounting)) == [
+        'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "d"'
+    ]
+
+
 def test_most_of_a_statefulset_may_not_change() -> None:
     old = created(workload("StatefulSet"))
     new = copy.deepcopy(old)
