@@ -1,7 +1,8 @@
 """The scheduler through a real API server: pods bound per second on a cluster of hollow nodes.
 
 `python bench/scheduler.py [--nodes 1000] [--pods 1000] [--kind plain|spread|affinity]`. Server and scheduler share one
-process, as in `wherry up`; nodes and pods are made before, then the clock runs from the scheduler's start until the last pod is bound.
+process, as in `wherry up`; nodes and pods are made before, then the clock runs from the scheduler's start until the last pod
+is bound.
 `choose_us` is the time that choosing a node took, per pod. Prints one JSON object.
 """
 
