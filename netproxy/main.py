@@ -11,34 +11,21 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from aiohttp import web
 
 from kube import kubeconfig
-from kube.api import core_v1, discovery_v1
+from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.informer import Change, Informer
+from kube.informer import Change
 from kube.process import CommandError
 from kube.transport import HttpsTransport
 from netproxy import backend, health, sysctl
-from netproxy.backend import Backend
+from netproxy.assembly import Parts, build, of_family, removers
 from netproxy.config import ProxyConfig, host_port
-from netproxy.dns.directory import InformerDirectory
-from netproxy.dns.forward import Forwarder, ResolvConf
-from netproxy.dns.responder import Responder
-from netproxy.dns.server import DNSServer
-from netproxy.dns.zone import Zone
 from netproxy.errors import ConfigError, WriteError
-from netproxy.iptables.rules import RuleSettings
-from netproxy.iptables.static import StaticSettings
-from netproxy.iptables.sync import IPTablesBackend
-from netproxy.iptables.writer import RestoreWriter, choose_flavour
-from netproxy.nftables.sync import NFTablesBackend
-from netproxy.nftables.writer import NftWriter
 from netproxy.podnet import network, routes
 from netproxy.podnet.network import PodNetwork
 from netproxy.proxy import CHECK_PERIOD, ServiceProxy
@@ -46,23 +33,6 @@ from netproxy.proxy import CHECK_PERIOD, ServiceProxy
 log = logging.getLogger(__name__)
 RETRY = 2.0
 """Seconds before another try to set the pod network up."""
-
-
-@dataclass(slots=True)
-class _Parts:
-    """Everything that runs, once built."""
-
-    services: Informer[core_v1.Service]
-    slices: Informer[discovery_v1.EndpointSlice]
-    nodes: Informer[core_v1.Node]
-    proxy: ServiceProxy
-    backends: list[Backend]
-    settings: dict[int, StaticSettings]
-    health: health.Health
-    pods: PodNetwork | None
-    dns: DNSServer | None
-    stale: list[Backend]
-    """Where we do not write, but an earlier life may have."""
 
 
 async def run(
@@ -84,7 +54,7 @@ async def run(
         client = Client(HttpsTransport(kubeconfig.load(config.kubeconfig), "wherry-netproxy"))
     runners: list[web.AppRunner] = []
     try:
-        parts = await _build(config, mode, client, clock)
+        parts = await build(config, mode, client, clock)
         runners = await _serve_http(config, mode, parts)
         await _run_parts(config, mode, parts, clock, ready)
     finally:
@@ -97,7 +67,7 @@ async def run(
 async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
     """Remove all rules of ours, in both flavours; with `everything` routes, addresses, CNI configuration, bridge too."""
     for family in (4, 6):
-        for each in (_iptables(family, "nft"), _iptables(family, "legacy"), _nftables(family)):
+        for each in removers(family).values():
             try:
                 await each.cleanup()
             except (WriteError, CommandError) as error:
@@ -108,63 +78,7 @@ async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
             await routes.remove_local_address(address)
 
 
-async def _build(config: ProxyConfig, mode: str, client: Client, clock: Clock) -> _Parts:
-    node_name = (config.hostname_override or os.uname().nodename).strip().lower()
-    services = Informer(client, core_v1.Service, clock=clock)
-    slices = Informer(client, discovery_v1.EndpointSlice, clock=clock)
-    nodes = Informer(client, core_v1.Node, field_selector=f"metadata.name={node_name}", clock=clock)
-    state = health.Health(clock)
-
-    addresses = await routes.node_addresses()
-    settings: dict[int, StaticSettings] = {}
-    backends: list[Backend] = []
-    stale: list[Backend] = []
-    for family in config.families:
-        settings[family] = static_settings(config, family, addresses)
-        rules = RuleSettings(
-            family=family,
-            local_cidrs=() if config.detect_local_mode == "NodeCIDR" else of_family(config.cluster_cidrs, family),
-            masquerade_all=config.masquerade_all,
-            node_addresses=of_family(addresses, family),
-        )
-        if mode == "nftables":
-            backends.append(NFTablesBackend(NftWriter(family), rules, settings[family], clock=clock))
-            stale += [_iptables(family, "nft"), _iptables(family, "legacy")]
-            continue
-        flavour = await choose_flavour(config.iptables_flavour, family)
-        log.info("IPv%d rules go to %s tables", family, flavour)
-        writer = RestoreWriter(flavour, family)
-        backends.append(IPTablesBackend(writer, rules, settings[family], period=config.sync_period, clock=clock))
-        stale += [_iptables(family, "legacy" if flavour == "nft" else "nft"), _nftables(family)]
-
-    responder: Responder | None = None
-    server: DNSServer | None = None
-    if config.dns.enabled:
-        zone = Zone(
-            InformerDirectory(services, slices),
-            config.dns.domain,
-            ttl=config.dns.ttl,
-            addresses=config.dns.addresses,
-            ranges=(*config.service_cidrs, *config.cluster_cidrs),
-        )
-        forwarder = Forwarder(ResolvConf(config.dns.resolv_conf, config.dns.addresses).resolvers, clock=clock)
-        responder = Responder(zone, forwarder, lambda: services.synced and slices.synced)
-        server = DNSServer(responder, config.dns.addresses, config.dns.port)
-    proxy = ServiceProxy(
-        services,
-        slices,
-        backends,
-        node_name=node_name,
-        served_here=config.dns.addresses if config.dns.enabled else (),
-        health=state,
-        clock=clock,
-        on_change=responder.forget if responder else None,
-    )
-    pods = PodNetwork(config) if config.pod_network.enabled else None
-    return _Parts(services, slices, nodes, proxy, backends, settings, state, pods, server, stale)
-
-
-async def _run_parts(config: ProxyConfig, mode: str, parts: _Parts, clock: Clock, ready: Callable[[], None]) -> None:
+async def _run_parts(config: ProxyConfig, mode: str, parts: Parts, clock: Clock, ready: Callable[[], None]) -> None:
     if parts.pods is not None:
         await parts.pods.prepare()
     sysctl.apply_conntrack(config.conntrack)
@@ -196,7 +110,7 @@ async def _run_parts(config: ProxyConfig, mode: str, parts: _Parts, clock: Clock
             group.create_task(_keep_routes(parts.pods, clock), name="verify routes")
 
 
-async def _follow_node(config: ProxyConfig, parts: _Parts, known: asyncio.Event, clock: Clock) -> None:
+async def _follow_node(config: ProxyConfig, parts: Parts, known: asyncio.Event, clock: Clock) -> None:
     """Take in the node's pod ranges when it has them, and again whenever they change."""
     await parts.proxy.started.wait()
     while True:
@@ -211,7 +125,7 @@ async def _follow_node(config: ProxyConfig, parts: _Parts, known: asyncio.Event,
             known.set()
 
 
-async def _configure_node(config: ProxyConfig, parts: _Parts, node: core_v1.Node) -> None:
+async def _configure_node(config: ProxyConfig, parts: Parts, node: core_v1.Node) -> None:
     """Rules before the CNI configuration: the runtime starts pods as soon as that is there."""
     pod_cidrs = network.pod_cidrs_of(node)
     for each in parts.backends:
@@ -224,7 +138,7 @@ async def _configure_node(config: ProxyConfig, parts: _Parts, node: core_v1.Node
         await parts.pods.configure(node)
 
 
-async def _remove_stale(parts: _Parts) -> None:
+async def _remove_stale(parts: Parts) -> None:
     """Remove what an earlier life wrote in another mode or flavour: all of them are in force at once."""
     await parts.proxy.started.wait()
     for each in parts.stale:
@@ -232,16 +146,6 @@ async def _remove_stale(parts: _Parts) -> None:
             await each.cleanup()
         except (WriteError, CommandError) as error:
             log.info("nothing to remove elsewhere: %s", error)
-
-
-def _iptables(family: int, flavour: str) -> Backend:
-    """Return a backend for removing alone."""
-    writer = RestoreWriter(flavour, family)
-    return IPTablesBackend(writer, RuleSettings(family=family), StaticSettings(family=family))
-
-
-def _nftables(family: int) -> Backend:
-    return NFTablesBackend(NftWriter(family), RuleSettings(family=family), StaticSettings(family=family))
 
 
 async def _keep_routes(pods: PodNetwork, clock: Clock) -> None:
@@ -268,7 +172,7 @@ async def _open_localnet(config: ProxyConfig, mode: str, proxy: ServiceProxy) ->
         sysctl.ensure("net/ipv4/conf/all/route_localnet", "1")
 
 
-async def _serve_http(config: ProxyConfig, mode: str, parts: _Parts) -> list[web.AppRunner]:
+async def _serve_http(config: ProxyConfig, mode: str, parts: Parts) -> list[web.AppRunner]:
     runners = []
     for path, address, app in (
         ("healthzBindAddress", config.healthz_bind_address, health.health_app(parts.health)),
@@ -284,23 +188,3 @@ async def _serve_http(config: ProxyConfig, mode: str, parts: _Parts) -> list[web
                 raise ConfigError(f"{path}: {address}: {error.strerror}") from error
             log.error("%s: %s: %s", path, address, error.strerror)
     return runners
-
-
-def static_settings(config: ProxyConfig, family: int, node_addresses: tuple[str, ...]) -> StaticSettings:
-    """Return what shapes the fixed chains of a family, before the node's pod ranges are known."""
-    node_ports = tuple(cidr for cidr in config.node_port_addresses if cidr != "primary")
-    if "primary" in config.node_port_addresses:
-        node_ports += of_family(node_addresses, family)[:1]
-    return StaticSettings(
-        family=family,
-        mark=config.masquerade_mark,
-        service_cidrs=of_family(config.service_cidrs, family),
-        cluster_cidrs=of_family(config.cluster_cidrs, family),
-        node_port_cidrs=of_family(node_ports, family),
-        localhost_node_ports=config.localhost_node_ports,
-        drop_invalid=not config.conntrack.tcp_be_liberal,
-    )
-
-
-def of_family(addresses: tuple[str, ...], family: int) -> tuple[str, ...]:
-    return tuple(address for address in addresses if (":" in address) == (family == 6))

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 CHECK_PERIOD = 5.0
 """Seconds between looks whether others changed our rules; each costs one netlink question."""
+RETRY = 2.0
+"""Seconds before the first write is tried again."""
 TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 
@@ -123,12 +125,15 @@ class ServiceProxy:
         self._wake.clear()
         self._ports = self.table.take_changes()
         began = self._clock.monotonic()
-        async with self._lock:
-            for backend in self._backends:
+        for backend in self._backends:
+            # Nothing else may start before this is in force: the guard of route_localnet is among it.
+            while True:
                 try:
                     await backend.start(self._ports)
+                    break
                 except WriteError as error:
                     log.error("cannot write rules yet: %s", error)
+                    await self._clock.sleep(RETRY)
         log.info("%d Services in force after %.3f s", len(self._ports), self._clock.monotonic() - began)
         self._done()
         self.started.set()
@@ -177,13 +182,12 @@ class ServiceProxy:
     async def verify(self) -> bool:
         """Look once; return whether anything had to be repaired."""
         repaired = False
-        async with self._lock:
-            for backend in self._backends:
-                try:
-                    repaired = await backend.verify() or repaired
-                except WriteError as error:
-                    log.error("rules cannot be repaired yet: %s", error)
-                    return repaired
+        for backend in self._backends:
+            try:
+                repaired = await backend.verify() or repaired
+            except WriteError as error:
+                log.error("rules cannot be repaired yet: %s", error)
+                return repaired
         if not self._wake.is_set():
             self._done()
         return repaired

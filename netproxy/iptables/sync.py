@@ -1,9 +1,7 @@
 """Brings the kernel to the desired state and keeps it there: deltas, a full comparison where one is due, repair.
 
-A delta is applied blind, against the shadow. Whatever the kernel refuses, and whatever others change, is settled by a
-full comparison: read everything, write the difference. Whether others changed anything is asked every few seconds with
-the writer's fingerprint, which lists no rule; on legacy tables, where a change can leave sizes as they were, a
-comparison is also made every sync period. A comparison may cost at most a twentieth of the time that passes.
+Whatever the kernel refuses of a delta, and whatever others change, is settled by a full comparison: read everything,
+write the difference. When one is due is drift.py's business.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from dataclasses import replace
 
 from kube.clock import SYSTEM, Clock
 from netproxy import metrics
+from netproxy.drift import DriftWatch
 from netproxy.errors import WriteError
 from netproxy.iptables import shadow, static
 from netproxy.iptables.rules import RuleSettings, fragment
@@ -22,8 +21,6 @@ from netproxy.iptables.writer import Writer
 from netproxy.model import ServicePort
 
 log = logging.getLogger(__name__)
-
-COST_SHARE = 20
 
 
 class IPTablesBackend:
@@ -38,12 +35,9 @@ class IPTablesBackend:
         period: float = 30,
         clock: Clock = SYSTEM,
     ) -> None:
-        self._writer, self._rules, self._clock, self._period = writer, rules, clock, period
+        self._writer, self._rules, self._clock = writer, rules, clock
         self._shadow = Shadow(settings)
-        self._fingerprint = b""
-        self._suspect = True
-        self._compared_at = -1e9
-        self._compare_cost = 0.0
+        self._drift = DriftWatch(writer.fingerprint, clock, None if writer.tells_all else period)
 
     @property
     def family(self) -> int:
@@ -62,18 +56,16 @@ class IPTablesBackend:
             return
         for table, count in self._shadow.rule_counts.items():
             metrics.RULES.labels(table, f"IPv{self.family}").set(count)
-        untouched = self._fingerprint == self._writer.fingerprint()
         started = self._clock.monotonic()
         try:
-            await self._writer.apply(text)
+            async with self._drift.writing():
+                await self._writer.apply(text)
         except WriteError as error:
             metrics.RESTORE_FAILURES.inc()
             log.warning("a change of rules was refused, comparing everything: %s", error)
             await self._compare("refused change")
             return
         metrics.PARTIAL_SYNC.observe(self._clock.monotonic() - started)
-        self._suspect = self._suspect or not untouched
-        self._fingerprint = self._writer.fingerprint()
 
     async def set_static(self, settings: static.StaticSettings) -> None:
         """Change what the fixed chains are made from, and the chains with it."""
@@ -89,14 +81,7 @@ class IPTablesBackend:
 
     async def verify(self) -> bool:
         """Look whether anybody changed the tables and repair what is ours; return whether anything had to be."""
-        now = self._clock.monotonic()
-        found = self._writer.fingerprint()
-        period_over = not _tells_all(self._writer) and now - self._compared_at >= self._period
-        if found and found == self._fingerprint and not self._suspect and not period_over:
-            return False
-        if now - self._compared_at < self._compare_cost * COST_SHARE:
-            return False
-        return await self._compare("check")
+        return self._drift.due and await self._compare("check")
 
     async def cleanup(self) -> None:
         """Remove everything of ours, whoever wrote it."""
@@ -105,30 +90,26 @@ class IPTablesBackend:
             await self._writer.apply(text)
 
     async def _compare(self, why: str) -> bool:
-        started = self._clock.monotonic()
-        self._suspect = True
-        # Read the fingerprint first: a change by others during the comparison must show at the next look.
-        before = self._writer.fingerprint()
-        text = self._shadow.reconcile(await self._writer.read())
+        """Read everything and write the difference; return whether there was any. A check gives way to other writes."""
+        while True:
+            began = self._drift.began()
+            held = await self._writer.read()
+            if began[0] == self._drift.writes:
+                break
+            if why == "check":
+                return False
+        text = self._shadow.reconcile(held)
         if text:
             try:
-                await self._writer.apply(text)
+                async with self._drift.writing(everything=True):
+                    await self._writer.apply(text)
             except WriteError:
                 metrics.RESTORE_FAILURES.inc()
                 raise
             if why == "check":
                 metrics.REPAIRS.inc()
                 log.warning("repaired rules that were changed by others: %d lines", text.count("\n"))
-            self._fingerprint = self._writer.fingerprint()
         else:
-            self._fingerprint = before
-        self._suspect = False
-        self._compared_at = self._clock.monotonic()
-        self._compare_cost = self._compared_at - started
-        metrics.FULL_SYNC.observe(self._compare_cost)
+            self._drift.found_whole(began)
+        metrics.FULL_SYNC.observe(self._drift.took(began))
         return bool(text)
-
-
-def _tells_all(writer: Writer) -> bool:
-    """Tell whether the writer's fingerprint changes with every change (nf_tables), or only with most."""
-    return getattr(writer, "flavour", "nft") == "nft"

@@ -37,6 +37,11 @@ class Writer(Protocol):
         """Return a value that changes when the tables do; b"" where none is to be had."""
         ...
 
+    @property
+    def tells_all(self) -> bool:
+        """Whether the fingerprint changes with every change, not only with most."""
+        ...
+
 
 class RestoreWriter:
     """The real one; `flavour` is "nft" or "legacy"."""
@@ -46,6 +51,10 @@ class RestoreWriter:
         program = "iptables" if family == 4 else "ip6tables"
         self._restore = f"{program}-{flavour}-restore"
         self._save = f"{program}-{flavour}-save"
+
+    @property
+    def tells_all(self) -> bool:
+        return self.flavour == "nft"
 
     async def apply(self, text: str) -> None:
         try:
@@ -144,6 +153,7 @@ class RecordingWriter:
         }
         self.applied: list[str] = []
         self.generation = 0
+        self.tells_all = True
 
     async def apply(self, text: str) -> None:
         self.applied.append(text)

@@ -1,8 +1,7 @@
 """Brings our table to the desired state and keeps it there.
 
-As in the iptables mode: deltas are applied blind, and everything is compared at the start, after a refusal, and when the
-tables' generation says that somebody changed something. Rules are compared with how nft described them after our own
-last write; what differs is written again.
+As in the iptables mode: deltas are applied blind, and everything is compared when drift.py says so. Rules are compared
+with how nft described them after our own last write; what differs is written again.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any
 
 from kube.clock import SYSTEM, Clock
 from netproxy import metrics
+from netproxy.drift import DriftWatch
 from netproxy.errors import WriteError
 from netproxy.iptables.rules import RuleSettings
 from netproxy.iptables.static import StaticSettings
@@ -25,8 +25,6 @@ from netproxy.nftables.writer import Contents, Writer
 
 log = logging.getLogger(__name__)
 
-COST_SHARE = 20
-
 
 class NFTablesBackend:
     """One IP family's table."""
@@ -35,10 +33,7 @@ class NFTablesBackend:
         self._writer, self._clock = writer, clock
         self._shadow = Shadow(settings, rules)
         self._described: dict[str, list[Any]] | None = None
-        self._fingerprint = b""
-        self._suspect = True
-        self._compared_at = -1e9
-        self._compare_cost = 0.0
+        self._drift = DriftWatch(writer.fingerprint, clock)
 
     @property
     def family(self) -> int:
@@ -56,10 +51,10 @@ class NFTablesBackend:
         text = self._shadow.delta({key: fragment(ports, rules) for key, ports in services.items()})
         if not text:
             return
-        untouched = self._fingerprint == self._writer.fingerprint()
         started = self._clock.monotonic()
         try:
-            await self._writer.apply(text)
+            async with self._drift.writing():
+                await self._writer.apply(text)
         except WriteError as error:
             metrics.RESTORE_FAILURES.inc()
             log.warning("a change was refused, comparing everything: %s", error)
@@ -68,8 +63,6 @@ class NFTablesBackend:
         metrics.PARTIAL_SYNC.observe(self._clock.monotonic() - started)
         if "chain" in text:
             self._described = None
-        self._suspect = self._suspect or not untouched
-        self._fingerprint = self._writer.fingerprint()
 
     async def set_static(self, settings: StaticSettings) -> None:
         """Change what the fixed chains are made from, and the chains with it."""
@@ -87,29 +80,32 @@ class NFTablesBackend:
 
     async def verify(self) -> bool:
         """Look whether anybody changed the tables and repair what is ours; return whether anything had to be."""
-        found = self._writer.fingerprint()
-        if found and found == self._fingerprint and not self._suspect:
+        if not self._drift.due:
             if self._described is None:
-                self._described = (await self._writer.read()).rules
+                await self._describe()
             return False
-        if self._clock.monotonic() - self._compared_at < self._compare_cost * COST_SHARE:
-            return False
-        started = self._clock.monotonic()
+        began = self._drift.began()
         held = await self._writer.read()
-        whole = held.elements == self._shadow.elements and (
-            held.rules == self._described if self._described is not None else False
-        )
-        if whole:
-            self._fingerprint, self._suspect = found, False
-            self._compared_at = self._clock.monotonic()
-            self._compare_cost = self._compared_at - started
+        if began[0] != self._drift.writes:
+            return False  # a change was written meanwhile: look again next time
+        wrong_elements = held.elements != self._shadow.elements
+        if not wrong_elements and held.rules == self._described:
+            self._drift.found_whole(began)
+            metrics.FULL_SYNC.observe(self._drift.took(began))
             return False
-        told = self._described is not None or held.elements != self._shadow.elements
+        told = wrong_elements or self._described is not None
         await self._rewrite(held)
         if told:
             metrics.REPAIRS.inc()
             log.warning("repaired our table, which others had changed")
         return told
+
+    async def _describe(self) -> None:
+        """Learn how nft describes our rules, while nobody else has touched them since we wrote them."""
+        began = self._drift.began()
+        rules = (await self._writer.read()).rules
+        if began[0] == self._drift.writes and not self._drift.due:
+            self._described = rules
 
     async def cleanup(self) -> None:
         """Remove our table."""
@@ -117,20 +113,18 @@ class NFTablesBackend:
             await self._writer.apply(f"delete table {self._shadow.table}\n")
 
     async def _rewrite(self, held: Contents) -> None:
-        started = self._clock.monotonic()
-        self._suspect = True
+        began = self._drift.began()
         text = self._shadow.reconcile(held.elements, held.rules, held.sets)
-        try:
-            await self._writer.apply(text)
-        except WriteError as error:
-            metrics.RESTORE_FAILURES.inc()
-            # A table that cannot be led to the right state (its maps have other types) is replaced, in one transaction.
-            log.warning("replacing table %s: %s", chains.TABLE, error)
-            fresh = self._shadow.reconcile({}, (), ())
-            await self._writer.apply(f"add table {self._shadow.table}\ndelete table {self._shadow.table}\n{fresh}")
-        self._fingerprint = self._writer.fingerprint()
-        self._described = (await self._writer.read()).rules
-        self._suspect = self._fingerprint != self._writer.fingerprint()
-        self._compared_at = self._clock.monotonic()
-        self._compare_cost = self._compared_at - started
-        metrics.FULL_SYNC.observe(self._compare_cost)
+        async with self._drift.writing(everything=True):
+            try:
+                await self._writer.apply(text)
+            except WriteError as error:
+                metrics.RESTORE_FAILURES.inc()
+                # A table that cannot be led to the right state (its maps have other types, it changed since it was
+                # read) is replaced, in one transaction.
+                log.warning("replacing table %s: %s", chains.TABLE, error)
+                fresh = self._shadow.reconcile({}, (), ())
+                await self._writer.apply(f"add table {self._shadow.table}\ndelete table {self._shadow.table}\n{fresh}")
+        self._described = None
+        await self._describe()
+        metrics.FULL_SYNC.observe(self._drift.took(began))

@@ -1,0 +1,151 @@
+"""Builds the role's parts from its configuration: which backends, what they are told, who hears of whose changes."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+
+from kube.api import core_v1, discovery_v1
+from kube.client import Client
+from kube.clock import Clock
+from kube.informer import Informer
+from netproxy import health
+from netproxy.backend import Backend
+from netproxy.config import ProxyConfig
+from netproxy.dns.directory import InformerDirectory
+from netproxy.dns.forward import Forwarder, ResolvConf
+from netproxy.dns.responder import Responder
+from netproxy.dns.server import DNSServer
+from netproxy.dns.zone import Zone
+from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.static import StaticSettings
+from netproxy.iptables.sync import IPTablesBackend
+from netproxy.iptables.writer import RestoreWriter, choose_flavour
+from netproxy.nftables.sync import NFTablesBackend
+from netproxy.nftables.writer import NftWriter
+from netproxy.podnet import routes
+from netproxy.podnet.network import PodNetwork
+from netproxy.proxy import ServiceProxy
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Parts:
+    """Everything that runs, once built."""
+
+    services: Informer[core_v1.Service]
+    slices: Informer[discovery_v1.EndpointSlice]
+    nodes: Informer[core_v1.Node]
+    proxy: ServiceProxy
+    backends: list[Backend]
+    settings: dict[int, StaticSettings]
+    health: health.Health
+    pods: PodNetwork | None
+    dns: DNSServer | None
+    stale: list[Backend]
+    """Where we do not write, but an earlier life may have."""
+
+
+async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) -> Parts:
+    """Return the parts, none of them running; nothing has been touched yet."""
+    node_name = (config.hostname_override or os.uname().nodename).strip().lower()
+    services = Informer(client, core_v1.Service, clock=clock)
+    slices = Informer(client, discovery_v1.EndpointSlice, clock=clock)
+    nodes = Informer(client, core_v1.Node, field_selector=f"metadata.name={node_name}", clock=clock)
+    state = health.Health(clock)
+    addresses = await routes.node_addresses()
+    settings = {family: static_settings(config, family, addresses) for family in config.families}
+    backends: list[Backend] = []
+    stale: list[Backend] = []
+    for family in config.families:
+        chosen, others = await _choose(config, mode, settings[family], addresses, clock)
+        backends.append(chosen)
+        stale += others
+    responder, server = _cluster_dns(config, services, slices, clock)
+    proxy = ServiceProxy(
+        services,
+        slices,
+        backends,
+        node_name=node_name,
+        served_here=config.dns.addresses if config.dns.enabled else (),
+        health=state,
+        clock=clock,
+        on_change=responder.forget if responder else None,
+    )
+    pods = PodNetwork(config) if config.pod_network.enabled else None
+    return Parts(services, slices, nodes, proxy, backends, settings, state, pods, server, stale)
+
+
+async def _choose(
+    config: ProxyConfig, mode: str, settings: StaticSettings, addresses: tuple[str, ...], clock: Clock
+) -> tuple[Backend, list[Backend]]:
+    """Return the backend of a family, and those that only remove what an earlier life may have left."""
+    family = settings.family
+    rules = RuleSettings(
+        family=family,
+        local_cidrs=() if config.detect_local_mode == "NodeCIDR" else of_family(config.cluster_cidrs, family),
+        masquerade_all=config.masquerade_all,
+        node_addresses=of_family(addresses, family),
+    )
+    every = removers(family)
+    if mode == "nftables":
+        del every["nftables"]
+        return NFTablesBackend(NftWriter(family), rules, settings, clock=clock), list(every.values())
+    flavour = await choose_flavour(config.iptables_flavour, family)
+    log.info("IPv%d rules go to %s tables", family, flavour)
+    del every[flavour]
+    writer = RestoreWriter(flavour, family)
+    return IPTablesBackend(writer, rules, settings, period=config.sync_period, clock=clock), list(every.values())
+
+
+def removers(family: int) -> dict[str, Backend]:
+    """Return a backend for each place where rules of ours may be, good for `cleanup` alone."""
+    rules, settings = RuleSettings(family=family), StaticSettings(family=family)
+    return {
+        "nft": IPTablesBackend(RestoreWriter("nft", family), rules, settings),
+        "legacy": IPTablesBackend(RestoreWriter("legacy", family), rules, settings),
+        "nftables": NFTablesBackend(NftWriter(family), rules, settings),
+    }
+
+
+def _cluster_dns(
+    config: ProxyConfig,
+    services: Informer[core_v1.Service],
+    slices: Informer[discovery_v1.EndpointSlice],
+    clock: Clock,
+) -> tuple[Responder | None, DNSServer | None]:
+    settings = config.dns
+    if not settings.enabled:
+        return None, None
+    zone = Zone(
+        InformerDirectory(services, slices),
+        settings.domain,
+        ttl=settings.ttl,
+        addresses=settings.addresses,
+        ranges=(*config.service_cidrs, *config.cluster_cidrs),
+    )
+    forwarder = Forwarder(ResolvConf(settings.resolv_conf, settings.addresses).resolvers, clock=clock)
+    responder = Responder(zone, forwarder, lambda: services.synced and slices.synced)
+    return responder, DNSServer(responder, settings.addresses, settings.port)
+
+
+def static_settings(config: ProxyConfig, family: int, node_addresses: tuple[str, ...]) -> StaticSettings:
+    """Return what shapes the fixed chains of a family, before the node's pod ranges are known."""
+    node_ports = tuple(cidr for cidr in config.node_port_addresses if cidr != "primary")
+    if "primary" in config.node_port_addresses:
+        node_ports += of_family(node_addresses, family)[:1]
+    return StaticSettings(
+        family=family,
+        mark=config.masquerade_mark,
+        service_cidrs=of_family(config.service_cidrs, family),
+        cluster_cidrs=of_family(config.cluster_cidrs, family),
+        node_port_cidrs=of_family(node_ports, family),
+        localhost_node_ports=config.localhost_node_ports,
+        drop_invalid=not config.conntrack.tcp_be_liberal,
+    )
+
+
+def of_family(addresses: tuple[str, ...], family: int) -> tuple[str, ...]:
+    return tuple(address for address in addresses if (":" in address) == (family == 6))

@@ -1,0 +1,70 @@
+"""When must everything that a backend wrote be compared with what the kernel holds?
+
+A delta is applied blind, against the shadow. Whether others changed anything is asked every few seconds with the writer's
+fingerprint, which lists no rule; where a fingerprint can miss a change (legacy iptables), everything is also compared each
+period. A comparison may take at most a twentieth of the time that passes. Reading for one takes long with
+thousands of Services and holds nothing up: it counts only if nothing was written meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from kube.clock import Clock
+
+COST_SHARE = 20
+
+
+class DriftWatch:
+    """Knows whether what the kernel holds is still what was last written. Every write goes through `writing`."""
+
+    def __init__(self, fingerprint: Callable[[], bytes], clock: Clock, period: float | None = None) -> None:
+        self._read, self._clock, self._period = fingerprint, clock, period
+        self._lock = asyncio.Lock()
+        self._fingerprint = b""
+        self._suspect = True
+        self._compared_at = float("-inf")
+        self._cost = 0.0
+        self.writes = 0
+        """How many writes were begun; a comparison is void if this moved under it."""
+
+    @asynccontextmanager
+    async def writing(self, *, everything: bool = False) -> AsyncIterator[None]:
+        """Write in the block, alone. `everything` means that the kernel then holds exactly what it should.
+
+        A block that raises leaves everything suspect.
+        """
+        async with self._lock:
+            self.writes += 1
+            untouched = self._fingerprint == self._read()
+            was_suspect, self._suspect = self._suspect, True
+            yield
+            self._fingerprint = self._read()
+            self._suspect = not everything and (was_suspect or not untouched)
+
+    @property
+    def due(self) -> bool:
+        """Whether everything is to be compared now."""
+        now = self._clock.monotonic()
+        found = self._read()
+        over = self._period is not None and now - self._compared_at >= self._period
+        if found and found == self._fingerprint and not self._suspect and not over:
+            return False
+        return now - self._compared_at >= self._cost * COST_SHARE
+
+    def began(self) -> tuple[int, bytes, float]:
+        """Return what `found_whole` and `took` need; call before reading."""
+        return self.writes, self._read(), self._clock.monotonic()
+
+    def took(self, began: tuple[int, bytes, float]) -> float:
+        """Note a comparison's end; return its seconds."""
+        self._compared_at = self._clock.monotonic()
+        self._cost = self._compared_at - began[2]
+        return self._cost
+
+    def found_whole(self, began: tuple[int, bytes, float]) -> None:
+        """Note that nothing differed, as of the moment the comparison began: later changes show at the next look."""
+        if began[0] == self.writes:
+            self._fingerprint, self._suspect = began[1], False
