@@ -76,7 +76,7 @@ class PodWorker:
         """Nothing of the pod runs any more and what it held is free."""
         self.discarded = False
         """Nothing of the pod is left."""
-        self.suspect = runtime is None
+        self.suspect = False
         """The runtime may have something of the pod that we do not know of."""
         self.final_outcomes: dict[str, ProbeOutcome] = {}
         self._stale: set[str] = set()
@@ -93,7 +93,9 @@ class PodWorker:
     # -- what happens to the pod ----------------------------------------------------------------------------------
     def update(self, pod: core_v1.Pod) -> None:
         """Take in the API's newest version of the pod."""
-        self.pod = pod
+        before, self.pod = self.pod.metadata, pod
+        if (before.labels, before.annotations) != (pod.metadata.labels, pod.metadata.annotations):
+            self.contents_due = 0.0  # downward API volumes may show them
         self.look_again()
 
     def mirrored(self, mirror: core_v1.Pod | None) -> None:

@@ -84,8 +84,8 @@ class VolumeManager:
 
     async def mount(self, pod: core_v1.Pod, pod_ips: tuple[str, ...] = ()) -> tuple[dict[str, Mounted], float | None]:
         """Set up every volume; return them by name, and when to call again for a token. Raise MountError."""
-        tokens: dict[str, str] = {}
-        bundles: dict[str, str] = {}
+        tokens: dict[tuple[str, str], str] = {}
+        bundles: dict[tuple[str, str], str] = {}
         claims: dict[str, Mounted] = {}
         again: float | None = None
         for volume in pod.spec.volumes:
@@ -93,12 +93,12 @@ class VolumeManager:
                 for source in volume.projected.sources if volume.projected else ():
                     if source.service_account_token is not None:
                         token = await self._tokens.get(pod, source.service_account_token)
-                        tokens[source.service_account_token.path] = token.text
+                        tokens[volume.name, source.service_account_token.path] = token.text
                         again = min(again or token.renew_at, token.renew_at)
                     if source.cluster_trust_bundle is not None:
                         text = await self._bundles.read(source.cluster_trust_bundle)
                         if text is not None:
-                            bundles[source.cluster_trust_bundle.path] = text
+                            bundles[volume.name, source.cluster_trust_bundle.path] = text
                 if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
                     path, read_only = await self._claims.resolve(pod, volume)
                     claims[volume.name] = Mounted(path, read_only)

@@ -24,14 +24,14 @@ class VolumeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the contents are made of beside the pod; tokens and bundles were fetched before, by their path."""
+    """What the contents are made of beside the pod; tokens and bundles were fetched before, by volume and path."""
 
     references: References
     allocatable: Mapping[str, Quantity] = field(default_factory=dict)
     host_ips: tuple[str, ...] = ()
     pod_ips: tuple[str, ...] = ()
-    tokens: Mapping[str, str] = field(default_factory=dict)
-    bundles: Mapping[str, str] = field(default_factory=dict)
+    tokens: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    bundles: Mapping[tuple[str, str], str] = field(default_factory=dict)
     token_uid: int | None = None
     """The one user that all the pod's containers run as, who then owns the tokens."""
 
@@ -46,7 +46,7 @@ def volume_payload(pod: core_v1.Pod, volume: core_v1.Volume, sources: Sources) -
     if (api := volume.downward_api) is not None:
         return downward_files(pod, api.items, api.default_mode, sources)
     assert volume.projected is not None, volume.name
-    return _projected(pod, volume.projected, sources)
+    return _projected(pod, volume.name, volume.projected, sources)
 
 
 def config_map_files(
@@ -124,7 +124,7 @@ def downward_files(
     return files
 
 
-def _projected(pod: core_v1.Pod, volume: core_v1.ProjectedVolumeSource, sources: Sources) -> dict[str, File]:
+def _projected(pod: core_v1.Pod, name: str, volume: core_v1.ProjectedVolumeSource, sources: Sources) -> dict[str, File]:
     namespace, mode = pod.metadata.namespace or "", volume.default_mode
     files: dict[str, File] = {}
     for source in volume.sources:
@@ -138,9 +138,10 @@ def _projected(pod: core_v1.Pod, volume: core_v1.ProjectedVolumeSource, sources:
             group = pod.spec.security_context.fs_group if pod.spec.security_context else None
             private = sources.token_uid is not None or group is not None
             bits = 0o600 if private else (DEFAULT_MODE if mode is None else mode)
-            files[token.path] = File(sources.tokens[token.path].encode(), bits, sources.token_uid)
-        if (bundle := source.cluster_trust_bundle) is not None and bundle.path in sources.bundles:
-            files[bundle.path] = File(sources.bundles[bundle.path].encode(), DEFAULT_MODE if mode is None else mode)
+            files[token.path] = File(sources.tokens[name, token.path].encode(), bits, sources.token_uid)
+        if (bundle := source.cluster_trust_bundle) is not None and (name, bundle.path) in sources.bundles:
+            text = sources.bundles[name, bundle.path]
+            files[bundle.path] = File(text.encode(), DEFAULT_MODE if mode is None else mode)
         if source.pod_certificate is not None:
             raise VolumeError("podCertificate projections are not supported by this node")
     return files
