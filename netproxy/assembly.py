@@ -18,6 +18,7 @@ from netproxy.dns.forward import Forwarder, ResolvConf
 from netproxy.dns.responder import Responder
 from netproxy.dns.server import DNSServer
 from netproxy.dns.zone import Zone
+from netproxy.health_check_ports import HealthCheckPorts
 from netproxy.iptables.rules import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
@@ -42,6 +43,7 @@ class Parts:
     backends: list[Backend]
     settings: dict[int, StaticSettings]
     health: health.Health
+    check_ports: HealthCheckPorts
     pods: PodNetwork | None
     dns: DNSServer | None
     stale: list[Backend]
@@ -64,6 +66,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         backends.append(chosen)
         stale += others
     responder, server = _cluster_dns(config, services, slices, clock)
+    check_ports = HealthCheckPorts(state, config.bind_address)
     proxy = ServiceProxy(
         services,
         slices,
@@ -73,9 +76,10 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         health=state,
         clock=clock,
         on_change=responder.forget if responder else None,
+        after_write=check_ports.update,
     )
     pods = PodNetwork(config) if config.pod_network.enabled else None
-    return Parts(services, slices, nodes, proxy, backends, settings, state, pods, server, stale)
+    return Parts(services, slices, nodes, proxy, backends, settings, state, check_ports, pods, server, stale)
 
 
 async def _choose(

@@ -53,11 +53,14 @@ async def run(
             raise ConfigError("clientConnection.kubeconfig: required: it says where the API server is")
         client = Client(HttpsTransport(kubeconfig.load(config.kubeconfig), "wherry-netproxy"))
     runners: list[web.AppRunner] = []
+    parts: Parts | None = None
     try:
         parts = await build(config, mode, client, clock)
         runners = await _serve_http(config, mode, parts)
         await _run_parts(config, mode, parts, clock, ready)
     finally:
+        if parts is not None:
+            await parts.check_ports.close()
         for runner in runners:
             await runner.cleanup()
         if owned:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 
 from kube.api import core_v1, discovery_v1
@@ -46,11 +46,13 @@ class ServiceProxy:
         health: Health | None = None,
         clock: Clock = SYSTEM,
         on_change: Callable[[str], None] | None = None,
+        after_write: Callable[[dict[str, tuple[ServicePort, ...]]], Awaitable[None]] | None = None,
     ) -> None:
         families = tuple(backend.family for backend in backends)
         self.table = ServiceTable(NodeView(node_name), families, frozenset(served_here))
         self._services, self._slices, self._backends = services, slices, backends
         self._health, self._clock, self._on_change = health or Health(clock), clock, on_change
+        self._after_write = after_write
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._ports: dict[str, tuple[ServicePort, ...]] = {}
@@ -136,6 +138,8 @@ class ServiceProxy:
                     await self._clock.sleep(RETRY)
         log.info("%d Services in force after %.3f s", len(self._ports), self._clock.monotonic() - began)
         self._done()
+        if self._after_write is not None:
+            await self._after_write(self._ports)
         self.started.set()
 
     async def _sync(self) -> None:
@@ -165,6 +169,8 @@ class ServiceProxy:
         now = self._clock.now()
         for moment in triggers:
             metrics.LATENCY.observe(max(0.0, (now - moment).total_seconds()))
+        if changed and self._after_write is not None:
+            await self._after_write(self._ports)
         if flows:
             await conntrack.delete_flows(flows)
 

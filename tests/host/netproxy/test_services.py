@@ -175,5 +175,29 @@ def test_health_and_metrics_answer_as_upstreams_proxy_does(site: Site) -> None:
     site.node.inside(check)
 
 
+@pytest.mark.parametrize("site", ["nft"], indirect=True)
+def test_a_health_check_node_port_tells_load_balancers_of_local_endpoints(site: Site) -> None:
+    async def check() -> None:
+        web = service(
+            "web",
+            "10.96.5.1",
+            type="LoadBalancer",
+            ingress=("203.0.113.9",),
+            external_traffic_policy="Local",
+            health_check_node_port=31999,
+        )
+        ask = ("curl", "-s", "-m", "2", "-w", " %{http_code}", f"http://{NODE_IP}:31999/healthz")
+        api = populated(web, slice_of("web", endpoint(PODS["pod-a"], node="node-1"), endpoint(PODS["pod-b"], node="x")))
+        async with running(site.config, api):
+            await until(lambda: '"localEndpoints": 1' in site.client.run(*ask, check=False), "one endpoint is here")
+            assert (await asyncio.to_thread(site.client.run, *ask)).endswith(" 200")
+            api.put(slice_of("web", endpoint(PODS["pod-b"], node="x")))
+            await until(lambda: site.client.run(*ask, check=False).endswith(" 503"), "none is here any more")
+            api.remove(web)
+            await until(lambda: site.client.run(*ask, check=False).strip() == "000", "the port is closed")
+
+    site.node.inside(check)
+
+
 def get(site: Site, path: str, number: int) -> str:
     return site.node.run("curl", "-s", f"http://127.0.0.1:{number}{path}", check=False)

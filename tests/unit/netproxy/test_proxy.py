@@ -11,8 +11,10 @@ from kube.api import core_v1, discovery_v1
 from kube.clock import FakeClock, settle
 from kube.informer import Informer
 from netproxy.conntrack import stale_flows
+from netproxy.drift import DriftWatch
 from netproxy.endpoints import NodeView
 from netproxy.health import Health
+from netproxy.health_check_ports import Check, checks
 from netproxy.iptables.rules import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
@@ -20,7 +22,7 @@ from netproxy.iptables.writer import RecordingWriter
 from netproxy.model import ServiceTable, plan_service
 from netproxy.proxy import ServiceProxy
 from tests.support.memory_api import MemoryAPI
-from tests.support.services import node, port, service, slice_of
+from tests.support.services import endpoint, node, port, service, slice_of
 
 
 @asynccontextmanager
@@ -158,3 +160,78 @@ async def test_a_node_that_leaves_drains_its_load_balancers_and_stays_live(leavi
     assert health.live
     assert not health.healthy
     assert json.loads(health.body())["nodeEligible"] is False
+
+
+def test_health_check_node_ports_count_local_ready_addresses_once() -> None:
+    web = service(
+        "web",
+        "10.96.5.1",
+        port("http", 80),
+        port("https", 443),
+        type="LoadBalancer",
+        ingress=("203.0.113.9",),
+        external_traffic_policy="Local",
+        health_check_node_port=31999,
+    )
+    endpoints = [endpoint("10.244.1.2"), endpoint("10.244.1.3"), endpoint("10.244.2.2", node="node-2")]
+    slices = [slice_of("web", *endpoints, ports={"http": 8080, "https": 8443})]
+    planned = plan_service(web, slices, NodeView("node-1"))
+    assert checks({"default/web": planned}) == {31999: Check("default", "web", 2)}
+    web.spec.external_traffic_policy = "Cluster"
+    assert checks({"default/web": plan_service(web, slices, NodeView("node-1"))}) == {}
+
+
+async def test_others_changes_make_everything_due_and_our_own_do_not() -> None:
+    clock, state = FakeClock(), [b"1"]
+    drift = DriftWatch(lambda: state[0], clock)
+    assert drift.due
+    async with drift.writing(everything=True):
+        state[0] = b"2"
+    assert not drift.due
+    async with drift.writing():
+        state[0] = b"3"
+    assert not drift.due
+    state[0] = b"4"
+    assert drift.due
+    async with drift.writing():  # a delta of ours does not hide what others did before it
+        state[0] = b"5"
+    assert drift.due
+    began = drift.began()
+    drift.found_whole(began)
+    assert not drift.due
+
+
+async def test_a_comparison_during_which_something_was_written_proves_nothing() -> None:
+    clock, state = FakeClock(), [b"1"]
+    drift = DriftWatch(lambda: state[0], clock)
+    began = drift.began()
+    with pytest.raises(RuntimeError):
+        async with drift.writing():
+            raise RuntimeError("refused")
+    drift.found_whole(began)
+    assert drift.due
+
+
+async def test_a_comparison_takes_at_most_a_twentieth_of_the_time() -> None:
+    clock, state = FakeClock(), [b"1"]
+    drift = DriftWatch(lambda: state[0], clock)
+    began = drift.began()
+    await clock.advance(2)
+    assert drift.took(began) == 2
+    state[0] = b"2"
+    assert not drift.due
+    await clock.advance(39)
+    assert not drift.due
+    await clock.advance(1)
+    assert drift.due
+
+
+async def test_where_the_fingerprint_can_miss_a_change_everything_is_compared_each_period() -> None:
+    clock = FakeClock()
+    drift = DriftWatch(lambda: b"1", clock, 30)
+    drift.took(drift.began())
+    async with drift.writing(everything=True):
+        pass
+    assert not drift.due
+    await clock.advance(30)
+    assert drift.due

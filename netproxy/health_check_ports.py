@@ -1,0 +1,81 @@
+"""The health check node ports of load-balanced Services under the external policy Local.
+
+A load balancer asks each node whether it has endpoints of the Service: 200 and their number, or 503. It answers 503 also
+while the proxy itself is behind, so that traffic goes to nodes whose rules are right (upstream: pkg/proxy/healthcheck).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from netproxy.health import Health, serve
+from netproxy.model import ServicePort
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a health check node port answers about a Service."""
+
+    namespace: str
+    name: str
+    local_endpoints: int
+
+
+def checks(services: Mapping[str, tuple[ServicePort, ...]]) -> dict[int, Check]:
+    """Return the checks by node port; endpoints count by address, however many ports the Service has."""
+    found: dict[int, Check] = {}
+    for ports in services.values():
+        number = next((port.health_check_node_port for port in ports if port.health_check_node_port), 0)
+        if number:
+            ready = {each.ip for port in ports for each in port.local_endpoints if each.local and each.ready}
+            found[number] = Check(ports[0].name.namespace, ports[0].name.name, len(ready))
+    return found
+
+
+class HealthCheckPorts:
+    """Keeps a server on every health check node port that a Service asks for."""
+
+    def __init__(self, health: Health, host: str = "0.0.0.0") -> None:
+        self._health, self._host = health, host
+        self._checks: dict[int, Check] = {}
+        self._runners: dict[int, web.AppRunner] = {}
+
+    async def update(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
+        """Open, close and change ports; one that cannot be opened is logged and tried again at the next change."""
+        self._checks = checks(services)
+        for number in self._runners.keys() - self._checks.keys():
+            await self._runners.pop(number).cleanup()
+        for number in self._checks.keys() - self._runners.keys():
+            try:
+                self._runners[number] = await serve(self._app(number), self._host, number)
+            except OSError as error:
+                log.error("health check node port %d: %s", number, error.strerror)
+
+    async def close(self) -> None:
+        """Close all ports."""
+        await self.update({})
+
+    def _app(self, number: int) -> web.Application:
+        async def answer(_: web.Request) -> web.Response:
+            check = self._checks[number]
+            healthy = self._health.healthy
+            body = {
+                "service": {"namespace": check.namespace, "name": check.name},
+                "localEndpoints": check.local_endpoints,
+                "serviceProxyHealthy": healthy,
+            }
+            headers = {
+                "X-Content-Type-Options": "nosniff",
+                "X-Load-Balancing-Endpoint-Weight": str(check.local_endpoints),
+            }
+            return web.json_response(body, status=200 if healthy and check.local_endpoints else 503, headers=headers)
+
+        app = web.Application()
+        app.router.add_get("/{tail:.*}", answer)
+        return app
