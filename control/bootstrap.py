@@ -7,8 +7,10 @@ administrator changed stays.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import msgspec
@@ -45,20 +47,45 @@ class Bootstrap:
         self.registry, self.config, self.port = registry, config, port
 
     async def run(self) -> None:
-        for name in NAMESPACES:
-            await self._ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        await self._roles()
-        for name, value, description in _PRIORITIES:
-            await self._ensure(
-                {
-                    "apiVersion": "scheduling.k8s.io/v1",
-                    "kind": "PriorityClass",
-                    "metadata": {"name": name},
-                    "value": value,
-                    "description": description,
-                    "preemptionPolicy": "PreemptLowerPriority",
-                }
+        """Write what is missing; all at once, so that it costs a few commits and not one for each object."""
+        await _together(
+            self._ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}) for name in NAMESPACES
+        )
+        await _together(
+            (
+                *(self._role(wanted) for wanted in bootstrap_policy.default_policy()),
+                *(self._priority(*row) for row in _PRIORITIES),
+                self._service_range(),
+                self._client_authority(),
+                self._kubernetes_service(),
             )
+        )
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+    async def _role(self, wanted: Object) -> None:
+        present = self._present(wanted)
+        result = bootstrap_policy.reconcile(wanted, present)
+        if result is None:
+            return
+        if present is not None and result.get("roleRef") != present.get("roleRef"):
+            await self._delete(present)
+            present = None
+            result = wanted
+        await (self._create(result) if present is None else self._replace(result))
+
+    async def _priority(self, name: str, value: int, description: str) -> None:
+        await self._ensure(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+                "description": description,
+                "preemptionPolicy": "PreemptLowerPriority",
+            }
+        )
+
+    async def _service_range(self) -> None:
         await self._ensure(
             {
                 "apiVersion": "networking.k8s.io/v1",
@@ -67,21 +94,6 @@ class Bootstrap:
                 "spec": {"cidrs": self.config.service_cidr.split(",")},
             }
         )
-        await self._client_authority()
-        await self._kubernetes_service()
-
-    # -- parts ----------------------------------------------------------------------------------------------------
-    async def _roles(self) -> None:
-        for wanted in bootstrap_policy.default_policy():
-            present = self._present(wanted)
-            result = bootstrap_policy.reconcile(wanted, present)
-            if result is None:
-                continue
-            if present is not None and result.get("roleRef") != present.get("roleRef"):
-                await self._delete(present)
-                present = None
-                result = wanted
-            await (self._create(result) if present is None else self._replace(result))
 
     async def _client_authority(self) -> None:
         name = "extension-apiserver-authentication"
@@ -199,3 +211,9 @@ class Bootstrap:
         await self.registry.delete(
             Context(SERVER), resource, meta.get("namespace", ""), meta["name"], DeleteOptions(grace_period=0)
         )
+
+
+async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for one in work:
+            group.create_task(one, name="bootstrap")
