@@ -17,10 +17,12 @@ from control.auth.audit import Auditor
 from control.auth.setup import Auth
 from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo
 from control.config import ControlConfig
+from control.registry.storing import storage_error
 from control.server import auditing
 from control.server.exchange import Answer, Request, Response, Upgrade, error_response
 from control.server.metrics import RequestMetrics, labels_of
 from control.server.requestinfo import RequestInfo, with_query
+from control.storage.store import StoreError
 from kube import errors
 from kube.errors import StatusError
 from kube.uid import new_uid
@@ -64,6 +66,9 @@ class Pipeline:
             return await self._answer(request, credentials, user)
         except StatusError as error:
             answer = error_response(error)
+        except StoreError as error:
+            log.error("%s %s (audit %s): %s", request.method, request.path, request.audit_id, error)
+            answer = error_response(storage_error(error))
         except TimeoutError:
             answer = error_response(errors.timeout("request did not complete within the allotted timeout"))
         except asyncio.CancelledError:

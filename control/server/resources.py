@@ -107,7 +107,11 @@ class ResourceServer:
             entry = await componentstatus.entry(self.registry, resource, request.info.name)
         else:
             entry = await self.registry.get(resource, self._namespace(request, resource), request.info.name)
-        if (accept is None or accept == b"application/json") and conversion(resource) is None:
+        if (
+            (accept is None or accept == b"application/json")
+            and not request.query_string
+            and conversion(resource) is None
+        ):
             return Response(200, entry.data)
         form = self.form(request, resource)
         return self._shown(request, form.object(entry.data), form)
@@ -140,6 +144,8 @@ class ResourceServer:
         return request.info.namespace if resource.namespaced else ""
 
     def _shown(self, request: Request, body: bytes, form: Form, status: int = 200) -> Response:
+        if request.query_string and request.flag("pretty") and not form.wanted.yaml:
+            body = msgspec.json.format(body, indent=2)
         response = Response(status, body, form.wanted.content_type)
         if len(body) >= GZIP_FROM and b"gzip" in request.headers.get(b"accept-encoding", b""):
             response.body = gzip.compress(body, 1)

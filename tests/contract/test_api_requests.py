@@ -139,6 +139,24 @@ async def test_requests_are_counted_by_what_they_ask(server: ApiUnderTest) -> No
     assert 'apiserver_current_inflight_requests{request_kind="readOnly"}' in text and "process_resident_memory" in text
 
 
+async def test_half_a_body_is_not_taken_for_a_whole_one(server: ApiUnderTest) -> None:
+    await server.request("POST", CONFIGMAPS, {"metadata": {"name": "survivor"}})
+    port = server.api.listener.port
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=server.tls(*ADMIN), server_hostname="127.0.0.1")
+    writer.write(f"DELETE {CONFIGMAPS}/survivor HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{{".encode())
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    for _ in range(20):
+        assert (await server.request("GET", f"{CONFIGMAPS}/survivor")).status == 200
+
+
+async def test_answers_are_indented_for_people(server: ApiUnderTest) -> None:
+    plain = await server.request("GET", "/api/v1/namespaces/default")
+    pretty = await server.request("GET", "/api/v1/namespaces/default?pretty=true")
+    assert pretty.body.startswith(b'{\n  "kind": "Namespace",\n') and pretty.json == plain.json
+
+
 async def test_pipelined_requests_are_answered_in_order(server: ApiUnderTest) -> None:
     context = server.tls(*ADMIN)
     port = server.api.listener.port
