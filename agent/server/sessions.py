@@ -104,7 +104,8 @@ class Sessions:
         url = await self._runtime.attach_url(
             found.id, tty=wishes.tty, stdin=wishes.stdin, stdout=wishes.stdout, stderr=wishes.stderr
         )
-        await self._remote_command(request, url, wishes)
+        too_late = "Internal error occurred: error attaching to container: container is in CONTAINER_EXITED state"
+        await self._remote_command(request, url, wishes, too_late)
 
     async def port_forward(self, request: SessionRequest, namespace: str, pod: str, uid: str) -> None:
         """Forward ports of a pod. Raise as `exec` does."""
@@ -134,7 +135,7 @@ class Sessions:
         else:
             await port_forward.forward(socket, spoken, backend, ports)
 
-    async def _remote_command(self, request: SessionRequest, url: str, wishes: Wishes) -> None:
+    async def _remote_command(self, request: SessionRequest, url: str, wishes: Wishes, too_late: str = "") -> None:
         if request.upgrade() == "spdy/3.1":
             await self._pass_through(request, url)
             return
@@ -147,7 +148,7 @@ class Sessions:
         except BaseException:
             await backend.close()
             raise
-        await remote_command.translate(socket, spoken, backend, wishes)
+        await remote_command.translate(socket, spoken, backend, wishes, too_late=too_late)
 
     async def _pass_through(self, request: SessionRequest, url: str) -> None:
         headers = [(name, value) for name, value in request.headers if name in _PASSED_ON]

@@ -16,6 +16,9 @@ from agent.streaming.websocket import NORMAL, WebSocket
 
 _CHUNK = 64 << 10
 
+# An attach that ended without a word sooner than this (in seconds) came too late: the container was just ending.
+_TOO_LATE = 1.0
+
 # What the runtime may choose from; all that it answers with a Status object will do.
 _SPDY_PROTOCOL = "v4.channel.k8s.io"
 
@@ -52,9 +55,15 @@ async def connect(url: str) -> Stream:
     return stream
 
 
-async def translate(socket: WebSocket, protocol: ChannelProtocol, backend: Stream, wishes: Wishes) -> None:
-    """Carry a session to its end; closes both connections."""
-    session = _Session(socket, protocol, backend, wishes)
+async def translate(
+    socket: WebSocket, protocol: ChannelProtocol, backend: Stream, wishes: Wishes, *, too_late: str = ""
+) -> None:
+    """Carry a session to its end; closes both connections.
+
+    `too_late`: how to fail a session that the runtime ends at once and without output. A container that says something and
+    ends may do so before an attach takes hold; kubectl then shows the log, but only if it is told that the attach failed.
+    """
+    session = _Session(socket, protocol, backend, wishes, too_late)
     try:
         await session.run()
     finally:
@@ -63,7 +72,11 @@ async def translate(socket: WebSocket, protocol: ChannelProtocol, backend: Strea
 
 
 class _Session:
-    def __init__(self, socket: WebSocket, protocol: ChannelProtocol, backend: Stream, wishes: Wishes) -> None:
+    def __init__(
+        self, socket: WebSocket, protocol: ChannelProtocol, backend: Stream, wishes: Wishes, too_late: str
+    ) -> None:
+        self._too_late = too_late
+        self._silent = True
         self._socket = socket
         self._protocol = protocol
         self._backend = backend
@@ -94,6 +107,7 @@ class _Session:
 
     async def _to_client(self) -> None:
         """Pass output on until the runtime closes the connection; then send the status."""
+        began = asyncio.get_running_loop().time()
         try:
             while data := await self._backend.reader.read(_CHUNK):
                 for event in self._spdy.receive(data):
@@ -103,6 +117,8 @@ class _Session:
             self._status = self._status or failure(str(error))
         except OSError as error:
             self._status = self._status or failure(f"connection to the container runtime lost: {error}")
+        if self._too_late and self._silent and asyncio.get_running_loop().time() - began < _TOO_LATE:
+            self._status = failure(self._too_late)
         if self._status:
             await self._send(channels.ERROR, self._protocol.encode_status(self._status))
 
@@ -112,6 +128,7 @@ class _Session:
             if channel == channels.ERROR:
                 self._status += event.data
             elif channel in (channels.STDOUT, channels.STDERR):
+                self._silent = False
                 await self._send(channel, event.data)
         elif isinstance(event, spdy.Reset) and self._channels.get(event.stream_id) == channels.ERROR:
             self._status = self._status or failure("the container runtime refused the session")

@@ -177,6 +177,32 @@ def test_port_forward_and_cp_and_attach(shared: Cluster, ns: str, tmp_path: obje
         process.wait()
 
 
+def test_what_a_short_command_says_is_seen_although_it_ends_before_the_attach(shared: Cluster, ns: str) -> None:
+    for number in range(3):
+        said = shared.kubectl(
+            *("run", f"short-{number}", "-n", ns, "-i", "--rm", "--restart=Never", f"--image={BUSYBOX}"),
+            *("--", "echo", f"said {number}"),
+        ).stdout
+        assert f"said {number}\n" in said
+    ended = shared.kubectl(
+        *("run", "fails", "-n", ns, "-i", "--rm", "--restart=Never", f"--image={BUSYBOX}", "--", "sh", "-c", "exit 5"),
+        check=False,
+    )
+    assert ended.returncode == 5
+
+
+def test_ages_in_a_watch_go_on(shared: Cluster, ns: str) -> None:
+    process = shared.host.popen(*shared.kubectl_argv("get", "pods", "-w", "-n", ns))
+    try:
+        time.sleep(2.5)  # longer than the second by which a clock may be behind before an age is called invalid
+        sleeper(shared, ns)
+    finally:
+        process.terminate()
+    printed = process.communicate()[0]
+    assert "Running" in printed
+    assert "<invalid>" not in printed
+
+
 def test_watches_print_changes_as_they_come(shared: Cluster, ns: str) -> None:
     pods = shared.host.popen(*shared.kubectl_argv("get", "pods", "-w", "-n", ns))
     told = shared.host.popen(*shared.kubectl_argv("get", "events", "--watch", "-n", ns))
