@@ -21,6 +21,7 @@ from control.auth.audit import Auditor, LogFile
 from control.auth.audit_policy import Policy
 from control.auth.authenticators import HEALTH_PATHS, AnonymousPolicy
 from control.auth.user import UserInfo
+from control.background import Background
 from control.bootstrap import Bootstrap
 from control.companions import companions
 from control.config import ControlConfig
@@ -38,10 +39,9 @@ from control.server.resources import ResourceServer
 from control.server.serve import Listener
 from control.server.subresources import Subresources
 from control.storage.cache import WatchCache
-from control.storage.compactor import Compactor
 from control.storage.encrypted_store import EncryptedStore
 from control.storage.encryption import Encryption
-from control.storage.sqlite import SqliteStore
+from control.storage.engine import Engine, open_engine
 from control.storage.store import Store
 from kube import pki
 from kube.client import Client
@@ -66,12 +66,14 @@ class _Late:
 class ApiServer:
     """A running API server."""
 
-    def __init__(self, config: ControlConfig, clock: Clock, store: Store) -> None:
-        self.config, self.clock, self.store = config, clock, store
+    def __init__(self, config: ControlConfig, clock: Clock, store: Store, engine: Engine) -> None:
+        self.config, self.clock, self.store, self.engine = config, clock, store, engine
         self.cache = WatchCache(store)
         admission = _Late()
         settings = Settings(
-            tuple(config.service_cidr.split(",")), range(config.node_port_range[0], config.node_port_range[1] + 1)
+            tuple(config.service_cidr.split(",")),
+            range(config.node_port_range[0], config.node_port_range[1] + 1),
+            shared_store=config.store == "etcd",
         )
         self.registry = Registry(store, self.cache, admission, clock, settings, config.event_ttl)
         self.lookup = Lookup(self.registry)
@@ -87,9 +89,10 @@ class ApiServer:
         admission.chain = Chain(
             default_plugins(self.lookup, self.auth.authorizer, self.auth.rbac, disabled=config.disabled_admission)
         )
+        self.background = Background()
         self.health = Health()
         self.stopping = False
-        self.health.add("etcd", lambda: None, live=True)
+        self.health.add("etcd", engine.check, live=True)
         self.health.add("informer-sync", lambda: None if self.cache.ready else "the watch cache is not filled")
         self.health.add("shutdown", lambda: "process is shutting down" if self.stopping else None)
         self.listing = Listing(self.registry, config.min_watch_timeout)
@@ -112,38 +115,34 @@ class ApiServer:
     async def open(cls, config: ControlConfig, clock: Clock) -> AsyncIterator[ApiServer]:
         """Start everything; when the block is left, stop everything."""
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        store: Store = await SqliteStore.open(config.database)
+        engine = await open_engine(config, clock)
+        store: Store = engine.store
         try:
             if config.encryption_config_file is not None:
                 prefixes = {r.target: r.storage_prefix for r in RESOURCES}
                 sealed = EncryptedStore(store, Encryption.load(config.encryption_config_file, prefixes))
                 await sealed.rewrite()
                 store = sealed
-            server = cls(config, clock, store)
+            server = cls(config, clock, store, engine)
             server.listener.bind()
-            background = [
-                asyncio.create_task(server.cache.run(), name="watch-cache"),
-                asyncio.create_task(Compactor(store, clock).run(), name="store-compactor"),
-            ]
+            background = server.background
+            background.start(server.cache.run(), "the watch cache")
+            background.start(engine.compact(), "the compactor", may_end=True)
             try:
-                await server.cache.wait_ready()
+                await background.until(server.cache.wait_ready())
                 followed = asyncio.Event()
-                background.append(
-                    asyncio.create_task(follow_auth(server.auth, server.registry, followed), name="auth-follows")
-                )
-                await followed.wait()
-                await Bootstrap(server.registry, config, server.listener.port).run()
+                background.start(follow_auth(server.auth, server.registry, followed), "following roles and pods")
+                await background.until(followed.wait())
+                await background.until(Bootstrap(server.registry, config, server.listener.port).run())
                 await server.listener.start()
-                background.append(asyncio.create_task(server.mounted.load(), name="finite-routes"))
+                background.start(server.mounted.load(), "loading the finite routes", may_end=True)
                 log.info("serving on %s:%d", config.bind_address, server.listener.port)
                 try:
                     yield server
                 finally:
                     await server._stop_serving()
             finally:
-                for task in reversed(background):
-                    task.cancel()
-                await asyncio.gather(*background, return_exceptions=True)
+                await background.stop()
                 if server.audit_log is not None:
                     await asyncio.to_thread(server.audit_log.close)
         finally:

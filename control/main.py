@@ -31,7 +31,10 @@ async def run(
     clock: Clock = SYSTEM,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Run until SIGTERM, SIGINT or `stop`; `ready` is called once the server serves and everything else has started."""
+    """Run until SIGTERM, SIGINT or `stop`; `ready` is called once the server serves and everything else has started.
+
+    Raises BackgroundFailed where a part that the server cannot do without has died.
+    """
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -42,7 +45,7 @@ async def run(
             tasks = [group.create_task(work, name=name) for name, work in server.companions()]
             gc.set_threshold(*COLLECT)
             ready()
-            await stop.wait()
+            await server.background.until(stop.wait())
             log.info("stopping")
             for task in tasks:
                 task.cancel()

@@ -5,8 +5,11 @@ import json
 from pathlib import Path
 
 import aiohttp
+import pytest
 
+from control.background import BackgroundFailed
 from control.main import run
+from control.storage.cache import WatchCache
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
 from tests.support.control import ADMIN, api_server
@@ -117,3 +120,20 @@ async def test_an_informers_client_finds_the_server_again(tmp_path: Path) -> Non
     async with api_server(tmp_path, port=port):
         assert (await transport.request("GET", "/readyz")).body == b"ok"
         await transport.close()
+
+
+async def test_a_server_whose_cache_has_died_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with api_server(tmp_path) as server:
+        config = server.api.config
+    broken = asyncio.Event()
+
+    async def follow(cache: WatchCache) -> None:
+        await broken.wait()
+        raise RuntimeError("lost")
+
+    monkeypatch.setattr(WatchCache, "_follow", follow)
+    task = asyncio.ensure_future(run(config, ready=broken.set))
+    async with asyncio.timeout(30):
+        with pytest.raises(ExceptionGroup) as ended:
+            await task
+    assert ended.group_contains(BackgroundFailed, match="the watch cache has ended: RuntimeError\\('lost'\\)")
