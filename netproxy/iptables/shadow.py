@@ -83,7 +83,7 @@ class Shadow:
         self.rule_counts: Counter[str] = Counter()
         """Rules of Services by table; the fixed chains' few are not counted."""
 
-    def set(self, key: str, fragment: Fragment) -> None:
+    def put(self, key: str, fragment: Fragment) -> None:
         """Take in a Service's rules without writing any; a fragment without rules forgets the Service."""
         old = self._fragments.pop(key, None)
         if old is not None:
@@ -111,7 +111,7 @@ class Shadow:
             gone.update(dict.fromkeys(chain for chain in old.chains if chain not in new.chains))
             removed.update(dict.fromkeys(entry for entry in old.entries if entry not in new.entries))
             added.update(dict.fromkeys(entry for entry in new.entries if entry not in old.entries))
-            self.set(key, new)
+            self.put(key, new)
         for chain, rules in fresh.items():
             batches.rewrite(chain, rules)
         for chain in gone:

@@ -46,7 +46,7 @@ class IPTablesBackend:
     async def start(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Take over whatever the kernel holds: write only what differs, so that a restart causes no gap."""
         for key, ports in services.items():
-            self._shadow.set(key, fragment(ports, self._rules))
+            self._shadow.put(key, fragment(ports, self._rules))
         await self._compare("start")
 
     async def apply(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:

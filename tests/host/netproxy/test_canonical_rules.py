@@ -1,0 +1,73 @@
+"""What is written reads back word for word: the ground that comparisons stand on."""
+
+import pytest
+
+from netproxy.endpoints import NodeView
+from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.shadow import Shadow
+from netproxy.iptables.static import StaticSettings
+from netproxy.iptables.sync import fragment
+from netproxy.iptables.writer import RestoreWriter
+from netproxy.model import plan_service
+from netproxy.nftables.elements import fragment as nft_fragment
+from netproxy.nftables.shadow import Shadow as NftShadow
+from netproxy.nftables.writer import NftWriter
+from tests.host.netproxy.conftest import Site
+from tests.support.services import endpoint, port, service, slice_of
+
+V4 = ("10.96.5.1", "10.244.0.0/16", "10.96.0.0/12", "10.244.1.%d", "198.51.100.1", "203.0.113.0/24")
+V6 = ("fd00:96::1", "fd00:244::/32", "fd00:96::/112", "fd00:244:1::%x", "2001:db8::1", "2001:db8:1::/48")
+
+
+def everything(family: int) -> tuple[list[object], RuleSettings, StaticSettings]:
+    """Ports that between them give every kind of rule."""
+    ip, pods, services, address, balancer, sources = V4 if family == 4 else V6
+    kind = "IPv4" if family == 4 else "IPv6"
+    nodes = [NodeView("node-1")]
+    ports = []
+    for affinity in ("None", "ClientIP"):
+        for internal in ("Cluster", "Local"):
+            for external in ("Cluster", "Local"):
+                for ranges in ([], [sources]):
+                    for count in (0, 1, 7):
+                        name = f"s{len(ports)}"
+                        endpoints = [endpoint(address % (n + 2), node=f"node-{n % 2 + 1}") for n in range(count)]
+                        web = service(
+                            name,
+                            ip,
+                            port("http", len(ports) + 1, node_port=30000 + len(ports)),
+                            type="LoadBalancer",
+                            ingress=(balancer,),
+                            session_affinity=affinity,
+                            internal_traffic_policy=internal,
+                            external_traffic_policy=external,
+                            health_check_node_port=31000 + len(ports),
+                            load_balancer_source_ranges=ranges,
+                        )
+                        made = slice_of(name, *endpoints, address_type=kind)
+                        ports += plan_service(web, [made], nodes[0], (family,))
+    rules = RuleSettings(family=family, local_cidrs=(pods,), node_addresses=(balancer,))
+    settings = StaticSettings(family=family, service_cidrs=(services,), cluster_cidrs=(pods,), pod_cidrs=(pods,))
+    return ports, rules, settings  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_rules_read_back_as_they_were_written(site: Site, family: int) -> None:
+    async def check() -> None:
+        ports, rules, settings = everything(family)
+        if site.config.mode == "nftables":
+            table = NftShadow(settings, rules)
+            table.put("all", nft_fragment(ports, rules))  # type: ignore[arg-type]
+            nft = NftWriter(family)
+            await nft.apply(table.reconcile({}, (), ()))
+            held = await nft.read()
+            assert held.elements == table.elements
+            assert held.rules.keys() == table.chain_names()
+            return
+        shadow = Shadow(settings)
+        shadow.put("all", fragment(ports, rules))  # type: ignore[arg-type]
+        writer = RestoreWriter(site.config.iptables_flavour, family)
+        await writer.apply(shadow.reconcile(await writer.read()))
+        assert shadow.reconcile(await writer.read()) == ""
+
+    site.node.inside(check)
