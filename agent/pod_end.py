@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.contracts import HookError
@@ -92,12 +93,9 @@ async def _look_for_leftovers(worker: PodWorker) -> None:
 async def _stop_sandbox(worker: PodWorker, sandbox_id: str) -> None:
     await worker.tools.runtime.stop_sandbox(sandbox_id)
     record = next((s for s in worker.runtime.sandboxes if s.id == sandbox_id), None)
-    if record is not None and record.ready:
-        sandbox = await worker.tools.runtime.sandbox(sandbox_id)
-        if sandbox is not None:
-            worker.runtime = worker.runtime.with_sandbox(sandbox)
-        else:
-            worker.runtime = worker.runtime.without_sandbox(sandbox_id)
+    if record is not None:
+        # The call's return says as much as another look would.
+        worker.runtime = worker.runtime.with_sandbox(replace(record, ready=False))
 
 
 async def stop_container(worker: PodWorker, kill: Kill, grace: int, hook: bool = True) -> None:

@@ -185,7 +185,7 @@ class PodManager:
         tools = self._tools
         while True:
             try:
-                async for event in tools.runtime.client.events():
+                async for event in tools.runtime.client.events(settled=False):
                     if event.kind is Kind.SUBSCRIBED:
                         await self._relist()  # what happened while nobody listened
                     elif event.kind in (Kind.STOPPED, Kind.DELETED):

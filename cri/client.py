@@ -24,9 +24,12 @@ class Client:
         self.runtime = RuntimeService(self._channel, request_timeout)
         self.images = ImageService(self._image_channel, request_timeout)
 
-    def events(self) -> AsyncIterator[events.ContainerEvent]:
-        """Follow container events until the connection breaks. Raise UnavailableError then."""
-        return events.container_events(self._channel, self.runtime)
+    def events(self, *, settled: bool = True) -> AsyncIterator[events.ContainerEvent]:
+        """Follow container events until the connection breaks. Raise UnavailableError then.
+
+        Without `settled`, an exit is told at once, some milliseconds before the runtime's own answers show it.
+        """
+        return events.container_events(self._channel, self.runtime, settled)
 
     async def ready(self) -> None:
         """Return once the runtime's socket answers; bound it with asyncio.timeout."""

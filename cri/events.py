@@ -70,8 +70,13 @@ _STANDING_SECONDS = 0.05
 _SETTLE_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256)
 
 
-async def container_events(channel: Channel, runtime: RuntimeService) -> AsyncIterator[ContainerEvent]:
+async def container_events(
+    channel: Channel, runtime: RuntimeService, settled: bool = True
+) -> AsyncIterator[ContainerEvent]:
     """Yield events until the connection breaks; then raise UnavailableError, for the caller to subscribe again.
+
+    Without `settled`, STOPPED is passed on at once, for a caller who looks until CRI says the same: holding back
+    costs calls, also for those exits that the caller itself brought about and waits for elsewhere.
 
     Raise UnimplementedError where the runtime has neither kind of event stream: the caller is left with listing.
     """
@@ -89,7 +94,7 @@ async def container_events(channel: Channel, runtime: RuntimeService) -> AsyncIt
     except errors.UnimplementedError:
         pass
     async for event in _containerd_events(channel):
-        if event.kind is Kind.STOPPED:
+        if settled and event.kind is Kind.STOPPED:
             await _settled(runtime, event.container_id)
         yield event
 
