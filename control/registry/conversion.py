@@ -33,7 +33,7 @@ class Conversion:
 @functools.cache
 def conversion(resource: Resource) -> Conversion | None:
     """Return how a resource is converted, None where it is stored as it is served."""
-    stored = next(r for r in RESOURCES if r.storage_prefix == resource.storage_prefix)
+    stored = next((r for r in RESOURCES if r.storage_prefix == resource.storage_prefix), resource)
     if stored == resource:
         return None
     to_served, to_stored = _CONVERSIONS[resource.api_version, resource.kind]

@@ -323,6 +323,10 @@ async def test_scale_shows_and_sets_replicas_alone(server: ApiUnderTest) -> None
     assert stale.status == 409
     patched = await server.request("PATCH", path, {"spec": {"replicas": 4}}, headers=MERGE)
     assert patched.json["spec"] == {"replicas": 4}
+    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    table = (await server.request("GET", path, headers=accept)).json
+    assert [c["name"] for c in table["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
+    assert table["rows"][0]["cells"][:3] == ["scaled", 4, 0]
     negative = await server.request("PATCH", path, {"spec": {"replicas": -1}}, headers=MERGE)
     assert negative.status == 422 and "must be greater than or equal to 0" in negative.json["message"]
 

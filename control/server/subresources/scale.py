@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from control.registry.context import Written
+from control.registry.strategy import AGE, NAME, Column, Strategy
+from control.registry.tables import age
 from control.server import patching
 from control.server.decode import Decoder
-from control.server.exchange import Answer, Request, json_response
+from control.server.exchange import Answer, Request, Response
+from control.server.forms import Form
+from control.server.negotiate import negotiate
 from control.server.resources import ResourceServer
 from control.server.subresources.pods import body_of
 from kube import errors, selectors
@@ -19,6 +23,29 @@ from kube.resources import Resource
 Object = dict[str, Any]
 SCALE = Resource("autoscaling", "v1", "scales", "Scale", "autoscaling_v1")
 _DECODER = Decoder(autoscaling_v1.Scale, "autoscaling/v1", "Scale")
+
+
+class ScaleStrategy(Strategy):
+    """How a Scale is printed."""
+
+    columns = (
+        NAME,
+        Column("Desired", "integer", description="Number of desired pods."),
+        Column("Available", "integer", description="Number of pods that there are."),
+        AGE,
+    )
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+        return [
+            meta["name"],
+            spec.get("replicas", 0),
+            status.get("replicas", 0),
+            age(meta.get("creationTimestamp"), now),
+        ]
+
+
+_STRATEGY = ScaleStrategy(SCALE)
 
 
 def scale_of(obj: Object) -> Object:
@@ -42,7 +69,7 @@ def scale_of(obj: Object) -> Object:
 
 async def get(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     entry = await server.registry.get(resource, request.info.namespace, request.info.name)
-    return json_response(scale_of(entry.obj))
+    return _shown(server, request, entry.data)
 
 
 async def update(server: ResourceServer, request: Request, resource: Resource) -> Answer:
@@ -59,7 +86,7 @@ async def update(server: ResourceServer, request: Request, resource: Resource) -
         return _scaled(obj, scale, name)
 
     written = await server.registry.update(context, resource, request.info.namespace, name, change, admit_as="scale")
-    return _shown(written)
+    return _shown(server, request, written.data)
 
 
 async def patch(server: ResourceServer, request: Request, resource: Resource) -> Answer:
@@ -76,7 +103,7 @@ async def patch(server: ResourceServer, request: Request, resource: Resource) ->
 
     context.operation = "Update"
     written = await server.registry.update(context, resource, request.info.namespace, name, change, admit_as="scale")
-    return _shown(written)
+    return _shown(server, request, written.data)
 
 
 def _scaled(obj: Object, scale: Object, name: str) -> Object:
@@ -94,5 +121,9 @@ def _scaled(obj: Object, scale: Object, name: str) -> Object:
     return obj
 
 
-def _shown(written: Written) -> Answer:
-    return json_response(scale_of(msgspec.json.decode(written.data)))
+def _shown(server: ResourceServer, request: Request, data: bytes) -> Answer:
+    """Show a workload as its Scale, in the form that was asked for."""
+    now = server.registry.clock.now()
+    form = Form(negotiate(request.header(b"accept")), _STRATEGY, request.option("includeObject"), now)
+    body = form.object(msgspec.json.encode(scale_of(msgspec.json.decode(data))))
+    return Response(200, body, form.wanted.content_type)
