@@ -54,11 +54,10 @@ def container_status(
     )
     if record is None:
         _carry_over(pod, container, kind, status, known)
-    if kind is not Kind.EPHEMERAL and container.resources is not None:
-        resources = container.resources
-        if resources.requests or resources.limits:
-            status.allocated_resources = dict(resources.requests)
-            status.resources = core_v1.ResourceRequirements(limits=resources.limits, requests=resources.requests)
+    if kind is not Kind.EPHEMERAL:
+        resources = container.resources or core_v1.ResourceRequirements()
+        status.allocated_resources = dict(resources.requests)
+        status.resources = core_v1.ResourceRequirements(limits=resources.limits, requests=resources.requests)
     outcome = known.outcomes.get(record.id) if record else None
     if record is not None and record.running and state.running is not None:
         status.started = outcome.started if outcome is not None else container.startup_probe is None
@@ -109,6 +108,15 @@ def terminated(record: ContainerRecord, runtime_name: str = "containerd") -> cor
     )
 
 
+def lost() -> core_v1.ContainerStateTerminated:
+    """Return the state of a container of an ended pod whose end nobody saw, or that was never started."""
+    return core_v1.ContainerStateTerminated(
+        exit_code=137,
+        reason="ContainerStatusUnknown",
+        message="The container could not be located when the pod was terminated",
+    )
+
+
 def _carry_over(
     pod: core_v1.Pod, container: AnyContainer, kind: Kind, status: core_v1.ContainerStatus, known: Known
 ) -> None:
@@ -123,11 +131,7 @@ def _carry_over(
         return
     status.restart_count = old.restart_count
     state = old.state or core_v1.ContainerState()
-    ended = state.terminated or core_v1.ContainerStateTerminated(
-        exit_code=137,
-        reason="ContainerStatusUnknown",
-        message="The container could not be located when the pod was terminated",
-    )
+    ended = state.terminated or lost()
     initialised = kind is Kind.INIT and state.terminated is not None and state.terminated.exit_code == 0
     if known.ended or initialised:
         status.state, status.last_state = core_v1.ContainerState(terminated=ended), old.last_state

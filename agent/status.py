@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent import qos
-from agent.container_status import Known, container_status, stamp
+from agent.container_status import Known, container_status, lost, stamp
 from agent.lifecycle import End, Kind, is_sidecar, main_begun, policy_of
 from agent.records import PodRuntime
 from kube.api import core_v1
@@ -65,6 +65,11 @@ def pod_status(
         status.phase, status.reason, status.message = end.phase, end.reason or None, end.message or None
     if old.phase in ENDED_PHASES:
         status.phase, status.reason, status.message = old.phase, old.reason, old.message
+    if finished and (main_begun(pod, runtime) or not any(_initialisation(pod, status))):
+        # Once a pod was initialised, what never ran counts as failed when the pod has ended.
+        for shown in status.container_statuses:
+            if shown.state is None or shown.state.terminated is None:
+                shown.state = core_v1.ContainerState(terminated=lost())
     status.conditions = _conditions(pod, runtime, status, now)
     if end is not None and end.reason == "Evicted":
         _disrupted(pod, status, end.message, now)

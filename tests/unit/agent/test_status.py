@@ -275,6 +275,22 @@ def test_an_end_gives_the_phase_and_its_reason() -> None:
     assert (status.phase, status.reason, status.message) == ("Failed", "Evicted", "The node was low on memory")
 
 
+def test_a_container_that_never_ran_counts_as_failed_when_the_pod_has_ended() -> None:
+    late = End("Failed", "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+    state = container(status_of(pod(), runtime(), finished=True, end=late)).state
+    assert state and state.terminated
+    assert (state.terminated.exit_code, state.terminated.reason) == (137, "ContainerStatusUnknown")
+    # Where initialising failed, nobody expected it to run.
+    failed = pod(init=["a"], policy="Never")
+    state = container(status_of(failed, runtime(record("a", "exited", 1)), finished=True)).state
+    assert state and state.waiting and state.waiting.reason == "PodInitializing"
+
+
+def test_a_container_without_requests_shows_empty_resources() -> None:
+    shown = container(status_of(pod(), runtime(record("main"))))
+    assert msgspec.to_builtins(shown)["resources"] == {}
+
+
 def test_the_patch_has_only_what_changed_and_leaves_others_conditions_alone() -> None:
     old = status_of(pod(status={"conditions": [{"type": "x/y", "status": "True"}]}), runtime())
     new = status_of(msgspec.structs.replace(pod(), status=old), runtime(record("main")))
