@@ -189,7 +189,9 @@ class Node:
         }
         for condition in new.conditions:
             reason = names.get((condition.type, condition.status))
-            if reason and before.get(condition.type) != condition.status:
+            # A new node's first Ready condition is not news; that it has what it needs is.
+            first = condition.type == "Ready" and condition.type not in before
+            if reason and before.get(condition.type) != condition.status and not first:
                 self._event(reason, f"Node {self._config.node_name} status is now: {reason}")
 
     def _event(self, reason: str, message: str) -> None:

@@ -48,7 +48,9 @@ async def test_a_node_registers_with_what_it_is_and_has_and_holds_its_lease(node
 
     async def told() -> bool:
         events = (await node.client.list(core_v1.Event, "default", field_selector="involvedObject.kind=Node")).items
-        return {"Starting", "NodeReady"} <= {e.reason for e in events}
+        reasons = {e.reason for e in events}
+        assert "NodeNotReady" not in reasons
+        return {"Starting", "NodeReady"} <= reasons
 
     await eventually(told, "the node's events are missing")
 
