@@ -123,7 +123,7 @@ def _scaled(obj: Object, scale: Object, name: str) -> Object:
 
 def _shown(server: ResourceServer, request: Request, data: bytes) -> Answer:
     """Show a workload as its Scale, in the form that was asked for."""
-    now = server.registry.clock.now()
-    form = Form(negotiate(request.header(b"accept")), _STRATEGY, request.option("includeObject"), now)
+    wanted = negotiate(request.header(b"accept"))
+    form = Form(wanted, _STRATEGY, request.option("includeObject"), server.registry.clock)
     body = form.object(msgspec.json.encode(scale_of(msgspec.json.decode(data))))
     return Response(200, body, form.wanted.content_type)
