@@ -5,6 +5,7 @@ The rules are those of apimachinery's api/validation and of pkg/apis/core/valida
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
@@ -71,23 +72,26 @@ def ip(value: str, path: str) -> Errors:
 
 def non_special_ip(value: str, path: str) -> Errors:
     """Refuse addresses that would lead back to a node's own or a link's services (CVE-2021-25737)."""
+    return each(path, value, _special(value))
+
+
+@functools.lru_cache(16384)
+def _special(value: str) -> tuple[str, ...]:
+    """Return what is special about an address; slices of a thousand endpoints come again and again."""
     try:
         address = ipaddress.ip_address(value)
     except ValueError:
-        return [invalid_value(path, value, "must be a valid IP address")]
-    errors = []
+        return ("must be a valid IP address",)
+    found = []
     if address.is_unspecified:
-        errors.append(invalid_value(path, value, f"may not be unspecified ({value})"))
+        found.append(f"may not be unspecified ({value})")
     if address.is_loopback:
-        detail = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
-        errors.append(invalid_value(path, value, detail))
+        found.append("may not be in the loopback range (127.0.0.0/8, ::1/128)")
     if address.is_link_local:
-        detail = "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
-        errors.append(invalid_value(path, value, detail))
+        found.append("may not be in the link-local range (169.254.0.0/16, fe80::/10)")
     if address in _LINK_LOCAL_MULTICAST[address.version]:
-        detail = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
-        errors.append(invalid_value(path, value, detail))
-    return errors
+        found.append("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+    return tuple(found)
 
 
 _LINK_LOCAL_MULTICAST = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}

@@ -64,6 +64,8 @@ class Settings:
     service_ranges: tuple[str, ...] = ("10.96.0.0/12",)
     """CIDRs of Services' addresses; the first one's family is the default."""
     node_ports: range = range(30000, 32768)
+    shared_store: bool = False
+    """Other servers write to the same store, so what this one has allocated is not all there is."""
 
 
 NAME = Column("Name", format="name", description="Name must be unique within a namespace.")

@@ -38,6 +38,11 @@ class Addresses:
         self.networks: list[Network] = []
         self._use(self.configured)
 
+    def clear(self) -> None:
+        """Forget all owners."""
+        for owners in self._owners.values():
+            owners.clear()
+
     def note(self, address: str, owner: str) -> None:
         """Record an address of a stored Service."""
         self._owners[family_of(address)].setdefault(int(ipaddress.ip_address(address)), owner)

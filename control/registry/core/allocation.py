@@ -1,8 +1,8 @@
 """What a Service is given: cluster addresses, node ports, a health check port.
 
 The state is the stored Services: it is read from them when the first Service is written, and kept by this server's own
-writes from then on. A claim is made before anything is awaited and taken back if the write fails, so concurrent creates
-cannot collide.
+writes from then on; where servers share a store it is read anew for each write, and what is under way here is added. A
+claim is made before anything is awaited and taken back if the write fails, so concurrent creates cannot collide.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from control.registry.strategy import Context, Finish, Object
 class ServiceAllocator:
     """Hands out addresses of `ranges` (CIDRs, the first one's family is the default) and ports of `node_ports`."""
 
-    def __init__(self, ranges: Iterable[str], node_ports: range) -> None:
+    def __init__(self, ranges: Iterable[str], node_ports: range, shared: bool = False) -> None:
         self.addresses, self.ports = Addresses(ranges), NodePorts(node_ports)
-        self._loaded = False
+        self._shared, self._loaded = shared, False
+        self._pending: list[Claims] = []
 
     async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish:
         """Fill in a Service's addresses and ports; raises StatusError where something is taken or none is left."""
@@ -28,15 +29,18 @@ class ServiceAllocator:
         self.addresses.follow(context)
         claims, before = Claims(owner_of(obj)), (old or {}).get("spec") or {}
         held_addresses, held_ports = _held(before)
+        self._pending.append(claims)
         try:
             self.addresses.choose_families(obj["spec"])
             await self.addresses.assign(obj, set(held_addresses), before, claims, context)
             self.ports.assign(obj, set(held_ports), claims)
         except BaseException:
+            self._pending.remove(claims)
             await self._give_back(claims, context)
             raise
 
         async def finish(stored: bool) -> None:
+            self._pending.remove(claims)
             if not stored:
                 await self._give_back(claims, context)
             elif old is not None:
@@ -54,18 +58,26 @@ class ServiceAllocator:
         await self._give_back(Claims(owner_of(obj), addresses, ports, addresses), context)
 
     async def _load(self, context: Context) -> None:
-        if self._loaded:
+        if self._loaded and not self._shared:
             return
-        self._loaded = True
+        first, self._loaded = not self._loaded, True
         known: set[str] = set()
+        self.addresses.clear()
+        self.ports.clear()
         for service in context.objects("", "v1", "services"):
             addresses, ports = _held(service.get("spec") or {})
-            for address in addresses:
-                self.addresses.note(address, owner_of(service))
-            for port in ports:
-                self.ports.ports.note(port, owner_of(service))
             known.update(addresses)
-        await self.addresses.forget_orphans(known, context)
+            self._note(owner_of(service), addresses, ports)
+        for claims in self._pending:
+            self._note(claims.owner, claims.addresses, claims.ports)
+        if first:
+            await self.addresses.forget_orphans(known, context)
+
+    def _note(self, owner: str, addresses: list[str], ports: list[int]) -> None:
+        for address in addresses:
+            self.addresses.note(address, owner)
+        for port in ports:
+            self.ports.ports.note(port, owner)
 
     async def _give_back(self, claims: Claims, context: Context) -> None:
         self.ports.give_back(claims)

@@ -75,6 +75,10 @@ class NodePorts:
         shown = f"{self.node_ports.start}-{self.node_ports.stop - 1}"
         return f"provided port is not in the valid range. The range of valid ports is {shown}"
 
+    def clear(self) -> None:
+        """Forget all owners."""
+        self.ports.clear()
+
     def give_back(self, claims: Claims) -> None:
         for port in claims.ports:
             self.ports.free(port, claims.owner)

@@ -61,6 +61,9 @@ class Pool:
                     return number
         raise Exhausted
 
+    def clear(self) -> None:
+        self._owners.clear()
+
     def free(self, number: int, owner: str) -> None:
         """Take a number back from its owner; somebody else's is left alone."""
         if self._owners.get(number) == owner:

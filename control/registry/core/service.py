@@ -23,7 +23,7 @@ class ServiceStrategy(Strategy):
 
     def __init__(self, resource: Resource, settings: Settings = Settings()) -> None:  # noqa: B008 - it is frozen
         super().__init__(resource, settings)
-        self.allocator = ServiceAllocator(settings.service_ranges, settings.node_ports)
+        self.allocator = ServiceAllocator(settings.service_ranges, settings.node_ports, settings.shared_store)
 
     def default(self, obj: Object) -> None:
         default_service(obj)

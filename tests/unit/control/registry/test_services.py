@@ -161,6 +161,31 @@ async def test_an_address_that_another_server_has_claimed_is_left_to_it() -> Non
     assert (await stored(found, cluster, named("a")))["spec"]["clusterIP"] == "10.96.0.2"
 
 
+async def test_where_servers_share_a_store_each_knows_what_the_others_gave_and_took_back() -> None:
+    cluster = Cluster()
+    one, other = (ServiceAllocator(("10.96.0.0/24",), range(30000, 30100), shared=True) for _ in range(2))
+    ports = [{"port": 80, "nodePort": 30001}]
+    await stored(other, cluster, named("early"))
+    gone = await stored(one, cluster, named("a", clusterIP="10.96.0.10", type="NodePort", ports=ports))
+    cluster.services.append(gone)
+    with pytest.raises(StatusError, match="provided port is already allocated"):
+        await other.allocate(named("b", type="NodePort", ports=copy.deepcopy(ports)), None, cluster)
+    cluster.services.remove(gone)
+    await one.release(gone, cluster)
+    again = named("b", clusterIP="10.96.0.10", type="NodePort", ports=copy.deepcopy(ports))
+    assert (await stored(other, cluster, again))["spec"]["clusterIP"] == "10.96.0.10"
+
+
+async def test_what_is_under_way_counts_when_the_state_is_read_anew() -> None:
+    cluster, found = Cluster(), ServiceAllocator(("10.96.0.0/24",), range(30000, 30100), shared=True)
+    ports = [{"port": 80, "nodePort": 30001}]
+    finish = await found.allocate(named("a", type="NodePort", ports=ports), None, cluster)
+    with pytest.raises(StatusError, match="provided port is already allocated"):
+        await found.allocate(named("b", type="NodePort", ports=copy.deepcopy(ports)), None, cluster)
+    await finish(False)
+    await stored(found, cluster, named("b", type="NodePort", ports=copy.deepcopy(ports)))
+
+
 async def test_a_dry_run_writes_no_record_and_keeps_nothing() -> None:
     found, cluster = allocator(), Cluster(dry_run=True)
     obj = named("a", clusterIP="10.96.0.10")
