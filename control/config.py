@@ -48,6 +48,14 @@ class ControlConfig:
     event_ttl: int = 3600
     max_body_bytes: int = 3 * 1024 * 1024
     max_object_bytes: int = 1536 * 1024
+    store: str = "sqlite"
+    """The engine that objects are kept in: sqlite, a file of this server's, or etcd, which servers share."""
+    etcd_servers: tuple[str, ...] = ()
+    """The members' URLs, as https://10.0.0.1:2379."""
+    etcd_ca_file: Path | None = None
+    etcd_cert_file: Path | None = None
+    etcd_key_file: Path | None = None
+    etcd_prefix: str = "/registry"
     disabled_admission: tuple[str, ...] = ()
     encryption_config_file: Path | None = None
     """Which resources are encrypted in the store (EncryptionConfiguration); None: none are."""

@@ -81,6 +81,8 @@ class Cluster:
         self._servers = list(servers)
         self._calls: list[dict[str, Any]] = [{} for _ in servers]
         self._at = 0
+        self.trouble = ""
+        """Why the last thing tried did not work; empty while etcd answers."""
 
     async def call(self, path: str, request: Message, answer: type[R], deadline: float = DEADLINE) -> R:
         """Make a call that may be made twice; raises what `errors.translate` makes, Unavailable after the deadline."""
@@ -94,7 +96,9 @@ class Cluster:
             at = self._at
             try:
                 left = max(0.001, end - loop.time())
-                return await self._call(at, path, answer)(request, timeout=min(ATTEMPT, left)), unsure
+                result = await self._call(at, path, answer)(request, timeout=min(ATTEMPT, left))
+                self.trouble = ""
+                return result, unsure
             except grpc.aio.AioRpcError as error:
                 if error.code() not in PASSING:
                     raise translate(error) from error
@@ -128,6 +132,7 @@ class Cluster:
 
     def turn_from(self, at: int, why: str) -> None:
         """Use the next member from now on, unless somebody has left this one already."""
+        self.trouble = why
         if self._at == at and len(self._channels) > 1:
             self._at = (at + 1) % len(self._channels)
             log.warning("etcd member %s: %s; going on with %s", self._servers[at], why, self._servers[self._at])

@@ -96,6 +96,10 @@ class EtcdStore:
     async def current_revision(self) -> int:
         return await self._revisions.current()
 
+    def check(self) -> str | None:
+        """Return what is wrong with the connection, None where nothing is."""
+        return self.cluster.trouble or None
+
     async def status(self) -> StatusResponse:
         """Return what a member says of itself: version, size, leader, errors."""
         return await self.cluster.call("/etcdserverpb.Maintenance/Status", StatusRequest(), StatusResponse)

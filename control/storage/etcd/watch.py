@@ -119,6 +119,7 @@ class EtcdWatch:
             create = WatchCreateRequest(key=key, range_end=end, start_revision=max(start, FIRST), prev_kv=True)
             await stream.write(WatchRequest(create_request=create))
             while (answer := await stream.read()) is not END:
+                self._cluster.trouble = ""
                 if answer.canceled:
                     if answer.compact_revision:
                         raise Compacted(self._position, self._at.revision(answer.compact_revision))

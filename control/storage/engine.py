@@ -1,0 +1,49 @@
+"""The engine that the configuration names, opened, with what forgets its history.
+
+etcd's modules are imported only where etcd is chosen: grpc would be half of a small server's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from control.config import ControlConfig
+from control.storage.compactor import Compactor
+from control.storage.sqlite import SqliteStore
+from control.storage.store import Store, StoreError
+from kube.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An open store and what goes with it."""
+
+    store: Store
+    compact: Callable[[], Coroutine[Any, Any, None]]
+    """Forgets history; to be run beside the store."""
+    shared: bool = False
+    """Whether other servers may be using it too."""
+    check: Callable[[], str | None] = lambda: None
+    """Says what is wrong with the engine; None where nothing is."""
+
+
+class UnknownEngine(StoreError):
+    """The configuration names an engine that there is not."""
+
+
+async def open_engine(config: ControlConfig, clock: Clock) -> Engine:
+    """Open the configured engine; raises Unavailable, Corrupt, UnknownEngine."""
+    if config.store == "sqlite":
+        store = await SqliteStore.open(config.database)
+        return Engine(store, Compactor(store, clock).run)
+    if config.store != "etcd":
+        raise UnknownEngine(f"store {config.store!r}: it is either sqlite or etcd")
+    from control.storage.etcd.cluster import Tls
+    from control.storage.etcd.compactor import EtcdCompactor
+    from control.storage.etcd.store import EtcdStore
+
+    tls = Tls(config.etcd_ca_file, config.etcd_cert_file, config.etcd_key_file)
+    shared = await EtcdStore.open(config.etcd_servers, tls, config.etcd_prefix, clock)
+    return Engine(shared, EtcdCompactor(shared, clock).run, True, shared.check)

@@ -1,0 +1,90 @@
+"""API servers on etcd: one, two at once, and what happens when etcd is away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from tests.support.control import ApiUnderTest, api_server
+from tests.support.etcd import Etcd, etcd, needs_etcd, needs_etcdctl
+
+pytestmark = needs_etcd
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def on(cluster: Etcd) -> dict[str, Any]:
+    """Return the configuration that chooses this etcd."""
+    files = {"etcd_ca_file": cluster.ca_file, "etcd_cert_file": cluster.cert_file, "etcd_key_file": cluster.key_file}
+    return {"store": "etcd", "etcd_servers": tuple(cluster.servers), **(files if cluster.tls else {})}
+
+
+@contextlib.asynccontextmanager
+async def two_servers(path: Path, **more: Any) -> AsyncIterator[tuple[Etcd, ApiUnderTest, ApiUnderTest]]:
+    async with etcd(path / "etcd") as cluster:
+        async with (
+            api_server(path / "a", **on(cluster), **more) as a,
+            api_server(path / "b", **on(cluster), **more) as b,
+        ):
+            yield cluster, a, b
+
+
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+@needs_etcdctl
+async def test_objects_are_in_etcd_under_upstreams_keys(tmp_path: Path) -> None:
+    async with etcd(tmp_path / "etcd", tls=True) as cluster:
+        async with api_server(tmp_path / "a", **on(cluster)) as api:
+            await api.kubectl("create", "deployment", "nginx", "--image=nginx")
+            shown = cluster.etcdctl("get", "/registry/deployments/default/nginx", "--print-value-only")
+            assert json.loads(shown)["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx"
+        async with api_server(tmp_path / "a", **on(cluster)) as api:
+            found = await api.kubectl("get", "deployment", "nginx", "-o", "name")
+            assert found.stdout.strip() == "deployment.apps/nginx"
+
+
+async def test_a_read_at_one_server_shows_what_was_written_at_the_other(tmp_path: Path) -> None:
+    async with two_servers(tmp_path) as (_, a, b):
+        for index in range(40):
+            writer, reader = (a, b) if index % 2 else (b, a)
+            made = await writer.request("POST", CONFIG_MAPS, config_map(f"c{index}"))
+            assert made.status == 201
+            assert (await reader.request("GET", f"{CONFIG_MAPS}/c{index}")).status == 200
+            listed = (await reader.request("GET", CONFIG_MAPS)).json
+            assert f"c{index}" in [item["metadata"]["name"] for item in listed["items"]]
+            assert (await writer.request("DELETE", f"{CONFIG_MAPS}/c{index}")).status == 200
+            assert (await reader.request("GET", f"{CONFIG_MAPS}/c{index}")).status == 404
+
+
+async def test_of_writers_at_two_servers_with_one_resource_version_one_is_told_of_the_conflict(tmp_path: Path) -> None:
+    async with two_servers(tmp_path) as (_, a, b):
+        made = (await a.request("POST", CONFIG_MAPS, config_map("c"))).json
+        changes = [{**made, "data": {"by": name}} for name in "ab"]
+        answers = await asyncio.gather(
+            a.request("PUT", f"{CONFIG_MAPS}/c", changes[0]), b.request("PUT", f"{CONFIG_MAPS}/c", changes[1])
+        )
+        assert sorted(answer.status for answer in answers) == [200, 409]
+
+
+async def test_without_etcd_requests_fail_with_a_status_and_readiness_with_them_until_it_is_back(
+    tmp_path: Path,
+) -> None:
+    async with etcd(tmp_path / "etcd") as cluster, api_server(tmp_path / "a", **on(cluster)) as api:
+        assert (await api.request("POST", CONFIG_MAPS, config_map("c"))).status == 201
+        cluster.members[0].kill()
+        refused = await api.request("GET", f"{CONFIG_MAPS}/c")
+        assert refused.status == 500 and refused.json["kind"] == "Status" and "etcd" in refused.json["message"]
+        async with asyncio.timeout(30):
+            while (await api.request("GET", "/readyz")).status == 200:
+                await asyncio.sleep(0.05)
+        cluster.members[0].start()
+        await cluster.wait_healthy(cluster.members[0])
+        async with asyncio.timeout(30):
+            while (await api.request("GET", "/readyz")).status != 200:
+                await asyncio.sleep(0.05)
+        assert (await api.request("GET", f"{CONFIG_MAPS}/c")).status == 200

@@ -1,0 +1,334 @@
+"""What is particular to the etcd engine: members that die, several servers on one etcd, its keys as others see them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from control.storage import codec
+from control.storage.cache import WatchCache
+from control.storage.etcd import transfer
+from control.storage.etcd.cluster import Tls
+from control.storage.etcd.compactor import COMPACT_KEY, EtcdCompactor
+from control.storage.etcd.messages import StatusRequest, StatusResponse
+from control.storage.etcd.store import EtcdStore
+from control.storage.snapshot import LEAP
+from control.storage.snapshot import restore as restore_sqlite
+from control.storage.sqlite import SqliteStore
+from control.storage.store import Compacted, Item, KeyExists, RevisionConflict, Store, Unavailable
+from kube.clock import FakeClock
+from tests.support.etcd import Etcd, etcd, needs_etcd, needs_etcdctl, open_etcd
+
+pytestmark = needs_etcd
+PODS = "/registry/pods/"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Etcd]:
+    async with etcd(tmp_path / "etcd") as one:
+        yield one
+
+
+@pytest.fixture
+async def store(cluster: Etcd) -> AsyncIterator[EtcdStore]:
+    opened = await open_etcd(cluster)
+    yield opened
+    await opened.close()
+
+
+class History:
+    """Follows a store in the background and notes every event."""
+
+    def __init__(self, store: Store, after: int) -> None:
+        self.revisions: list[int] = []
+        self.state: dict[str, bytes] = {}
+        self._store, self._after = store, after
+        self._task = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        async with aclosing(self._store.watch("/", self._after)) as watch:
+            async for batch in watch:
+                for event in batch.events:
+                    self.revisions.append(event.revision)
+                    if event.type == "DELETED":
+                        del self.state[event.key]
+                    else:
+                        self.state[event.key] = event.value
+
+    async def reached(self, revision: int) -> None:
+        async with asyncio.timeout(30):
+            while not self.revisions or self.revisions[-1] < revision:
+                assert not self._task.done(), self._task
+                await asyncio.sleep(0.02)
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def write_steadily(store: Store, worker: int, acknowledged: list[Item], stop: asyncio.Event) -> None:
+    """Create keys one after the other; a write without an answer is looked up, as a client would."""
+    index = 0
+    while not stop.is_set():
+        key = f"/w{worker}/{index:05}"
+        try:
+            acknowledged.append(await store.create(key, f"{worker}.{index}".encode()))
+        except Unavailable:
+            continue  # the same key again: KeyExists shows that it had been stored
+        except KeyExists as error:
+            assert error.current is not None and error.current.value == f"{worker}.{index}".encode()
+            acknowledged.append(error.current)
+        index += 1
+
+
+async def more_than(acknowledged: list[Item], count: int) -> None:
+    async with asyncio.timeout(60):
+        while len(acknowledged) <= count:
+            await asyncio.sleep(0.02)
+
+
+# -- members die ------------------------------------------------------------------------------------------------------
+async def test_a_killed_etcd_comes_back_and_watches_go_on_without_gap_or_duplicate(
+    cluster: Etcd, store: EtcdStore
+) -> None:
+    history, stop = History(store, await store.current_revision()), asyncio.Event()
+    acknowledged: list[Item] = []
+    async with asyncio.TaskGroup() as group:
+        for worker in range(4):
+            group.create_task(write_steadily(store, worker, acknowledged, stop))
+        for _ in range(3):
+            await more_than(acknowledged, len(acknowledged) + 100)
+            cluster.members[0].kill()
+            cluster.members[0].start()
+            await cluster.wait_healthy(cluster.members[0])
+        await more_than(acknowledged, len(acknowledged) + 100)
+        stop.set()
+    await history.reached(max(item.revision for item in acknowledged))
+    await history.close()
+    present = {item.key: item.value for item in (await store.list("/")).items}
+    assert history.revisions == sorted(set(history.revisions))
+    assert history.state == present
+    assert {item.key: item.value for item in acknowledged} == present
+
+
+async def test_writes_go_on_when_one_member_of_three_is_lost(tmp_path: Path) -> None:
+    async with etcd(tmp_path / "etcd", members=3) as cluster:
+        store = await open_etcd(cluster)
+        history, stop = History(store, await store.current_revision()), asyncio.Event()
+        acknowledged: list[Item] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                for worker in range(4):
+                    group.create_task(write_steadily(store, worker, acknowledged, stop))
+                for member in cluster.members:  # one after the other, so that the leader is among them
+                    await more_than(acknowledged, len(acknowledged) + 50)
+                    member.kill()
+                    await more_than(acknowledged, len(acknowledged) + 50)
+                    member.start()
+                    await cluster.wait_healthy(member)
+                stop.set()
+            await history.reached(max(item.revision for item in acknowledged))
+            present = {item.key: item.value for item in (await store.list("/")).items}
+            assert history.revisions == sorted(set(history.revisions))
+            assert history.state == present == {item.key: item.value for item in acknowledged}
+            assert len({item.revision for item in acknowledged}) == len(acknowledged)
+        finally:
+            await history.close()
+            await store.close()
+
+
+async def test_a_store_without_any_member_says_so_and_serves_again_when_one_is_back(
+    cluster: Etcd, store: EtcdStore
+) -> None:
+    item = await store.create("/a", b"1")
+    cluster.members[0].kill()
+    with pytest.raises(Unavailable, match="etcd"):
+        await store.cluster.call("/etcdserverpb.Maintenance/Status", StatusRequest(), StatusResponse, deadline=0.5)
+    cluster.members[0].start()
+    await cluster.wait_healthy(cluster.members[0])
+    assert await store.get("/a") == item
+
+
+async def test_an_etcd_that_asks_for_certificates_refuses_a_client_without_one(tmp_path: Path) -> None:
+    async with etcd(tmp_path / "etcd", tls=True) as cluster:
+        with pytest.raises(Unavailable):
+            store = await EtcdStore.open(cluster.servers, Tls(cluster.ca_file))
+            await store.close()
+        missing = Tls(cluster.directory / "no-such-file")
+        with pytest.raises(Unavailable, match="no-such-file"):
+            await EtcdStore.open(cluster.servers, missing)
+
+
+# -- several servers --------------------------------------------------------------------------------------------------
+async def test_a_server_reads_at_once_what_another_one_wrote(cluster: Etcd, store: EtcdStore) -> None:
+    other = await open_etcd(cluster)
+    cache = WatchCache(other)
+    pods = cache.resource(PODS, "Pod", "v1")
+    running = asyncio.create_task(cache.run())
+    try:
+        await cache.wait_ready()
+        for index in range(50):
+            item = await store.create(f"{PODS}default/p{index}", codec.encode({"metadata": {"name": f"p{index}"}}))
+            assert await cache.wait_current() >= item.revision
+            assert pods.get(item.key) is not None
+        # Also where the newest revision is of a key that no cache knows.
+        foreign = await store.create("/elsewhere", b"1")
+        assert await cache.wait_current() >= foreign.revision
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await other.close()
+
+
+async def test_of_two_servers_writing_at_one_revision_one_wins(cluster: Etcd, store: EtcdStore) -> None:
+    other = await open_etcd(cluster)
+    first = await store.create("/k", b"0")
+    results = await asyncio.gather(
+        store.update("/k", b"1", first.revision), other.update("/k", b"2", first.revision), return_exceptions=True
+    )
+    assert sorted(type(result) for result in results if isinstance(result, Exception)) == [RevisionConflict]
+    await other.close()
+
+
+async def test_history_is_compacted_once_an_interval_by_whichever_server_comes_first(store: EtcdStore) -> None:
+    clocks = [FakeClock(), FakeClock()]
+    tasks = [asyncio.create_task(EtcdCompactor(store, clock).run()) for clock in clocks]
+
+    async def mark() -> Item:
+        async with asyncio.timeout(10):
+            while (kv := await store.get(COMPACT_KEY)) is None or kv.revision in marks:
+                await asyncio.sleep(0.01)
+        marks.append(kv.revision)
+        return kv
+
+    marks: list[int] = []
+    try:
+        await mark()
+        for _ in range(3):
+            before = await store.create("/a", b"1")
+            await store.delete("/a")
+            for clock in clocks:
+                await clock.advance(300)
+            kv = await mark()
+            await asyncio.sleep(0.2)
+            assert (await store.get(COMPACT_KEY)) == kv, "two servers compacted in one interval"
+        # What was written in the interval before the last one is forgotten, the last one's is not.
+        assert 0 < await store.compacted_revision() <= before.revision
+        with pytest.raises(Compacted):
+            await store.list("/", revision=marks[0])
+        assert (await store.list("/", revision=before.revision)).items
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+# -- what others see --------------------------------------------------------------------------------------------------
+@needs_etcdctl
+async def test_etcdctl_shows_an_object_under_upstreams_key(cluster: Etcd, store: EtcdStore) -> None:
+    obj = {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "nginx", "namespace": "default"}}
+    await store.create("/registry/deployments/default/nginx", codec.encode(obj))
+    shown = cluster.etcdctl("get", "/registry/deployments/default/nginx", "--print-value-only")
+    assert json.loads(shown)["metadata"]["name"] == "nginx"
+
+
+@needs_etcdctl
+async def test_clusters_with_prefixes_of_their_own_share_an_etcd(cluster: Etcd, store: EtcdStore) -> None:
+    other = await open_etcd(cluster, "/clusters/b")
+    try:
+        await store.create(PODS + "default/a", b"1")
+        item = await other.create(PODS + "default/a", b"2")
+        assert cluster.etcdctl("get", "/clusters/b/pods/default/a", "--print-value-only").strip() == "2"
+        assert [i.value for i in (await other.list(PODS)).items] == [b"2"]
+        async with aclosing(other.watch("/registry/", item.revision)) as watch:
+            await store.create(PODS + "default/b", b"1")
+            await other.create(PODS + "default/c", b"2")
+            seen: list[str] = []
+            while not seen:
+                seen += [event.key for event in (await asyncio.wait_for(anext(watch), 10)).events]
+        assert seen == [PODS + "default/c"]
+    finally:
+        await other.close()
+
+
+@needs_etcdctl
+async def test_events_written_close_together_hang_on_one_lease(cluster: Etcd, store: EtcdStore) -> None:
+    for index in range(10):
+        await store.create(f"/registry/events/default/e{index}", b"1", ttl=3600)
+    await store.create("/registry/events/default/short", b"1", ttl=60)
+    assert cluster.etcdctl("lease", "list").splitlines()[0] == "found 2 leases"
+
+
+# -- snapshots and moving ---------------------------------------------------------------------------------------------
+async def fill(store: Store) -> dict[str, bytes]:
+    keep = {f"{PODS}default/p{i}": str(i).encode() for i in range(30)}
+    for key, value in keep.items():
+        await store.create(key, value)
+    await store.create(PODS + "default/gone", b"")
+    await store.delete(PODS + "default/gone")
+    await store.create("/registry/events/default/e", b"e", ttl=600)
+    return {**keep, "/registry/events/default/e": b"e"}
+
+
+async def content(store: Store) -> dict[str, bytes]:
+    return {item.key: item.value for item in (await store.list("/registry/")).items}
+
+
+async def test_a_restore_makes_etcd_what_it_was_and_revisions_go_on(store: EtcdStore, tmp_path: Path) -> None:
+    before = await fill(store)
+    await store.snapshot(tmp_path / "s.db")
+    assert (tmp_path / "s.db").stat().st_mode & 0o777 == 0o600
+    await store.delete(f"{PODS}default/p1")
+    changed = await store.get(f"{PODS}default/p2")
+    assert changed is not None
+    await store.update(changed.key, b"changed", changed.revision)
+    last = await store.create(PODS + "default/new", b"")
+    revision = await transfer.restore(store, tmp_path / "s.db")
+    assert revision > last.revision
+    assert await content(store) == before
+    assert 0 < (await store.lifetimes("/registry/events/"))["/registry/events/default/e"] <= 660
+
+
+async def test_what_comes_from_sqlite_has_higher_revisions_in_etcd_than_it_ever_had(
+    cluster: Etcd, store: EtcdStore, tmp_path: Path
+) -> None:
+    embedded = await SqliteStore.open(tmp_path / "state.db")
+    before, seen = await fill(embedded), await embedded.current_revision()
+    await embedded.snapshot(tmp_path / "s.db")
+    await embedded.close()
+    await transfer.restore(store, tmp_path / "s.db", empty=True)
+    moved = await open_etcd(cluster)
+    try:
+        assert await content(moved) == before
+        assert min(item.revision for item in (await moved.list("/registry/")).items) > seen + LEAP
+        with pytest.raises(Compacted):
+            await moved.list("/registry/", revision=seen)
+        with pytest.raises(Compacted):
+            async with aclosing(moved.watch("/registry/", seen)) as watch:
+                await asyncio.wait_for(anext(watch), 10)
+        item = await moved.get(f"{PODS}default/p1")
+        assert item is not None
+        after = await moved.update(item.key, b"x", item.revision)
+        async with aclosing(moved.watch("/registry/", item.revision)) as watch:
+            assert (await asyncio.wait_for(anext(watch), 10)).revision > item.revision
+        assert after.revision == await moved.current_revision()
+        with pytest.raises(Unavailable, match="already holds"):
+            await transfer.restore(moved, tmp_path / "s.db", empty=True)
+    finally:
+        await moved.close()
+
+
+async def test_a_snapshot_of_etcd_can_be_restored_into_sqlite(store: EtcdStore, tmp_path: Path) -> None:
+    before = await fill(store)
+    await store.snapshot(tmp_path / "s.db")
+    restore_sqlite(tmp_path / "s.db", tmp_path / "state.db")
+    embedded = await SqliteStore.open(tmp_path / "state.db")
+    try:
+        assert await content(embedded) == before
+        assert await embedded.current_revision() > await store.current_revision()
+    finally:
+        await embedded.close()
