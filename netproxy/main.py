@@ -82,12 +82,6 @@ async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
 
 
 async def _run_parts(config: ProxyConfig, mode: str, parts: Parts, clock: Clock, ready: Callable[[], None]) -> None:
-    if parts.pods is not None:
-        await parts.pods.prepare()
-    sysctl.apply_conntrack(config.conntrack)
-    if parts.dns is not None:
-        for address in config.dns.addresses:
-            await routes.add_local_address(address)
     node_known = asyncio.Event()
 
     def node_changed(change: Change[core_v1.Node]) -> None:
@@ -98,9 +92,11 @@ async def _run_parts(config: ProxyConfig, mode: str, parts: Parts, clock: Clock,
 
     parts.nodes.subscribe(node_changed)
     async with asyncio.TaskGroup() as group:
+        # The first lists come in while the host is prepared; nothing answers and no rule is written before it is.
         group.create_task(parts.services.run(), name="follow services")
         group.create_task(parts.slices.run(), name="follow endpoint slices")
         group.create_task(parts.nodes.run(), name="follow the node")
+        await _prepare(config, parts)
         group.create_task(parts.proxy.run(), name="proxy")
         group.create_task(parts.proxy.verify_forever(), name="verify rules")
         group.create_task(_remove_stale(parts), name="remove stale rules")
@@ -108,9 +104,18 @@ async def _run_parts(config: ProxyConfig, mode: str, parts: Parts, clock: Clock,
         group.create_task(_tell_ready(parts.proxy, ready), name="readiness")
         if parts.dns is not None:
             group.create_task(parts.dns.run(), name="cluster DNS")
-        group.create_task(_follow_node(config, parts, node_known, clock), name="follow this node")
+        group.create_task(_follow_node(config, parts, node_known, clock), name="configure this node")
         if parts.pods is not None:
             group.create_task(_keep_routes(parts.pods, clock), name="verify routes")
+
+
+async def _prepare(config: ProxyConfig, parts: Parts) -> None:
+    if parts.pods is not None:
+        await parts.pods.prepare()
+    sysctl.apply_conntrack(config.conntrack)
+    if parts.dns is not None:
+        for address in config.dns.addresses:
+            await routes.add_local_address(address)
 
 
 async def _follow_node(config: ProxyConfig, parts: Parts, known: asyncio.Event, clock: Clock) -> None:

@@ -12,6 +12,7 @@ counts its generations, legacy tables tell their number of entries and bytes.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import socket
 import struct
@@ -126,20 +127,24 @@ async def choose_flavour(wanted: str = "auto", family: int = 4) -> str:
     if wanted != "auto":
         return wanted
     program = "iptables" if family == 4 else "ip6tables"
-    counts = {}
-    for flavour in ("nft", "legacy"):
-        try:
-            saved = await run([f"{program}-{flavour}-save"], timeout=30)
-        except CommandError:
-            counts[flavour] = -1
-            continue
-        counts[flavour] = saved.stdout.count("\n-A ")
+    flavours = ("nft", "legacy")
+    saved = await asyncio.gather(*(_saved(f"{program}-{flavour}-save") for flavour in flavours))
+    counts = {
+        flavour: -1 if text is None else text.count("\n-A ") for flavour, text in zip(flavours, saved, strict=True)
+    }
     if max(counts.values()) < 0:
         raise WriteError(f"{program} is not installed: neither {program}-nft-save nor {program}-legacy-save can be run")
     if counts["nft"] != counts["legacy"]:
         return max(counts, key=lambda flavour: counts[flavour])
     version = await run([program, "-V"], timeout=10)
     return "legacy" if "legacy" in version.stdout else "nft"
+
+
+async def _saved(program: str) -> str | None:
+    try:
+        return (await run([program], timeout=30)).stdout
+    except CommandError:
+        return None
 
 
 class RecordingWriter:

@@ -50,12 +50,11 @@ class PodNetwork:
         pod_cidrs = pod_cidrs_of(node)
         if not pod_cidrs:
             return False
-        self._source = internal_ip(node) or self._source
-        state = (pod_cidrs, self._source)
+        state = (pod_cidrs, internal_ip(node))
         if state == self._done:
             return True
         mtu = await self._mtu()
-        await self._keep_inside(mtu)
+        await self._prefer_source(internal_ip(node), mtu)
         document = cni.network_list(
             pod_cidrs,
             bridge=settings.bridge,
@@ -67,6 +66,16 @@ class PodNetwork:
             log.info("wrote %s/%s for %s", settings.cni_conf_dir, cni.FILE_NAME, ", ".join(pod_cidrs))
         self._done = state
         return True
+
+    async def _prefer_source(self, address: str, mtu: int) -> None:
+        """Let the node's connections to cluster IPs come from the address the cluster knows, if it is a local one."""
+        if address in ("", self._source):
+            return
+        if address not in await routes.node_addresses():
+            log.warning("the node's address %s is not on any of its devices: keeping %s", address, self._source)
+            return
+        self._source = address
+        await self._keep_inside(mtu)
 
     async def verify(self) -> bool:
         """Put routes back that others removed; return whether any had to be."""

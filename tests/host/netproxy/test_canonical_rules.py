@@ -6,13 +6,15 @@ from netproxy.endpoints import NodeView
 from netproxy.iptables.rules import RuleSettings
 from netproxy.iptables.shadow import Shadow
 from netproxy.iptables.static import StaticSettings
-from netproxy.iptables.sync import fragment
+from netproxy.iptables.sync import IPTablesBackend, fragment
 from netproxy.iptables.writer import RestoreWriter
 from netproxy.model import plan_service
 from netproxy.nftables.elements import fragment as nft_fragment
 from netproxy.nftables.shadow import Shadow as NftShadow
+from netproxy.nftables.sync import NFTablesBackend
 from netproxy.nftables.writer import NftWriter
 from tests.host.netproxy.conftest import Site
+from tests.support.churn import Churn
 from tests.support.services import endpoint, port, service, slice_of
 
 V4 = ("10.96.5.1", "10.244.0.0/16", "10.96.0.0/12", "10.244.1.%d", "198.51.100.1", "203.0.113.0/24")
@@ -69,5 +71,37 @@ def test_rules_read_back_as_they_were_written(site: Site, family: int) -> None:
         writer = RestoreWriter(site.config.iptables_flavour, family)
         await writer.apply(shadow.reconcile(await writer.read()))
         assert shadow.reconcile(await writer.read()) == ""
+
+    site.node.inside(check)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_after_a_hundred_random_changes_the_kernel_holds_what_the_model_wants(site: Site, seed: int) -> None:
+    async def check() -> None:
+        churn = Churn(seed)
+        rules = RuleSettings(local_cidrs=("10.244.0.0/16",))
+        settings = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
+        if site.config.mode == "nftables":
+            nft = NftWriter()
+            proxy = NFTablesBackend(nft, rules, settings)
+        else:
+            iptables = RestoreWriter(site.config.iptables_flavour)
+            proxy = IPTablesBackend(iptables, rules, settings)  # type: ignore[assignment]
+        await proxy.start({})
+        for _ in range(100):
+            churn.step()
+            await proxy.apply(churn.table.take_changes())
+        if site.config.mode == "nftables":
+            table = NftShadow(settings, rules)
+            for key, ports in churn.plan().items():
+                table.put(key, nft_fragment(ports, rules))  # type: ignore[arg-type]
+            held = await nft.read()
+            assert held.elements == table.elements
+            assert held.rules.keys() == table.chain_names()
+        else:
+            shadow = Shadow(settings)
+            for key, ports in churn.plan().items():
+                shadow.put(key, fragment(ports, rules))  # type: ignore[arg-type]
+            assert shadow.reconcile(await iptables.read()) == ""
 
     site.node.inside(check)

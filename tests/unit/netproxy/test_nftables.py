@@ -1,7 +1,5 @@
 """The nftables mode's deltas, reconciliation and repair, against a table in memory."""
 
-import random
-
 import pytest
 
 from kube.clock import FakeClock
@@ -9,11 +7,12 @@ from netproxy.endpoints import NodeView
 from netproxy.errors import WriteError
 from netproxy.iptables.rules import RuleSettings
 from netproxy.iptables.static import StaticSettings
-from netproxy.model import ServicePort, ServiceTable, plan_service
+from netproxy.model import ServicePort, plan_service
 from netproxy.nftables import chains
 from netproxy.nftables.sync import NFTablesBackend
 from netproxy.nftables.writer import Contents, RecordingWriter, parse
-from tests.support.services import endpoint, port, service, slice_of
+from tests.support.churn import Churn
+from tests.support.services import service, slice_of
 
 SETTINGS = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
 
@@ -154,42 +153,16 @@ async def test_a_table_of_other_types_is_replaced() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: int) -> None:
-    chance = random.Random(seed)
-    table = ServiceTable(NodeView("node-1"))
+    churn = Churn(seed)
     writer = RecordingWriter()
     proxy = backend(writer)
     await proxy.start({})
     for _ in range(150):
-        name = f"s{chance.randrange(6)}"
-        number = int(name[1:])
-        match chance.randrange(5):
-            case 0:
-                table.delete_service(f"default/{name}")
-            case 1:
-                table.delete_slice(slice_of(name))
-            case 2:
-                endpoints = [
-                    endpoint(f"10.244.1.{ip}", node=chance.choice(["node-1", "node-2"]), ready=chance.random() < 0.8)
-                    for ip in chance.sample(range(2, 9), chance.randrange(4))
-                ]
-                table.set_slice(slice_of(name, *endpoints))
-            case _:
-                changed = service(
-                    name,
-                    f"10.96.5.{number}",
-                    port("http", 80, node_port=30000 + number),
-                    type=chance.choice(["ClusterIP", "NodePort", "LoadBalancer"]),
-                    ingress=(f"198.51.100.{number}",),
-                    external_traffic_policy=chance.choice(["Local", "Cluster"]),
-                    internal_traffic_policy=chance.choice(["Local", "Cluster"]),
-                    session_affinity=chance.choice(["None", "ClientIP"]),
-                    load_balancer_source_ranges=chance.choice([[], ["203.0.113.0/24"]]),
-                )
-                table.set_service(f"default/{name}", changed)
-        await proxy.apply(table.take_changes())
+        churn.step()
+        await proxy.apply(churn.table.take_changes())
     assert not any("refused" in text for text in writer.applied)
     fresh = RecordingWriter()
-    await backend(fresh).start({f"default/s{n}": table.plan(f"default/s{n}") for n in range(6)})
+    await backend(fresh).start(churn.plan())  # type: ignore[arg-type]
     assert writer.contents.elements == fresh.contents.elements
     assert writer.contents.rules == fresh.contents.rules
     assert sorted(writer.contents.sets) == sorted(fresh.contents.sets)

@@ -1,19 +1,17 @@
 """Deltas, reconciliation and repair, against tables in memory that refuse what the kernel refuses."""
 
-import random
-
 import pytest
 
 from kube.clock import FakeClock
-from netproxy.endpoints import NodeView
 from netproxy.errors import WriteError
 from netproxy.iptables import shadow
 from netproxy.iptables.rules import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RecordingWriter
-from netproxy.model import ServicePort, ServiceTable, plan_service
-from tests.support.services import endpoint, port, service, slice_of
+from netproxy.model import ServicePort, plan_service
+from tests.support.churn import Churn
+from tests.support.services import service, slice_of
 
 SETTINGS = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
 
@@ -178,50 +176,15 @@ async def test_cleanup_removes_all_of_ours_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: int) -> None:
-    chance = random.Random(seed)
-    table = ServiceTable(NodeView("node-1"))
+    churn = Churn(seed)
     writer = RecordingWriter()
     proxy = backend(writer)
     await proxy.start({})
     for _ in range(150):
-        name = f"s{chance.randrange(6)}"
-        action = chance.randrange(5)
-        if action == 0:
-            table.delete_service(f"default/{name}")
-        elif action == 1:
-            table.delete_slice(slice_of(name))
-        elif action == 2:
-            ips = chance.sample(range(2, 9), chance.randrange(4))
-            table.set_slice(
-                slice_of(
-                    name,
-                    *(
-                        endpoint(
-                            f"10.244.1.{ip}", node=chance.choice(["node-1", "node-2"]), ready=chance.random() < 0.8
-                        )
-                        for ip in ips
-                    ),
-                )
-            )
-        else:
-            number = int(name[1:])
-            table.set_service(
-                f"default/{name}",
-                service(
-                    name,
-                    f"10.96.5.{number}",
-                    port("http", 80, node_port=30000 + number),
-                    type=chance.choice(["ClusterIP", "NodePort", "LoadBalancer"]),
-                    ingress=(f"198.51.100.{number}",),
-                    external_traffic_policy=chance.choice(["Local", "Cluster"]),
-                    internal_traffic_policy=chance.choice(["Local", "Cluster"]),
-                    session_affinity=chance.choice(["None", "ClientIP"]),
-                    load_balancer_source_ranges=chance.choice([[], ["203.0.113.0/24"]]),
-                ),
-            )
-        await proxy.apply(table.take_changes())
+        churn.step()
+        await proxy.apply(churn.table.take_changes())
     fresh = RecordingWriter()
-    await backend(fresh).start({f"default/s{n}": table.plan(f"default/s{n}") for n in range(6)})
+    await backend(fresh).start(churn.plan())  # type: ignore[arg-type]
     assert {t: {c: sorted(r) for c, r in cs.items()} for t, cs in writer.tables.items()} == {
         t: {c: sorted(r) for c, r in cs.items()} for t, cs in fresh.tables.items()
     }
