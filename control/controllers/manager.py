@@ -18,7 +18,11 @@ from control.controllers.cronjob import CronJobController
 from control.controllers.daemonset import DaemonSetController
 from control.controllers.deployment import DeploymentController
 from control.controllers.disruption import DisruptionController
-from control.controllers.endpoints import EndpointsController, EndpointSliceController
+from control.controllers.endpoints import (
+    EndpointsController,
+    EndpointSliceController,
+    EndpointSliceMirroringController,
+)
 from control.controllers.garbage import GarbageCollector
 from control.controllers.job import JobController
 from control.controllers.namespace import NamespaceController
@@ -33,6 +37,7 @@ from control.controllers.serviceaccount import ServiceAccountController
 from control.controllers.statefulset import StatefulSetController
 from control.controllers.token_cleaner import TokenCleaner
 from control.controllers.ttl_after_finished import TTLAfterFinishedController
+from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 
@@ -68,11 +73,13 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
         RootCAPublisher(context, config.root_ca) if config.root_ca else None
     ),
     "replicaset": lambda context, config: ReplicaSetController(context),
+    "replicationcontroller": lambda context, config: ReplicaSetController(context, core_v1.ReplicationController),
     "deployment": lambda context, config: DeploymentController(context),
     "daemonset": lambda context, config: DaemonSetController(context),
     "statefulset": lambda context, config: StatefulSetController(context),
     "job": lambda context, config: JobController(context),
     "endpointslice": lambda context, config: EndpointSliceController(context),
+    "endpointslice-mirroring": lambda context, config: EndpointSliceMirroringController(context),
     "endpoints": lambda context, config: EndpointsController(context),
     "namespace": lambda context, config: NamespaceController(context),
     "pod-garbage-collector": lambda context, config: PodGC(context),

@@ -1,4 +1,4 @@
-"""ReplicaSets: keep as many pods as asked for.
+"""ReplicaSets, and ReplicationControllers, their older form: keep as many pods as asked for.
 
 `plan` decides from the pods that exist; `reconcile` claims them, applies the plan and writes the status. Creations and
 deletions under way are remembered as expectations, so that a cache that lags behind does not make pods twice.
@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -25,8 +26,9 @@ from kube.client import key_of, metadata_of
 from kube.clock import format_time
 from kube.controller import Controller
 from kube.errors import StatusError
-from kube.informer import Change
+from kube.informer import Change, Informer
 
+Owner = apps_v1.ReplicaSet | core_v1.ReplicationController
 BURST = 500
 """Most creations or deletions in one reconcile (upstream: BurstReplicas)."""
 
@@ -52,7 +54,7 @@ def plan(
 
 
 def status_of(
-    rs: apps_v1.ReplicaSet,
+    rs: Owner,
     active: Sequence[core_v1.Pod],
     terminating: int,
     failure: StatusError | None,
@@ -61,10 +63,11 @@ def status_of(
     """Return the status that the pods give."""
     wanted = dict(rs.spec.template.metadata.labels).items() if rs.spec.template else {}.items()
     min_ready = rs.spec.min_ready_seconds or 0
-    conditions = [c for c in rs.status.conditions if c.type != "ReplicaFailure"]
+    known = [_condition(c) for c in rs.status.conditions]
+    conditions = [c for c in known if c.type != "ReplicaFailure"]
     if failure is not None:
         reason = "FailedCreate" if len(active) < (rs.spec.replicas or 0) else "FailedDelete"
-        old = next((c for c in rs.status.conditions if c.type == "ReplicaFailure"), None)
+        old = next((c for c in known if c.type == "ReplicaFailure"), None)
         if old is not None and old.reason == reason:
             conditions.append(old)
         else:
@@ -88,18 +91,36 @@ def status_of(
     )
 
 
-class ReplicaSetController:
-    """Follows ReplicaSets and pods."""
+def _condition(
+    found: apps_v1.ReplicaSetCondition | core_v1.ReplicationControllerCondition,
+) -> apps_v1.ReplicaSetCondition:
+    if isinstance(found, apps_v1.ReplicaSetCondition):
+        return found
+    return msgspec.convert(msgspec.to_builtins(found), apps_v1.ReplicaSetCondition)
 
-    def __init__(self, context: Context) -> None:
+
+def _with_status(rs: Owner, status: apps_v1.ReplicaSetStatus) -> Owner:
+    """Return the object with a new status, in the form of its kind."""
+    if isinstance(rs, apps_v1.ReplicaSet):
+        return msgspec.structs.replace(rs, status=status)
+    shape = msgspec.to_builtins(msgspec.structs.replace(status, terminating_replicas=None))
+    return msgspec.structs.replace(rs, status=msgspec.convert(shape, core_v1.ReplicationControllerStatus))
+
+
+class ReplicaSetController:
+    """Follows ReplicaSets (or ReplicationControllers) and pods."""
+
+    def __init__(self, context: Context, kind: type[Any] = apps_v1.ReplicaSet) -> None:
         self._client, self._clock = context.client, context.clock
-        self._sets = context.informers.of(apps_v1.ReplicaSet)
+        self._kind = kind
+        name = "replicaset" if kind is apps_v1.ReplicaSet else "replication"
+        self._sets: Informer[Any] = context.informers.of(kind)
         self._pods = context.informers.of(core_v1.Pod)
         self._sets.add_index("claim", by_controller_or_orphan)
         self._pods.add_index("claim", by_controller_or_orphan)
         self._expectations = Expectations(self._clock)
-        self._control = PodControl(self._client, context.recorder("replicaset-controller"))
-        self.controller = Controller("replicaset", self.reconcile, workers=5, clock=self._clock)
+        self._control = PodControl(self._client, context.recorder(f"{name}-controller"))
+        self.controller = Controller(name, self.reconcile, workers=5, clock=self._clock)
         self._sets.subscribe(self._set_changed)
         self._pods.subscribe(self._pod_changed)
 
@@ -108,7 +129,7 @@ class ReplicaSetController:
         await self.controller.run()
 
     # -- events -----------------------------------------------------------------------------------------------------
-    def _set_changed(self, change: Change[apps_v1.ReplicaSet]) -> None:
+    def _set_changed(self, change: Change[Any]) -> None:
         if change.type == "DELETED":
             self._expectations.forget(change.key)
         self.controller.enqueue(change.key)
@@ -120,7 +141,7 @@ class ReplicaSetController:
         owner = self._owner_of(pod)
         if owner is not None:
             key = key_of(owner)
-            if change.type == "ADDED" and pod.metadata.deletion_timestamp is None:
+            if change.type == "ADDED":
                 self._expectations.creation_observed(key)
             if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
                 self._expectations.deletion_observed(key, pod.metadata.uid or "")
@@ -129,11 +150,11 @@ class ReplicaSetController:
             if old is None or old.metadata.labels != pod.metadata.labels or controller_of(old) is not None:
                 self._enqueue_matching(pod)
 
-    def _owner_of(self, pod: core_v1.Pod) -> apps_v1.ReplicaSet | None:
+    def _owner_of(self, pod: core_v1.Pod) -> Owner | None:
         reference = controller_of(pod)
-        if reference is None or reference.kind != "ReplicaSet":
+        if reference is None or reference.kind != self._kind.__name__:
             return None
-        found = self._sets.get(f"{pod.metadata.namespace}/{reference.name}")
+        found: Owner | None = self._sets.get(f"{pod.metadata.namespace}/{reference.name}")
         return found if found is not None and found.metadata.uid == reference.uid else None
 
     def _enqueue_owner_of(self, pod: core_v1.Pod) -> None:
@@ -149,7 +170,7 @@ class ReplicaSetController:
     # -- reconciling ------------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> float | None:
         """Bring one ReplicaSet's pods and status to what its spec says."""
-        rs = self._sets.get(key)
+        rs: Owner | None = self._sets.get(key)
         if rs is None:
             self._expectations.forget(key)
             return None
@@ -162,7 +183,7 @@ class ReplicaSetController:
         if settled and rs.metadata.deletion_timestamp is None:
             failure = await self._apply(key, rs, plan(rs.spec.replicas or 0, active, self._related(rs), self._now()))
         status = status_of(rs, active, terminating, failure, self._now())
-        await self._write_status(rs, status)
+        await self._write_status(rs, _with_status(rs, status))
         if failure is not None:
             raise failure
         if (status.ready_replicas or 0) > (status.available_replicas or 0):
@@ -172,19 +193,19 @@ class ReplicaSetController:
     def _now(self) -> datetime:
         return self._clock.now()
 
-    def _related(self, rs: apps_v1.ReplicaSet) -> list[core_v1.Pod]:
+    def _related(self, rs: Owner) -> list[core_v1.Pod]:
         owner = controller_uid(rs)
         family = self._sets.by_index("claim", owner) if owner else [rs]
         return [pod for member in family for pod in self._pods.by_index("claim", member.metadata.uid or "")]
 
-    async def _apply(self, key: str, rs: apps_v1.ReplicaSet, todo: Plan) -> StatusError | None:
+    async def _apply(self, key: str, rs: Owner, todo: Plan) -> StatusError | None:
         if todo.create:
             return await self._create(key, rs, todo.create)
         if todo.delete:
             return await self._delete(key, rs, todo.delete)
         return None
 
-    async def _create(self, key: str, rs: apps_v1.ReplicaSet, count: int) -> StatusError | None:
+    async def _create(self, key: str, rs: Owner, count: int) -> StatusError | None:
         pod = pod_from_template(rs.spec.template or core_v1.PodTemplateSpec(), rs)
         self._expectations.expect(key, count)
 
@@ -201,7 +222,7 @@ class ReplicaSetController:
         self._expectations.creation_observed(key, count - tried)
         return failure
 
-    async def _delete(self, key: str, rs: apps_v1.ReplicaSet, doomed: Sequence[core_v1.Pod]) -> StatusError | None:
+    async def _delete(self, key: str, rs: Owner, doomed: Sequence[core_v1.Pod]) -> StatusError | None:
         self._expectations.expect(key, deletions=[pod.metadata.uid or "" for pod in doomed])
 
         async def one(pod: core_v1.Pod) -> None:
@@ -220,18 +241,20 @@ class ReplicaSetController:
                 raise result
         return None
 
-    async def _write_status(self, rs: apps_v1.ReplicaSet, status: apps_v1.ReplicaSetStatus) -> None:
-        if status == rs.status:
+    async def _write_status(self, rs: Owner, wanted: Owner) -> None:
+        if wanted.status == rs.status:
             return
         try:
-            await self._client.update_status(msgspec.structs.replace(rs, status=status))
+            await self._client.update_status(wanted)
         except StatusError as error:
             if not error.conflict:
                 raise
-            fresh = await self._client.get(apps_v1.ReplicaSet, rs.metadata.name or "", rs.metadata.namespace or "")
+            fresh = await self._client.get(self._kind, rs.metadata.name or "", rs.metadata.namespace or "")
             if metadata_of(fresh).uid == rs.metadata.uid:
-                await self._client.update_status(msgspec.structs.replace(fresh, status=status))
+                await self._client.update_status(msgspec.structs.replace(fresh, status=wanted.status))
 
 
-def _selector(rs: apps_v1.ReplicaSet) -> selectors.LabelSelector:
+def _selector(rs: Owner) -> selectors.LabelSelector:
+    if isinstance(rs, core_v1.ReplicationController):
+        return selectors.from_map(rs.spec.selector)
     return selectors.from_label_selector(rs.spec.selector)

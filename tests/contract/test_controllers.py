@@ -104,6 +104,34 @@ async def test_a_deployment_becomes_bound_pods_and_endpoints(cluster: Cluster) -
     assert len(legacy.subsets[0].addresses) == 3
 
 
+async def test_endpoints_written_by_hand_are_mirrored_into_slices(cluster: Cluster) -> None:
+    alone = service("manual")
+    alone.spec.selector = {}
+    await cluster.client.create(alone)
+    subset = core_v1.EndpointSubset(
+        addresses=[core_v1.EndpointAddress(ip="192.0.2.1")], ports=[core_v1.EndpointPort(port=5432)]
+    )
+    metadata = meta_v1.ObjectMeta(name="manual", namespace="default")
+    await cluster.client.create(core_v1.Endpoints(metadata=metadata, subsets=[subset]))
+
+    async def mirrored() -> list[list[str]]:
+        slices = (await cluster.client.list(discovery_v1.EndpointSlice, "default")).items
+        manager_ = "endpointslicemirroring-controller.k8s.io"
+        mine = [s for s in slices if s.metadata.labels.get("endpointslice.kubernetes.io/managed-by") == manager_]
+        assert all(s.metadata.labels["kubernetes.io/service-name"] == "manual" for s in mine)
+        return [sorted(ip for e in s.endpoints for ip in e.addresses) for s in mine]
+
+    async def is_(wanted: list[list[str]]) -> bool:
+        return await mirrored() == wanted
+
+    await eventually(lambda: is_([["192.0.2.1"]]))
+    more = {"subsets": [{"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}], "ports": [{"port": 5432}]}]}
+    await cluster.client.patch(core_v1.Endpoints, "manual", "default", more)
+    await eventually(lambda: is_([["192.0.2.1", "192.0.2.2"]]))
+    await cluster.client.delete(core_v1.Endpoints, "manual", "default")
+    await eventually(lambda: is_([]))
+
+
 async def test_a_deleted_pod_is_replaced(cluster: Cluster) -> None:
     await cluster.nodes.register("n1")
     await cluster.client.create(deployment(replicas=2))

@@ -289,3 +289,19 @@ async def test_a_stateful_set_makes_its_claims_and_keeps_them(cluster: Cluster) 
     assert (
         await cluster.client.get(core_v1.PersistentVolumeClaim, "data-db-0", "default")
     ).metadata.uid == claim.metadata.uid
+
+
+async def test_a_replication_controller_keeps_its_pods(cluster: Cluster) -> None:
+    spec = {"replicas": 2, "selector": {"app": "rc"}, "template": template("rc")}
+    await cluster.apply({"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "rc"}, "spec": spec})
+
+    async def counted(number: int) -> bool:
+        status = (await cluster.client.get(core_v1.ReplicationController, "rc", "default")).status
+        return (status.replicas, status.ready_replicas or 0) == (number, number)
+
+    await eventually(lambda: counted(2))
+    await cluster.kubectl("scale", "rc/rc", "--replicas=1")
+    await eventually(lambda: counted(1))
+    assert len(await cluster.running()) == 1
+    await cluster.kubectl("delete", "rc/rc", "--timeout=20s")
+    await eventually(lambda: _none_left(cluster))
