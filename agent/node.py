@@ -189,8 +189,8 @@ class Node:
         }
         for condition in new.conditions:
             reason = names.get((condition.type, condition.status))
-            # A new node's first Ready condition is not news; that it has what it needs is.
-            first = condition.type == "Ready" and condition.type not in before
+            # That a new node is not ready yet is not news.
+            first = reason == "NodeNotReady" and condition.type not in before
             if reason and before.get(condition.type) != condition.status and not first:
                 self._event(reason, f"Node {self._config.node_name} status is now: {reason}")
 
