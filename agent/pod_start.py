@@ -11,7 +11,8 @@ from agent.container_status import Waiting
 from agent.contracts import HookError
 from agent.environment import ConfigError
 from agent.images import ImageError
-from agent.lifecycle import Kill, Kind, Plan, Start, find_container, grace_of
+from agent.lifecycle import Kill, Kind, Plan, Start, container_hash, find_container, grace_of
+from agent.records import ContainerRecord, State
 from agent.security import AnyContainer
 from agent.volumes.manager import MountError
 from cri.errors import CRIError
@@ -190,6 +191,18 @@ async def _start(worker: PodWorker, start: Start) -> bool:
         if await _sandbox_lost(worker, sandbox.id, start.name):
             return True
         return _failed(worker, start.name, "CreateContainerError", error.message)
+    # Known before it starts, so that news of a quick end finds it.
+    worker.runtime = worker.runtime.with_container(
+        ContainerRecord(
+            id=container_id,
+            name=start.name,
+            state=State.CREATED,
+            restart_count=start.restart_count,
+            sandbox_id=sandbox.id,
+            hash=container_hash(container),
+            created_at=tools.now(),
+        )
+    )
     worker.event(NORMAL, "Created", "Container created", start.name)
     try:
         await tools.runtime.start(container_id)

@@ -335,7 +335,7 @@ class PodWorker:
             return
         for lag in EXIT_LAG:
             record = await self.reload(container_id)
-            if record is None or not record.running:
+            if record is None or record.exited:
                 return
             await self.tools.clock.sleep(lag)
 
@@ -348,6 +348,9 @@ class PodWorker:
         if record is None:
             self.runtime = self.runtime.without_container(container_id)
             return None
+        before = self.runtime.find(container_id)
+        if before is not None and before.exited and not record.exited:
+            return before  # two looks crossed: the later one knows better
         record = with_message(record)
         self.runtime = self.runtime.with_container(record)
         return record

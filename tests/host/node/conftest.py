@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.support.node import NodeUnderTest, agent_node
 
 @pytest.fixture(scope="session")
 def containerd() -> Iterator[Containerd]:
-    with start_containerd("agent-node") as daemon:
+    with start_containerd(f"agent-node-{os.getpid()}") as daemon:
         yield daemon
 
 
