@@ -28,6 +28,12 @@ def control_config(settings: Settings) -> ControlConfig:
         pod_cidr=settings.pod_cidr,
         cluster_domain=settings.cluster_domain,
         cluster_dns=settings.cluster_dns,
+        store=settings.store,
+        etcd_servers=tuple(server.strip() for server in settings.etcd_servers.split(",") if server.strip()),
+        etcd_ca_file=_named(settings.etcd_cafile),
+        etcd_cert_file=_named(settings.etcd_certfile),
+        etcd_key_file=_named(settings.etcd_keyfile),
+        etcd_prefix=settings.etcd_prefix,
         audit_policy_file=_present(layout.etc / "audit-policy.yaml"),
         audit_log_file=layout.logs / "audit.log",
         encryption_config_file=_present(layout.etc / "encryption.yaml"),
@@ -37,3 +43,7 @@ def control_config(settings: Settings) -> ControlConfig:
 def _present(path: Path) -> Path | None:
     """Return an optional file's path where an administrator has put the file."""
     return path if path.exists() else None
+
+
+def _named(path: str) -> Path | None:
+    return Path(path) if path else None

@@ -43,6 +43,10 @@ class Layout:
         return self.state / "pki"
 
     @property
+    def snapshots(self) -> Path:
+        return self.state / "snapshots"
+
+    @property
     def kubelet(self) -> Path:
         return self._at("var/lib/kubelet")
 

@@ -21,6 +21,10 @@ T = TypeVar("T")
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="A Kubernetes that a person can read.")
 image_app = typer.Typer(no_args_is_help=True, help="Images in this machine's containerd.")
 app.add_typer(image_app, name="image")
+snapshot_app = typer.Typer(no_args_is_help=True, help="Copies of all that the cluster stores.")
+app.add_typer(snapshot_app, name="snapshot")
+store_app = typer.Typer(no_args_is_help=True, help="Where the cluster stores its objects.")
+app.add_typer(store_app, name="store")
 
 Prefix = Annotated[str, typer.Option(help="Where the installation's files are; for a second one on the machine.")]
 
@@ -62,6 +66,12 @@ def up(
     registry_mirror: Annotated[list[str] | None, typer.Option(help="HOST=URL: ask URL for images of HOST.")] = None,
     name: Annotated[list[str] | None, typer.Option(help="One more name for the API server's certificate.")] = None,
     max_pods: int | None = None,
+    store: Annotated[str, typer.Option(help="Where objects are kept: sqlite (a file) or etcd.")] = "",
+    etcd_servers: Annotated[str, typer.Option(help="URLs of etcd's members, with commas between.")] = "",
+    etcd_cafile: Annotated[str, typer.Option(help="The CA of etcd's certificates.")] = "",
+    etcd_certfile: Annotated[str, typer.Option(help="The certificate to show to etcd.")] = "",
+    etcd_keyfile: Annotated[str, typer.Option(help="Its key.")] = "",
+    etcd_prefix: Annotated[str, typer.Option(help="The folder of the keys in etcd; /registry by default.")] = "",
 ) -> None:
     """Make this machine a cluster of one node, or start it again; waits until it serves."""
     from wherry.up import up as bring_up
@@ -76,6 +86,10 @@ def up(
     if name:
         given["names"] = name
     before = saved.load(prefix) or Settings(prefix=prefix)
+    if saved.load(prefix) is not None and store not in ("", before.store):
+        raise WherryError(
+            f"this cluster is stored in {before.store}: `wherry store migrate` moves it to etcd, `wherry reset` begins anew"
+        )
     _run(bring_up(msgspec.structs.replace(before, **given)))
 
 
@@ -182,6 +196,67 @@ def image_list(prefix: Prefix = "/") -> None:
 
     for name in _run(containerd.image_names(_settings(prefix))):
         console.print(name)
+
+
+@snapshot_app.command("save")
+def snapshot_save(
+    path: Annotated[Path | None, typer.Argument(help="The file to write; one named after the time by default.")] = None,
+    prefix: Prefix = "/",
+) -> None:
+    """Save all objects in one file, while everything runs."""
+    from wherry import snapshot
+
+    _root()
+    made = _run(snapshot.save(_settings(prefix), path))
+    console.print(f"{made.path}: {made.keys} keys at revision {made.revision}, {made.size} bytes", soft_wrap=True)
+
+
+@snapshot_app.command("restore")
+def snapshot_restore(
+    path: Annotated[Path, typer.Argument(help="A file that `wherry snapshot save` wrote.")],
+    prefix: Prefix = "/",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Make the cluster what a snapshot has. Its daemons are stopped for a moment; containers run on."""
+    from wherry import snapshot
+
+    _root()
+    settings = _settings(prefix)
+    if not yes and not typer.confirm("Replace all that the cluster has stored since?"):
+        raise typer.Exit(1)
+    revision = _run(snapshot.restore(settings, path))
+    console.print(f"restored; the cluster goes on at revision {revision}")
+
+
+@snapshot_app.command("list")
+def snapshot_list(prefix: Prefix = "/") -> None:
+    """List the snapshots in the snapshot folder."""
+    from wherry import snapshot
+
+    _root()
+    for found in snapshot.snapshots(_settings(prefix)):
+        console.print(f"{found.path}  {found.keys} keys  revision {found.revision}  {found.size} bytes", soft_wrap=True)
+
+
+@store_app.command("migrate")
+def store_migrate(
+    etcd_servers: Annotated[str, typer.Option(help="URLs of etcd's members, with commas between.")],
+    prefix: Prefix = "/",
+    etcd_cafile: Annotated[str, typer.Option(help="The CA of etcd's certificates.")] = "",
+    etcd_certfile: Annotated[str, typer.Option(help="The certificate to show to etcd.")] = "",
+    etcd_keyfile: Annotated[str, typer.Option(help="Its key.")] = "",
+    etcd_prefix: Annotated[str, typer.Option(help="The folder of the keys in etcd.")] = "/registry",
+) -> None:
+    """Move the cluster's objects from SQLite to an etcd that is empty. Containers run on."""
+    from wherry import snapshot
+
+    given = {k: v for k, v in locals().items() if k in Settings.__struct_fields__ and k != "prefix"}
+    _root()
+    settings = _settings(prefix)
+    wanted = msgspec.structs.replace(settings, store="etcd", **given)
+    saved.check_store(wanted)
+    keys = _run(snapshot.migrate(settings, wanted))
+    console.print(f"moved {keys} keys to etcd; the cluster is stored there from now on")
 
 
 def main() -> None:

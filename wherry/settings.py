@@ -39,6 +39,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str] = []
     """More names and addresses for the API server's certificate."""
     max_pods: int = 110
+    store: str = "sqlite"
+    """Where objects are kept: sqlite or etcd."""
+    etcd_servers: str = ""
+    """URLs of its members, with commas between."""
+    etcd_cafile: str = ""
+    etcd_certfile: str = ""
+    etcd_keyfile: str = ""
+    etcd_prefix: str = "/registry"
 
     @property
     def layout(self) -> Layout:
@@ -112,7 +120,24 @@ def complete(settings: Settings, default_address: str) -> Settings:
             "--service-cidr or --pod-cidr"
         )
     changes["node_ip"] = str(parsed)
+    check_store(settings)
     return msgspec.structs.replace(settings, **changes)
+
+
+def check_store(settings: Settings) -> None:
+    """Raise WherryError where the choice of a storage engine does not hold together."""
+    if settings.store not in ("sqlite", "etcd"):
+        raise WherryError(f"--store {settings.store}: it is either sqlite or etcd")
+    if settings.store == "etcd" and not settings.etcd_servers:
+        raise WherryError("--store etcd needs --etcd-servers, as in https://10.0.0.1:2379,https://10.0.0.2:2379")
+    if settings.store == "sqlite" and settings.etcd_servers:
+        raise WherryError("--etcd-servers is for --store etcd")
+    if bool(settings.etcd_certfile) != bool(settings.etcd_keyfile):
+        raise WherryError("--etcd-certfile and --etcd-keyfile go together: name both")
+    for option in ("etcd_cafile", "etcd_certfile", "etcd_keyfile"):
+        path = getattr(settings, option)
+        if path and not Path(path).is_file():
+            raise WherryError(f"--{option.replace('_', '-')} {path}: there is no such file")
 
 
 def _network(option: str, text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:

@@ -28,6 +28,13 @@ def test_what_is_not_said_follows_from_the_machine_and_the_ranges() -> None:
         ({"node_ip": "127.0.0.1"}, "name a routable address"),
         ({"node_ip": "10.96.0.4"}, "choose another"),
         ({"node_ip": "nowhere"}, "not an IP address"),
+        ({"store": "postgres"}, "either sqlite or etcd"),
+        ({"store": "etcd"}, "needs --etcd-servers"),
+        ({"etcd_servers": "http://127.0.0.1:2379"}, "is for --store etcd"),
+        (
+            {"store": "etcd", "etcd_servers": "http://h:2379", "etcd_cafile": "/none"},
+            "--etcd-cafile /none: there is no",
+        ),
     ],
 )
 def test_a_wrong_choice_is_refused_with_what_to_do(wrong: dict[str, str], said: str) -> None:

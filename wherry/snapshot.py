@@ -1,0 +1,133 @@
+"""Snapshots of what the cluster stores, and its move from SQLite to etcd.
+
+A snapshot is one file, the same for both engines (control/storage/archive.py). Saving needs no pause. Restoring and moving
+do, for a server must not work on data that changes under it: they stop this machine's daemons and start them again, while
+containers go on; SQLite's lock and, for etcd, a question to the other servers' leases keep everybody else out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from control.storage import archive
+from control.storage import snapshot as sqlite_snapshot
+from control.storage.archive import Summary
+from control.storage.store import StoreError
+from wherry import daemons
+from wherry.control_settings import control_config
+from wherry.errors import WherryError
+from wherry.settings import Settings
+
+if TYPE_CHECKING:
+    from control.storage.etcd.store import EtcdStore
+
+SUFFIX = ".db"
+MOVED = ".moved-to-etcd"
+
+
+async def save(settings: Settings, path: Path | None = None) -> Summary:
+    """Write a snapshot to `path`, or to a file named after the time in the snapshot folder."""
+    if path is None:
+        folder = settings.layout.snapshots
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = folder / f"snapshot-{datetime.now(UTC):%Y%m%d-%H%M%S}{SUFFIX}"
+    if path.exists():
+        raise WherryError(f"{path} exists: name another file")
+    with _said():
+        if settings.store == "etcd":
+            async with _etcd(settings) as store:
+                await store.snapshot(path)
+        else:
+            database = control_config(settings).database
+            if not database.exists():
+                raise WherryError(f"there is no database {database}")
+            await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, path)
+        return await asyncio.to_thread(archive.summary, path)
+
+
+def snapshots(settings: Settings) -> list[Summary]:
+    """Return the snapshots in the snapshot folder, the oldest first."""
+    with _said():
+        found = [archive.summary(path) for path in settings.layout.snapshots.glob(f"*{SUFFIX}")]
+    return sorted(found, key=lambda summary: (summary.taken, summary.path))
+
+
+async def restore(settings: Settings, path: Path) -> int:
+    """Make the cluster what a snapshot has and return the revision from which it goes on."""
+    with _said():
+        await asyncio.to_thread(archive.summary, path)  # is it one? asked before anything is stopped
+        async with _stopped(settings):
+            if settings.store == "etcd":
+                from control.storage.etcd import transfer
+
+                async with _etcd(settings) as store:
+                    return await transfer.restore(store, path)
+            return await asyncio.to_thread(sqlite_snapshot.restore, path, control_config(settings).database)
+
+
+async def migrate(settings: Settings, wanted: Settings) -> int:
+    """Move everything from SQLite to the etcd that `wanted` names and return the number of keys."""
+    from control.storage.etcd import transfer
+
+    database = control_config(settings).database
+    if settings.store != "sqlite" or not database.exists():
+        raise WherryError("this cluster is not stored in SQLite: there is nothing to move")
+    carried = database.with_name("migration" + SUFFIX)
+    with _said():
+        async with _etcd(wanted):
+            pass  # can it be reached? asked before anything is stopped
+        async with _stopped(settings):
+            carried.unlink(missing_ok=True)
+            await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, carried)
+            summary = await asyncio.to_thread(archive.summary, carried)
+            async with _etcd(wanted) as store:
+                await transfer.restore(store, carried, empty=True)
+            wanted.save()
+            # What was moved must not be taken for the cluster again, and is kept all the same.
+            os.replace(carried, database.with_name(database.name + MOVED))
+            for suffix in ("", "-wal", "-shm"):
+                database.with_name(database.name + suffix).unlink(missing_ok=True)
+    return summary.keys
+
+
+@contextlib.asynccontextmanager
+async def _etcd(settings: Settings) -> AsyncIterator[EtcdStore]:
+    from control.storage.etcd.cluster import Tls
+    from control.storage.etcd.store import EtcdStore
+
+    config = control_config(settings)
+    tls = Tls(config.etcd_ca_file, config.etcd_cert_file, config.etcd_key_file)
+    store = await EtcdStore.open(config.etcd_servers, tls, config.etcd_prefix)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@contextlib.asynccontextmanager
+async def _stopped(settings: Settings) -> AsyncIterator[None]:
+    """Stop the daemons, if they run, and start them again with the settings that are saved then."""
+    running = any((await daemons.running(settings)).values())
+    if running:
+        await daemons.stop(settings)
+    try:
+        yield
+    finally:
+        if running:
+            await daemons.start(settings)
+
+
+@contextlib.contextmanager
+def _said() -> Iterator[None]:
+    """Say what storage could not do as the command says everything: in one sentence."""
+    try:
+        yield
+    except (StoreError, sqlite3.Error, OSError) as error:
+        raise WherryError(str(error)) from error
