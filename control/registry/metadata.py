@@ -13,7 +13,7 @@ from typing import Any
 
 from kube import errors, names
 from kube.clock import format_time
-from kube.errors import FieldError, StatusError
+from kube.errors import FieldError
 from kube.resources import Resource
 from kube.uid import new_uid
 
@@ -59,6 +59,7 @@ _WITH_GENERATION = frozenset(
 
 
 def keeps_generation(resource: Resource) -> bool:
+    """Say whether a resource's objects carry metadata.generation."""
     return resource.target in _WITH_GENERATION
 
 
@@ -69,6 +70,7 @@ def check_url_name(name: str) -> None:
 
 
 def check_url_namespace(namespace: str) -> None:
+    """Refuse a namespace from a URL that could leave its place in the store."""
     if problems := names.path_segment(namespace):
         raise errors.bad_request(f'Namespace parameter invalid: "{namespace}": {";".join(problems)}')
 
@@ -260,7 +262,3 @@ def precondition(resource: Resource, metadata: Object, preconditions: Object | N
                 f"Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta: {metadata.get(part)}"
             )
             raise errors.conflict(resource.group, resource.plural, metadata.get("name", ""), why)
-
-
-def namespace_not_found(name: str) -> StatusError:
-    return errors.not_found("", "namespaces", name)

@@ -55,15 +55,18 @@ class Registry:
             self._caches[prefix] = self.cache.resource(prefix, resource.kind, resource.api_version, strategy.fields)
 
     def strategy(self, resource: Resource) -> Strategy:
+        """Return the strategy of a resource, one for the server's life."""
         found = self._strategies.get(resource)
         if found is None:
             found = self._strategies[resource] = strategy_for(resource, self.settings)
         return found
 
     def cached(self, resource: Resource) -> ResourceCache:
+        """Return the watch cache of a resource."""
         return self._caches[resource.storage_prefix]
 
     def caches(self) -> Iterable[ResourceCache]:
+        """Return the watch caches of all resources."""
         return self._caches.values()
 
     # -- reads ----------------------------------------------------------------------------------------------------

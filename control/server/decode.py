@@ -30,6 +30,7 @@ ACCEPTED = "application/json, application/yaml, application/vnd.kubernetes.proto
 
 
 def media_type(content_type: str) -> str:
+    """Return a Content-Type without its parameters."""
     return content_type.partition(";")[0].strip().lower()
 
 
@@ -44,6 +45,7 @@ def raw_value(body: bytes, content_type: str) -> Any:
 
 
 def load_json(body: bytes) -> Any:
+    """Read JSON; raises ValueError in the words of Go's decoder."""
     check_nesting(body)
     try:
         return msgspec.json.decode(body)

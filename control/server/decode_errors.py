@@ -83,6 +83,7 @@ _JSON_NAMES = {
 
 
 def json_type(value: Any) -> str:
+    """Return what Go's decoder calls a JSON value's type."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int | float):
@@ -125,6 +126,7 @@ def _at(raw: Any, path: str) -> Any:
 
 
 def summary(body: bytes) -> str:
+    """Return the beginning of a body as messages show it: text for an object, hexadecimal for anything else."""
     if not body:
         return "<empty>"
     shown = body[:30]

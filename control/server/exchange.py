@@ -117,6 +117,7 @@ class Request:
             raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
 
     def header(self, name: bytes) -> str:
+        """Return a header's value, "" where there is none."""
         return self.headers.get(name, b"").decode("latin-1")
 
     @property
@@ -132,6 +133,7 @@ class Request:
 
 
 def json_response(value: Any, status: int = 200, headers: list[Header] | None = None) -> Response:
+    """Return a JSON answer."""
     return Response(status, msgspec.json.encode(value), JSON, headers or [])
 
 

@@ -60,6 +60,7 @@ class Form:
 
     # -- lists ----------------------------------------------------------------------------------------------------
     def list(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
+        """Show a collection."""
         resource = self.strategy.resource
         if self.plain:
             head = encode({"kind": resource.kind + "List", "apiVersion": resource.api_version, "metadata": metadata})

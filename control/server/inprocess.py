@@ -49,6 +49,7 @@ class InProcessTransport:
         body: bytes = b"",
         timeout: float | None = 60,
     ) -> Response:
+        """Send a request and return the whole answer."""
         path, _, more = path.partition("?")
         if more:
             query = {**dict(part.partition("=")[::2] for part in more.split("&")), **(query or {})}
@@ -61,6 +62,7 @@ class InProcessTransport:
 
     @contextlib.asynccontextmanager
     async def stream(self, path: str, *, query: Mapping[str, str] | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
+        """GET a long answer in chunks; anything but a stream raises StatusError."""
         answer = await self._answer("GET", path, query, {"accept": "application/json"}, b"")
         if isinstance(answer, Answered):
             raise error_of(answer.status, answer.body)

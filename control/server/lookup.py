@@ -32,19 +32,23 @@ class Lookup:
         self.registry = registry
 
     def get(self, target: str, namespace: str, name: str) -> Object | None:
+        """Return an object from memory, None where it is not there."""
         entry = self.registry.peek(BY_TARGET[target], namespace, name)
         return None if entry is None else entry.obj
 
     def list(self, target: str, namespace: str = "") -> Iterable[Object]:
+        """Return all objects of a namespace ("": of all) from memory."""
         resource = BY_TARGET[target]
         folder = f"{resource.storage_prefix}{namespace}/" if namespace and resource.namespaced else ""
         return [entry.obj for entry in self.registry.cached(resource).list(folder).entries]
 
     async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
+        """Return an object as of now, also if it was written a moment ago."""
         await self.registry.cache.wait_current()
         return self.get(target, namespace, name)
 
     async def update_status(self, target: str, obj: Object) -> Object:
+        """Write an object's status if nobody was faster; raises 409."""
         resource, meta = BY_TARGET[target], obj["metadata"]
 
         async def change(old: Object | None) -> Object:

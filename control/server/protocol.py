@@ -30,6 +30,8 @@ class ApiProtocol(HttpToolsProtocol):
         self._early = b""
 
     def on_message_begin(self) -> None:
+        """Put into the scope what uvicorn does not know of."""
+        """Read the client's certificate, once a connection."""
         super().on_message_begin()
         scope = cast(dict[str, Any], self.scope)
         scope[CERTIFICATE] = self.certificate
@@ -41,6 +43,7 @@ class ApiProtocol(HttpToolsProtocol):
         cast(dict[str, Any], self.scope)[CYCLE] = self.cycle
 
     def data_received(self, data: bytes) -> None:
+        """Feed the parser, or whoever took the connection over."""
         if self.successor is not None:
             self.successor(data)
             return
@@ -104,6 +107,7 @@ class ApiProtocol(HttpToolsProtocol):
         return self.transport
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever took the connection over, too."""
         if self.on_lost is not None:
             self.on_lost()
         super().connection_lost(exc)

@@ -98,10 +98,12 @@ class ResourceServer:
 
     # -- reads ----------------------------------------------------------------------------------------------------
     def form(self, request: Request, resource: Resource) -> Form:
+        """Return how this request's answer is to be shown; raises 406."""
         wanted = negotiate(request.header(b"accept"))
         return Form(wanted, self.registry.strategy(resource), request.option("includeObject"), self.registry.clock)
 
     async def get(self, request: Request, resource: Resource) -> Response:
+        """Answer with one object: its bytes as the cache holds them, unless another form is wanted."""
         accept = request.headers.get(b"accept")
         if resource.target == _VIRTUAL:
             entry = await componentstatus.entry(self.registry, resource, request.info.name)
@@ -117,6 +119,7 @@ class ResourceServer:
         return self._shown(request, form.object(entry.data), form)
 
     async def list(self, request: Request, resource: Resource) -> Response:
+        """Answer with a collection."""
         options = self.list_options(request, resource)
         form = self.form(request, resource)
         if resource.target == _VIRTUAL:
@@ -125,6 +128,7 @@ class ResourceServer:
         return self._shown(request, form.list(entries, meta), form)
 
     async def watch(self, request: Request, resource: Resource) -> Answer:
+        """Answer with a stream of changes; a name in the path (the old watch paths) is a field selector."""
         options = self.list_options(request, resource)
         options.watch = True
         if request.info.name and not options.fields.exact("metadata.name"):
@@ -134,6 +138,7 @@ class ResourceServer:
         return await self.listing.watch(resource, self._namespace(request, resource), options, form)
 
     def list_options(self, request: Request, resource: Resource) -> ListOptions:
+        """Read a list's or a watch's options; raises 400."""
         known = self._known_fields.get(resource)
         if known is None:
             # A strategy names its selectable fields for any object, also an empty one.
@@ -175,17 +180,20 @@ class ResourceServer:
         )
 
     def decoder(self, resource: Resource) -> Decoder:
+        """Return the decoder of a resource's own kind."""
         found = self._decoders.get(resource)
         if found is None:
             found = self._decoders[resource] = Decoder(resource.type, resource.api_version, resource.kind)
         return found
 
     async def decoded(self, request: Request, resource: Resource) -> Object:
+        """Return the body as an object of the resource's kind; raises 400, 413, 415."""
         body = await request.body(self.max_body)
         validation = directive(request.option("fieldValidation"))
         return self.decoder(resource).decode(body, request.header(b"content-type"), validation, request.warnings)
 
     async def create(self, request: Request, resource: Resource) -> Response:
+        """Create an object from the body: 201."""
         context = self.context(request, "CreateOptions")
         form = self.form(request, resource)
         obj = await self.decoded(request, resource)
@@ -196,6 +204,7 @@ class ResourceServer:
         return self._shown(request, form.object(written.data), form, 201)
 
     async def update(self, request: Request, resource: Resource, subresource: str = "") -> Response:
+        """Replace an object, or through a subresource a part of it, by the body: 200, or 201 where it was not there."""
         context = self.context(request, "UpdateOptions")
         form = self.form(request, resource)
         obj = await self.decoded(request, resource)
@@ -215,6 +224,7 @@ class ResourceServer:
         return self._written(request, form, written)
 
     async def patch(self, request: Request, resource: Resource, subresource: str = "") -> Response:
+        """Patch an object: 200, or 201 where an apply made it."""
         context = self.context(request, "PatchOptions")
         form = self.form(request, resource)
         body = await request.body(self.max_body)
@@ -245,6 +255,7 @@ class ResourceServer:
 
     # -- deletion -------------------------------------------------------------------------------------------------
     async def delete_options(self, request: Request) -> deletion.DeleteOptions:
+        """Read a delete's options from the body or else from the query; raises 400, 422."""
         body = await request.body(self.max_body)
         obj: Object = {}
         if body.strip():
@@ -256,6 +267,7 @@ class ResourceServer:
         return deletion.read_options(obj, request.query if request.query_string else {})
 
     async def delete(self, request: Request, resource: Resource) -> Response:
+        """Delete an object: 200, or 202 where a foreground deletion goes on."""
         form = self.form(request, resource)
         options = await self.delete_options(request)
         context = Context(request.user, options.dry_run, "", {"kind": "DeleteOptions"}, request.warnings)
@@ -269,6 +281,7 @@ class ResourceServer:
         return self._shown(request, form.object(written.data), form, 202 if options.accepted and not gone else 200)
 
     async def delete_collection(self, request: Request, resource: Resource) -> Response:
+        """Delete what a list with the same options would show, and answer with that list."""
         if "deletecollection" not in resource.verbs:
             raise errors.method_not_allowed()
         form = self.form(request, resource)

@@ -44,6 +44,7 @@ def fields(struct: type[msgspec.Struct]) -> dict[str, Shape]:
 
 
 def of(struct: type[msgspec.Struct]) -> Shape:
+    """Return the place that holds an object of a type."""
     return Shape("struct", _go_name(struct), struct)
 
 

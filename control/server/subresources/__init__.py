@@ -79,6 +79,7 @@ class Subresources:
         return await self._load(verbs[info.verb])(server, request, resource)
 
     async def review(self, server: ResourceServer, request: Request, resource: Resource) -> Answer:
+        """Answer a kind that can only be created."""
         target = _REVIEWS.get(resource.target)
         if target is None:
             raise errors.path_not_found()

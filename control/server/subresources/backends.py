@@ -41,6 +41,7 @@ def split_name(text: str) -> tuple[str, str, str]:
 
 
 async def pod(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Pass a request on to a pod."""
     scheme, name, port = split_name(request.info.name)
     found = (await server.registry.get(resource, request.info.namespace, name)).obj
     address = (found.get("status") or {}).get("podIP")
@@ -55,6 +56,7 @@ async def pod(server: ResourceServer, request: Request, resource: Resource) -> A
 
 
 async def service(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Pass a request on to one of a Service's endpoints; 503 where none is ready."""
     scheme, name, wanted = split_name(request.info.name)
     found = (await server.registry.get(resource, request.info.namespace, name)).obj
     port_name = _port_name(found, wanted)

@@ -12,12 +12,15 @@ from kube.resources import Resource
 
 
 async def get(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Show the whole object."""
     return await server.get(request, resource)
 
 
 async def update(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Replace the part that the subresource stands for."""
     return await server.update(request, resource, request.info.subresource)
 
 
 async def patch(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Patch the part that the subresource stands for."""
     return await server.patch(request, resource, request.info.subresource)

@@ -37,6 +37,7 @@ async def bind(server: ResourceServer, request: Request, resource: Resource) -> 
 async def assign(
     server: ResourceServer, context: Context, namespace: str, name: str, binding: Object, resource: Resource
 ) -> Answer:
+    """Write a Binding's node into its pod; raises 400, 409, 422."""
     target, meta = binding.get("target") or {}, binding.get("metadata") or {}
     if meta.get("name") not in (None, "", name):
         raise errors.bad_request("name in URL does not match name in Binding object")

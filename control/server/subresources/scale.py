@@ -68,6 +68,7 @@ def scale_of(obj: Object) -> Object:
 
 
 async def get(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Show a workload's Scale."""
     entry = await server.registry.get(resource, request.info.namespace, request.info.name)
     return _shown(server, request, entry.data)
 
