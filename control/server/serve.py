@@ -107,7 +107,9 @@ class Listener:
         for connection in list(state.connections):
             transport = getattr(connection, "transport", None)
             if transport is not None:
-                transport.abort()
+                # A TLS transport of CPython 3.11 that has closed by itself has no protocol left to abort, and says so thus.
+                with contextlib.suppress(AttributeError):
+                    transport.abort()
 
 
 def _bind(address: str, port: int) -> socket.socket:
