@@ -1,0 +1,65 @@
+"""The agent by itself, with upstream's command line: python -m agent --kubeconfig=... --config=...
+
+For nodes whose service manager was set up for a kubelet. Flags that mean the same here are taken; a flag that upstream has and
+the agent does not know is an error, not something to be passed over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from dataclasses import fields
+
+import uvloop
+
+from agent.config import Flags, from_flags
+from agent.kubelet_configuration import ConfigError
+from agent.main import run
+from agent.node_status import KUBELET_VERSION
+from kube.kubeconfig import KubeconfigError
+
+_HELP = {
+    "config": "the KubeletConfiguration file",
+    "kubeconfig": "how to reach the API server, and as whom",
+    "bootstrap_kubeconfig": "used to ask for a certificate while there is no kubeconfig",
+    "root_dir": "the agent's state: volumes, certificates",
+    "cert_dir": "certificates that were asked for",
+    "hostname_override": "the node's name",
+    "node_ip": "the node's addresses, separated by commas",
+    "node_labels": "labels to register with: key=value,...",
+    "register_with_taints": "taints to register with: key=value:effect,...",
+    "container_logs_dir": "links to containers' logs",
+}
+
+
+def parse(arguments: list[str]) -> tuple[Flags, int]:
+    """Read the command line; return the flags and the verbosity."""
+    parser = argparse.ArgumentParser(prog="agent", description="Run the pods of this node.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"Kubernetes {KUBELET_VERSION}")
+    parser.add_argument("-v", "--v", dest="verbosity", type=int, default=2, help="4 and more is for debugging")
+    for item in fields(Flags):
+        parser.add_argument(f"--{item.name.replace('_', '-')}", default=item.default, help=_HELP[item.name])
+    found = vars(parser.parse_args(arguments))
+    verbosity: int = found.pop("verbosity")
+    return Flags(**found), verbosity
+
+
+def main() -> None:
+    flags, verbosity = parse(sys.argv[1:])
+    logging.basicConfig(
+        level=logging.DEBUG if verbosity >= 4 else logging.INFO,
+        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run(from_flags(flags)))
+    except (ConfigError, KubeconfigError) as error:
+        logging.getLogger("agent").error("%s", error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Volume contents and their files, without mounts: payloads, atomic updates, paths that must not be written."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.cgroups import Cgroups, Limits
+from agent.messages import read_message, tail_log
+from agent.references import references_of
+from agent.static_pods import ManifestError, parse
+from agent.volumes import atomic, cleanup, hostpath
+from agent.volumes.atomic import File
+from agent.volumes.payload import Sources, VolumeError, single_user, volume_payload
+from kube.api import core_v1
+from tests.unit.agent.pods import pod
+
+
+class Objects:
+    """ConfigMap `m` and Secret `s`."""
+
+    def config_map(self, namespace: str, name: str) -> core_v1.ConfigMap | None:
+        binary = {"bin": base64.b64encode(b"\xff\x00").decode()}
+        return core_v1.ConfigMap(data={"a": "1", "b": "2"}, binary_data=binary) if name == "m" else None
+
+    def secret(self, namespace: str, name: str) -> core_v1.Secret | None:
+        return core_v1.Secret(data={"p": base64.b64encode(b"secret").decode()}) if name == "s" else None
+
+
+def payload(volume: dict[str, Any], **spec: Any) -> dict[str, tuple[bytes, int]]:
+    given = pod(volumes=[{"name": "v", **volume}], **spec)
+    sources = Sources(
+        Objects(), allocatable={"cpu": "4"}, tokens={("v", "token"): "abc"}, bundles={}, token_uid=single_user(given)
+    )
+    files = volume_payload(given, given.spec.volumes[0], sources)
+    return {path: (file.data, file.mode) for path, file in files.items()}
+
+
+def test_whole_objects_and_chosen_keys_become_files() -> None:
+    assert payload({"configMap": {"name": "m"}}) == {
+        "a": (b"1", 0o644),
+        "b": (b"2", 0o644),
+        "bin": (b"\xff\x00", 0o644),
+    }
+    items = [{"key": "a", "path": "x/y", "mode": 0o400}]
+    assert payload({"configMap": {"name": "m", "items": items, "defaultMode": 0o600}}) == {"x/y": (b"1", 0o400)}
+    assert payload({"secret": {"secretName": "s", "defaultMode": 0o440}}) == {"p": (b"secret", 0o440)}
+
+
+def test_sources_are_projected_together_the_later_over_the_earlier() -> None:
+    sources = [
+        {"configMap": {"name": "m", "items": [{"key": "a", "path": "same"}]}},
+        {"secret": {"name": "s", "items": [{"key": "p", "path": "same"}]}},
+        {"serviceAccountToken": {"path": "token"}},
+        {"downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+    ]
+    found = payload({"projected": {"sources": sources}})
+    assert found == {"same": (b"secret", 0o644), "token": (b"abc", 0o644), "name": (b"web", 0o644)}
+    private = payload({"projected": {"sources": sources[2:3]}}, securityContext={"runAsUser": 7})
+    assert private["token"] == (b"abc", 0o600)
+
+
+@pytest.mark.parametrize(
+    ("volume", "message"),
+    [
+        ({"configMap": {"name": "no"}}, 'configmap "no" not found'),
+        ({"secret": {"secretName": "no"}}, 'secret "no" not found'),
+        (
+            {"configMap": {"name": "m", "items": [{"key": "z", "path": "z"}]}},
+            "configmap references non-existent config key: z",
+        ),
+        (
+            {"secret": {"secretName": "s", "items": [{"key": "z", "path": "z"}]}},
+            "references non-existent secret key: z",
+        ),
+    ],
+)
+def test_what_is_missing_is_an_error_unless_it_is_optional(volume: dict[str, Any], message: str) -> None:
+    with pytest.raises(VolumeError) as caught:
+        payload(volume)
+    assert str(caught.value) == message
+    for source in volume.values():
+        source["optional"] = True
+    assert payload(volume) == {}
+
+
+def _read(folder: Path) -> dict[str, bytes]:
+    names = (p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and ".." not in str(p.relative_to(folder)))
+    return {str(name): (folder / name).read_bytes() for name in names}
+
+
+def test_an_update_changes_all_files_at_once(tmp_path: Path) -> None:
+    first = {"a": File(b"1", 0o644), "d/b": File(b"2", 0o600)}
+    assert atomic.write(tmp_path, first)
+    before = os.readlink(tmp_path / "..data")
+    assert (tmp_path / "a").read_bytes() == b"1" and (tmp_path / "d/b").stat().st_mode & 0o777 == 0o600
+    assert not atomic.write(tmp_path, first), "nothing changed"
+    assert os.readlink(tmp_path / "..data") == before
+    handle = (tmp_path / "..data/a").open("rb")
+    assert atomic.write(tmp_path, {"a": File(b"new", 0o644), "c": File(b"3", 0o644)})
+    with handle:
+        assert handle.read() == b"1", "a reader keeps what it opened"
+    assert (tmp_path / "a").read_bytes() == b"new" and not os.path.lexists(tmp_path / "d")
+    assert not (tmp_path / before).exists() and len([p for p in tmp_path.iterdir() if p.name.startswith("..2")]) == 1
+    assert atomic.write(tmp_path, {"a": File(b"new", 0o600)}), "a changed mode is a change"
+
+
+@pytest.mark.parametrize("path", ["", "/etc/x", "../x", "a/../../x", "..data", "..x/y"])
+def test_paths_that_leave_the_volume_are_refused(tmp_path: Path, path: str) -> None:
+    with pytest.raises(atomic.PayloadError):
+        atomic.write(tmp_path, {path: File(b"", 0o644)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+    atomic.write(tmp_path, {"a": File(b"1", 0o644)})
+    with pytest.raises(OSError, match="File"):
+        atomic.write(tmp_path, {"a": File(b"2", 0o644), "a/b": File(b"3", 0o644)})
+    assert (tmp_path / "a").read_bytes() == b"1"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_host_paths_are_made_or_checked_by_type(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("")
+    assert hostpath.prepare(str(tmp_path / "none"), "") == tmp_path / "none"
+    assert hostpath.prepare(str(tmp_path / "d/e"), "DirectoryOrCreate").is_dir()
+    assert hostpath.prepare(str(tmp_path / "g"), "FileOrCreate").is_file()
+    for path, kind in (("none", "File"), ("f", "Directory"), ("d", "File"), ("f", "Socket"), ("f", "BlockDevice")):
+        with pytest.raises(VolumeError, match="hostPath type check failed"):
+            hostpath.prepare(str(tmp_path / path), kind)
+    with pytest.raises(VolumeError):
+        hostpath.prepare("relative", "")
+
+
+def test_cleaning_up_follows_no_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "keep").write_text("x")
+    folder = tmp_path / "pod"
+    (folder / "volumes").mkdir(parents=True)
+    (folder / "volumes/link").symlink_to(outside)
+    cleanup.remove_tree(folder)
+    assert not folder.exists() and (outside / "keep").exists()
+    (tmp_path / "linked").symlink_to(outside)
+    with pytest.raises(cleanup.CleanupError):
+        cleanup.remove_tree(tmp_path / "linked")
+    assert (outside / "keep").exists()
+
+
+def test_termination_messages_are_read_without_following_links_and_to_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "long").write_text("x" * 10_000)
+    assert read_message(str(tmp_path / "link")) == read_message(str(tmp_path / "pipe")) == ""
+    assert read_message(str(tmp_path / "none")) == "" and len(read_message(str(tmp_path / "long"))) == 4096
+    lines = "".join(f"2026-01-01T00:00:00Z stdout F line {number}\n" for number in range(100))
+    (tmp_path / "log").write_text(lines)
+    tail = tail_log(str(tmp_path / "log"))
+    assert tail.startswith("line 20\n") and tail.endswith("line 99\n")
+
+
+def test_a_pod_names_the_objects_it_needs() -> None:
+    given = pod(
+        {
+            "name": "main",
+            "envFrom": [{"configMapRef": {"name": "c1"}}],
+            "env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "s1", "key": "k"}}}],
+        },
+        volumes=[
+            {"name": "v", "configMap": {"name": "c2"}},
+            {"name": "w", "projected": {"sources": [{"secret": {"name": "s2"}}]}},
+        ],
+        imagePullSecrets=[{"name": "pull"}],
+    )
+    found = sorted((ref.kind.__name__, ref.name) for ref in references_of(given))
+    assert found == [("ConfigMap", "c1"), ("ConfigMap", "c2"), ("Secret", "pull"), ("Secret", "s1"), ("Secret", "s2")]
+
+
+def test_a_version_2_tree_is_made_from_the_root_with_its_controllers(tmp_path: Path) -> None:
+    def controllers(folder: Path) -> None:
+        (folder / "cgroup.controllers").write_text("cpu memory pids")
+        (folder / "cgroup.subtree_control").write_text("")
+
+    controllers(tmp_path)
+    cgroups = Cgroups("/root", "cgroupfs", mount=tmp_path)
+    assert cgroups.v2
+    given = pod(
+        {"name": "main", "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}, "requests": {"cpu": "250m"}}}
+    )
+    assert cgroups.pod_parent(given) == "/root/kubepods/burstable/poduid-1"
+    cgroups.ensure(cgroups.pod_path(given), Limits(cpu_shares=256, cpu_quota=50_000, memory=64 << 20, pids=9))
+    folder = tmp_path / "root/kubepods/burstable/poduid-1"
+    found = {name: (folder / name).read_text() for name in ("cpu.weight", "cpu.max", "memory.max", "pids.max")}
+    assert found == {"cpu.weight": "10", "cpu.max": "50000 100000", "memory.max": str(64 << 20), "pids.max": "9"}
+    assert (tmp_path / "cgroup.subtree_control").read_text() in ("+cpu", "+memory", "+pids")
+    systemd = Cgroups("/", "systemd", mount=tmp_path)
+    assert systemd.pod_parent(given) == "kubepods-burstable-poduid_1.slice"
+    assert systemd.pod_path(given) == ("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poduid_1.slice")
+
+
+def test_a_manifest_becomes_the_nodes_static_pod() -> None:
+    text = "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, image: i}]}\n"
+    found = parse(text, Path("/m/x.yaml"), "node-1", "now")
+    assert (found.metadata.name, found.metadata.namespace, found.spec.node_name) == ("x-node-1", "default", "node-1")
+    assert found.spec.containers[0].image_pull_policy == "Always"
+    assert found.metadata.annotations["kubernetes.io/config.hash"] == found.metadata.uid
+    assert parse(text, Path("/m/x.yaml"), "node-1", "later").metadata.uid == found.metadata.uid
+    assert parse(text + "# changed", Path("/m/x.yaml"), "node-1", "now").metadata.uid != found.metadata.uid
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: Pod",
+        "a: [",
+        "apiVersion: v1\nkind: Service\n",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}\n",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: 5}]}\n",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c}], serviceAccountName: y}\n",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"
+        "spec: {containers: [{name: c}], volumes: [{name: v, secret: {secretName: s}}]}\n",
+    ],
+)
+def test_a_bad_manifest_is_refused(text: str) -> None:
+    with pytest.raises(ManifestError):
+        parse(text, Path("/m/x.yaml"), "node-1", "now")
