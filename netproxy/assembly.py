@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kube.api import core_v1, discovery_v1
 from kube.client import Client
 from kube.clock import Clock
+from kube.events import NORMAL, WARNING, EventRecorder
 from kube.informer import Informer
 from netproxy import health
 from netproxy.backend import Backend
@@ -44,6 +45,7 @@ class Parts:
     settings: dict[int, StaticSettings]
     health: health.Health
     check_ports: HealthCheckPorts
+    recorder: EventRecorder
     pods: PodNetwork | None
     dns: DNSServer | None
     stale: list[Backend]
@@ -66,6 +68,10 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         backends.append(chosen)
         stale += others
     responder, server = _cluster_dns(config, services, slices, clock)
+    recorder = EventRecorder(client, "kube-proxy", node_name, clock=clock)
+    # As upstream, the node's name stands for its uid: that is how `kubectl describe node` finds the event.
+    node = core_v1.ObjectReference(kind="Node", name=node_name, uid=node_name)
+    recorder.event(node, NORMAL, "Starting", "")
     check_ports = HealthCheckPorts(state, config.bind_address)
     proxy = ServiceProxy(
         services,
@@ -77,9 +83,12 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         clock=clock,
         on_change=responder.forget if responder else None,
         after_write=check_ports.update,
+        on_repair=lambda: recorder.event(
+            node, WARNING, "RulesRepaired", "Service rules changed by others were put back"
+        ),
     )
     pods = PodNetwork(config) if config.pod_network.enabled else None
-    return Parts(services, slices, nodes, proxy, backends, settings, state, check_ports, pods, server, stale)
+    return Parts(services, slices, nodes, proxy, backends, settings, state, check_ports, recorder, pods, server, stale)
 
 
 async def _choose(

@@ -96,6 +96,7 @@ async def _run_parts(config: ProxyConfig, mode: str, parts: Parts, clock: Clock,
         group.create_task(parts.services.run(), name="follow services")
         group.create_task(parts.slices.run(), name="follow endpoint slices")
         group.create_task(parts.nodes.run(), name="follow the node")
+        group.create_task(parts.recorder.run(), name="send events")
         await _prepare(config, parts)
         group.create_task(parts.proxy.run(), name="proxy")
         group.create_task(parts.proxy.verify_forever(), name="verify rules")

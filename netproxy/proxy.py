@@ -47,12 +47,13 @@ class ServiceProxy:
         clock: Clock = SYSTEM,
         on_change: Callable[[str], None] | None = None,
         after_write: Callable[[dict[str, tuple[ServicePort, ...]]], Awaitable[None]] | None = None,
+        on_repair: Callable[[], None] | None = None,
     ) -> None:
         families = tuple(backend.family for backend in backends)
         self.table = ServiceTable(NodeView(node_name), families, frozenset(served_here))
         self._services, self._slices, self._backends = services, slices, backends
         self._health, self._clock, self._on_change = health or Health(clock), clock, on_change
-        self._after_write = after_write
+        self._after_write, self._on_repair = after_write, on_repair
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._ports: dict[str, tuple[ServicePort, ...]] = {}
@@ -194,6 +195,8 @@ class ServiceProxy:
             except WriteError as error:
                 log.error("rules cannot be repaired yet: %s", error)
                 return repaired
+        if repaired and self._on_repair is not None:
+            self._on_repair()
         if not self._wake.is_set():
             self._done()
         return repaired

@@ -1,7 +1,7 @@
 """A Transport that holds objects in memory: list and watch as an API server answers them, for tests of what follows.
 
 It knows no validation, no defaults and no subresources: a test puts whole objects in. Watches are ordered and resume
-from any revision, which is all that informers need; field and label selectors are ignored.
+from any revision, which is all that informers need; field and label selectors are ignored. Events are taken and dropped.
 """
 
 import asyncio
@@ -77,6 +77,8 @@ class MemoryAPI:
     ) -> Response:
         if self.away:
             raise StatusError(503, "ServiceUnavailable", "connection refused")
+        if method == "POST" and path.endswith("/events"):
+            return Response(201, {}, body)
         if method != "GET":
             raise StatusError(405, "MethodNotAllowed", "this server is read-only")
         items = ",".join(item.decode() for item in self.objects.get(path, {}).values())

@@ -30,7 +30,18 @@ def test_the_process_follows_a_real_server_and_leaves_rules_when_it_ends(site: S
                 await admin.create(web)
                 await admin.create(slice_of("web", *PODS.values()))
                 await until(lambda: site.fetch(site.pods["pod-a"], "10.96.5.1"), "the Service answers", 20)
-                assert (site.folder / "net.d" / "10-wherry.conflist").exists()
+                await until((site.folder / "net.d" / "10-wherry.conflist").exists, "the CNI configuration is written")
+                await asyncio.to_thread(site.node.run, "iptables-nft", "-t", "nat", "-F", "KUBE-SERVICES")
+
+                async def reasons() -> set[str]:
+                    events = (await admin.list(core_v1.Event, "default")).items
+                    return {
+                        each.reason or "" for each in events if each.source and each.source.component == "kube-proxy"
+                    }
+
+                async with asyncio.timeout(30):
+                    while await reasons() != {"Starting", "RulesRepaired"}:
+                        await asyncio.sleep(0.2)
                 process.send_signal(signal.SIGTERM)
                 assert await asyncio.wait_for(process.wait(), 10) == 0
                 assert site.fetch(site.pods["pod-a"], "10.96.5.1")
