@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from control.auth.user import UserInfo
+from control.storage.store import Store
 from kube.errors import FieldError
 from kube.resources import Resource
 
@@ -32,6 +33,18 @@ class Context(Protocol):
 
     @property
     def dry_run(self) -> bool: ...
+
+    @property
+    def store(self) -> Store:
+        """What is not an object of a resource is kept here."""
+        ...
+
+    @property
+    def now(self) -> datetime: ...
+
+    async def current(self) -> None:
+        """Wait until `objects` shows all that was written, by whichever server, before the call."""
+        ...
 
     def objects(self, group: str, version: str, plural: str) -> Iterable[Object]:
         """Return all objects of a resource, from the watch cache (or the store); they are read-only."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.naming import path_segment
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, invalid_value, required
@@ -20,6 +21,10 @@ class APIServiceStrategy(Strategy):
     )
     allow_unconditional_update = False
     has_generation = False
+
+    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
+        """Any name, as that of the core group ends with a dot (`v1.`)."""
+        return path_segment(name, prefix)
 
     def default(self, obj: Object) -> None:
         service = (obj.get("spec") or {}).get("service")

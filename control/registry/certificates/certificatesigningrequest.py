@@ -9,6 +9,7 @@ from typing import Any
 from cryptography import x509
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
+from control.registry.naming import path_segment
 from control.registry.strategy import Context, Finish, Object, Strategy, keep
 from control.registry.tables import age, human_duration
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
@@ -52,6 +53,10 @@ class CertificateSigningRequestStrategy(Strategy):
         Column("Condition", description="How the request stands."),
     )
     has_generation = False
+
+    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
+        """Any name: kubelets name their requests after a hash of what they ask for, in base64."""
+        return path_segment(name, prefix)
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {}

@@ -11,10 +11,12 @@ import contextlib
 import functools
 import ipaddress
 from collections.abc import Iterable
+from datetime import timedelta
 
 from control.registry.core.claims import Claims, refuse
 from control.registry.core.pools import Exhausted, OutOfRange, Pool, Taken, address_offset
 from control.registry.strategy import Context, Object
+from kube.clock import parse_time
 from kube.errors import StatusError, internal, invalid_value
 
 HEADLESS = "None"
@@ -47,11 +49,13 @@ class Addresses:
         """Record an address of a stored Service."""
         self._owners[family_of(address)].setdefault(int(ipaddress.ip_address(address)), owner)
 
-    async def forget_orphans(self, known: set[str], context: Context) -> None:
-        """Delete the records that a crash between claim and Service has left."""
+    async def forget_orphans(self, known: set[str], context: Context, age: timedelta) -> None:
+        """Delete the records older than `age` that a crash between claim and Service has left."""
         for record in list(context.objects("networking.k8s.io", "v1", "ipaddresses")):
             metadata = record.get("metadata") or {}
-            if (metadata.get("labels") or {}).get(MANAGED_BY_LABEL) == MANAGED_BY and metadata.get("name") not in known:
+            if (metadata.get("labels") or {}).get(MANAGED_BY_LABEL) != MANAGED_BY or metadata.get("name") in known:
+                continue
+            if not age or context.now - parse_time(metadata["creationTimestamp"]) > age:
                 await context.delete("networking.k8s.io", "v1", "ipaddresses", "", metadata.get("name", ""))
 
     def follow(self, context: Context) -> None:

@@ -2,17 +2,25 @@
 
 The state is the stored Services: it is read from them when the first Service is written, and kept by this server's own
 writes from then on; where servers share a store it is read anew for each write, and what is under way here is added. A
-claim is made before anything is awaited and taken back if the write fails, so concurrent creates cannot collide.
+claim is made before anything is awaited and taken back if the write fails, so concurrent creates cannot collide. Between
+servers the store decides: addresses are records in it in any case, ports are entered in a ledger where it is shared.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
+from datetime import timedelta
 
 from control.registry.core.addresses import HEADLESS, Addresses
 from control.registry.core.claims import Claims, owner_of
 from control.registry.core.node_ports import NodePorts
+from control.registry.core.port_ledger import PortLedger
 from control.registry.strategy import Context, Finish, Object
+
+ELSEWHERE = "another server"
+ORPHAN_AFTER = timedelta(seconds=60)
+"""The age at which an address's record without a Service is nobody's; a younger one may be of a Service under way."""
 
 
 class ServiceAllocator:
@@ -21,6 +29,7 @@ class ServiceAllocator:
     def __init__(self, ranges: Iterable[str], node_ports: range, shared: bool = False) -> None:
         self.addresses, self.ports = Addresses(ranges), NodePorts(node_ports)
         self._shared, self._loaded = shared, False
+        self._ledger = PortLedger(node_ports)
         self._pending: list[Claims] = []
 
     async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish:
@@ -33,7 +42,10 @@ class ServiceAllocator:
         try:
             self.addresses.choose_families(obj["spec"])
             await self.addresses.assign(obj, set(held_addresses), before, claims, context)
-            self.ports.assign(obj, set(held_ports), claims)
+            if self._shared and not context.dry_run:
+                await self._assign_recorded_ports(obj, set(held_ports), claims, context)
+            else:
+                self.ports.assign(obj, set(held_ports), claims)
         except BaseException:
             self._pending.remove(claims)
             await self._give_back(claims, context)
@@ -46,7 +58,8 @@ class ServiceAllocator:
             elif old is not None:
                 addresses, ports = _held(obj.get("spec") or {})
                 gone = [a for a in held_addresses if a not in addresses]
-                left = Claims(claims.owner, gone, [p for p in held_ports if p not in ports], gone)
+                given = [p for p in held_ports if p not in ports]
+                left = Claims(claims.owner, gone, given, gone, given)
                 await self._give_back(left, context)
 
         return finish
@@ -55,12 +68,33 @@ class ServiceAllocator:
         """Take back everything that a deleted Service had."""
         await self._load(context)
         addresses, ports = _held(obj.get("spec") or {})
-        await self._give_back(Claims(owner_of(obj), addresses, ports, addresses), context)
+        await self._give_back(Claims(owner_of(obj), addresses, ports, addresses, ports), context)
+
+    async def _assign_recorded_ports(self, obj: Object, held: set[int], claims: Claims, context: Context) -> None:
+        """Assign ports and enter them in the ledger; again on what another server left where it was quicker."""
+        asked = copy.deepcopy(obj["spec"])
+        while True:
+            found = await self._ledger.read(context.store)
+            used = set(self.ports.ports.owners())
+            taken = found.ports if found else frozenset(used)
+            lost = self._ledger.leaked(taken, used, context.now)
+            for port in taken - lost:
+                self.ports.ports.note(port, ELSEWHERE)
+            self.ports.assign(obj, held, claims)
+            if not claims.ports or await self._ledger.write(context.store, (taken - lost) | set(claims.ports), found):
+                claims.port_records += claims.ports
+                return
+            self.ports.give_back(claims)
+            claims.ports.clear()
+            obj["spec"] = copy.deepcopy(asked)
+            await self._load(context)
 
     async def _load(self, context: Context) -> None:
         if self._loaded and not self._shared:
             return
         first, self._loaded = not self._loaded, True
+        if self._shared:
+            await context.current()
         known: set[str] = set()
         self.addresses.clear()
         self.ports.clear()
@@ -71,7 +105,7 @@ class ServiceAllocator:
         for claims in self._pending:
             self._note(claims.owner, claims.addresses, claims.ports)
         if first:
-            await self.addresses.forget_orphans(known, context)
+            await self.addresses.forget_orphans(known, context, ORPHAN_AFTER if self._shared else timedelta())
 
     def _note(self, owner: str, addresses: list[str], ports: list[int]) -> None:
         for address in addresses:
@@ -82,6 +116,8 @@ class ServiceAllocator:
     async def _give_back(self, claims: Claims, context: Context) -> None:
         self.ports.give_back(claims)
         await self.addresses.give_back(claims, context)
+        if self._shared and not context.dry_run:
+            await self._ledger.release(context.store, claims.port_records)
 
 
 def _held(spec: Object) -> tuple[list[str], list[int]]:

@@ -10,12 +10,13 @@ from kube.errors import FieldError, StatusError, invalid
 
 @dataclass(slots=True)
 class Claims:
-    """Addresses, their records in the store, and ports, taken for an owner (namespace/name)."""
+    """Addresses and ports, and their records in the store, taken for an owner (namespace/name)."""
 
     owner: str
     addresses: list[str] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
     records: list[str] = field(default_factory=list)
+    port_records: list[int] = field(default_factory=list)
 
 
 def owner_of(service: Object) -> str:

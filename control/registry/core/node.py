@@ -36,7 +36,13 @@ class NodeStrategy(Strategy):
         """A kubelet registers itself with its status, so unlike elsewhere status stays."""
 
     def default(self, obj: Object) -> None:
-        status = obj.get("status") or {}
+        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        # podCIDR is the first of podCIDRs; either may be given, and where they differ the one is right.
+        first = spec["podCIDRs"][0] if spec.get("podCIDRs") else ""
+        if not spec.get("podCIDR") and first:
+            spec["podCIDR"] = first
+        elif spec.get("podCIDR") and spec["podCIDR"] != first:
+            spec["podCIDRs"] = [spec["podCIDR"]]
         if status.get("capacity") and not status.get("allocatable"):
             status["allocatable"] = dict(status["capacity"])
 

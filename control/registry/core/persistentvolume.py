@@ -40,6 +40,14 @@ def class_of(obj: Object) -> str:
     return found
 
 
+def class_warnings(obj: Object) -> list[str]:
+    if CLASS_ANNOTATION not in (obj.get("metadata", {}).get("annotations") or {}):
+        return []
+    return [
+        f'metadata.annotations[{CLASS_ANNOTATION}]: deprecated since v1.8; use "storageClassName" attribute instead'
+    ]
+
+
 class PersistentVolumeStrategy(Strategy):
     columns = (
         NAME,
@@ -112,6 +120,15 @@ class PersistentVolumeStrategy(Strategy):
             detail = "spec.persistentvolumesource is immutable after creation"
             errors.append(forbidden_field("spec.persistentvolumesource", detail))
         return errors + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "volumeMode", "volumeMode")
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        found = [] if old else class_warnings(obj)
+        if (obj.get("spec") or {}).get("persistentVolumeReclaimPolicy") == "Recycle" and old is None:
+            found.append(
+                "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the "
+                "recommended approach is to use dynamic provisioning."
+            )
+        return found
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"name": name_of(obj)}

@@ -7,7 +7,7 @@ from typing import Any
 
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of
 from control.registry.checks import Errors, each, label_selector, one_of, quantity, unchanged
-from control.registry.core.persistentvolume import class_of
+from control.registry.core.persistentvolume import class_of, class_warnings
 from control.registry.core.pod_update import same
 from control.registry.core.storage_cells import access_modes, phase
 from control.registry.strategy import Object, Strategy
@@ -120,6 +120,9 @@ class PersistentVolumeClaimStrategy(Strategy):
                 detail = "field can not be less than status.capacity"
                 errors.append(forbidden_field("spec.resources.requests.storage", detail))
         return errors + unchanged(spec, before, "volumeMode", "volumeMode")
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        return [] if old else class_warnings(obj)
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"name": name_of(obj)}

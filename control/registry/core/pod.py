@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.core import pod_table, pod_update
-from control.registry.core.pod_defaults import default_pod
+from control.registry.core.pod_defaults import default_pod, default_status
 from control.registry.core.pod_resize import validate_resize
 from control.registry.core.pod_status import validate_status
 from control.registry.core.pod_warnings import pod_warnings
@@ -22,6 +22,7 @@ class PodStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         default_pod(obj)
+        default_status(obj)
 
     def prepare_create(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})

@@ -27,6 +27,17 @@ def default_pod(obj: Object) -> None:
         _host_ports(spec)
 
 
+def default_status(obj: Object) -> None:
+    """Keep the one address and the list of addresses of a status in step; where they differ the one is right."""
+    status = obj.get("status") or {}
+    for one, many in (("podIP", "podIPs"), ("hostIP", "hostIPs")):
+        first = status[many][0].get("ip", "") if status.get(many) else ""
+        if not status.get(one) and first:
+            status[one] = first
+        elif status.get(one) and status[one] != first:
+            status[many] = [{"ip": status[one]}]
+
+
 def default_template(spec: Object) -> None:
     """Fill in the defaults of a workload's `spec.template`."""
     template = spec.setdefault("template", {})

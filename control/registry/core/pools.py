@@ -36,6 +36,10 @@ class Pool:
     def owner(self, number: int) -> str | None:
         return self._owners.get(number)
 
+    def owners(self) -> dict[int, str]:
+        """Return who has what, as a copy."""
+        return dict(self._owners)
+
     def note(self, number: int, owner: str) -> None:
         """Record an allocation that is known from stored objects; the first to be known keeps it."""
         self._owners.setdefault(number, owner)

@@ -146,6 +146,12 @@ class IngressStrategy(Strategy):
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_points(obj.get("status") or {})
 
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        annotated = CLASS_ANNOTATION in (obj.get("metadata", {}).get("annotations") or {})
+        if annotated and old is None:
+            return [f"annotation \"{CLASS_ANNOTATION}\" is deprecated, please use 'spec.ingressClassName' instead"]
+        return []
+
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         hosts = [r["host"] for r in spec.get("rules") or () if r.get("host")]

@@ -448,3 +448,40 @@ def test_a_role_binding_prints_whom_it_gives_what() -> None:
         {"kind": "ServiceAccount", "name": "sa", "namespace": "default"},
     )
     assert list(cells(found).values()) == ["x", "Role/r", "60m", "jane, joe", "", "default/sa"]
+
+
+def test_names_follow_their_kinds_rules() -> None:
+    def wrong(api_version: str, kind: str, name: str) -> bool:
+        found = obj(api_version, kind)
+        return bool(strategy_of(found).name_errors(name))
+
+    assert wrong("v1", "Service", "1abc") and not wrong("v1", "Pod", "1abc")
+    assert not wrong("certificates.k8s.io/v1", "CertificateSigningRequest", "node-csr-c69HXe7aYcq_S1")
+    assert not wrong("apiregistration.k8s.io/v1", "APIService", "v1.")
+    assert not wrong(f"{RBAC}/v1", "ClusterRole", "system:node") and wrong(f"{RBAC}/v1", "ClusterRole", "a/b")
+    assert wrong("networking.k8s.io/v1", "IPAddress", "010.0.0.1")
+    assert wrong("batch/v1", "CronJob", "x" * 53) and not wrong("batch/v1", "CronJob", "x" * 52)
+
+
+def test_one_address_and_the_list_of_addresses_stay_in_step() -> None:
+    node = created(obj("v1", "Node", spec={"podCIDR": "10.244.1.0/24"}))
+    assert node["spec"] == {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}
+    pod = obj("v1", "Pod", spec={}, status={"podIP": "10.244.1.5", "hostIPs": [{"ip": "192.168.0.2"}]})
+    strategy_of(pod).default(pod)
+    assert pod["status"]["podIPs"] == [{"ip": "10.244.1.5"}]
+    assert pod["status"]["hostIP"] == "192.168.0.2"
+
+
+def test_old_ways_are_warned_of() -> None:
+    found = ingress(defaultBackend={"service": {"name": "web", "port": {"number": 80}}})
+    found["metadata"]["annotations"] = {"kubernetes.io/ingress.class": "x"}
+    assert strategy_of(found).warnings(found, None) == [
+        "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
+    ]
+    assert strategy_of(endpoints("10.0.0.1")).api_warning.startswith("v1 Endpoints is deprecated in v1.33+")
+    pod = obj("v1", "Pod", spec={"nodeSelector": {"beta.kubernetes.io/os": "linux"}, "containers": [{"name": "c"}]})
+    pod["spec"]["containers"][0]["env"] = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
+    assert strategy_of(pod).warnings(pod, None) == [
+        'spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead',
+        'spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply',
+    ]
