@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
+
+Check = Callable[[str], list[str]]
+_LONGEST_REMEMBERED = 320
 
 _DNS1123_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS1123_SUBDOMAIN = rf"{_DNS1123_LABEL}(\.{_DNS1123_LABEL})*"
@@ -49,6 +54,18 @@ def _against(value: str, limit: int, pattern: str, message: str) -> list[str]:
     return problems
 
 
+def _remembered(check: Check) -> Check:
+    """Keep the answers for the names seen last: clients use the same few thousand again and again."""
+    answers = functools.lru_cache(maxsize=4096)(lambda value: tuple(check(value)))
+
+    @functools.wraps(check)
+    def remembered(value: str) -> list[str]:
+        return list(answers(value)) if len(value) <= _LONGEST_REMEMBERED else check(value)
+
+    return remembered
+
+
+@_remembered
 def dns1123_label(value: str) -> list[str]:
     message = _example(_LABEL_RULE, ("my-name", "123-abc"), _DNS1123_LABEL)
     if re.fullmatch(_DNS1123_SUBDOMAIN, value):
@@ -56,6 +73,7 @@ def dns1123_label(value: str) -> list[str]:
     return _against(value, 63, _DNS1123_LABEL, message)
 
 
+@_remembered
 def dns1123_subdomain(value: str) -> list[str]:
     return _against(value, 253, _DNS1123_SUBDOMAIN, _example(_SUBDOMAIN_RULE, ("example.com",), _DNS1123_SUBDOMAIN))
 
@@ -64,6 +82,7 @@ def dns1035_label(value: str) -> list[str]:
     return _against(value, 63, _DNS1035_LABEL, _example(_DNS1035_RULE, ("my-name", "abc-123"), _DNS1035_LABEL))
 
 
+@_remembered
 def qualified_name(value: str) -> list[str]:
     """A label or annotation key: an optional DNS prefix and a slash, then a name of at most 63 characters."""
     prefix, slash, name = value.rpartition("/")
@@ -89,6 +108,7 @@ def qualified_name(value: str) -> list[str]:
     return problems
 
 
+@_remembered
 def label_value(value: str) -> list[str]:
     examples = "'MyValue',  or 'my_value',  or '12345'"
     message = f"{_LABEL_VALUE_RULE} (e.g. {examples}, regex used for validation is '{_LABEL_VALUE}')"
