@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from control.admission.plugin import Attributes
 from control.auth.user import UserInfo
 from control.registry.deletion import DeleteOptions
 from control.storage import codec
-from control.storage.store import KeyNotFound
+from control.storage.store import KeyNotFound, Store
 from kube.errors import StatusError
 from kube.resources import by_kind, by_path
 
@@ -59,6 +60,17 @@ class Allocation:
     @property
     def dry_run(self) -> bool:
         return self._context.dry_run
+
+    @property
+    def store(self) -> Store:
+        return self._registry.store
+
+    @property
+    def now(self) -> datetime:
+        return self._registry.clock.now()
+
+    async def current(self) -> None:
+        await self._registry.cache.wait_current()
 
     def objects(self, group: str, version: str, plural: str) -> Iterable[Object]:
         resource = by_path(group, version, plural)

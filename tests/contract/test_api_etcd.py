@@ -14,6 +14,7 @@ from tests.support.etcd import Etcd, etcd, needs_etcd, needs_etcdctl
 
 pytestmark = needs_etcd
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+SERVICES = "/api/v1/namespaces/default/services"
 
 
 def on(cluster: Etcd) -> dict[str, Any]:
@@ -34,6 +35,10 @@ async def two_servers(path: Path, **more: Any) -> AsyncIterator[tuple[Etcd, ApiU
 
 def config_map(name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def service(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}
 
 
 @needs_etcdctl
@@ -69,6 +74,29 @@ async def test_of_writers_at_two_servers_with_one_resource_version_one_is_told_o
             a.request("PUT", f"{CONFIG_MAPS}/c", changes[0]), b.request("PUT", f"{CONFIG_MAPS}/c", changes[1])
         )
         assert sorted(answer.status for answer in answers) == [200, 409]
+
+
+async def test_services_made_at_two_servers_share_neither_address_nor_node_port(tmp_path: Path) -> None:
+    async with two_servers(tmp_path, service_cidr="10.96.0.0/26", node_port_range=(30000, 30040)) as (_, a, b):
+        answers = await asyncio.gather(
+            *(
+                api.request("POST", SERVICES, service(f"{name}{i}"))
+                for i in range(12)
+                for name, api in (("a", a), ("b", b))
+            )
+        )
+        assert {answer.status for answer in answers} == {201}
+        specs = [answer.json["spec"] for answer in answers]
+        addresses = [spec["clusterIP"] for spec in specs]
+        ports = [spec["ports"][0]["nodePort"] for spec in specs]
+        assert len(set(addresses)) == len(set(ports)) == 24
+        # What one server's Service gives back, the other server may hand out.
+        for index in range(12):
+            assert (await a.request("DELETE", f"{SERVICES}/a{index}")).status == 200
+        wanted = {**service("again")["spec"], "clusterIP": addresses[0]}
+        wanted["ports"] = [{"port": 80, "nodePort": ports[0]}]
+        again = await b.request("POST", SERVICES, {"metadata": {"name": "again"}, "spec": wanted})
+        assert again.status == 201, again.json
 
 
 async def test_without_etcd_requests_fail_with_a_status_and_readiness_with_them_until_it_is_back(

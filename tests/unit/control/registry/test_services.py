@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from control.auth.user import UserInfo
 from control.registry.core.allocation import ServiceAllocator
 from control.registry.core.pools import Pool, Taken, address_offset, port_offset
+from control.storage.store import Item, KeyExists, RevisionConflict
+from kube.clock import format_time
 from kube.errors import StatusError, already_exists
 from tests.unit.control.registry.strategies import (
     Object,
@@ -20,6 +23,28 @@ from tests.unit.control.registry.strategies import (
 )
 
 
+class Values:
+    """The few keys that are not objects, with compare-and-swap."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, Item] = {}
+
+    async def get(self, key: str) -> Item | None:
+        return self.items.get(key)
+
+    async def create(self, key: str, value: bytes) -> Item:
+        if key in self.items:
+            raise KeyExists(key, self.items[key])
+        self.items[key] = Item(key, value, 1, 1)
+        return self.items[key]
+
+    async def update(self, key: str, value: bytes, expected: int) -> Item:
+        if self.items[key].revision != expected:
+            raise RevisionConflict(key, expected, self.items[key])
+        self.items[key] = Item(key, value, expected + 1, 1)
+        return self.items[key]
+
+
 class Cluster:
     """Objects in memory, as an allocation sees them; what another server has claimed is in `foreign`."""
 
@@ -29,6 +54,11 @@ class Cluster:
         self.ranges: list[Object] = []
         self.records: dict[str, Object] = {}
         self.foreign: set[str] = set()
+        self.store: Any = Values()
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    async def current(self) -> None:
+        """All there is is shown at once."""
 
     def objects(self, group: str, version: str, plural: str) -> list[Object]:
         if plural == "ipaddresses":
@@ -39,6 +69,7 @@ class Cluster:
         name = obj["metadata"]["name"]
         if name in self.records or name in self.foreign:
             raise already_exists("networking.k8s.io", "ipaddresses", name)
+        obj["metadata"]["creationTimestamp"] = format_time(self.now)
         self.records[name] = obj
         return obj
 
@@ -184,6 +215,19 @@ async def test_what_is_under_way_counts_when_the_state_is_read_anew() -> None:
         await found.allocate(named("b", type="NodePort", ports=copy.deepcopy(ports)), None, cluster)
     await finish(False)
     await stored(found, cluster, named("b", type="NodePort", ports=copy.deepcopy(ports)))
+
+
+async def test_a_port_that_a_server_took_and_died_with_is_free_after_a_minute_and_not_before() -> None:
+    cluster = Cluster()
+    one, other = (ServiceAllocator(("10.96.0.0/24",), range(30000, 30100), shared=True) for _ in range(2))
+    ports = [{"port": 80, "nodePort": 30001}]
+    await one.allocate(named("a", type="NodePort", ports=ports), None, cluster)  # and never finishes
+    for seconds in (0, 59):
+        cluster.now += timedelta(seconds=seconds)
+        with pytest.raises(StatusError, match="provided port is already allocated"):
+            await other.allocate(named("b", type="NodePort", ports=copy.deepcopy(ports)), None, cluster)
+    cluster.now += timedelta(seconds=2)
+    await stored(other, cluster, named("b", type="NodePort", ports=copy.deepcopy(ports)))
 
 
 async def test_a_dry_run_writes_no_record_and_keeps_nothing() -> None:
