@@ -227,6 +227,14 @@ class ServiceTable:
     def dirty(self) -> bool:
         return bool(self._dirty)
 
+    @property
+    def only_newborn(self) -> bool:
+        """Whether all that changed are Services with a selector whose first slice has yet to come."""
+        return bool(self._dirty) and all(
+            key not in self._slices and (service := self._services.get(key)) is not None and bool(service.spec.selector)
+            for key in self._dirty
+        )
+
     def take_changes(self) -> dict[str, tuple[ServicePort, ...]]:
         """Return the desired state of each Service touched since the last call; () for one that is gone."""
         keys, self._dirty = self._dirty, set()

@@ -8,6 +8,7 @@ backend knowing that it must compare everything; the verifier's next look does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 CHECK_PERIOD = 5.0
 """Seconds between looks whether others changed our rules; each costs one netlink question."""
+NEWBORN = 0.02
+"""Seconds that a new Service waits for its first slice before its refusal is written."""
 RETRY = 2.0
 """Seconds before the first write is tried again."""
 TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
@@ -122,7 +125,20 @@ class ServiceProxy:
             # One turn later all events of the same read are in: they make one delta.
             await asyncio.sleep(0)
             self._wake.clear()
+            if self.table.only_newborn:
+                await self._await_slices()
             await self._sync()
+
+    async def _await_slices(self) -> None:
+        """Give a new Service's first slice a moment: one write then does for both.
+
+        Nothing is lost meanwhile: an address of the service range without rules is refused as a whole.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(NEWBORN):
+                while self.table.only_newborn:
+                    await self._wake.wait()
+                    self._wake.clear()
 
     async def _start(self) -> None:
         self._wake.clear()

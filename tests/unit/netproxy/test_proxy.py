@@ -63,6 +63,25 @@ async def test_changes_of_one_turn_are_written_as_one() -> None:
         assert len(writer.applied) <= 2
 
 
+async def test_a_new_service_and_its_first_slice_are_one_write_though_the_slice_comes_a_moment_later() -> None:
+    api, writer = MemoryAPI(), RecordingWriter()
+    async with proxying(api, writer):
+        writer.applied.clear()
+        api.put(service("web", "10.96.5.1", selector={"app": "web"}))
+        await settle(60)
+        assert writer.applied == []
+        api.put(slice_of("web", "10.244.1.2"))
+        await settle(60)
+        (text,) = writer.applied
+        assert "has no endpoints" not in text
+        # One that stays without slices is refused by name before long.
+        api.put(service("none", "10.96.5.2", selector={"app": "none"}))
+        async with asyncio.timeout(5):
+            while len(writer.applied) == 1:
+                await asyncio.sleep(0.005)
+        assert "default/none:http has no endpoints" in writer.applied[1]
+
+
 async def test_the_address_that_the_node_answers_itself_gets_no_rule() -> None:
     api, writer = MemoryAPI(), RecordingWriter()
     api.put(service("kube-dns", "10.96.0.10", port("dns", 53, "UDP"), namespace="kube-system"))
