@@ -3,12 +3,16 @@
 They are clients like any other, over the in-process transport. One that ends by a bug is started again, later each time; the
 server goes on meanwhile. Controllers act as the controller manager with the rights of system:masters, since upstream gives
 each controller a service account of its own, and here they share one client.
+
+Where servers share a store, controllers and scheduler work in one of them each, which holds upstream's lease of their name. A
+moment with two of them does no harm: every write is compare-and-swap, and bindings and names of pods are unique.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -16,6 +20,8 @@ from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.config import ControlConfig
 from kube.client import Client
 from kube.clock import Clock
+from kube.leases import LeaderElector
+from kube.uid import new_uid
 
 log = logging.getLogger(__name__)
 SCHEDULER = UserInfo("system:kube-scheduler")
@@ -33,6 +39,15 @@ def companions(
     if not config.enable_controllers and not config.enable_scheduler:
         return []
     from control.controllers.context import SharedInformers
+
+    identity = f"{socket.gethostname()}_{new_uid()}"
+
+    def elected(name: str, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        """Return work that is done only while this server holds the lease; all of it where the store is its own."""
+        if config.store == "sqlite":
+            return work
+        elector = LeaderElector(make_client(CONTROLLERS, name), name, identity, clock=clock)
+        return lambda: elector.run(work)
 
     informers = SharedInformers(make_client(CONTROLLERS, "kube-controller-manager"), clock)
     found = [("informers", _supervised("informers", informers.run))]
@@ -52,7 +67,8 @@ def companions(
             )
             await manager.run(client, settings, clock, informers)
 
-        found.append(("controllers", _supervised("controllers", controllers)))
+        work = elected("kube-controller-manager", controllers)
+        found.append(("controllers", _supervised("controllers", work)))
     if config.enable_scheduler:
 
         async def scheduler() -> None:
@@ -60,7 +76,7 @@ def companions(
 
             await main.run(make_client(SCHEDULER, "kube-scheduler"), None, clock, informers)
 
-        found.append(("scheduler", _supervised("scheduler", scheduler)))
+        found.append(("scheduler", _supervised("scheduler", elected("kube-scheduler", scheduler))))
     return found
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from kube import serialize
 from kube.api import coordination_v1, meta_v1
@@ -51,17 +52,27 @@ class LeaderElector:
 
     async def _renew_until_lost(self, work: asyncio.Future[None]) -> None:
         renewed = self._clock.monotonic()
-        while self._clock.monotonic() - renewed < RENEW_SECONDS:
-            pause = asyncio.ensure_future(self._clock.sleep(RETRY_SECONDS))
-            await asyncio.wait({pause, work}, return_when=asyncio.FIRST_COMPLETED)
-            pause.cancel()
+        while (left := RENEW_SECONDS - (self._clock.monotonic() - renewed)) > 0:
+            await self._either(self._clock.sleep(RETRY_SECONDS), work)
             if work.done():
                 work.result()
                 return
-            if await self._try():
+            # A server that does not answer must not keep us leading past the time that we have.
+            attempt = asyncio.ensure_future(self._try())
+            await self._either(self._clock.sleep(left), work, attempt)
+            if attempt.done() and attempt.result():
                 renewed = self._clock.monotonic()
+            attempt.cancel()
         log.warning("%s: lost the lease %s/%s", self.identity, self._namespace, self._name)
         self._held = None
+
+    async def _either(self, pause: Coroutine[Any, Any, None], *others: asyncio.Future[Any]) -> None:
+        """Wait until one of them is over; the pause ends with that."""
+        waiting = asyncio.ensure_future(pause)
+        try:
+            await asyncio.wait({waiting, *others}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
 
     async def _try(self) -> bool:
         """Take or renew the lease; True while it is ours."""

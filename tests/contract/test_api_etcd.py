@@ -116,3 +116,42 @@ async def test_without_etcd_requests_fail_with_a_status_and_readiness_with_them_
             while (await api.request("GET", "/readyz")).status != 200:
                 await asyncio.sleep(0.05)
         assert (await api.request("GET", f"{CONFIG_MAPS}/c")).status == 200
+
+
+async def leader(api: ApiUnderTest, name: str) -> str:
+    """Return who holds a lease of kube-system, empty for nobody."""
+    found = await api.request("GET", f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{name}")
+    return str(found.json["spec"].get("holderIdentity") or "") if found.status == 200 else ""
+
+
+async def available(api: ApiUnderTest, name: str, replicas: int) -> None:
+    """Wait until the controllers have made a Deployment's pods."""
+    path = f"/apis/apps/v1/namespaces/default/deployments/{name}"
+    async with asyncio.timeout(60):
+        while (await api.request("GET", path)).json.get("status", {}).get("replicas") != replicas:
+            await asyncio.sleep(0.1)
+
+
+async def test_controllers_work_in_one_server_and_in_the_other_when_it_has_gone(tmp_path: Path) -> None:
+    async with etcd(tmp_path / "etcd") as cluster:
+        settings = {**on(cluster), "enable_controllers": True, "enable_scheduler": True}
+        async with api_server(tmp_path / "b", **on(cluster)) as watching:
+            async with api_server(tmp_path / "a", **settings) as a:
+                async with asyncio.timeout(30):
+                    while not (first := await leader(a, "kube-controller-manager")):
+                        await asyncio.sleep(0.05)
+                other = contextlib.AsyncExitStack()
+                c = await other.enter_async_context(api_server(tmp_path / "c", **settings))
+                await c.kubectl("create", "deployment", "one", "--image=x", "--replicas=3")
+                await available(c, "one", 3)
+                assert await leader(c, "kube-controller-manager") == first
+                assert await leader(c, "kube-scheduler")
+            # The first one has let go of its leases, so that the other need not wait until they expire.
+            try:
+                await c.kubectl("create", "deployment", "two", "--image=x", "--replicas=3")
+                await available(watching, "two", 3)
+                assert await leader(watching, "kube-controller-manager") not in ("", first)
+                pods = (await watching.request("GET", "/api/v1/namespaces/default/pods")).json["items"]
+                assert len(pods) == 6
+            finally:
+                await other.aclose()

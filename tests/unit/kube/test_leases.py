@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kube.client import Client
+from kube.client import Client, Response
 from kube.clock import FakeClock
 from kube.leases import LeaderElector
 from tests.unit.kube.fake_api import FakeAPI
@@ -72,3 +72,26 @@ async def test_a_dead_leaders_lease_is_taken_after_its_15_s() -> None:
     await clock.advance(5)
     assert candidate.leading
     await candidate.stop()
+
+
+class Silent(FakeAPI):
+    """A server that takes requests and, once told so, never answers."""
+
+    silent = False
+
+    async def request(self, *arguments: Any, **named: Any) -> Response:
+        if self.silent:
+            await asyncio.Event().wait()
+        return await super().request(*arguments, **named)
+
+
+async def test_a_leader_whose_server_never_answers_stops_within_10_s_too() -> None:
+    api, clock = Silent(), FakeClock()
+    first = Candidate(api, clock, "a")
+    await clock.advance(5)
+    assert first.leading
+    api.silent = True
+    await clock.advance(13)
+    assert not first.leading
+    api.silent = False
+    await first.stop()
