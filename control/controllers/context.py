@@ -7,6 +7,7 @@ asks for them in its constructor; the manager runs them all before any controlle
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -73,6 +74,16 @@ class Context:
         self.client, self.clock = client, clock
         self.informers = informers or SharedInformers(client, clock)
         self._recorders: dict[str, EventRecorder] = {}
+        self._departures: list[Callable[[str], None]] = []
+
+    def on_departure(self, handler: Callable[[str], None]) -> None:
+        """Call `handler` with the namespace of every object that goes, of whatever kind (the garbage collector sees all)."""
+        self._departures.append(handler)
+
+    def departed(self, namespace: str) -> None:
+        """Tell that an object of a namespace is gone."""
+        for handler in self._departures:
+            handler(namespace)
 
     def recorder(self, component: str) -> EventRecorder:
         """Return the recorder whose events name `component` as their source."""

@@ -35,6 +35,11 @@ from control.controllers.role_aggregation import RoleAggregationController
 from control.controllers.root_ca import RootCAPublisher
 from control.controllers.serviceaccount import ServiceAccountController
 from control.controllers.statefulset import StatefulSetController
+from control.controllers.storage_protection import (
+    AttributesClassProtectionController,
+    ClaimProtectionController,
+    VolumeProtectionController,
+)
 from control.controllers.token_cleaner import TokenCleaner
 from control.controllers.ttl_after_finished import TTLAfterFinishedController
 from kube.api import core_v1
@@ -99,6 +104,9 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "cronjob": lambda context, config: CronJobController(context),
     "ttl-after-finished": lambda context, config: TTLAfterFinishedController(context),
     "disruption": lambda context, config: DisruptionController(context),
+    "persistentvolumeclaim-protection": lambda context, config: ClaimProtectionController(context),
+    "persistentvolume-protection": lambda context, config: VolumeProtectionController(context),
+    "volumeattributesclass-protection": lambda context, config: AttributesClassProtectionController(context),
     "resourcequota": lambda context, config: ResourceQuotaController(context),
 }
 """By upstream's names; None where the configuration leaves a controller out."""

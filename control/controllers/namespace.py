@@ -25,7 +25,7 @@ from kube.informer import Change
 
 FINALIZER = "kubernetes"
 LOOK_AGAIN_SECONDS = 5.0
-"""For content that leaves without an event that is followed here (finalizers of custom resources)."""
+"""For content that is not followed (events, resources that cannot be watched), or that was refused to be deleted."""
 
 
 @dataclass(slots=True)
@@ -94,14 +94,14 @@ def conditions(remains: Remains) -> list[tuple[str, str, str, str]]:
 
 
 class NamespaceController:
-    """Follows namespaces, and pods as the content that takes longest to go."""
+    """Follows namespaces, and hears of whatever goes from them."""
 
     def __init__(self, context: Context) -> None:
         self._client, self._clock = context.client, context.clock
         self._namespaces = context.informers.of(core_v1.Namespace)
         self.controller = Controller("namespace", self.reconcile, workers=4, clock=context.clock)
         self._namespaces.subscribe(self._namespace_changed)
-        context.informers.of(core_v1.Pod).subscribe(self._pod_changed)
+        context.on_departure(self._departed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -111,10 +111,10 @@ class NamespaceController:
         if change.type != "DELETED" and change.new.metadata.deletion_timestamp is not None:
             self.controller.enqueue(change.key)
 
-    def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
-        namespace = self._namespaces.get(change.new.metadata.namespace or "")
-        if change.type == "DELETED" and namespace is not None and namespace.metadata.deletion_timestamp is not None:
-            self.controller.enqueue(namespace.metadata.name or "")
+    def _departed(self, name: str) -> None:
+        namespace = self._namespaces.get(name)
+        if namespace is not None and namespace.metadata.deletion_timestamp is not None:
+            self.controller.enqueue(name)
 
     async def reconcile(self, key: str) -> float | None:
         """Empty one terminating namespace as far as it goes now."""
@@ -185,7 +185,7 @@ async def _delete_resource(client: Client, namespace: str, resource: Served, rem
             remains.failures.append(f"{resource.target}: {error}")
         return
     if left:
-        remains.objects[resource.target] = len(left)
+        remains.objects[f"{resource.plural}.{resource.group}"] = len(left)
         for item in left:
             for name in item.get("metadata", {}).get("finalizers") or ():
                 remains.finalizers[name] = remains.finalizers.get(name, 0) + 1

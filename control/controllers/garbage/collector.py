@@ -115,6 +115,7 @@ class GarbageCollector:
         uid = metadata.uid or ""
         if change.type == "DELETED":
             self._look(self.graph.remove(uid))
+            self._context.departed(metadata.namespace or "")
             return
         if change.old is not None:
             old = change.old.metadata
