@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from agent.contracts import ProbeOutcome
 from agent.lifecycle import Kind, is_sidecar, restarts
 from agent.records import ContainerRecord, PodRuntime, State
+from agent.resize import Hold
 from kube.api import core_v1
 from kube.clock import format_time
 
@@ -32,6 +33,11 @@ class Known:
     """By container name: the failure or back-off that keeps it from starting."""
     ended: bool = False
     """Nothing of the pod will be started any more."""
+    applied: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
+    """By container ID: the resources that a running container was last given."""
+    held: Hold | None = None
+    """Why the pod is not resized."""
+    resize_error: str = ""
     runtime_name: str = "containerd"
 
 
@@ -56,6 +62,8 @@ def container_status(
         _carry_over(pod, container, kind, status, known)
     if kind is not Kind.EPHEMERAL:
         resources = container.resources or core_v1.ResourceRequirements()
+        if record is not None and record.running:
+            resources = known.applied.get(record.id, resources)
         status.allocated_resources = dict(resources.requests)
         status.resources = core_v1.ResourceRequirements(limits=resources.limits, requests=resources.requests)
     outcome = known.outcomes.get(record.id) if record else None

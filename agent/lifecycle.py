@@ -19,6 +19,7 @@ from enum import Enum
 
 import msgspec
 
+from agent import resize
 from agent.contracts import ProbeOutcome
 from agent.records import ContainerRecord, PodRuntime, State
 from kube.api import core_v1
@@ -46,6 +47,10 @@ class Situation:
     """From when a container that exited may start again: its crash back-off."""
     retry_at: Mapping[str, float] = field(default_factory=dict)
     """By container name: earliest moment after a failure to start; "" is the sandbox."""
+    applied: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
+    """By container ID: the resources that the container was last given, where that is known."""
+    hold_resize: bool = False
+    """The node cannot hold the pod's new size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,14 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Resize:
+    """Give a running container the resources of its spec."""
+
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """The pod has come to an end on this node: kill what is left and keep the phase."""
 
@@ -86,6 +99,7 @@ class Plan:
     new_sandbox: int | None = None
     """The attempt number of the sandbox to make."""
     kill: tuple[Kill, ...] = ()
+    resize: tuple[Resize, ...] = ()
     start: tuple[Start, ...] = ()
     backing_off: Mapping[str, float] = field(default_factory=dict)
     """Containers in crash back-off: name to the moment it ends."""
@@ -135,6 +149,7 @@ class _Decisions:
         self.new_sandbox: int | None = None
         self.kills: list[Kill] = []
         self.starts: list[Start] = []
+        self.resizes: list[Resize] = []
         self.backing_off: dict[str, float] = {}
         self.wake_at: float | None = None
         sandbox = s.runtime.sandbox
@@ -147,6 +162,7 @@ class _Decisions:
             new_sandbox=self.new_sandbox,
             kill=tuple(self.kills),
             start=tuple(self.starts),
+            resize=tuple(self.resizes),
             backing_off=self.backing_off,
             remove=superfluous(self.s.runtime),
             remove_sandboxes=old_sandboxes(self.s.runtime),
@@ -266,6 +282,20 @@ class _Decisions:
                 message += ", will be restarted"
             self.kills.append(Kill(record.id, record.name, message, outcome.failed, outcome.grace))
             return False
+        return self._fits_its_size(container, record)
+
+    def _fits_its_size(self, container: core_v1.Container, record: ContainerRecord) -> bool:
+        """Resize a container whose spec's resources changed; False where that takes a restart."""
+        applied = self.s.applied.get(record.id)
+        if applied is None or self.s.hold_resize:
+            return True
+        resources = resize.changed(container, applied)
+        if not resources:
+            return True
+        if resize.needs_restart(container, resources):
+            self.kills.append(Kill(record.id, record.name, f"Container {record.name} resize requires restart"))
+            return False
+        self.resizes.append(Resize(record.id, record.name))
         return True
 
     def _restart(self, container: core_v1.Container, record: ContainerRecord, kind: Kind) -> None:

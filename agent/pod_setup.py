@@ -23,7 +23,7 @@ from agent.sandbox import log_directory, sandbox_config
 from agent.security import AnyContainer, container_context, verify_user
 from agent.toolbox import Toolbox
 from agent.volumes.manager import Mounted
-from cri.messages import ContainerConfig, Mount, PodSandboxConfig
+from cri.messages import ContainerConfig, LinuxContainerResources, Mount, PodSandboxConfig
 from kube.api import core_v1
 from kube.events import WARNING
 
@@ -125,14 +125,19 @@ async def make_container_config(
             seccomp_root=config.seccomp_profile_root,
             target_id=target_id,
         ),
-        resources=containers.container_resources(
-            pod,
-            container,
-            memory_capacity=node.memory_capacity,
-            cfs_quota=config.cpu_cfs_quota,
-            period_us=int(config.cpu_cfs_period * 1e6),
-            cgroup_v2=tools.cgroups.v2,
-        ),
+        resources=make_resources(tools, pod, container),
+    )
+
+
+def make_resources(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer) -> LinuxContainerResources:
+    """Return the limits of a container's own cgroup."""
+    return containers.container_resources(
+        pod,
+        container,
+        memory_capacity=tools.node.memory_capacity,
+        cfs_quota=tools.config.cpu_cfs_quota,
+        period_us=int(tools.config.cpu_cfs_period * 1e6),
+        cgroup_v2=tools.cgroups.v2,
     )
 
 

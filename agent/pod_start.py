@@ -6,12 +6,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from agent import pod_setup
+from agent import pod_setup, resize
 from agent.container_status import Waiting
 from agent.contracts import HookError
 from agent.environment import ConfigError
 from agent.images import ImageError
-from agent.lifecycle import Kill, Kind, Plan, Start, container_hash, find_container, grace_of
+from agent.lifecycle import Kill, Kind, Plan, Resize, Start, container_hash, find_container, grace_of
 from agent.records import ContainerRecord, State
 from agent.security import AnyContainer
 from agent.volumes.manager import MountError
@@ -43,6 +43,8 @@ async def carry_out(worker: PodWorker, plan: Plan) -> bool:
     if plan.kill:
         await asyncio.gather(*(_kill(worker, kill) for kill in plan.kill))
         done = True
+    for change in plan.resize:
+        done |= await _resize(worker, change)
     if not await _volumes(worker):
         return done
     for start in plan.start:
@@ -217,6 +219,7 @@ async def _start(worker: PodWorker, start: Start) -> bool:
     await worker.reload(container_id)
     worker.waiting.pop(start.name, None)
     worker.retry_at.pop(start.name, None)
+    await _note_size(worker, container, container_id)
     worker.failures.reset(start.name)
     if container.lifecycle is not None and container.lifecycle.post_start is not None:
         # Nobody sees or probes the container as running before its hook has ended.
@@ -225,6 +228,41 @@ async def _start(worker: PodWorker, start: Start) -> bool:
         if not started:
             return False
     worker.probe()
+    return True
+
+
+async def _note_size(worker: PodWorker, container: AnyContainer, container_id: str) -> None:
+    """Remember what a container was given, for the next agent; most have no size and need no note."""
+    if worker.applied is None or not isinstance(container, core_v1.Container):
+        return
+    alive = {record.id for record in worker.runtime.alive}
+    kept = {known: given for known, given in worker.applied.items() if known in alive}
+    given = container.resources or core_v1.ResourceRequirements()
+    worker.applied = {**kept, container_id: given}
+    if any(sized.limits or sized.requests for sized in worker.applied.values()):
+        await asyncio.to_thread(resize.save, worker.tools.volumes.pod_dir(worker.uid), worker.applied)
+
+
+async def _resize(worker: PodWorker, change: Resize) -> bool:
+    """Give a running container the resources of its spec; True where it has them now."""
+    found = find_container(worker.pod, change.name)
+    if found is None or worker.retry_at.get(f"/resize/{change.name}", 0.0) > worker.tools.now():
+        return False
+    tools, pod, container = worker.tools, worker.pod, found[0]
+    try:
+        # A parent must not be smaller than its child: the pod's cgroup first to grow, and last to shrink.
+        await pod_setup.make_folders(tools, pod)
+        resources = pod_setup.make_resources(tools, pod, container)
+        await tools.runtime.client.runtime.update_container_resources(change.id, resources)
+        await pod_setup.make_folders(tools, pod)
+    except (CRIError, OSError) as error:
+        worker.resize_error = str(error)
+        log.warning("pod %s: resizing %s: %s", worker.uid, change.name, error)
+        _retry_later(worker, f"/resize/{change.name}")
+        return False
+    worker.resize_error = ""
+    worker.retry_at.pop(f"/resize/{change.name}", None)
+    await _note_size(worker, container, change.id)
     return True
 
 

@@ -17,6 +17,7 @@ from agent.lifecycle import End
 from agent.mirrors import Mirrors
 from agent.records import PodRuntime
 from agent.references import references_of
+from agent.resize import Hold, hold
 from agent.runtime import Found
 from agent.static_pods import is_mirror
 from agent.status import ENDED_PHASES
@@ -142,6 +143,7 @@ class PodManager:
     def _start(self, worker: PodWorker) -> None:
         assert self._group is not None, "run() has not begun"
         uid = worker.uid
+        worker.hold_resize = self._hold_resize
         self._workers[uid] = worker
         name = f"pod {worker.pod.metadata.namespace}/{worker.pod.metadata.name}"
         self._tasks[uid] = self._group.create_task(self._work(worker), name=name)
@@ -161,8 +163,16 @@ class PodManager:
         self._tasks.pop(worker.uid, None)
         self._tools.writer.forget(worker.uid)
         self._share()
+        for other in self._workers.values():
+            if other.held is not None:
+                other.look_again()  # there is room now, perhaps
         if worker.static:
             self._start_static()
+
+    def _hold_resize(self, pod: core_v1.Pod) -> Hold | None:
+        """Tell why a pod cannot have its new size, for what the others on the node have."""
+        others = [w.pod for w in self._workers.values() if w.uid != pod.metadata.uid and not w.ending]
+        return hold(pod, others, self._tools.node.allocatable)
 
     def _share(self) -> None:
         """Set the CPU shares of the burstable class to what its pods request."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent import qos
+from agent import qos, resize
 from agent.container_status import Known, container_status, lost, stamp
 from agent.lifecycle import End, Kind, is_sidecar, main_begun, policy_of
 from agent.records import PodRuntime
@@ -70,7 +70,7 @@ def pod_status(
         for shown in status.container_statuses:
             if shown.state is None or shown.state.terminated is None:
                 shown.state = core_v1.ContainerState(terminated=lost())
-    status.conditions = _conditions(pod, runtime, status, now)
+    status.conditions = _conditions(pod, runtime, status, known, now)
     if end is not None and end.reason == "Evicted":
         _disrupted(pod, status, end.message, now)
     return status
@@ -161,7 +161,7 @@ def _initialisation(pod: core_v1.Pod, status: core_v1.PodStatus) -> tuple[bool, 
 
 # -- conditions -------------------------------------------------------------------------------------------------------
 def _conditions(
-    pod: core_v1.Pod, runtime: PodRuntime, status: core_v1.PodStatus, now: float
+    pod: core_v1.Pod, runtime: PodRuntime, status: core_v1.PodStatus, known: Known, now: float
 ) -> list[core_v1.PodCondition]:
     ready = _containers_ready(pod, status)
     wanted = [
@@ -171,14 +171,33 @@ def _conditions(
         ready,
         core_v1.PodCondition(type="PodScheduled", status="True"),
     ]
+    wanted += _resizing(pod, runtime, known)
     old = {condition.type: condition for condition in pod.status.conditions}
-    ours = {condition.type for condition in wanted}
+    ours = {condition.type for condition in wanted} | {resize.PENDING, resize.IN_PROGRESS}
     for condition in wanted:
         before = old.get(condition.type)
         condition.observed_generation = pod.metadata.generation
         unchanged = before is not None and before.status == condition.status and before.last_transition_time
         condition.last_transition_time = before.last_transition_time if before and unchanged else stamp(now)
     return [*wanted, *(condition for condition in pod.status.conditions if condition.type not in ours)]
+
+
+def _resizing(pod: core_v1.Pod, runtime: PodRuntime, known: Known) -> list[core_v1.PodCondition]:
+    """Tell of a resize that waits, or that is under way; nothing once every container has its size."""
+    if known.held is not None:
+        held = known.held
+        return [core_v1.PodCondition(type=resize.PENDING, status="True", reason=held.reason, message=held.message)]
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        record = runtime.latest(container.name)
+        applied = known.applied.get(record.id) if record is not None and record.running else None
+        if applied is not None and resize.changed(container, applied):
+            error = known.resize_error
+            return [
+                core_v1.PodCondition(
+                    type=resize.IN_PROGRESS, status="True", reason="Error" if error else None, message=error or None
+                )
+            ]
+    return []
 
 
 def _sandbox_ready(pod: core_v1.Pod, runtime: PodRuntime) -> core_v1.PodCondition:

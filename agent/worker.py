@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent import log_rotation, pod_end, pod_start
+from agent import log_rotation, pod_end, pod_start, resize
 from agent.backoff import BackOff
 from agent.container_status import Known, Waiting
 from agent.contracts import PodView, ProbeOutcome, ProbeTarget
@@ -28,6 +28,7 @@ from agent.lifecycle import End, Kill, Situation, container_hash, find_container
 from agent.pod_setup import make_sandbox_config, unlink_logs, with_message
 from agent.records import ContainerRecord, PodRuntime
 from agent.references import references_of
+from agent.resize import Hold
 from agent.static_pods import HASH, is_mirror
 from agent.status import ENDED_PHASES, NodeFacts, pod_status
 from agent.status_writer import OURS
@@ -69,6 +70,11 @@ class PodWorker:
         self.mirror: core_v1.Pod | None = None
         self.in_api = True
         """False once the object is gone from its source, the API or the manifest."""
+        self.applied: dict[str, core_v1.ResourceRequirements] | None = None
+        """What the running containers were given, by ID; None until it was read from the last agent's note."""
+        self.hold_resize: Callable[[core_v1.Pod], Hold | None] = lambda pod: None
+        self.held: Hold | None = None
+        self.resize_error = ""
         self._last_status: core_v1.PodStatus | None = None
         self.grace: int | None = None
         """The grace for the pod's end, where somebody gave one."""
@@ -244,9 +250,14 @@ class PodWorker:
     # -- one round --------------------------------------------------------------------------------------------------
     async def _sync(self) -> None:
         """Do what the state machine says until it has nothing more to say."""
+        if self.applied is None:
+            ran = bool(self.runtime.containers)
+            folder = self.tools.volumes.pod_dir(self.uid)
+            self.applied = await asyncio.to_thread(resize.load, folder) if ran else {}
         while True:
             self._due = False
             self.probe()
+            self.held = self.hold_resize(self.pod) if self._resized() else None
             decided = plan(
                 Situation(
                     pod=self._basis(),
@@ -255,6 +266,8 @@ class PodWorker:
                     outcomes=self.outcomes(),
                     ready_at=self._ready_at,
                     retry_at=self.retry_at,
+                    applied=self.applied,
+                    hold_resize=self.held is not None,
                 )
             )
             self._show_back_off(decided.backing_off)
@@ -276,6 +289,15 @@ class PodWorker:
                 self.wake_at(min(self.retry_at.values(), default=None))
                 self.wake_at(self.contents_due)
                 return
+
+    def _resized(self) -> bool:
+        """Tell whether the spec asks for another size than a running container has."""
+        for container in (*self.pod.spec.init_containers, *self.pod.spec.containers):
+            record = self.runtime.latest(container.name)
+            if record is not None and record.running and (given := (self.applied or {}).get(record.id)) is not None:
+                if resize.changed(container, given):
+                    return True
+        return False
 
     def _ready_at(self, name: str, record: ContainerRecord) -> float:
         return self.back_off.ready_at(self._back_off_key(name), record.finished_at)
@@ -407,7 +429,14 @@ class PodWorker:
 
     def status(self) -> core_v1.PodStatus:
         """Return the pod's status as it is now."""
-        known = Known(outcomes=self.outcomes(), waiting=self.waiting, ended=self.end is not None or self.finished)
+        known = Known(
+            outcomes=self.outcomes(),
+            waiting=self.waiting,
+            ended=self.end is not None or self.finished,
+            applied=self.applied or {},
+            held=self.held,
+            resize_error=self.resize_error,
+        )
         return pod_status(
             self._basis(),
             self.runtime,

@@ -354,6 +354,24 @@ def test_what_a_pod_needs_next(case: Case) -> None:
     assert decided.wake_at == case.wake
 
 
+SMALL = core_v1.ResourceRequirements(requests={"cpu": "100m"})
+LARGE = {"requests": {"cpu": "200m"}}
+
+
+def test_a_changed_size_is_applied_in_place_or_by_a_restart_or_held() -> None:
+    what, applied = runtime(record("main")), {"main-0": SMALL}
+    grown = pod({"name": "main", "resources": LARGE})
+    decided = _plan(grown, what, applied=applied)
+    assert [r.name for r in decided.resize] == ["main"] and not decided.kill
+    assert not _plan(grown, what, applied=applied, hold_resize=True).resize
+    assert not _plan(grown, what).resize, "what was applied is not known"
+    same = pod({"name": "main", "resources": {"requests": {"cpu": "0.1"}}})
+    assert not _plan(same, what, applied=applied).resize
+    policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+    restarted = _plan(pod({"name": "main", "resources": LARGE, "resizePolicy": policy}), what, applied=applied)
+    assert restarted.kill[0].message == "Container main resize requires restart" and not restarted.resize
+
+
 def _plan(pod: core_v1.Pod, runtime: PodRuntime, **more: Any) -> Plan:
     return plan(Situation(pod=pod, runtime=runtime, now=NOW, **more))
 

@@ -1,0 +1,83 @@
+"""In-place resize on a real kernel: the same container, another size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kube.api import core_v1
+from kube.client import STRATEGIC
+from tests.support.images import BUSYBOX_IMAGE
+from tests.support.node import NodeUnderTest
+
+
+def sized(cpu: str, memory: str, **more: Any) -> dict[str, Any]:
+    resources = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": "1", "memory": "256Mi"}}
+    command = ["sh", "-c", "trap 'exit 0' TERM; sleep 1000 & wait"]
+    return {"name": "main", "image": BUSYBOX_IMAGE, "command": command, "resources": resources, **more}
+
+
+async def resize(node: NodeUnderTest, name: str, **resources: dict[str, str]) -> None:
+    body = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+    await node.client.patch(core_v1.Pod, name, "default", body, type=STRATEGIC, subresource="resize")
+
+
+def shown(pod: core_v1.Pod) -> tuple[Any, ...]:
+    status = pod.status.container_statuses[0]
+    assert status.resources
+    return status.resources.requests["cpu"], status.resources.limits["cpu"], status.allocated_resources["cpu"]
+
+
+def condition(pod: core_v1.Pod) -> tuple[str, str | None, str | None] | None:
+    found = [c for c in pod.status.conditions if c.type.startswith("PodResize")]
+    return (found[0].type, found[0].reason, found[0].message) if found else None
+
+
+async def test_a_running_container_gets_its_new_size_and_keeps_its_id(node: NodeUnderTest) -> None:
+    await node.create("grows", {"containers": [sized("100m", "64Mi")]})
+    before = await node.ready("grows")
+    assert shown(before) == ("100m", "1", "100m")
+    await resize(node, "grows", requests={"cpu": "500m"}, limits={"cpu": "750m", "memory": "300Mi"})
+    after = await node.wait("grows", lambda p: shown(p) == ("500m", "750m", "500m") and condition(p) is None)
+    assert after.status.container_statuses[0].container_id == before.status.container_statuses[0].container_id
+    assert after.status.container_statuses[0].restart_count == 0
+    text = await node.execute(
+        after,
+        "sh",
+        "-c",
+        "cd /sys/fs/cgroup; if [ -e cpu.max ]; then cat cpu.weight cpu.max memory.max; else "
+        "cat cpu/cpu.shares cpu/cpu.cfs_quota_us memory/memory.limit_in_bytes; fi",
+    )
+    assert text.split() in (["512", "75000", str(300 << 20)], ["20", "75000", "100000", str(300 << 20)])
+    # The next agent knows what was applied.
+    await node.stop()
+    await node.start()
+    restarted = await node.get("grows")
+    assert shown(restarted) == ("500m", "750m", "500m") and condition(restarted) is None
+
+
+async def test_a_container_that_wants_a_restart_for_it_is_restarted(node: NodeUnderTest) -> None:
+    policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    await node.create("restarts", {"containers": [sized("100m", "64Mi", resizePolicy=policy)]})
+    await node.ready("restarts")
+    await resize(node, "restarts", requests={"memory": "96Mi"})
+    pod = await node.wait("restarts", lambda p: p.status.container_statuses[0].restart_count == 1)
+    assert "Container main resize requires restart" in [m for r, m in await node.events("restarts") if r == "Killing"]
+    assert pod.status.container_statuses[0].resources
+
+
+async def test_a_size_that_the_node_cannot_hold_waits_and_says_why(node: NodeUnderTest) -> None:
+    container = sized("100m", "64Mi")
+    container["resources"]["limits"] = {"memory": "256Mi"}
+    await node.create("large", {"containers": [container]})
+    await node.ready("large")
+    await resize(node, "large", requests={"cpu": "900"})
+    pod = await node.wait("large", lambda p: condition(p) is not None)
+    found = condition(pod)
+    assert found and found[:2] == ("PodResizePending", "Infeasible")
+    assert (found[2] or "").startswith("Node didn't have enough capacity: cpu, requested: 900000, capacity: ")
+    assert pod.status.container_statuses[0].allocated_resources["cpu"] == "100m"
+    await resize(node, "large", requests={"cpu": "200m"})
+    await node.wait(
+        "large",
+        lambda p: condition(p) is None and p.status.container_statuses[0].allocated_resources["cpu"] == "200m",
+    )
