@@ -305,3 +305,41 @@ async def test_a_replication_controller_keeps_its_pods(cluster: Cluster) -> None
     assert len(await cluster.running()) == 1
     await cluster.kubectl("delete", "rc/rc", "--timeout=20s")
     await eventually(lambda: _none_left(cluster))
+
+
+async def test_storage_in_use_stays_until_its_last_user_is_gone(cluster: Cluster) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    unused = {**claim, "metadata": {"name": "unused", "namespace": "default"}}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "disk"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/srv"}},
+    }
+    kind = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttributesClass",
+        "metadata": {"name": "fast"},
+        "driverName": "x.example",
+        "parameters": {"iops": "1"},
+    }
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    user = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "user", "namespace": "default"},
+        "spec": {**template("user", volumes=volumes)["spec"], "nodeName": "n0", "terminationGracePeriodSeconds": 0},
+    }
+    await cluster.apply(claim, unused, volume, kind, user)
+    await cluster.kubectl("delete", "pvc/unused", "pv/disk", "volumeattributesclass/fast", "--timeout=20s")
+    await cluster.kubectl("delete", "pvc/data", "--wait=false")
+    await cluster.kubectl("wait", "--for=jsonpath={.metadata.deletionTimestamp}", "pvc/data", "--timeout=20s")
+    # The one without users went after it was asked for, so this one would be gone by now, too.
+    assert (await cluster.client.get(core_v1.PersistentVolumeClaim, "data", "default")).metadata.finalizers
+    await cluster.kubectl("delete", "pod/user", "--timeout=20s")
+    await cluster.kubectl("wait", "--for=delete", "pvc/data", "--timeout=20s")
