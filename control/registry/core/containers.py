@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from control.registry.checks import Errors, each, in_range, one_of, port
+from control.registry.checks import Errors, each, in_range, one_of
+from control.registry.core.container_ports import unique_host_ports, validate_host_network, validate_ports
 from control.registry.core.env import validate_env, validate_env_from
+from control.registry.core.mounts import validate_devices, validate_mounts
 from control.registry.core.probes import validate_lifecycle, validate_probe
 from control.registry.core.resources import validate_requirements
 from control.registry.core.security import validate_container_security
-from control.registry.core.volumes import local_path
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-PROTOCOLS = ("SCTP", "TCP", "UDP")
 _EPHEMERAL_FORBIDDEN = ("lifecycle", *_PROBES, "ports", "resources", "resizePolicy")
 
 
@@ -38,7 +38,7 @@ def validate_all(spec: Object, volumes: dict[str, Object], path: str, is_pod: bo
         errors += _unique_name(container, seen, where)
         errors += _probes(container, where, grace)
         errors += _restart_policy(container, where)
-    errors += _host_ports(containers, f"{path}.containers")
+    errors += unique_host_ports(containers, f"{path}.containers")
     for index, container in enumerate(inits):
         where = f"{path}.initContainers[{index}]"
         errors += validate_container(container, volumes, where, spec.get("restartPolicy"), claims, host_users)
@@ -52,23 +52,11 @@ def validate_all(spec: Object, volumes: dict[str, Object], path: str, is_pod: bo
                     detail = "may not be set for init containers without restartPolicy=Always"
                     errors.append(forbidden_field(f"{where}.{key}", detail))
         # Each alone, as they run one by one; the place is always that of the first.
-        errors += _host_ports([container], f"{path}.initContainers")
+        errors += unique_host_ports([container], f"{path}.initContainers")
     regular = {c.get("name") for c in [*containers, *inits]}
     errors += validate_ephemeral(spec.get("ephemeralContainers"), volumes, regular, path)
     if spec.get("hostNetwork"):
-        errors += _on_the_nodes_network(containers, f"{path}.containers", is_pod)
-    return errors
-
-
-def _on_the_nodes_network(containers: list[Object], path: str, is_pod: bool) -> Errors:
-    """Check that host ports are container ports; a template may leave them to be filled in its pods."""
-    errors: Errors = []
-    for index, container in enumerate(containers):
-        for number, item in enumerate(container.get("ports") or ()):
-            host = item.get("hostPort") or 0
-            if (is_pod or host) and host != item.get("containerPort"):
-                where = f"{path}[{index}].ports[{number}].hostPort"
-                errors.append(invalid_value(where, host, "must match `containerPort` when `hostNetwork` is true"))
+        errors += validate_host_network(containers, f"{path}.containers", is_pod)
     return errors
 
 
@@ -125,11 +113,11 @@ def validate_container(
         errors.append(required(f"{path}.image"))
     policies = ("File", "FallbackToLogsOnError")
     errors += one_of(container.get("terminationMessagePolicy"), policies, f"{path}.terminationMessagePolicy")
-    errors += _ports(container.get("ports") or [], f"{path}.ports")
+    errors += validate_ports(container.get("ports") or [], f"{path}.ports")
     errors += validate_env(container.get("env"), f"{path}.env")
     errors += validate_env_from(container.get("envFrom"), f"{path}.envFrom")
-    errors += _mounts(container, volumes, f"{path}.volumeMounts")
-    errors += _devices(container, volumes, f"{path}.volumeDevices")
+    errors += validate_mounts(container, volumes, f"{path}.volumeMounts")
+    errors += validate_devices(container, volumes, f"{path}.volumeDevices")
     errors += one_of(container.get("imagePullPolicy"), _PULL_POLICIES, f"{path}.imagePullPolicy")
     errors += validate_requirements(container.get("resources"), f"{path}.resources", claims)
     errors += _resize_policy(container.get("resizePolicy") or [], f"{path}.resizePolicy", pod_policy)
@@ -171,105 +159,6 @@ def _restart_policy(container: Object, path: str) -> Errors:
             errors += one_of(codes.get("operator"), ("In", "NotIn"), f"{where}.exitCodes.operator")
             for number, code in enumerate(codes.get("values") or ()):
                 errors += in_range(code, 0, 255, f"{where}.exitCodes.values[{number}]")
-    return errors
-
-
-def _ports(ports: list[Object], path: str) -> Errors:
-    errors: Errors = []
-    seen: set[str] = set()
-    for index, item in enumerate(ports):
-        where, name = f"{path}[{index}]", item.get("name") or ""
-        if name:
-            problems = names.port_name(name)
-            errors += each(f"{where}.name", name, problems)
-            if not problems and name in seen:
-                errors.append(duplicate(f"{where}.name", name))
-            seen.add(name)
-        number = item.get("containerPort", 0)
-        errors += port(number, f"{where}.containerPort") if number else [required(f"{where}.containerPort")]
-        if item.get("hostPort"):
-            errors += port(item["hostPort"], f"{where}.hostPort")
-        errors += one_of(item.get("protocol"), PROTOCOLS, f"{where}.protocol")
-    return errors
-
-
-def _host_ports(containers: list[Object], path: str) -> Errors:
-    errors: Errors = []
-    seen: set[str] = set()
-    for index, container in enumerate(containers):
-        for number, item in enumerate(container.get("ports") or ()):
-            if not item.get("hostPort"):
-                continue
-            taken = f"{item.get('protocol', '')}/{item.get('hostIP') or ''}/{item['hostPort']}"
-            if taken in seen:
-                errors.append(duplicate(f"{path}[{index}].ports[{number}].hostPort", taken))
-            seen.add(taken)
-    return errors
-
-
-def _mounts(container: Object, volumes: dict[str, Object], path: str) -> Errors:
-    errors: Errors = []
-    seen: set[str] = set()
-    devices = container.get("volumeDevices") or ()
-    device_names, device_paths = {d.get("name") for d in devices}, {d.get("devicePath") for d in devices}
-    privileged = (container.get("securityContext") or {}).get("privileged")
-    for index, mount in enumerate(container.get("volumeMounts") or ()):
-        where, name, target = f"{path}[{index}]", mount.get("name") or "", mount.get("mountPath") or ""
-        if not name:
-            errors.append(required(f"{where}.name"))
-        elif name not in volumes:
-            errors.append(FieldError(f"{where}.name", "Not found", "", name))
-        if not target:
-            errors.append(required(f"{where}.mountPath"))
-        elif target in seen:
-            errors.append(invalid_value(f"{where}.mountPath", target, "must be unique"))
-        seen.add(target)
-        if name in device_names:
-            errors.append(invalid_value(f"{where}.name", name, "must not already exist in volumeDevices"))
-        if target in device_paths:
-            errors.append(
-                invalid_value(f"{where}.mountPath", target, "must not already exist as a path in volumeDevices")
-            )
-        for key in ("subPath", "subPathExpr"):
-            if mount.get(key):
-                # The place lacks the index, as upstream's does.
-                errors += local_path(mount[key], f"{path}.{key}")
-        if mount.get("subPath") and mount.get("subPathExpr"):
-            detail = "subPathExpr and subPath are mutually exclusive"
-            errors.append(invalid_value(f"{where}.subPathExpr", mount["subPathExpr"], detail))
-        propagation = mount.get("mountPropagation")
-        if propagation is not None:
-            modes = ("Bidirectional", "HostToContainer", "None")
-            errors += one_of(propagation, modes, f"{path}.mountPropagation")
-            if propagation == "Bidirectional" and not privileged:
-                detail = "Bidirectional mount propagation is available only to privileged containers"
-                errors.append(forbidden_field(f"{path}.mountPropagation", detail))
-    return errors
-
-
-def _devices(container: Object, volumes: dict[str, Object], path: str) -> Errors:
-    errors: Errors = []
-    names_seen: set[str] = set()
-    paths_seen: set[str] = set()
-    for index, device in enumerate(container.get("volumeDevices") or ()):
-        where, name, target = f"{path}[{index}]", device.get("name") or "", device.get("devicePath") or ""
-        if not name:
-            errors.append(required(f"{where}.name"))
-        elif name not in volumes:
-            errors.append(FieldError(f"{where}.name", "Not found", "", name))
-        elif not {"persistentVolumeClaim", "ephemeral"} & volumes[name].keys():
-            detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
-            errors.append(invalid_value(f"{where}.name", name, detail))
-        if name in names_seen:
-            errors.append(invalid_value(f"{where}.name", name, "must be unique"))
-        names_seen.add(name)
-        if not target:
-            errors.append(required(f"{where}.devicePath"))
-        elif target in paths_seen:
-            errors.append(invalid_value(f"{where}.devicePath", target, "must be unique"))
-        elif ".." in target.split("/"):
-            errors.append(invalid_value(f"{where}.devicePath", target, "can not contain backsteps ('..')"))
-        paths_seen.add(target)
     return errors
 
 

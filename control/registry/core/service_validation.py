@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from control.registry.checks import Errors, each, ip, labels, non_special_ip, one_of, port, port_or_name
-from control.registry.core.containers import PROTOCOLS
+from control.registry.core.container_ports import PROTOCOLS
 from control.registry.core.service_defaults import externally_reachable, needs_health_check_port
 from control.registry.strategy import Object
 from kube import names

@@ -7,7 +7,7 @@ from typing import Any
 
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of
 from control.registry.checks import each, ip, non_special_ip, one_of, port, unchanged
-from control.registry.core.containers import PROTOCOLS
+from control.registry.core.container_ports import PROTOCOLS
 from control.registry.core.endpoints import shortened
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
