@@ -283,7 +283,7 @@ async def test_a_finalizer_keeps_a_namespace_and_its_conditions_say_so(cluster: 
     found = await eventually(conditions)
     assert found["NamespaceContentRemaining"] == (
         "True",
-        "Some resources are remaining: configmaps has 1 resource instances",
+        "Some resources are remaining: configmaps. has 1 resource instances",
     )
     assert found["NamespaceFinalizersRemaining"] == (
         "True",
