@@ -42,6 +42,7 @@ class Host:
             [*enter, *argv],
             capture_output=True,
             text=True,
+            errors="replace",
             input=input,
             stdin=subprocess.DEVNULL if input is None else None,
             timeout=timeout,
