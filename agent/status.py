@@ -76,6 +76,19 @@ def pod_status(
     return status
 
 
+def rejected_status(pod: core_v1.Pod, end: End, now: float) -> core_v1.PodStatus:
+    """Return the status of a pod that this node did not take: nothing of it was made, so no container is told of."""
+    return core_v1.PodStatus(
+        phase=end.phase,
+        reason=end.reason,
+        message=end.message,
+        qos_class=qos.qos_class(pod),
+        start_time=pod.status.start_time or stamp(now),
+        observed_generation=pod.metadata.generation,
+        conditions=pod.status.conditions,
+    )
+
+
 def _disrupted(pod: core_v1.Pod, status: core_v1.PodStatus, message: str, now: float) -> None:
     """Say that the pod was ended for the node's sake, which a Job does not count as its failure (KEP-3329)."""
     if any(c.type == "DisruptionTarget" and c.status == "True" for c in status.conditions):

@@ -30,7 +30,7 @@ from agent.records import ContainerRecord, PodRuntime
 from agent.references import references_of
 from agent.resize import Hold
 from agent.static_pods import HASH, is_mirror
-from agent.status import ENDED_PHASES, NodeFacts, pod_status
+from agent.status import ENDED_PHASES, NodeFacts, pod_status, rejected_status
 from agent.status_writer import OURS
 from agent.toolbox import Toolbox
 from agent.volumes.manager import Mounted
@@ -64,7 +64,7 @@ class PodWorker:
         self.mounted: dict[str, Mounted] | None = None
         self.contents_due: float | None = None
         """When the volumes want another look: a token is due, or now (0.0) because contents changed."""
-        self.end = rejected
+        self.end = self.rejected = rejected
         self.static = HASH in pod.metadata.annotations and not is_mirror(pod)
         """From a manifest on this machine: the API shows a mirror pod, if anything."""
         self.mirror: core_v1.Pod | None = None
@@ -429,6 +429,12 @@ class PodWorker:
 
     def status(self) -> core_v1.PodStatus:
         """Return the pod's status as it is now."""
+        basis = self._basis()
+        if not self.runtime.sandboxes and not self.runtime.containers:
+            if basis.status.phase in ENDED_PHASES:
+                return basis.status  # what it came to was told, and nothing is left to tell more
+            if self.rejected is not None:
+                return rejected_status(basis, self.rejected, self.tools.now())
         known = Known(
             outcomes=self.outcomes(),
             waiting=self.waiting,
@@ -438,7 +444,7 @@ class PodWorker:
             resize_error=self.resize_error,
         )
         return pod_status(
-            self._basis(),
+            basis,
             self.runtime,
             known,
             NodeFacts(self.tools.node.host_ips),

@@ -302,6 +302,13 @@ async def test_a_pod_that_does_not_fit_is_rejected(node: NodeUnderTest) -> None:
     await node.create("huge", {"containers": [shell(TRAP, resources={"requests": {"cpu": "1000"}})]})
     pod = await node.wait("huge", ended)
     assert (pod.status.phase, pod.status.reason) == ("Failed", "OutOfcpu")
+    assert pod.status.container_statuses == []  # or kubectl would show their state in place of the reason
     assert (pod.status.message or "").startswith(
         "Pod was rejected: Node didn't have enough resource: cpu, requested: 1000000, used: "
     )
+    await node.stop()
+    await node.start()
+    again = await node.get("huge")
+    assert again.status == pod.status
+    await node.delete("huge")
+    await node.gone("huge")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
-from agent.volumes import mounts
+from agent.volumes import mounts, subpath
+from agent.volumes.payload import VolumeError
 from kube.api import core_v1, meta_v1
 from tests.support.images import BUSYBOX_IMAGE
 from tests.support.node import NodeUnderTest, eventually
@@ -165,3 +169,44 @@ async def test_hosts_and_resolver_files_are_the_pods_own(node: NodeUnderTest) ->
     assert resolver[0].startswith("search default.svc.cluster.local svc.cluster.local cluster.local")
     assert "nameserver 10.96.0.10" in resolver and "options ndots:2" in resolver
     assert await node.execute(pod, "hostname") == "h\n"
+
+
+async def test_a_sub_path_never_leaves_the_volume_while_its_parts_are_swapped(tmp_path: Path) -> None:
+    volume, outside = tmp_path / "volume", tmp_path / "outside"
+    for folder in (volume / "real", outside):
+        folder.mkdir(parents=True)
+    (outside / "secret").write_text("secret")
+    (volume / "real/inside").write_text("inside")
+    (volume / "link").symlink_to(outside)
+    name = volume / "sub"
+    (volume / "real").rename(name)
+    stop = threading.Event()
+
+    libc = ctypes.CDLL(None)
+    names = [os.fsencode(path) for path in (name, volume / "link")]
+
+    def swap() -> None:
+        # What a hostile container does: the name is a folder one moment and a link out of the volume the next.
+        while not stop.is_set():
+            assert libc.renameat2(-100, names[0], -100, names[1], 2) == 0  # AT_FDCWD, RENAME_EXCHANGE
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    bound = refused = 0
+    target = tmp_path / "target"
+    try:
+        for _ in range(500):
+            try:
+                await asyncio.to_thread(subpath.bind, volume, "sub", target)
+            except (VolumeError, OSError):
+                refused += 1
+                continue
+            bound += 1
+            assert not (target / "secret").exists(), "the container got hold of the outside"
+            mounts.unmount(target)
+    finally:
+        stop.set()
+        thread.join()
+        for point in mounts.mount_points(tmp_path):
+            mounts.unmount(point)
+    assert bound and refused, (bound, refused)
