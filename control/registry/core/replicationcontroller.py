@@ -26,9 +26,8 @@ class ReplicationControllerStrategy(Strategy):
                 spec["selector"] = dict(labels)
             if not obj.setdefault("metadata", {}).get("labels"):
                 obj["metadata"]["labels"] = dict(labels)
-        for key, value in (("replicas", 1), ("minReadySeconds", 0)):
-            if spec.get(key) is None:
-                spec[key] = value
+        if spec.get("replicas") is None:
+            spec["replicas"] = 1
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"replicas": 0}

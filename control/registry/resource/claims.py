@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.checks import unchanged
+from control.registry.resource.validation import validate_claim, validate_slice
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, invalid_value
@@ -31,6 +33,9 @@ class ResourceClaimStrategy(Strategy):
     def default(self, obj: Object) -> None:
         _default_requests(obj.get("spec"))
 
+    def validate(self, obj: Object) -> list[FieldError]:
+        return validate_claim(obj.get("spec") or {}, "spec")
+
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         if obj.get("spec") == old.get("spec"):
             return []
@@ -52,6 +57,9 @@ class ResourceClaimTemplateStrategy(Strategy):
     def default(self, obj: Object) -> None:
         _default_requests((obj.get("spec") or {}).get("spec"))
 
+    def validate(self, obj: Object) -> list[FieldError]:
+        return validate_claim((obj.get("spec") or {}).get("spec") or {}, "spec.spec")
+
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         if obj.get("spec") == old.get("spec"):
             return []
@@ -60,6 +68,16 @@ class ResourceClaimTemplateStrategy(Strategy):
 
 class ResourceSliceStrategy(Strategy):
     columns = (NAME, Column("Node"), Column("Driver"), Column("Pool"), AGE)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return validate_slice(obj.get("spec") or {}, "spec")
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        spec, before = obj.get("spec") or {}, old.get("spec") or {}
+        errors = self.validate(obj)
+        for key in ("driver", "nodeName"):
+            errors += unchanged(spec, before, key, f"spec.{key}")
+        return errors + unchanged(spec.get("pool") or {}, before.get("pool") or {}, "name", "spec.pool.name")
 
     def fields(self, obj: Object) -> dict[str, str]:
         spec = obj.get("spec") or {}

@@ -215,6 +215,18 @@ REFUSED = [
         'involvedObject.namespace: Invalid value: "other": does not match event.namespace',
     ),
     (
+        obj("resource.k8s.io/v1", "ResourceClaim", spec={"devices": {"requests": [{"name": "a", "exactly": {}}]}}),
+        "spec.devices.requests[0].exactly.deviceClassName: Required value",
+    ),
+    (
+        obj("resource.k8s.io/v1", "ResourceClaim", spec={"devices": {"requests": [{"name": "a"}]}}),
+        "spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
+    ),
+    (
+        obj("resource.k8s.io/v1", "ResourceSlice", spec={"pool": {"name": "p"}, "allNodes": True}),
+        "spec.driver: Required value",
+    ),
+    (
         obj("networking.k8s.io/v1", "IPAddress", "10.9.8.300", spec={}),
         'metadata.name: Invalid value: "10.9.8.300": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)',
     ),
