@@ -28,6 +28,8 @@ class ApiProtocol(HttpToolsProtocol):
         self.successor: Callable[[bytes], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self._early = b""
+        # A connection on which nothing is ever asked ends like one that has fallen silent.
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def on_message_begin(self) -> None:
         """Put into the scope what uvicorn does not know of."""

@@ -157,6 +157,9 @@ def as_response(head: Head, body: bytes) -> Response:
 
 async def splice(protocol: ApiProtocol, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Join a client's connection and a node's after a 101 until either side ends."""
+    if protocol.transport.is_closing():
+        writer.close()  # the client has left while the node was dialled
+        return
     ended = asyncio.Event()
     writing: asyncio.Transport = writer.transport  # type: ignore[assignment]
 

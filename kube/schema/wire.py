@@ -1,9 +1,10 @@
 """Objects out of their protobuf form, which typed Go clients (kubectl create, upstream's kubelet) send.
 
 The wire form is read by the field numbers in wire.json, straight into JSON's shape: maps from repeated entries, times and
-quantities as text, embedded structs flattened. A message does not say which fields were set: Go writes every plain field also
-when it is zero: empty strings, zeros and falses are left out, but for the fields that are pointers in Go, where a
-zero means something (`replicas: 0`). Numbers that the table does not know are skipped.
+quantities as text, embedded structs flattened. A message does not say which fields were set, since
+Go writes plain fields also when they are zero: empty strings, zeros and falses are left out, but for the fields that are
+pointers in Go, where a zero means something (`replicas: 0`). Numbers that the table does not know are skipped: it is that
+of v1.33, and lacks the few fields added since.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _INLINE = frozenset(
         "volumeSource",
     }
 )
-_RENAMED = {"Webhooks": "webhooks", "Expression": "expression", "Name": "name", "aPIGroup": "apiGroup"}
+_RENAMED = {"uID": "uid", "Webhooks": "webhooks", "Expression": "expression", "Name": "name", "aPIGroup": "apiGroup"}
 _POINTERS = frozenset(
     """
     activeDeadlineSeconds allocateLoadBalancerNodePorts allowPrivilegeEscalation allowVolumeExpansion attachRequired

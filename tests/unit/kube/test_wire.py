@@ -59,6 +59,11 @@ def test_bytes_times_quantities_and_numbers_or_strings() -> None:
     assert action["port"] == 8080
 
 
+def test_names_that_differ_from_jsons_are_translated() -> None:
+    bound = field(1, "Pod") + field(3, "web") + field(4, "some-uid")
+    assert wire.decode(bound, "authentication_v1", "BoundObjectReference")["uid"] == "some-uid"
+
+
 def test_negative_numbers_and_doubles() -> None:
     assert wire.decode(field(1, -5), "core_v1", "PreferredSchedulingTerm") == {"weight": -5}
     assert struct.unpack("<d", struct.pack("<d", 0.5))[0] == 0.5
