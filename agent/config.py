@@ -6,6 +6,7 @@ file of settings or the environment.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from collections.abc import Mapping
@@ -166,7 +167,7 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         taints=taints,
         provider_id=file.provider_id,
         register_node=file.register_node,
-        max_pods=file.max_pods,
+        max_pods=min(file.max_pods, file.pods_per_core * (os.cpu_count() or 1) or file.max_pods),
         pod_pids_limit=file.pod_pids_limit,
         address=file.address,
         port=file.port,

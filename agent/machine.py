@@ -50,6 +50,12 @@ def inspect(root_dir: Path) -> Machine:
     )
 
 
+def swap_is_on() -> bool:
+    """Tell whether the kernel swaps to anything but compressed memory."""
+    lines = Path("/proc/swaps").read_text().splitlines()[1:]
+    return any(not line.startswith("/dev/zram") for line in lines)
+
+
 def architecture() -> str:
     """Return the processor's architecture by Go's name."""
     return _ARCHITECTURES.get(platform.machine(), platform.machine())

@@ -24,7 +24,7 @@ from agent.image_gc import ImageGC
 from agent.images import Images
 from agent.kubelet_configuration import ConfigError
 from agent.log_rotation import LogRotation
-from agent.machine import own_address
+from agent.machine import own_address, swap_is_on
 from agent.mirrors import Mirrors
 from agent.node import Node
 from agent.pods import PodManager
@@ -61,6 +61,8 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
     """Run the agent until cancelled or told to stop by SIGTERM; `ready` is called when the node is Ready."""
     if config.kubeconfig is None:
         raise ConfigError("--kubeconfig is required")
+    if config.fail_swap_on and await asyncio.to_thread(swap_is_on):
+        raise ConfigError("running with swap on is not supported, please disable swap or set failSwapOn to false")
     if config.not_acted_on:
         log.warning("accepted without effect: %s", ", ".join(config.not_acted_on))
     if config.bootstrap_kubeconfig is not None and not await asyncio.to_thread(config.kubeconfig.exists):

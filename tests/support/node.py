@@ -197,6 +197,7 @@ async def agent_node(
         port=0,
         healthz_port=0,
         enable_server=False,
+        fail_swap_on=False,
     )
     config = dataclasses.replace(config, **changes)
     node = NodeUnderTest(config, server.client(), clock)
