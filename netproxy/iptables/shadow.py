@@ -123,6 +123,17 @@ class Shadow:
             batches[table].insert.append(f"-I {name} 1 {rule}")
         return batches.render()
 
+    def change_settings(self, settings: static.StaticSettings) -> str | None:
+        """Take in new settings and return the text for the fixed chains that change; None where shared ones do."""
+        before, self.settings = self.settings, settings
+        if static.tail(before) != static.tail(settings):
+            return None
+        batches, old = _Batches(), static.fixed(before)
+        for chain, rules in static.fixed(settings).items():
+            if old.get(chain) != rules:
+                batches.rewrite(chain, rules)
+        return batches.render()
+
     # -- the whole ------------------------------------------------------------------------------------------------
     def desired(self) -> dict[Chain, tuple[str, ...]]:
         """Return every chain of ours with its rules."""

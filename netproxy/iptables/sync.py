@@ -52,10 +52,22 @@ class IPTablesBackend:
     async def apply(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Bring the kernel to the new desired state of the Services named; WriteError where even a full write fails."""
         text = self._shadow.delta({key: fragment(ports, self._rules) for key, ports in services.items()})
-        if not text:
-            return
-        for table, count in self._shadow.rule_counts.items():
-            metrics.RULES.labels(table, f"IPv{self.family}").set(count)
+        if text:
+            for table, count in self._shadow.rule_counts.items():
+                metrics.RULES.labels(table, f"IPv{self.family}").set(count)
+            await self._write(text)
+
+    async def set_static(self, settings: static.StaticSettings) -> None:
+        """Change what the fixed chains are made from, and the chains with it."""
+        if settings != self._shadow.settings:
+            text = self._shadow.change_settings(settings)
+            if text is None:
+                await self._compare("new settings")
+            elif text:
+                await self._write(text)
+
+    async def _write(self, text: str) -> None:
+        """Apply a delta; one that is refused is made up for by a comparison of everything."""
         started = self._clock.monotonic()
         try:
             async with self._drift.writing():
@@ -66,12 +78,6 @@ class IPTablesBackend:
             await self._compare("refused change")
             return
         metrics.PARTIAL_SYNC.observe(self._clock.monotonic() - started)
-
-    async def set_static(self, settings: static.StaticSettings) -> None:
-        """Change what the fixed chains are made from, and the chains with it."""
-        if settings != self._shadow.settings:
-            self._shadow.settings = settings
-            await self._compare("new settings")
 
     async def set_local_cidrs(self, cidrs: tuple[str, ...], services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Change where pods live, which every Service's masquerade depends on; `services` are all there are."""

@@ -104,6 +104,13 @@ class Shadow:
         lines += [f"delete set {self.table} {name}" for name in old_sets if name not in new_sets]
         return "\n".join(lines) + "\n" if lines else ""
 
+    def change_settings(self, settings: StaticSettings) -> str:
+        """Take in new settings and return the text for the chains that change."""
+        before, self.settings = chains.fixed(self.settings, self.rules), settings
+        after = chains.fixed(settings, self.rules)
+        lines = self._write_chains({name: rules for name, rules in after.items() if before.get(name) != rules})
+        return "\n".join(lines) + "\n" if lines else ""
+
     # -- the whole ------------------------------------------------------------------------------------------------
     def reconcile(self, held: Held, held_chains: Iterable[str], held_sets: Iterable[str]) -> str:
         """Return the text that turns what the kernel holds into what it should hold, chains written anew."""

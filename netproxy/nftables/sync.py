@@ -49,8 +49,17 @@ class NFTablesBackend:
         """Bring the Services named to their new desired state; WriteError where even a full write fails."""
         rules = self._shadow.rules
         text = self._shadow.delta({key: fragment(ports, rules) for key, ports in services.items()})
-        if not text:
-            return
+        if text:
+            await self._write(text)
+
+    async def set_static(self, settings: StaticSettings) -> None:
+        """Change what the fixed chains are made from, and the chains with it."""
+        text = self._shadow.change_settings(settings)
+        if text:
+            await self._write(text)
+
+    async def _write(self, text: str) -> None:
+        """Apply a delta; one that is refused is made up for by writing everything."""
         started = self._clock.monotonic()
         try:
             async with self._drift.writing():
@@ -63,12 +72,6 @@ class NFTablesBackend:
         metrics.PARTIAL_SYNC.observe(self._clock.monotonic() - started)
         if "chain" in text:
             self._described = None
-
-    async def set_static(self, settings: StaticSettings) -> None:
-        """Change what the fixed chains are made from, and the chains with it."""
-        if settings != self._shadow.settings:
-            self._shadow.settings = settings
-            await self._rewrite(await self._writer.read())
 
     async def set_local_cidrs(self, cidrs: tuple[str, ...], services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Change where pods live, which masquerading depends on; `services` are all there are."""
@@ -103,7 +106,7 @@ class NFTablesBackend:
     async def _describe(self) -> None:
         """Learn how nft describes our rules, while nobody else has touched them since we wrote them."""
         began = self._drift.began()
-        rules = (await self._writer.read()).rules
+        rules = await self._writer.describe()
         if began[0] == self._drift.writes and not self._drift.due:
             self._described = rules
 
@@ -126,5 +129,4 @@ class NFTablesBackend:
                 fresh = self._shadow.reconcile({}, (), ())
                 await self._writer.apply(f"add table {self._shadow.table}\ndelete table {self._shadow.table}\n{fresh}")
         self._described = None
-        await self._describe()
         metrics.FULL_SYNC.observe(self._drift.took(began))

@@ -36,6 +36,10 @@ class Writer(Protocol):
         """Return what the table holds; nothing where there is none."""
         ...
 
+    async def describe(self) -> dict[str, list[Any]]:
+        """Return the rules by chain alone."""
+        ...
+
     async def exists(self) -> bool:
         """Tell whether the table is there."""
         ...
@@ -58,7 +62,13 @@ class NftWriter:
             raise WriteError(str(error)) from error
 
     async def read(self) -> Contents:
-        listed = await run(["nft", "-j", "list", "table", *self._table], check=False, timeout=60)
+        return await self._list("-j")
+
+    async def describe(self) -> dict[str, list[Any]]:
+        return (await self._list("-jt")).rules
+
+    async def _list(self, options: str) -> Contents:
+        listed = await run(["nft", options, "list", "table", *self._table], check=False, timeout=60)
         if listed.returncode != 0:
             if "No such file or directory" in listed.stderr:
                 return Contents()
@@ -142,6 +152,9 @@ class RecordingWriter:
     async def read(self) -> Contents:
         held = self.contents
         return Contents(dict(held.elements), {name: list(rules) for name, rules in held.rules.items()}, list(held.sets))
+
+    async def describe(self) -> dict[str, list[Any]]:
+        return (await self.read()).rules
 
     async def exists(self) -> bool:
         return self.there

@@ -1,5 +1,7 @@
 """The nftables mode's deltas, reconciliation and repair, against a table in memory."""
 
+import dataclasses
+
 import pytest
 
 from kube.clock import FakeClock
@@ -117,6 +119,7 @@ async def test_changes_by_others_outside_our_table_are_no_damage() -> None:
     writer, clock = RecordingWriter(), FakeClock()
     proxy = backend(writer, clock)
     await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    assert not await proxy.verify()  # learns how nft describes our rules
     writer.applied.clear()
     writer.generation += 1
     await clock.advance(5)
@@ -194,3 +197,21 @@ def test_nfts_json_is_read_in_our_own_words() -> None:
     }
     assert held.rules == {"empty": [], "c": [[{"drop": None}]]}
     assert held.sets == ["m", "n", "s", "clients-x"]
+
+
+async def test_new_pod_ranges_rewrite_only_the_chains_that_depend_on_them() -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    writer.applied.clear()
+    settings = dataclasses.replace(SETTINGS, pod_cidrs=("10.244.1.0/24",))
+    await proxy.set_static(settings)
+    (text,) = writer.applied
+    assert "10.244.1.0/24" in text
+    assert "10.96.5.1" not in text
+    await proxy.set_static(settings)
+    assert len(writer.applied) == 1
+    fresh = RecordingWriter()
+    other = NFTablesBackend(fresh, RuleSettings(local_cidrs=("10.244.0.0/16",)), settings)
+    await other.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    assert writer.contents == fresh.contents

@@ -1,5 +1,7 @@
 """Deltas, reconciliation and repair, against tables in memory that refuse what the kernel refuses."""
 
+import dataclasses
+
 import pytest
 
 from kube.clock import FakeClock
@@ -193,3 +195,21 @@ async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: in
 def test_saved_rules_are_read_back() -> None:
     saved = "# comment\n*nat\n:PREROUTING ACCEPT [3:4]\n:KUBE-X - [0:0]\n-A KUBE-X -s 1.2.3.4/32 -j RETURN\nCOMMIT\n"
     assert shadow.parse_save(saved) == {"nat": {"PREROUTING": [], "KUBE-X": ["-s 1.2.3.4/32 -j RETURN"]}}
+
+
+async def test_new_pod_ranges_rewrite_only_the_chains_that_depend_on_them() -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    writer.applied.clear()
+    settings = dataclasses.replace(SETTINGS, pod_cidrs=("10.244.1.0/24",))
+    await proxy.set_static(settings)
+    (text,) = writer.applied
+    assert "10.244.1.0/24" in text
+    assert "10.96.5.1" not in text
+    await proxy.set_static(settings)
+    assert len(writer.applied) == 1
+    fresh = RecordingWriter()
+    other = IPTablesBackend(fresh, RuleSettings(local_cidrs=("10.244.0.0/16",)), settings)
+    await other.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    assert writer.tables == fresh.tables
