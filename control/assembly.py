@@ -38,6 +38,7 @@ from control.server.pipeline import Pipeline
 from control.server.resources import ResourceServer
 from control.server.serve import Listener
 from control.server.subresources import Subresources
+from control.server_addresses import ServerAddresses
 from control.storage.cache import WatchCache
 from control.storage.encrypted_store import EncryptedStore
 from control.storage.encryption import Encryption
@@ -133,12 +134,14 @@ class ApiServer:
                 followed = asyncio.Event()
                 background.start(follow_auth(server.auth, server.registry, followed), "following roles and pods")
                 await background.until(followed.wait())
-                await background.until(Bootstrap(server.registry, config, server.listener.port).run())
+                bootstrap = Bootstrap(server.registry, config, server.listener.port)
+                await background.until(bootstrap.run())
                 await server.listener.start()
                 background.start(server.mounted.load(), "loading the finite routes", may_end=True)
                 log.info("serving on %s:%d", config.bind_address, server.listener.port)
                 try:
-                    yield server
+                    async with server._among_servers(bootstrap):
+                        yield server
                 finally:
                     await server._stop_serving()
             finally:
@@ -147,6 +150,22 @@ class ApiServer:
                     await asyncio.to_thread(server.audit_log.close)
         finally:
             await store.close()
+
+    @contextlib.asynccontextmanager
+    async def _among_servers(self, bootstrap: Bootstrap) -> AsyncIterator[None]:
+        """Be one of the servers that clients are sent to, where several share the store."""
+        address = self.config.advertise_address
+        if not address or not self.engine.shared:
+            yield
+            return
+        work = ServerAddresses(self.store, bootstrap, address, self.clock).run()
+        task = asyncio.create_task(work, name="server-addresses")
+        try:
+            yield
+        finally:
+            # First of all, while everything still works: no new connections come while the old ones end.
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     def _finite_routes(self) -> Any:
         from control.server.finite import build

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from kube.resources import by_kind
 
 log = logging.getLogger(__name__)
 Object = dict[str, Any]
+ATTEMPTS = 50
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _PRIORITIES = (
     (
@@ -45,6 +46,7 @@ class Bootstrap:
 
     def __init__(self, registry: Registry, config: ControlConfig, port: int) -> None:
         self.registry, self.config, self.port = registry, config, port
+        self._attempts = ATTEMPTS
 
     async def run(self) -> None:
         """Write what is missing; all at once, so that it costs a few commits and not one for each object."""
@@ -106,7 +108,7 @@ class Bootstrap:
             await self._replace({**present, "data": {**(present.get("data") or {}), **data}})
 
     async def _kubernetes_service(self) -> None:
-        """The Service is the first address of the range; its endpoint is this server."""
+        """The Service is the first address of the range; its endpoints are the servers."""
         range_ = ipaddress.ip_network(self.config.service_cidr.split(",")[0])
         metadata = {
             "name": "kubernetes",
@@ -129,9 +131,12 @@ class Bootstrap:
                 },
             }
         )
-        address = self.config.advertise_address
-        if not address:
-            return
+        # Servers that share a store keep the endpoints together (server_addresses.py).
+        if self.config.advertise_address and self.config.store == "sqlite":
+            await self.endpoints([self.config.advertise_address])
+
+    async def endpoints(self, addresses: Sequence[str]) -> None:
+        """Let the Service `kubernetes` lead to servers at these addresses, of one family."""
         ports = [{"name": "https", "port": self.port, "protocol": "TCP"}]
         await self._ensure_same(
             {
@@ -142,7 +147,7 @@ class Bootstrap:
                     "namespace": "default",
                     "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
                 },
-                "subsets": [{"addresses": [{"ip": address}], "ports": ports}],
+                "subsets": [{"addresses": [{"ip": address} for address in addresses], "ports": ports}],
             },
             "subsets",
         )
@@ -155,8 +160,8 @@ class Bootstrap:
                     "namespace": "default",
                     "labels": {"kubernetes.io/service-name": "kubernetes"},
                 },
-                "addressType": f"IPv{ipaddress.ip_address(address).version}",
-                "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+                "addressType": f"IPv{ipaddress.ip_address(addresses[0]).version}",
+                "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],
                 "ports": ports,
             },
             "endpoints",
@@ -172,8 +177,16 @@ class Bootstrap:
         return None if entry is None else entry.obj
 
     async def _ensure(self, obj: Object) -> None:
-        if self._present(obj) is None:
-            await self._create(obj)
+        while self._present(obj) is None:
+            try:
+                return await self._create(obj)
+            except StatusError:
+                if self.config.store == "sqlite" or not self._attempts:
+                    raise
+                # Another server that starts at the same time is in the middle of it: it has an address, say, and the Service is not stored yet.
+                self._attempts -= 1
+                await self.registry.clock.sleep(0.1)
+                await self.registry.cache.wait_current()
 
     async def _ensure_same(self, obj: Object, *parts: str) -> None:
         present = self._present(obj)
@@ -201,7 +214,13 @@ class Bootstrap:
             fresh: Object = msgspec.json.decode(data)
             return fresh
 
-        await self.registry.update(Context(SERVER), resource, meta.get("namespace", ""), meta["name"], change)
+        try:
+            await self.registry.update(Context(SERVER), resource, meta.get("namespace", ""), meta["name"], change)
+        except StatusError as error:
+            if error.code != 409:
+                raise
+            # Another server that starts at the same time has just written it.
+            log.info("%s %s was written by somebody else", resource.kind, meta["name"])
 
     async def _delete(self, obj: Object) -> None:
         from control.registry.deletion import DeleteOptions

@@ -14,6 +14,7 @@ from tests.support.etcd import Etcd, etcd, needs_etcd, needs_etcdctl
 
 pytestmark = needs_etcd
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
 SERVICES = "/api/v1/namespaces/default/services"
 
 
@@ -66,6 +67,18 @@ async def test_a_read_at_one_server_shows_what_was_written_at_the_other(tmp_path
             assert (await reader.request("GET", f"{CONFIG_MAPS}/c{index}")).status == 404
 
 
+async def test_servers_that_start_a_cluster_at_the_same_time_all_come_up(tmp_path: Path) -> None:
+    async with etcd(tmp_path / "etcd") as cluster, contextlib.AsyncExitStack() as stack:
+
+        async def start(name: str) -> ApiUnderTest:
+            return await stack.enter_async_context(api_server(tmp_path / name, **on(cluster)))
+
+        servers = await asyncio.gather(*(start(name) for name in "abc"))
+        for api in servers:
+            found = (await api.request("GET", "/api/v1/namespaces/default/services/kubernetes")).json
+            assert found["spec"]["clusterIP"] == "10.96.0.1"
+
+
 async def test_of_writers_at_two_servers_with_one_resource_version_one_is_told_of_the_conflict(tmp_path: Path) -> None:
     async with two_servers(tmp_path) as (_, a, b):
         made = (await a.request("POST", CONFIG_MAPS, config_map("c"))).json
@@ -116,6 +129,28 @@ async def test_without_etcd_requests_fail_with_a_status_and_readiness_with_them_
             while (await api.request("GET", "/readyz")).status != 200:
                 await asyncio.sleep(0.05)
         assert (await api.request("GET", f"{CONFIG_MAPS}/c")).status == 200
+
+
+async def endpoint_addresses(api: ApiUnderTest) -> tuple[list[str], list[str]]:
+    """Return the addresses of the Service `kubernetes` as its Endpoints and its slice have them."""
+    endpoints = (await api.request("GET", "/api/v1/namespaces/default/endpoints/kubernetes")).json
+    slice_ = (await api.request("GET", SLICES)).json
+    addresses = [address["ip"] for subset in endpoints.get("subsets", []) for address in subset["addresses"]]
+    return addresses, [endpoint["addresses"][0] for endpoint in slice_.get("endpoints", [])]
+
+
+async def test_the_service_kubernetes_leads_to_the_servers_that_run(tmp_path: Path) -> None:
+    async def reach(api: ApiUnderTest, wanted: list[str]) -> None:
+        async with asyncio.timeout(40):
+            while await endpoint_addresses(api) != (wanted, wanted):
+                await asyncio.sleep(0.1)
+
+    async with etcd(tmp_path / "etcd") as cluster:
+        async with api_server(tmp_path / "a", **on(cluster), advertise_address="192.0.2.10") as a:
+            await reach(a, ["192.0.2.10"])
+            async with api_server(tmp_path / "b", **on(cluster), advertise_address="192.0.2.9"):
+                await reach(a, ["192.0.2.9", "192.0.2.10"])
+            await reach(a, ["192.0.2.10"])
 
 
 async def leader(api: ApiUnderTest, name: str) -> str:

@@ -293,6 +293,19 @@ async def test_a_restore_makes_etcd_what_it_was_and_revisions_go_on(store: EtcdS
     assert 0 < (await store.lifetimes("/registry/events/"))["/registry/events/default/e"] <= 660
 
 
+async def test_nothing_is_restored_under_a_running_server(
+    cluster: Etcd, store: EtcdStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(store)
+    await store.snapshot(tmp_path / "s.db")
+    server = await store.create("/registry/masterleases/192.0.2.1", b"{}")
+    monkeypatch.setattr(transfer, "FORGOTTEN_SECONDS", 1)
+    with pytest.raises(Unavailable, match=r"192\.0\.2\.1.*stop them first"):
+        await transfer.restore(store, tmp_path / "s.db")
+    await store.delete(server.key)
+    await transfer.restore(store, tmp_path / "s.db")
+
+
 async def test_what_comes_from_sqlite_has_higher_revisions_in_etcd_than_it_ever_had(
     cluster: Etcd, store: EtcdStore, tmp_path: Path
 ) -> None:

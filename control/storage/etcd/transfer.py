@@ -20,6 +20,9 @@ from control.storage.snapshot import LEAP
 from control.storage.store import Item, KeyNotFound, Unavailable
 
 FOLDER = "/registry/"
+SERVERS = "/registry/masterleases/"
+"""Where API servers say that they run (control/server_addresses.py)."""
+FORGOTTEN_SECONDS = 18
 PAGE = 1000
 TOGETHER = 64
 """Writes under way at once."""
@@ -41,7 +44,9 @@ async def restore(store: EtcdStore, snapshot: Path, *, empty: bool = False) -> i
     `empty` refuses an etcd that has keys of this cluster. Raises Corrupt, Unavailable.
     """
     seen, entries = await asyncio.to_thread(archive.read, snapshot)
+    await _alone(store)
     present, revision = await _everything(store)
+    entries = [entry for entry in entries if not entry.key.startswith(SERVERS)]
     if empty and present:
         raise Unavailable(f"etcd already holds {len(present)} keys under {store.at.prefix}")
     if revision < seen:
@@ -54,6 +59,16 @@ async def restore(store: EtcdStore, snapshot: Path, *, empty: bool = False) -> i
         store = EtcdStore(store.cluster, Coordinates(store.at.prefix, seen + LEAP), store.clock)
     await _write(store, {item.key: item for item in present}, entries)
     return await store.current_revision()
+
+
+async def _alone(store: EtcdStore) -> None:
+    """Wait until no API server uses the store, as long as one that has just ended may be remembered."""
+    for _ in range(FORGOTTEN_SECONDS):
+        if not (servers := (await store.list(SERVERS)).items):
+            return
+        await store.clock.sleep(1)
+    names = ", ".join(item.key.removeprefix(SERVERS) for item in servers)
+    raise Unavailable(f"API servers run on this etcd ({names}): stop them first")
 
 
 async def _everything(store: EtcdStore) -> tuple[list[Item], int]:

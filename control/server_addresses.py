@@ -1,0 +1,69 @@
+"""Which API servers there are, where several share a store: the endpoints of the Service `kubernetes`.
+
+As upstream's servers do, each keeps a key of its own, `/registry/masterleases/<address>`, that lives 15 s and is written anew
+every 10 s; the endpoints are made the addresses whose keys are there. A server that ends takes its key with it; one that
+dies is out of the endpoints within 25 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+
+from control.bootstrap import Bootstrap
+from control.storage import codec
+from control.storage.store import KeyExists, KeyNotFound, RevisionConflict, Store, StoreError
+from kube.clock import Clock
+from kube.errors import StatusError
+
+log = logging.getLogger(__name__)
+
+FOLDER = "/registry/masterleases/"
+TTL_SECONDS = 15
+RENEW_SECONDS = 10.0
+
+
+class ServerAddresses:
+    """Keeps one server's key and, with the others, the endpoints."""
+
+    def __init__(self, store: Store, bootstrap: Bootstrap, address: str, clock: Clock) -> None:
+        self._store, self._bootstrap, self._address, self._clock = store, bootstrap, address, clock
+
+    async def run(self) -> None:
+        """Be among the servers until cancelled."""
+        try:
+            while True:
+                try:
+                    await self._renew()
+                    await self._reconcile()
+                except (StoreError, StatusError) as error:
+                    log.warning("the servers' addresses will be looked at again: %s", error)
+                await self._clock.sleep(RENEW_SECONDS)
+        finally:
+            # The store is closed after this task has ended; a server that is left without it has 15 s.
+            with contextlib.suppress(StoreError, StatusError, TimeoutError):
+                async with asyncio.timeout(2):
+                    await self._store.delete(FOLDER + self._address)
+                    await self._reconcile()
+
+    async def _renew(self) -> None:
+        key = FOLDER + self._address
+        subset = {"addresses": [{"ip": self._address}]}
+        value = codec.encode({"kind": "Endpoints", "apiVersion": "v1", "metadata": {}, "subsets": [subset]})
+        while True:
+            found = await self._store.get(key)
+            try:
+                if found is None:
+                    await self._store.create(key, value, TTL_SECONDS)
+                else:
+                    await self._store.update(key, value, found.revision, TTL_SECONDS)
+                return
+            except (KeyExists, KeyNotFound, RevisionConflict):
+                continue
+
+    async def _reconcile(self) -> None:
+        present = [item.key.removeprefix(FOLDER) for item in (await self._store.list(FOLDER)).items]
+        if present:
+            await self._bootstrap.endpoints(sorted(present, key=lambda text: int(ipaddress.ip_address(text))))
