@@ -1,4 +1,7 @@
-"""Measure the store and the watch cache in one process and print JSON: durable creates a second, update to last watcher."""
+"""Measure the store and the watch cache in one process and print JSON: durable creates a second, update to last watcher.
+
+On SQLite, or with --etcd on a real etcd of one member that is started for it in the same folder.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from control.storage import codec
 from control.storage.cache import WatchCache
 from control.storage.sqlite import SqliteStore
+from control.storage.store import Store
 
 PREFIX = "/registry/pods/"
 
@@ -33,7 +38,7 @@ def pod(name: str) -> dict[str, Any]:
     }
 
 
-async def creates(store: SqliteStore, writers: int, seconds: float) -> dict[str, float]:
+async def creates(store: Store, writers: int, seconds: float) -> dict[str, float]:
     value = codec.encode(pod("x"))
     latencies: list[float] = []
     end = time.perf_counter() + seconds
@@ -57,7 +62,7 @@ async def creates(store: SqliteStore, writers: int, seconds: float) -> dict[str,
     }
 
 
-async def fan_out(store: SqliteStore, watchers: int, updates: int) -> dict[str, float]:
+async def fan_out(store: Store, watchers: int, updates: int) -> dict[str, float]:
     cache = WatchCache(store)
     pods = cache.resource(PREFIX, "Pod", "v1")
     running = asyncio.create_task(cache.run())
@@ -93,19 +98,51 @@ async def fan_out(store: SqliteStore, watchers: int, updates: int) -> dict[str, 
     }
 
 
-async def main(folder: Path, seconds: float) -> None:
-    store = await SqliteStore.open(folder / "bench.db")
-    result = {
+async def current_reads(store: Store, readers: int, seconds: float) -> dict[str, float]:
+    """Measure what a read that must not be stale waits for: the store's revision."""
+    latencies: list[float] = []
+    end = time.perf_counter() + seconds
+
+    async def read() -> None:
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            await store.current_revision()
+            latencies.append(time.perf_counter() - start)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(read() for _ in range(readers)))
+    return {
+        "readers": readers,
+        "reads_per_second": round(len(latencies) / seconds),
+        "p50_ms": round(statistics.median(latencies) * 1000, 3),
+    }
+
+
+async def measure(opener: Callable[[], Awaitable[Store]], seconds: float) -> dict[str, Any]:
+    store = await opener()
+    result: dict[str, Any] = {
         "creates_32": await creates(store, 32, seconds),
         "creates_1": await creates(store, 1, seconds),
+        "current_revision_32": await current_reads(store, 32, min(seconds, 1.0)),
         "fan_out": await fan_out(store, 100, 200),
     }
     await store.close()
     start = time.perf_counter()
-    store = await SqliteStore.open(folder / "bench.db")
+    store = await opener()
     result["reopen_ms"] = round((time.perf_counter() - start) * 1000, 1)
     result["revisions"] = await store.current_revision()
     await store.close()
+    return result
+
+
+async def main(folder: Path, seconds: float, on_etcd: bool) -> None:
+    if on_etcd:
+        from tests.support.etcd import etcd, open_etcd
+
+        async with etcd(folder / "etcd") as cluster:
+            result = await measure(lambda: open_etcd(cluster), seconds)
+    else:
+        result = await measure(lambda: SqliteStore.open(folder / "bench.db"), seconds)
     print(json.dumps(result, indent=2))
 
 
@@ -113,6 +150,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--directory", type=Path, help="where the file goes; its disk is what is measured")
+    parser.add_argument("--etcd", action="store_true", help="measure the etcd engine")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as made:
-        asyncio.run(main(Path(made), options.seconds))
+        asyncio.run(main(Path(made), options.seconds, options.etcd))
