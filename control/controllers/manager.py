@@ -28,6 +28,7 @@ from control.controllers.job import JobController
 from control.controllers.namespace import NamespaceController
 from control.controllers.node_ipam import NodeIPAMController
 from control.controllers.nodes import NodeLifecycleController, TaintEvictionController
+from control.controllers.persistent_volumes import PersistentVolumeController
 from control.controllers.pod_gc import PodGC
 from control.controllers.replicaset import ReplicaSetController
 from control.controllers.resource_quota import ResourceQuotaController
@@ -104,6 +105,7 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "cronjob": lambda context, config: CronJobController(context),
     "ttl-after-finished": lambda context, config: TTLAfterFinishedController(context),
     "disruption": lambda context, config: DisruptionController(context),
+    "persistentvolume-binder": lambda context, config: PersistentVolumeController(context),
     "persistentvolumeclaim-protection": lambda context, config: ClaimProtectionController(context),
     "persistentvolume-protection": lambda context, config: VolumeProtectionController(context),
     "volumeattributesclass-protection": lambda context, config: AttributesClassProtectionController(context),

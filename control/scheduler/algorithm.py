@@ -11,7 +11,16 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from control.scheduler.cluster import Cluster
-from control.scheduler.framework import Constraint, Diagnosis, Profile, Rejection, ScorePlugin, Unschedulable, normalize
+from control.scheduler.framework import (
+    Constraint,
+    Diagnosis,
+    PreFilterRejected,
+    Profile,
+    Rejection,
+    ScorePlugin,
+    Unschedulable,
+    normalize,
+)
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 
@@ -43,10 +52,14 @@ class Algorithm:
     def place(self, pod: PodInfo) -> str:
         """Return the name of the best node for a pod; raises Unschedulable where none fits."""
         constraints: list[tuple[Constraint, int]] = []
-        for plugin in self._profile.cluster:
-            found = plugin.pre_filter(pod, self._cluster)
-            if found is not None:
-                constraints.append((found, plugin.weight))
+        try:
+            for plugin in self._profile.cluster:
+                found = plugin.pre_filter(pod, self._cluster)
+                if found is not None:
+                    constraints.append((found, plugin.weight))
+        except PreFilterRejected as refusal:
+            nowhere = dict.fromkeys(self._cluster.nodes, refusal.rejection)
+            raise Unschedulable(Diagnosis(len(nowhere), nowhere, str(refusal))) from refusal
         fixed, relative = self._scorers(pod)
         known = self._remembered(pod.signature)
         nodes, start = self._candidates(pod)

@@ -63,7 +63,10 @@ class Constraint(Protocol):
 
 
 class ClusterPlugin(Protocol):
-    """PreFilter over the whole cluster; None: the plugin has nothing to say about this pod."""
+    """PreFilter over the whole cluster; None: the plugin has nothing to say about this pod.
+
+    `pre_filter` raises PreFilterRejected where no node can do.
+    """
 
     name: str
     weight: int
@@ -91,6 +94,14 @@ class Diagnosis:
     @property
     def plugins(self) -> frozenset[str]:
         return frozenset(rejection.plugin for rejection in self.rejections.values())
+
+
+class PreFilterRejected(Exception):
+    """A cluster plugin rules a pod out, whatever the node."""
+
+    def __init__(self, plugin: str, reason: str) -> None:
+        super().__init__(reason)
+        self.rejection = Rejection(plugin, (reason,), unresolvable=True)
 
 
 class Unschedulable(Exception):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 from control.controllers.context import SharedInformers
 from control.scheduler import preemption
@@ -17,17 +18,19 @@ from control.scheduler.cluster import Cluster
 from control.scheduler.framework import Diagnosis, Unschedulable, fit_message
 from control.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from control.scheduler.plugins.pod_topology_spread import PodTopologySpread
+from control.scheduler.plugins.volume_binding import BindingFailed, VolumeBinding
 from control.scheduler.podinfo import QueuedPod
 from control.scheduler.profile import default_profile
 from control.scheduler.queue import SchedulingQueue
 from control.scheduler.selector_spread import DefaultSelectors
-from control.scheduler.watching import ROOM, Watching, same_pod
+from control.scheduler.watching import ROOM, STORAGE, Watching, same_pod
 from control.scheduler.writing import Writer
-from kube.api import apps_v1, core_v1, policy_v1
+from kube.api import apps_v1, core_v1, policy_v1, storage_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.events import EventRecorder
+from kube.informer import Informer
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +82,15 @@ class Scheduler:
         )
         self.cluster = Cluster(self._labels_of_namespace)
         self.queue = SchedulingQueue(clock)
+        claims, volumes = informers.of(core_v1.PersistentVolumeClaim), informers.of(core_v1.PersistentVolume)
+        classes = informers.of(storage_v1.StorageClass)
+        self._storage: tuple[Informer[Any], ...] = (claims, volumes, classes)
+        self._volumes = VolumeBinding(client, claims, volumes, classes)
         profile = default_profile(
-            self.cluster, InterPodAffinity(self._labels_of_namespaces), PodTopologySpread(selectors.of)
+            self.cluster,
+            InterPodAffinity(self._labels_of_namespaces),
+            PodTopologySpread(selectors.of),
+            self._volumes,
         )
         self._algorithm = Algorithm(profile, self.cluster)
         self._watching = Watching(config.name, self.cluster, self.queue)
@@ -95,8 +105,11 @@ class Scheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled; the informers have to be running."""
-        for informer in (self._nodes, self._namespaces, self._pods, self._budgets):
+        needed: list[Informer[Any]] = [self._nodes, self._namespaces, self._pods, self._budgets, *self._storage]
+        for informer in needed:
             await informer.wait_synced()
+        for informer in self._storage:
+            informer.subscribe(lambda change: self.queue.event(STORAGE))
         self._watching.follow(self._pods, self._nodes)
         async with asyncio.TaskGroup() as group:
             group.create_task(self.recorder.run(), name="scheduler events")
@@ -125,6 +138,7 @@ class Scheduler:
             self.queue.failed(queued, frozenset(), error=True)
             return Failed("SchedulerError", str(error))
         self.cluster.withdraw(info.key)
+        self._volumes.reserve(info, self.cluster.nodes[node].node)
         self.cluster.assume(info, node)
         self.queue.done(queued)
         return Placed(node)
@@ -163,14 +177,23 @@ class Scheduler:
 
     async def _bind(self, queued: QueuedPod, node: str) -> None:
         try:
+            if self._volumes.has_reserved(queued.key):
+                self._slots.release()  # a provisioner may take minutes: others are not to wait for it
+                try:
+                    await self._volumes.pre_bind(queued.info, node)
+                finally:
+                    await self._slots.acquire()
             await self._writer.bind(queued.info, node)
-        except StatusError as error:
+        except (StatusError, BindingFailed) as error:
             self.cluster.forget(queued.key)
             self.queue.event(ROOM)
-            if error.not_found or not same_pod(queued.info, self._pods.get(queued.key)):
+            gone = isinstance(error, StatusError) and error.not_found
+            if gone or not same_pod(queued.info, self._pods.get(queued.key)):
                 return
             self.queue.failed(queued, frozenset(), error=True)
             await self._writer.failed(queued.info, "SchedulerError", f"binding rejected: {error}")
+        finally:
+            self._volumes.unreserve(queued.key)
 
 
 async def run(

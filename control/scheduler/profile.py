@@ -14,13 +14,16 @@ from control.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from control.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from control.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from control.scheduler.plugins.taint_toleration import TaintToleration
+from control.scheduler.plugins.volume_binding import VolumeBinding
 
 
-def default_profile(cluster: Cluster, affinity: InterPodAffinity, spread: PodTopologySpread) -> Profile:
+def default_profile(
+    cluster: Cluster, affinity: InterPodAffinity, spread: PodTopologySpread, volumes: VolumeBinding | None = None
+) -> Profile:
     """Return the plugins of "default-scheduler"."""
     taints, nodes, fit = TaintToleration(), NodeAffinity(), NodeResourcesFit()
     return Profile(
         filters=(NodeUnschedulable(), NodeName(), taints, nodes, NodePorts(), fit),
         scores=(taints, nodes, fit, BalancedAllocation(), ImageLocality(cluster)),
-        cluster=(spread, affinity),
+        cluster=(*([volumes] if volumes is not None else []), spread, affinity),
     )

@@ -16,7 +16,8 @@ COMPANY = frozenset({"InterPodAffinity", "PodTopologySpread"})
 LABELS = frozenset({"NodeAffinity", "InterPodAffinity", "PodTopologySpread"})
 TAINTS = frozenset({"TaintToleration", "NodeUnschedulable"})
 RESOURCES = frozenset({"NodeResourcesFit"})
-ALL = ROOM | LABELS | TAINTS | frozenset({"NodeName"})
+STORAGE = frozenset({"VolumeBinding"})
+ALL = ROOM | LABELS | TAINTS | STORAGE | frozenset({"NodeName"})
 
 
 class Watching:
@@ -44,7 +45,7 @@ class Watching:
         if old.status.allocatable != new.status.allocatable:
             touched |= RESOURCES
         if old.metadata.labels != new.metadata.labels:
-            touched |= LABELS
+            touched |= LABELS | STORAGE
         if old.spec.taints != new.spec.taints or old.spec.unschedulable != new.spec.unschedulable:
             touched |= TAINTS
         if touched:

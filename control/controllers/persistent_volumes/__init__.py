@@ -1,0 +1,3 @@
+from control.controllers.persistent_volumes.controller import PersistentVolumeController
+
+__all__ = ["PersistentVolumeController"]

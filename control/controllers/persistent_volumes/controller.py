@@ -1,0 +1,231 @@
+"""PersistentVolume binder: claims get volumes, volumes follow their claims.
+
+A binding is written in four steps (volume, its status, claim, its status), each of which can be taken up again by the next
+reconcile. A claim whose class waits for a pod is left to the scheduler. Upstream: pkg/controller/volume/persistentvolume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from control.controllers.context import Context
+from kube.api import core_v1, storage_v1
+from kube.client import key_of, name_of
+from kube.clock import format_time
+from kube.controller import Controller
+from kube.errors import StatusError
+from kube.informer import Change
+from kube.volume_binding import (
+    BIND_COMPLETED,
+    BOUND_BY_CONTROLLER,
+    NO_PROVISIONER,
+    PROVISIONER,
+    SELECTED_NODE,
+    class_of,
+    find_match,
+    is_bound,
+    meant_for,
+    waits_for_pod,
+)
+
+Claim, Volume = core_v1.PersistentVolumeClaim, core_v1.PersistentVolume
+
+
+class PersistentVolumeController:
+    """Follows claims, volumes and storage classes."""
+
+    def __init__(self, context: Context) -> None:
+        self._client, self._clock = context.client, context.clock
+        self._recorder = context.recorder("persistentvolume-controller")
+        self._claims = context.informers.of(Claim)
+        self._volumes = context.informers.of(Volume)
+        self._classes = context.informers.of(storage_v1.StorageClass)
+        self.claims = Controller("claim binder", self.reconcile_claim, workers=1, clock=self._clock)
+        self.volumes = Controller("volume binder", self.reconcile_volume, workers=2, clock=self._clock)
+        self._claims.subscribe(self._claim_changed)
+        self._volumes.subscribe(self._volume_changed)
+        self._classes.subscribe(lambda change: self._wake_unbound())
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.claims.run(), name="claim binder")
+            group.create_task(self.volumes.run(), name="volume binder")
+
+    # -- events -----------------------------------------------------------------------------------------------------
+    def _claim_changed(self, change: Change[core_v1.PersistentVolumeClaim]) -> None:
+        self.claims.enqueue(change.key)
+        if change.new.spec.volume_name:
+            self.volumes.enqueue(change.new.spec.volume_name)
+
+    def _volume_changed(self, change: Change[core_v1.PersistentVolume]) -> None:
+        self.volumes.enqueue(change.key)
+        ref = change.new.spec.claim_ref
+        if ref is not None:
+            self.claims.enqueue(f"{ref.namespace}/{ref.name}")
+        elif change.type != "DELETED":
+            self._wake_unbound()
+
+    def _wake_unbound(self) -> None:
+        for claim in self._claims.list():
+            if not is_bound(claim):
+                self.claims.enqueue(key_of(claim))
+
+    # -- claims -----------------------------------------------------------------------------------------------------
+    async def reconcile_claim(self, key: str) -> None:
+        """Bind one claim, if there is a volume for it."""
+        claim = self._claims.get(key)
+        if claim is None:
+            return
+        named = self._volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+        if is_bound(claim):
+            if named is None or not meant_for(named, claim):
+                await self._lose(claim, named)
+            else:
+                await self._bind(claim, named)
+            return
+        if claim.metadata.deletion_timestamp is not None:
+            return
+        if claim.spec.volume_name:
+            if named is not None and (named.spec.claim_ref is None or meant_for(named, claim)):
+                await self._bind(claim, named)
+            elif named is not None:
+                text = f'volume "{name_of(named)}" already bound to a different claim.'
+                self._recorder.event(claim, "Warning", "FailedBinding", text)
+            return
+        storage_class = self._classes.get(class_of(claim)) if class_of(claim) else None
+        match = find_match(claim, self._volumes.list())
+        if waits_for_pod(storage_class) and not (match is not None and meant_for(match, claim)):
+            if SELECTED_NODE not in claim.metadata.annotations:
+                text = "waiting for first consumer to be created before binding"
+                self._recorder.event(claim, "Normal", "WaitForFirstConsumer", text)
+            else:
+                await self._ask_provisioner(claim, storage_class)
+            return
+        if match is not None:
+            await self._bind(claim, match)
+        else:
+            await self._ask_provisioner(claim, storage_class)
+
+    async def _ask_provisioner(
+        self, claim: core_v1.PersistentVolumeClaim, storage_class: storage_v1.StorageClass | None
+    ) -> None:
+        """No volume fits: leave the claim to its class's provisioner, or say that there is none."""
+        if storage_class is None or storage_class.provisioner == NO_PROVISIONER:
+            text = "no persistent volumes available for this claim and no storage class is set"
+            if class_of(claim):
+                text = f'storageclass.storage.k8s.io "{class_of(claim)}" not found'
+                if storage_class is not None:
+                    text = "no volume plugin matched name: " + NO_PROVISIONER
+            warning = bool(class_of(claim))
+            self._recorder.event(
+                claim,
+                "Warning" if warning else "Normal",
+                "ProvisioningFailed" if warning else "FailedBinding",
+                text,
+            )
+            return
+        provisioner = storage_class.provisioner
+        if claim.metadata.annotations.get(PROVISIONER) != provisioner:
+            annotations = {**claim.metadata.annotations, PROVISIONER: provisioner}
+            metadata = msgspec.structs.replace(claim.metadata, annotations=annotations)
+            claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
+        text = (
+            f"Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the "
+            "system administrator. If volume creation is delayed, please verify that the provisioner is running and "
+            "correctly registered."
+        )
+        self._recorder.event(claim, "Normal", "ExternalProvisioning", text)
+
+    async def _bind(self, claim: core_v1.PersistentVolumeClaim, volume: core_v1.PersistentVolume) -> None:
+        """Write what is missing of a binding, in order."""
+        ref = volume.spec.claim_ref
+        if ref is None or ref.uid != claim.metadata.uid:
+            wish = core_v1.ObjectReference(
+                api_version="v1",
+                kind="PersistentVolumeClaim",
+                namespace=claim.metadata.namespace,
+                name=claim.metadata.name,
+                uid=claim.metadata.uid,
+                resource_version=claim.metadata.resource_version,
+            )
+            metadata = volume.metadata if ref is not None else _annotated(volume.metadata, BOUND_BY_CONTROLLER)
+            spec = msgspec.structs.replace(volume.spec, claim_ref=wish)
+            volume = await self._client.update(msgspec.structs.replace(volume, metadata=metadata, spec=spec))
+        await self._set_phase(volume, "Bound")
+        if claim.spec.volume_name != volume.metadata.name or BIND_COMPLETED not in claim.metadata.annotations:
+            metadata = _annotated(claim.metadata, BIND_COMPLETED)
+            if claim.spec.volume_name != volume.metadata.name:
+                metadata = _annotated(metadata, BOUND_BY_CONTROLLER)
+            spec_ = msgspec.structs.replace(claim.spec, volume_name=volume.metadata.name)
+            claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata, spec=spec_))
+        status = msgspec.structs.replace(
+            claim.status, phase="Bound", access_modes=volume.spec.access_modes, capacity=volume.spec.capacity
+        )
+        if claim.status.phase != "Bound":
+            await self._client.update_status(msgspec.structs.replace(claim, status=status))
+
+    async def _lose(self, claim: core_v1.PersistentVolumeClaim, volume: core_v1.PersistentVolume | None) -> None:
+        if claim.status.phase == "Lost":
+            return
+        reason, text = "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
+        if volume is not None:
+            reason = "ClaimMisbound"
+            text = "Bound claim has lost reference to PersistentVolume. Data on the volume is lost! Cluster is misconfigured."
+        status = msgspec.structs.replace(claim.status, phase="Lost", access_modes=[], capacity={})
+        await self._client.update_status(msgspec.structs.replace(claim, status=status))
+        self._recorder.event(claim, "Warning", reason, text)
+
+    # -- volumes ----------------------------------------------------------------------------------------------------
+    async def reconcile_volume(self, key: str) -> None:
+        """Bring one volume's phase to what its claim says."""
+        volume = self._volumes.get(key)
+        if volume is None:
+            return
+        ref = volume.spec.claim_ref
+        if ref is None:
+            await self._set_phase(volume, "Available")
+            return
+        if not ref.uid:
+            await self._set_phase(volume, "Available")
+            self.claims.enqueue(f"{ref.namespace}/{ref.name}")
+            return
+        claim = await self._claim(ref)
+        if claim is None:
+            await self._set_phase(volume, "Released")
+        elif claim.spec.volume_name == name_of(volume):
+            await self._set_phase(volume, "Bound")
+        elif not claim.spec.volume_name:
+            self.claims.enqueue(key_of(claim))
+        elif BOUND_BY_CONTROLLER in volume.metadata.annotations:
+            # The claim went elsewhere before this binding was finished.
+            annotations = {k: v for k, v in volume.metadata.annotations.items() if k != BOUND_BY_CONTROLLER}
+            metadata = msgspec.structs.replace(volume.metadata, annotations=annotations)
+            spec = msgspec.structs.replace(volume.spec, claim_ref=None)
+            await self._client.update(msgspec.structs.replace(volume, metadata=metadata, spec=spec))
+
+    async def _claim(self, ref: core_v1.ObjectReference) -> core_v1.PersistentVolumeClaim | None:
+        """Return the claim that a volume names, asking live before it counts as gone."""
+        found = self._claims.get(f"{ref.namespace}/{ref.name}")
+        if found is None or found.metadata.uid != ref.uid:
+            try:
+                found = await self._client.get(Claim, ref.name or "", ref.namespace or "")
+            except StatusError as error:
+                if not error.not_found:
+                    raise
+                return None
+        return found if found.metadata.uid == ref.uid else None
+
+    async def _set_phase(self, volume: core_v1.PersistentVolume, phase: str) -> None:
+        if volume.status.phase == phase:
+            return
+        now = format_time(self._clock.now())
+        status = msgspec.structs.replace(volume.status, phase=phase, last_phase_transition_time=now)
+        await self._client.update_status(msgspec.structs.replace(volume, status=status))
+
+
+def _annotated(metadata: Any, name: str) -> Any:
+    return msgspec.structs.replace(metadata, annotations={**metadata.annotations, name: "yes"})

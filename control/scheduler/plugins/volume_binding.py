@@ -1,0 +1,190 @@
+"""VolumeBinding: a pod goes where its volumes are, and claims that wait for a pod get theirs where it goes.
+
+Filter: bound volumes must be reachable from the node; for each claim that waits, a volume that is must be free, or its class
+must have a provisioner. Reserve keeps the chosen volumes from others; before the pod is bound the choice is written (the
+volume names the claim, or the claim names the node) and the binding waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from control.scheduler.cluster import Cluster
+from control.scheduler.framework import Constraint, PreFilterRejected, Rejection
+from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.podinfo import PodInfo
+from kube.api import core_v1, storage_v1
+from kube.client import Client
+from kube.informer import Informer
+from kube.volume_binding import (
+    BOUND_BY_CONTROLLER,
+    NO_PROVISIONER,
+    SELECTED_NODE,
+    class_of,
+    find_match,
+    is_bound,
+    meant_for,
+    node_fits,
+    waits_for_pod,
+)
+
+NAME = "VolumeBinding"
+BIND_SECONDS = 600.0
+_UNREACHABLE = Rejection(NAME, ("node(s) didn't match PersistentVolume's node affinity",), unresolvable=True)
+_NONE_FREE = Rejection(NAME, ("node(s) didn't find available persistent volumes to bind",), unresolvable=True)
+_LOST = Rejection(
+    NAME, ("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",), unresolvable=True
+)
+
+
+def claims_of(pod: core_v1.Pod) -> list[str]:
+    """Return the names of the claims that a pod uses."""
+    names = [v.persistent_volume_claim.claim_name for v in pod.spec.volumes if v.persistent_volume_claim is not None]
+    return names + [f"{pod.metadata.name}-{v.name}" for v in pod.spec.volumes if v.ephemeral is not None]
+
+
+class BindingFailed(Exception):
+    """The volumes of a pod were not bound in time."""
+
+
+class VolumeBinding:
+    name = NAME
+    weight = 1
+
+    def __init__(
+        self,
+        client: Client,
+        claims: Informer[core_v1.PersistentVolumeClaim],
+        volumes: Informer[core_v1.PersistentVolume],
+        classes: Informer[storage_v1.StorageClass],
+    ) -> None:
+        self._client, self._claims, self._volumes, self._classes = client, claims, volumes, classes
+        self._reserved: dict[str, dict[str, str]] = {}
+        """Pod key to its claims (by key) and the volumes chosen for them; "" where a provisioner makes one."""
+        self._changed = asyncio.Event()
+        claims.subscribe(lambda change: self._changed.set())
+
+    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
+        """Look up the pod's claims; raises PreFilterRejected where they allow no node at all."""
+        names = claims_of(pod.pod)
+        if not names:
+            return None
+        bound: list[core_v1.PersistentVolume | None] = []
+        waiting: list[core_v1.PersistentVolumeClaim] = []
+        for name in names:
+            claim = self._claims.get(f"{pod.namespace}/{name}")
+            if claim is None:
+                raise PreFilterRejected(NAME, f'persistentvolumeclaim "{name}" not found')
+            if claim.metadata.deletion_timestamp is not None:
+                raise PreFilterRejected(NAME, f'persistentvolumeclaim "{name}" is being deleted')
+            if is_bound(claim):
+                bound.append(self._volumes.get(claim.spec.volume_name or ""))
+            elif waits_for_pod(self._classes.get(class_of(claim))) and not claim.spec.volume_name:
+                waiting.append(claim)
+            else:
+                raise PreFilterRejected(NAME, "pod has unbound immediate PersistentVolumeClaims")
+        return _Check(self, pod.key, bound, waiting)
+
+    def choose(
+        self, key: str, claims: Sequence[core_v1.PersistentVolumeClaim], node: core_v1.Node
+    ) -> dict[str, str] | None:
+        """Return a volume for each claim on a node ("": to be provisioned); None where one cannot have any."""
+        taken = {v for pod, chosen in self._reserved.items() if pod != key for v in chosen.values()}
+        result: dict[str, str] = {}
+        for claim in claims:
+            unavailable = taken | set(result.values())
+            match = find_match(claim, self._volumes.list(), node=node, taken=unavailable.__contains__)
+            storage_class = self._classes.get(class_of(claim))
+            if match is None and (storage_class is None or storage_class.provisioner == NO_PROVISIONER):
+                return None
+            name = f"{claim.metadata.namespace}/{claim.metadata.name}"
+            result[name] = (match.metadata.name or "") if match is not None else ""
+        return result
+
+    # -- reserve and pre-bind ---------------------------------------------------------------------------------------
+    def reserve(self, pod: PodInfo, node: core_v1.Node) -> None:
+        """Keep the volumes for the pod's waiting claims from others."""
+        waiting = [c for c in self._of(pod) if not is_bound(c)]
+        if waiting:
+            self._reserved[pod.key] = self.choose(pod.key, waiting, node) or {}
+
+    def has_reserved(self, key: str) -> bool:
+        return bool(self._reserved.get(key))
+
+    def unreserve(self, key: str) -> None:
+        self._reserved.pop(key, None)
+
+    def _of(self, pod: PodInfo) -> list[core_v1.PersistentVolumeClaim]:
+        found = [self._claims.get(f"{pod.namespace}/{name}") for name in claims_of(pod.pod)]
+        return [claim for claim in found if claim is not None]
+
+    async def pre_bind(self, pod: PodInfo, node: str) -> None:
+        """Write the choices down and wait until the claims are bound; raises BindingFailed."""
+        chosen = self._reserved.get(pod.key)
+        if not chosen:
+            return
+        for key, name in chosen.items():
+            claim, volume = self._claims.get(key), self._volumes.get(name) if name else None
+            if claim is None:
+                raise BindingFailed(f"claim {key} is gone")
+            if volume is not None:
+                await self._name_claim(volume, claim)
+            elif claim.metadata.annotations.get(SELECTED_NODE) != node:
+                annotations = {**claim.metadata.annotations, SELECTED_NODE: node}
+                metadata = msgspec.structs.replace(claim.metadata, annotations=annotations)
+                await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
+        try:
+            async with asyncio.timeout(BIND_SECONDS):
+                while not all((found := self._claims.get(key)) is not None and is_bound(found) for key in chosen):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError as error:
+            raise BindingFailed("timed out waiting for the condition") from error
+
+    async def _name_claim(self, volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeClaim) -> None:
+        if meant_for(volume, claim) and volume.spec.claim_ref is not None and volume.spec.claim_ref.uid:
+            return
+        reference = core_v1.ObjectReference(
+            api_version="v1",
+            kind="PersistentVolumeClaim",
+            namespace=claim.metadata.namespace,
+            name=claim.metadata.name,
+            uid=claim.metadata.uid,
+            resource_version=claim.metadata.resource_version,
+        )
+        annotations = {**volume.metadata.annotations, BOUND_BY_CONTROLLER: "yes"}
+        await self._client.update(
+            msgspec.structs.replace(
+                volume,
+                metadata=msgspec.structs.replace(volume.metadata, annotations=annotations),
+                spec=msgspec.structs.replace(volume.spec, claim_ref=reference),
+            )
+        )
+
+
+class _Check:
+    def __init__(
+        self,
+        plugin: VolumeBinding,
+        key: str,
+        bound: list[core_v1.PersistentVolume | None],
+        waiting: list[core_v1.PersistentVolumeClaim],
+    ) -> None:
+        self._plugin, self._key, self._bound, self._waiting = plugin, key, bound, waiting
+
+    def filter(self, node: NodeInfo) -> Rejection | None:
+        """Check the volumes that are bound, and find some for the claims that wait."""
+        for volume in self._bound:
+            if volume is None:
+                return _LOST
+            if not node_fits(volume, node.node):
+                return _UNREACHABLE
+        if self._waiting and self._plugin.choose(self._key, self._waiting, node.node) is None:
+            return _NONE_FREE
+        return None
+
+    def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
+        return None

@@ -1,0 +1,177 @@
+"""Claims, volumes and the pods that use them, over HTTPS against a real API server with hollow nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.controllers import manager
+from control.scheduler import main as scheduler
+from kube.api import core_v1
+from kube.client import Client
+from tests.support.control import ApiUnderTest, api_server
+from tests.support.hollow import HollowNodes, eventually, running
+
+
+class Cluster:
+    def __init__(self, server: ApiUnderTest, client: Client) -> None:
+        self.server, self.client = server, client
+
+    async def apply(self, *objects: dict[str, Any]) -> None:
+        listing = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        await self.server.kubectl("apply", "-f", "-", input=json.dumps(listing))
+
+    async def phases(self) -> dict[str, str | None]:
+        volumes = (await self.client.list(core_v1.PersistentVolume)).items
+        claims = (await self.client.list(core_v1.PersistentVolumeClaim)).items
+        found = {volume.metadata.name or "": volume.status.phase for volume in volumes}
+        return found | {claim.metadata.name or "": claim.status.phase for claim in claims}
+
+    async def are(self, **wanted: str) -> bool:
+        return (await self.phases()).items() >= wanted.items()
+
+    async def messages(self, reason: str) -> list[str]:
+        return [e.message or "" for e in (await self.client.list(core_v1.Event)).items if e.reason == reason]
+
+    async def node_of(self, pod: str) -> str | None:
+        return (await self.client.get(core_v1.Pod, pod, "default")).spec.node_name
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with api_server(tmp_path) as server:
+        client = server.client()
+        nodes = HollowNodes(client)
+        async with running(manager.run(client, manager.ControllerConfig()), scheduler.run(client), nodes.run()):
+            await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
+            await nodes.register("n0")
+            await nodes.register("n1")
+            yield Cluster(server, client)
+
+
+def volume(name: str, size: str, storage_class: str = "manual", node: str = "") -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "capacity": {"storage": size},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "persistentVolumeReclaimPolicy": "Retain",
+        "hostPath": {"path": f"/tmp/{name}"},
+    }
+    if node:
+        expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+
+
+def claim(name: str, size: str, storage_class: str = "manual") -> dict[str, Any]:
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": size}},
+        "storageClassName": storage_class,
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+
+
+def pod(name: str, of: str) -> dict[str, Any]:
+    spec = {
+        "containers": [{"name": "c", "image": "x"}],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": of}}],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+WAITING = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "local"},
+    "provisioner": "kubernetes.io/no-provisioner",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+
+
+async def test_a_claim_gets_the_smallest_volume_that_is_large_enough(cluster: Cluster) -> None:
+    await cluster.apply(volume("small", "1Gi"), volume("large", "10Gi"), volume("middle", "5Gi"))
+    await eventually(lambda: cluster.are(small="Available", middle="Available", large="Available"))
+    await cluster.apply(claim("data", "2Gi"))
+    await eventually(lambda: cluster.are(data="Bound", middle="Bound", small="Available", large="Available"))
+    found = await cluster.client.get(core_v1.PersistentVolumeClaim, "data", "default")
+    assert found.spec.volume_name == "middle" and found.status.capacity == {"storage": "5Gi"}
+    owner = (await cluster.client.get(core_v1.PersistentVolume, "middle")).spec.claim_ref
+    assert owner is not None and (owner.name, owner.uid) == ("data", found.metadata.uid)
+
+
+async def test_a_claim_waits_for_a_volume_and_its_pod_for_the_claim(cluster: Cluster) -> None:
+    await cluster.apply(claim("data", "1Gi"), pod("p", "data"))
+
+    async def told() -> bool:
+        wanted = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+        return any(message.startswith(wanted) for message in await cluster.messages("FailedScheduling"))
+
+    await eventually(told)
+    assert await cluster.are(data="Pending")
+    await cluster.apply(volume("disk", "1Gi", node="n1"))
+    await eventually(lambda: cluster.are(data="Bound", disk="Bound"))
+
+    async def placed() -> bool:
+        return await cluster.node_of("p") == "n1"
+
+    await eventually(placed)
+
+
+async def test_a_claim_that_waits_for_its_pod_is_bound_where_the_pod_goes(cluster: Cluster) -> None:
+    await cluster.apply(WAITING, volume("there", "1Gi", "local", node="n1"), claim("data", "1Gi", "local"))
+    await eventually(lambda: cluster.messages("WaitForFirstConsumer"))
+    await asyncio.sleep(0.2)
+    assert await cluster.are(data="Pending", there="Available")
+    await cluster.apply(pod("p", "data"))
+
+    async def placed() -> bool:
+        return await cluster.node_of("p") == "n1"
+
+    await eventually(placed)
+    assert await cluster.are(data="Bound", there="Bound")
+    await cluster.apply(claim("more", "1Gi", "local"), pod("q", "more"))
+
+    async def told() -> bool:
+        wanted = "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind."
+        return any(message.startswith(wanted) for message in await cluster.messages("FailedScheduling"))
+
+    await eventually(told)
+
+
+async def test_two_pods_never_get_the_same_volume(cluster: Cluster) -> None:
+    disks = [volume(f"disk{n}", "1Gi", "local", node=f"n{n % 2}") for n in range(4)]
+    claims = [claim(f"data{n}", "1Gi", "local") for n in range(4)]
+    await cluster.apply(WAITING, *disks, *claims, *(pod(f"p{n}", f"data{n}") for n in range(4)))
+
+    async def all_bound() -> bool:
+        return await cluster.are(**{f"data{n}": "Bound" for n in range(4)})
+
+    await eventually(all_bound)
+    found = (await cluster.client.list(core_v1.PersistentVolumeClaim)).items
+    assert len({c.spec.volume_name for c in found}) == 4
+
+
+async def test_a_volume_is_released_when_its_claim_is_deleted(cluster: Cluster) -> None:
+    await cluster.apply(volume("disk", "1Gi"), claim("data", "1Gi"))
+    await eventually(lambda: cluster.are(data="Bound"))
+    await cluster.client.delete(core_v1.PersistentVolumeClaim, "data", "default")
+    await eventually(lambda: cluster.are(disk="Released"))
+    await cluster.apply(claim("data", "1Gi"))
+    await asyncio.sleep(0.3)
+    assert await cluster.are(data="Pending", disk="Released")
+
+
+async def test_a_missing_claim_is_named(cluster: Cluster) -> None:
+    await cluster.apply(pod("p", "nothing"))
+
+    async def told() -> bool:
+        wanted = '0/2 nodes are available: persistentvolumeclaim "nothing" not found.'
+        return any(message.startswith(wanted) for message in await cluster.messages("FailedScheduling"))
+
+    await eventually(told)
