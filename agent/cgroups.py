@@ -213,11 +213,12 @@ def _write(file: Path, value: int | str, *, quiet: bool = False) -> None:
 
 def _remove_tree(folder: Path) -> bool:
     """Remove bottom-up with rmdir alone: a cgroup's files vanish with it, and nothing else can be there."""
-    if not folder.is_dir():
-        return True
     gone = True
-    for below in [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]:
-        gone &= _remove_tree(below)
+    try:
+        for below in [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]:
+            gone &= _remove_tree(below)
+    except (FileNotFoundError, NotADirectoryError):
+        return True  # the runtime was quicker
     try:
         folder.rmdir()
     except FileNotFoundError:
