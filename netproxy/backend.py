@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -50,6 +51,8 @@ def check_mode(mode: str) -> str:
     if mode in ("iptables", "auto"):
         return "iptables"
     if mode == "nftables":
+        if shutil.which("nft") is None:
+            raise UnsupportedModeError("mode nftables: the command nft is not installed (Debian: package nftables)")
         return mode
     if mode == "ipvs":
         if not os.path.exists("/proc/net/ip_vs"):

@@ -106,3 +106,9 @@ def test_a_mode_that_is_not_built_says_so() -> None:
     assert check_mode("nftables") == "nftables"
     with pytest.raises(UnsupportedModeError, match=r"mode ipvs: .*not built yet"):
         check_mode("ipvs")
+
+
+def test_the_nftables_mode_without_nft_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UnsupportedModeError, match="package nftables"):
+        check_mode("nftables")
