@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 
 from control.auth import denial, impersonation
 from control.auth.audit import Auditor
+from control.auth.authenticators import HEALTH_PATHS
 from control.auth.setup import Auth
 from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo
 from control.config import ControlConfig
@@ -34,6 +35,9 @@ _LONG_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "proxy", "log"}
 _READS = frozenset({"get", "list", "watch"})
 _CONNECTS = frozenset({"exec", "attach", "portforward"})
 NODES = "system:nodes"
+_CONTROL_PLANE = frozenset({"system:kube-scheduler", "system:kube-controller-manager", "system:kube-proxy"})
+SYSTEM_SHARE = 2
+"""How many times the limit the cluster's own parts have: users can fill the first share, and never the second."""
 
 
 class Pipeline:
@@ -144,11 +148,10 @@ class Pipeline:
 
     async def _in_flight(self, request: Request, info: RequestInfo, user: UserInfo, handler: Handler) -> Answer:
         reading = info.verb in _READS
-        if reading:
-            full = self.reading >= self.config.max_readonly_in_flight
-        else:
-            full = self.writing >= self.config.max_mutating_in_flight
-        if full and not _exempt(info, user):
+        limit = self.config.max_readonly_in_flight if reading else self.config.max_mutating_in_flight
+        if _is_system(user):
+            limit *= SYSTEM_SHARE
+        if (self.reading if reading else self.writing) >= limit and not _exempt(info, user):
             raise errors.too_many_requests("Too many requests, please try again later.")
         if reading:
             self.reading += 1
@@ -167,9 +170,14 @@ class Pipeline:
                 self.writing -= 1
 
 
+def _is_system(user: UserInfo) -> bool:
+    """Say whether a user is a part of the cluster, whose requests keep it going."""
+    return NODES in user.groups or user.name in _CONTROL_PLANE
+
+
 def _exempt(info: RequestInfo, user: UserInfo) -> bool:
-    """Say who is never turned away: the cluster's owner, and nodes that say that they live."""
-    if SYSTEM_MASTERS in user.groups:
+    """Say what is never turned away: the cluster's owner, probes, and nodes that say that they live."""
+    if SYSTEM_MASTERS in user.groups or (not info.is_resource and _health_root(info.path) in HEALTH_PATHS):
         return True
     alive = info.resource == "leases" or (info.resource == "nodes" and info.subresource == "status")
     return alive and NODES in user.groups
@@ -188,7 +196,7 @@ def _long_running(info: RequestInfo, request: Request) -> bool:
 def _health_root(path: str) -> str:
     """Return /readyz for /readyz/ping: the checks are as open as the whole."""
     root = "/" + path.split("/", 2)[1] if path.count("/") > 1 else path
-    return root if root in ("/healthz", "/livez", "/readyz") else path
+    return root if root in HEALTH_PATHS else path
 
 
 def _finish(request: Request, answer: Answer) -> Answer:

@@ -119,6 +119,16 @@ async def test_only_one_of_many_creates_and_updates_wins(tmp_path: Path) -> None
         assert (await server.request("GET", f"{path}/one")).json == changed[0]
 
 
+def binding(user: str) -> dict[str, Any]:
+    """Return a ClusterRoleBinding that makes somebody an administrator, though not the cluster's owner."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": group}],
+    }
+
+
 async def test_node_leases_are_renewed_also_when_the_server_is_full(tmp_path: Path) -> None:
     node = ("system:node:n", ("system:nodes",))
     path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -131,4 +141,13 @@ async def test_node_leases_are_renewed_also_when_the_server_is_full(tmp_path: Pa
         blind = await server.request("PUT", f"{path}/n", lease, user=node)
         assert "metadata.resourceVersion: Invalid value: 0x0: must be specified for an update" in blind.json["message"]
         events = "/api/v1/namespaces/default/events"
-        assert (await server.request("POST", events, {}, user=node)).status == 429
+        jane = ("jane", ())
+        event = {"metadata": {"name": "e", "namespace": "default"}, "involvedObject": {"kind": "Node", "name": "n"}}
+        assert (await server.request("POST", events, event, user=node)).status == 201, (
+            "the second share is the system's"
+        )
+        await server.request("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding("jane"))
+        assert (await server.request("POST", events, event, user=jane)).status == 429
+        server.api.pipeline.writing *= 2
+        assert (await server.request("POST", events, event, user=node)).status == 429
+        assert (await server.request("PUT", f"{path}/n", made.json, user=node)).status in (200, 409)

@@ -123,6 +123,7 @@ async def test_too_many_requests_are_429_but_for_the_owner(server: ApiUnderTest)
         full = await server.request("GET", "/api/v1/namespaces/default", user=JANE)
         assert full.status == 429 and full.json["reason"] == "TooManyRequests"
         assert full.headers["Retry-After"] == "1"
+        assert (await server.request("GET", "/readyz", user=("", ()))).status == 200, "probes are not turned away"
         assert (await server.request("GET", "/api/v1/namespaces/default")).status == 200
     finally:
         server.api.pipeline.reading = 0
