@@ -48,9 +48,7 @@ async def carry_out(worker: PodWorker, plan: Plan) -> bool:
     if not await _volumes(worker):
         return done
     for start in plan.start:
-        if not await _start(worker, start):
-            break
-        done = True
+        done |= await _start(worker, start)
         if start.kind is Kind.INIT:
             break  # what may follow depends on how it goes
     return done

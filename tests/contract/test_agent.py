@@ -121,6 +121,20 @@ async def test_a_container_that_cannot_be_made_or_started_says_why(
     await node.gone("broken")
 
 
+async def test_a_container_that_cannot_start_does_not_hold_the_next_one(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
+    missing = container(name="missing") | {"image": "example.test/none:1"}
+    await create(node, "half", missing, container(name="other"))
+
+    def runs(pod: core_v1.Pod) -> bool:
+        return any(s.name == "other" and s.state and s.state.running for s in pod.status.container_statuses)
+
+    pod = await node.wait("half", runs)
+    assert pod.status.phase == "Pending" and waiting(pod) in ("ErrImagePull", "ImagePullBackOff")
+    assert len(calls(runtime, "CreateContainer")) == 1
+
+
 async def test_sidecars_end_after_the_main_container_in_reverse_order(
     node: NodeUnderTest, runtime: FakeRuntime
 ) -> None:
