@@ -183,7 +183,8 @@ class Bootstrap:
             except StatusError:
                 if self.config.store == "sqlite" or not self._attempts:
                     raise
-                # Another server that starts at the same time is in the middle of it: it has an address, say, and the Service is not stored yet.
+                # Another server that starts at the same time is in the middle of it: an address may have been
+                # claimed for a Service that is not stored yet.
                 self._attempts -= 1
                 await self.registry.clock.sleep(0.1)
                 await self.registry.cache.wait_current()

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from tests.support.control import ApiUnderTest, api_server
+from tests.support.control import Answer, ApiUnderTest, api_server
 from tests.support.etcd import Etcd, etcd, needs_etcd, needs_etcdctl
 
 pytestmark = needs_etcd
@@ -36,6 +36,15 @@ async def two_servers(path: Path, **more: Any) -> AsyncIterator[tuple[Etcd, ApiU
 
 def config_map(name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+async def until_done(api: ApiUnderTest, method: str, path: str, body: Any = None) -> Answer:
+    """Send a request again while the server cannot reach a quorum, as clients do."""
+    async with asyncio.timeout(60):
+        while (answer := await api.request(method, path, body)).status >= 500:
+            assert answer.json["kind"] == "Status"
+            await asyncio.sleep(0.1)
+    return answer
 
 
 def service(name: str) -> dict[str, Any]:
@@ -65,6 +74,50 @@ async def test_a_read_at_one_server_shows_what_was_written_at_the_other(tmp_path
             assert f"c{index}" in [item["metadata"]["name"] for item in listed["items"]]
             assert (await writer.request("DELETE", f"{CONFIG_MAPS}/c{index}")).status == 200
             assert (await reader.request("GET", f"{CONFIG_MAPS}/c{index}")).status == 404
+
+
+async def test_when_a_member_of_three_is_lost_nothing_acknowledged_is_lost_and_nothing_stale_is_read(
+    tmp_path: Path,
+) -> None:
+    async with etcd(tmp_path / "etcd", members=3) as cluster:
+        async with api_server(tmp_path / "a", **on(cluster)) as a, api_server(tmp_path / "b", **on(cluster)) as b:
+            counts, stop = [0, 0, 0], asyncio.Event()
+
+            async def work(number: int) -> None:
+                """Count upwards in an object through one server, and read each count through the other."""
+                writer, reader = (a, b) if number % 2 else (b, a)
+                path = f"{CONFIG_MAPS}/c{number}"
+                made = await until_done(writer, "POST", CONFIG_MAPS, config_map(f"c{number}", n="0"))
+                assert made.status == 201
+                while not stop.is_set():
+                    wanted = str(counts[number] + 1)
+                    patch = {"metadata": {"name": f"c{number}"}, "apiVersion": "v1", "kind": "ConfigMap"}
+                    written = await until_done(writer, "PUT", path, {**patch, "data": {"n": wanted}})
+                    assert written.status == 200
+                    counts[number] += 1
+                    read = await until_done(reader, "GET", path)
+                    assert read.json["data"]["n"] == wanted
+
+            async def progress() -> None:
+                before = list(counts)
+                async with asyncio.timeout(60):
+                    while any(now < then + 10 for now, then in zip(counts, before, strict=True)):
+                        await asyncio.sleep(0.05)
+
+            async with asyncio.TaskGroup() as group:
+                for number in range(3):
+                    group.create_task(work(number))
+                for member in cluster.members:
+                    await progress()
+                    member.kill()
+                    await progress()
+                    member.start()
+                    await cluster.wait_healthy(member)
+                stop.set()
+            for api in (a, b):
+                listed = (await api.request("GET", CONFIG_MAPS)).json["items"]
+                found = {item["metadata"]["name"]: item["data"].get("n") for item in listed}
+                assert [found[f"c{number}"] for number in range(3)] == [str(count) for count in counts]
 
 
 async def test_servers_that_start_a_cluster_at_the_same_time_all_come_up(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -26,6 +28,7 @@ from tests.support.etcd import Etcd, etcd, needs_etcd, needs_etcdctl, open_etcd
 
 pytestmark = needs_etcd
 PODS = "/registry/pods/"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -261,6 +264,12 @@ async def test_events_written_close_together_hang_on_one_lease(cluster: Etcd, st
         await store.create(f"/registry/events/default/e{index}", b"1", ttl=3600)
     await store.create("/registry/events/default/short", b"1", ttl=60)
     assert cluster.etcdctl("lease", "list").splitlines()[0] == "found 2 leases"
+
+
+def test_a_server_on_sqlite_does_not_carry_grpc() -> None:
+    program = "import sys, control.assembly, control.main, wherry.roles, wherry.control_settings; print('grpc' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 # -- snapshots and moving ---------------------------------------------------------------------------------------------
