@@ -50,6 +50,7 @@ async def end_pod(worker: PodWorker, grace: int) -> None:
         worker.final_outcomes = {}
         worker.waiting.clear()
         worker.publish()
+        tools.references.forget(worker.uid)
         await _free(worker)
     if worker.leaving:
         if worker.in_api and not worker.static:

@@ -67,7 +67,8 @@ class PodManager:
         if worker is None:
             self._add(pod)
         else:
-            self._tools.references.track(uid, references_of(pod))
+            if not worker.ending:
+                self._tools.references.track(uid, references_of(pod))
             worker.update(pod)
 
     def _mirror_changed(self, mirror: core_v1.Pod, *, gone: bool) -> None:
