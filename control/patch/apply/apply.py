@@ -168,7 +168,10 @@ def _with_last_applied(result: Object, applied: Object) -> Object:
     metadata = dict(applied.get("metadata") or {})
     annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != LAST_APPLIED}
     metadata["annotations"] = annotations
-    text = msgspec.json.encode({**applied, "metadata": metadata}).decode() + "\n"
+    # Written as kubectl writes it, keys sorted and HTML escaped: a later `kubectl apply` shall find it unchanged.
+    text = msgspec.json.encode({**applied, "metadata": metadata}, order="sorted").decode() + "\n"
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
     live = result["metadata"]
     return {**result, "metadata": {**live, "annotations": {**live.get("annotations", {}), LAST_APPLIED: text}}}
 

@@ -299,6 +299,15 @@ def test_kubectl_takes_over_what_it_applied_on_the_client_side() -> None:
     assert json.loads(annotation)["spec"] == {"replicas": 4, "paused": True}
 
 
+def test_the_annotation_of_client_side_apply_is_written_as_kubectl_writes_it() -> None:
+    config = deployment("{template: {spec: {containers: [{name: a, command: [sh, -c, 'a <b && c']}]}}, replicas: 4}")
+    result = apply(client_side("{replicas: 3}"), config, "kubectl", True, DEPLOYMENT, LATER)
+    annotation = result["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
+    metadata = {**config["metadata"], "annotations": {}}
+    plain = json.dumps({**config, "metadata": metadata}, sort_keys=True, separators=(",", ":"))
+    assert annotation == plain.replace("a <b && c", "a \\u003cb \\u0026\\u0026 c") + "\n"
+
+
 def test_but_not_what_somebody_else_changed_since() -> None:
     live = updated(client_side("{replicas: 3, paused: true}"), {"spec": {"replicas": 9, "paused": True}}, "hpa")
     with pytest.raises(ApplyConflict) as caught:
