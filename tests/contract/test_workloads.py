@@ -319,7 +319,12 @@ async def test_storage_in_use_stays_until_its_last_user_is_gone(cluster: Cluster
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": "disk"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/srv"}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": "/srv"},
+            "storageClassName": "other",  # so that neither claim gets it
+        },
     }
     kind = {
         "apiVersion": "storage.k8s.io/v1",
