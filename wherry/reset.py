@@ -13,21 +13,29 @@ import shutil
 import signal
 from pathlib import Path
 
+from cri.client import Client as RuntimeClient
 from kube.process import CommandError
 from wherry import daemons
 from wherry.errors import WherryError
-from wherry.progress import step
+from wherry.progress import errors, step
 from wherry.settings import Settings
 
 SANDBOXES_AT_ONCE = 4
+START_SECONDS, REMOVE_SECONDS = 30.0, 120.0
 
 
 async def reset(settings: Settings, *, keep_data: bool = False) -> None:
     """Take everything down and away; with `keep_data` certificates and database stay."""
     with step("stop control plane, agent and proxy"):
         await daemons.stop(settings)
-    with step("remove all pods"):
-        await remove_pods(settings)
+    try:
+        with step("remove all pods"):
+            await remove_pods(settings)
+    except WherryError as error:
+        # Going on by force leaves less behind than stopping half-way.
+        errors.print(f"  [yellow]{error}[/]: their processes are killed")
+    if settings.own_containerd:
+        _end_processes(settings)
     with step("take rules, routes and links away"):
         await _clean_network(settings)
     with step("remove files"):
@@ -38,7 +46,6 @@ async def reset(settings: Settings, *, keep_data: bool = False) -> None:
 
 async def remove_pods(settings: Settings) -> None:
     """Stop and remove every pod sandbox and its containers through the container runtime."""
-    from cri.client import Client as RuntimeClient
     from cri.errors import CRIError
 
     started = None
@@ -64,27 +71,41 @@ async def remove_pods(settings: Settings) -> None:
                     await client.runtime.remove_pod_sandbox(sandbox)
 
             try:
-                async with asyncio.timeout(120):
-                    await client.ready()
-                async with asyncio.timeout(120), asyncio.TaskGroup() as group:
-                    for sandbox in await client.runtime.list_pod_sandboxes():
-                        group.create_task(remove(sandbox.id), name=f"remove sandbox {sandbox.id[:12]}")
-            except* (CRIError, TimeoutError) as errors:
-                raise WherryError(f"pods cannot be removed: {errors.exceptions[0]}") from errors
+                sandboxes = await _sandboxes(client)
+                async with asyncio.timeout(REMOVE_SECONDS), asyncio.TaskGroup() as group:
+                    for sandbox in sandboxes:
+                        group.create_task(remove(sandbox), name=f"remove sandbox {sandbox[:12]}")
+            except* (CRIError, TimeoutError) as problems:
+                raise WherryError(f"pods cannot be removed: {problems.exceptions[0]}") from problems
     finally:
         if started is not None:
             started.terminate()
             await started.wait()
-            _end_shims(settings)
 
 
-def _end_shims(settings: Settings) -> None:
-    """End shims of our containerd that outlived their container (they name our socket on their command line)."""
-    ours = str(settings.layout.containerd_socket).encode()
+async def _sandboxes(client: RuntimeClient) -> list[str]:
+    """List the pod sandboxes; a containerd that has just started answers only once it has read its state."""
+    from cri.errors import UnavailableError
+
+    async with asyncio.timeout(START_SECONDS):
+        while True:
+            try:
+                await client.ready()
+                return [sandbox.id for sandbox in await client.runtime.list_pod_sandboxes()]
+            except UnavailableError:
+                await asyncio.sleep(0.1)
+
+
+def _end_processes(settings: Settings) -> None:
+    """End what outlived its pod: processes in our pods' cgroups, and shims that name our socket on their command line."""
+    pods = f"{settings.layout.cgroup.rstrip('/')}/kubepods".encode()
+    socket = str(settings.layout.containerd_socket).encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             arguments = (folder / "cmdline").read_bytes().split(b"\0")
-            if arguments[0].endswith(b"containerd-shim-runc-v2") and ours in arguments:
+            shim = arguments[0].endswith(b"containerd-shim-runc-v2") and socket in arguments
+            groups = [line.rpartition(b":")[2] for line in (folder / "cgroup").read_bytes().splitlines()]
+            if shim or any(group.startswith(pods + b"/") for group in groups):
                 os.kill(int(folder.name), signal.SIGKILL)
 
 
