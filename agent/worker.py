@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 EXIT_LAG = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between looks at a container that was said to be dead: the runtime tells its listeners before itself."""
+LATE_SECONDS = 0.5
+"""How long a step may take before the status tells of what was reached before it."""
 TROUBLE_SECONDS = 5.0
 """After an error nobody expected, how long until the next try."""
 
@@ -90,6 +92,7 @@ class PodWorker:
         self._wake.set()
         self._due = True
         self._quiet = False
+        self._late: asyncio.Task[None] | None = None
         self._timer: tuple[float, asyncio.Task[None]] | None = None
         self._child: asyncio.Task[None] | None = None
         self._ending_with: int | None = None
@@ -180,6 +183,7 @@ class PodWorker:
                     self.publish()
         finally:
             self._cancel_timer()
+            self._cancel_late()
             if self._child is not None:
                 self._child.cancel()
                 await asyncio.gather(self._child, return_exceptions=True)
@@ -254,6 +258,7 @@ class PodWorker:
             ran = bool(self.runtime.containers)
             folder = self.tools.volumes.pod_dir(self.uid)
             self.applied = await asyncio.to_thread(resize.load, folder) if ran else {}
+        rounds = 0
         while True:
             self._due = False
             self.probe()
@@ -277,7 +282,13 @@ class PodWorker:
                     self.event(NORMAL, decided.end.reason, decided.end.message)
                 self._wake.set()
                 return
-            self.publish()
+            # The first round shows that the agent has the pod; what comes between that and its containers is told
+            # only where it lasts.
+            if rounds == 0:
+                self.publish()
+            else:
+                self.publish_late()
+            rounds += 1
             progressed = await pod_start.carry_out(self, decided)
             for container_id in decided.remove:
                 await self.remove_container(container_id)
@@ -464,10 +475,29 @@ class PodWorker:
 
     def publish(self) -> None:
         """Tell the API the pod's status where it changed."""
+        self._cancel_late()
+        if self._quiet:
+            return
         status = self._last_status = self.status()
         shown = self.api_pod
         if self.in_api and shown is not None:
             self.tools.writer.set(shown, status)
+
+    def publish_late(self) -> None:
+        """Tell the status only if the step that follows takes long: soon there will be more to tell."""
+        if self._late is None:
+
+            async def later() -> None:
+                await self.tools.clock.sleep(LATE_SECONDS)
+                self._late = None
+                self.publish()
+
+            self._late = asyncio.create_task(later(), name=f"late status of pod {self.uid}")
+
+    def _cancel_late(self) -> None:
+        if self._late is not None and self._late is not asyncio.current_task():
+            self._late.cancel()
+        self._late = None
 
     def event(self, kind: str, reason: str, message: str, container: str = "") -> None:
         """Record an event about the pod, or about one of its containers."""
