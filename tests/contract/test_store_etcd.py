@@ -311,8 +311,11 @@ async def test_nothing_is_restored_under_a_running_server(
     monkeypatch.setattr(transfer, "FORGOTTEN_SECONDS", 1)
     with pytest.raises(Unavailable, match=r"192\.0\.2\.1.*stop them first"):
         await transfer.restore(store, tmp_path / "s.db")
+    # One that has been stopped is forgotten, and what a snapshot tells of servers does not come back.
+    await store.snapshot(tmp_path / "later.db")
     await store.delete(server.key)
-    await transfer.restore(store, tmp_path / "s.db")
+    await transfer.restore(store, tmp_path / "later.db")
+    assert await store.get(server.key) is None
 
 
 async def test_what_comes_from_sqlite_has_higher_revisions_in_etcd_than_it_ever_had(

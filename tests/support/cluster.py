@@ -52,7 +52,7 @@ class Cluster:
         root = str(Path(__file__).resolve().parents[2])
         environment = {"PYTHONPATH": root, "COLUMNS": "200"}
         command, *rest = arguments
-        group = [command, rest.pop(0)] if command == "image" else [command]
+        group = [command, rest.pop(0)] if command in ("image", "snapshot", "store") else [command]
         argv = [sys.executable, "-m", "wherry.main", *group, "--prefix", str(self.prefix), *rest]
         return self.host.run(*argv, check=check, timeout=timeout, env=environment)
 

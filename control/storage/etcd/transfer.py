@@ -22,6 +22,12 @@ from control.storage.store import Item, KeyNotFound, Unavailable
 FOLDER = "/registry/"
 SERVERS = "/registry/masterleases/"
 """Where API servers say that they run (control/server_addresses.py)."""
+MOMENTARY = (
+    SERVERS,
+    "/registry/leases/kube-system/kube-controller-manager",
+    "/registry/leases/kube-system/kube-scheduler",
+)
+"""What tells of servers that ran when the snapshot was taken; restored it would only keep the next one waiting."""
 FORGOTTEN_SECONDS = 18
 PAGE = 1000
 TOGETHER = 64
@@ -46,7 +52,7 @@ async def restore(store: EtcdStore, snapshot: Path, *, empty: bool = False) -> i
     seen, entries = await asyncio.to_thread(archive.read, snapshot)
     await _alone(store)
     present, revision = await _everything(store)
-    entries = [entry for entry in entries if not entry.key.startswith(SERVERS)]
+    entries = [entry for entry in entries if not entry.key.startswith(MOMENTARY)]
     if empty and present:
         raise Unavailable(f"etcd already holds {len(present)} keys under {store.at.prefix}")
     if revision < seen:

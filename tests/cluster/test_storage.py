@@ -1,0 +1,75 @@
+"""A running cluster's storage: saved and restored, moved from SQLite to etcd, and looked at with etcdctl; containers run on."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tests.support.cluster import NODE, Cluster, cluster, eventually
+from tests.support.etcd import ETCDCTL, Etcd, needs_etcd, needs_etcdctl
+from tests.support.kube import container_ids, wait_pods, web
+
+pytestmark = [needs_etcd, needs_etcdctl]
+
+
+def node_ready(made: Cluster) -> bool:
+    conditions = made.get("node", NODE)["status"]["conditions"]
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def serving(made: Cluster) -> None:
+    """Wait until the API server answers again."""
+    eventually(lambda: made.kubectl("get", "--raw", "/readyz", check=False).stdout == "ok", "readyz", 60)
+
+
+def wait_etcd(made: Cluster, store: Etcd) -> None:
+    url = f"{store.servers[0]}/health"
+    eventually(lambda: '"true"' in made.host.run("curl", "-s", url, check=False).stdout, "etcd is healthy")
+
+
+def test_a_cluster_is_saved_restored_and_moved_to_etcd_while_its_containers_run_on(tmp_path: Path) -> None:
+    with cluster(f"wherry-s{os.getpid()}") as made:
+        address = web(made, "default", 2)
+        before = container_ids(made)
+        revision = int(made.get("deployment", "web")["metadata"]["resourceVersion"])
+
+        # The move, with kubectl and the node none the wiser.
+        store = Etcd(tmp_path / "etcd", members=1, tls=False)
+        etcd = made.host.popen(*store.members[0].argv)
+        try:
+            wait_etcd(made, store)
+            moved = made.wherry("store", "migrate", "--etcd-servers", store.servers[0])
+            assert "to etcd" in moved.stdout
+            serving(made)
+            assert made.http(address)
+            deployment = made.get("deployment", "web")
+            assert int(deployment["metadata"]["resourceVersion"]) > revision
+            argv = (str(ETCDCTL), "--endpoints", store.servers[0], "get", "/registry/deployments/default/web")
+            shown = made.host.run(*argv, "--print-value-only", env={"ETCDCTL_API": "3"}).stdout
+            assert json.loads(shown)["metadata"]["uid"] == deployment["metadata"]["uid"]
+            eventually(lambda: node_ready(made), "the node is Ready", 60)
+            wait_pods(made, "default", "app=web", 2)
+            assert container_ids(made) == before
+
+            # What is deleted after a snapshot is there again after its restore.
+            made.kubectl("create", "configmap", "kept", "--from-literal=a=1")
+            saved = made.wherry("snapshot", "save").stdout.split(":")[0]
+            made.kubectl("delete", "configmap", "kept")
+            made.kubectl("create", "configmap", "later")
+            made.wherry("snapshot", "restore", saved, "--yes")
+            serving(made)
+            assert made.get("configmap", "kept")["data"] == {"a": "1"}
+            assert made.kubectl("get", "configmap", "later", check=False).returncode == 1
+            eventually(lambda: node_ready(made), "the node is Ready", 60)
+            wait_pods(made, "default", "app=web", 2)
+            assert container_ids(made) == before
+            assert saved in made.wherry("snapshot", "list").stdout
+
+            # And it works: controllers, scheduler and node go on.
+            made.kubectl("scale", "deployment", "web", "--replicas=3")
+            wait_pods(made, "default", "app=web", 3)
+        finally:
+            made.wherry("down", check=False)
+            etcd.kill()
+            etcd.wait()
