@@ -6,6 +6,7 @@ The token may be a file that somebody rotates; it is read again at most once a m
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -23,6 +24,8 @@ TOKEN_LIFE = 60.0
 CONNECTIONS = 16
 """Requests under way at a time; watches are not counted. A TLS handshake costs both sides more than most requests do,
 so a burst of requests waits for connections that are there instead of making as many as it is large."""
+KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+"""A watch only listens: without probes it would wait for ever for a server whose machine was switched off. Seconds, tries."""
 
 
 class HttpsTransport:
@@ -47,7 +50,9 @@ class HttpsTransport:
             if self._access.server.startswith("https://"):
                 context = self._access.ssl_context()
             session = self._sessions[connections] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=context, limit=connections, keepalive_timeout=60),
+                connector=aiohttp.TCPConnector(
+                    ssl=context, limit=connections, keepalive_timeout=60, socket_factory=_probing_socket
+                ),
                 headers={"User-Agent": self._agent},
                 auto_decompress=True,
             )
@@ -111,6 +116,15 @@ class HttpsTransport:
     async def close(self) -> None:
         while self._sessions:
             await self._sessions.popitem()[1].close()
+
+
+def _probing_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEP_ALIVE:
+        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 async def _chunks(answer: aiohttp.ClientResponse, server: str) -> AsyncIterator[bytes]:

@@ -170,6 +170,48 @@ def test_a_watch_goes_on_where_it_was_after_the_server_died(shared: Cluster, ns:
     assert versions[0] > int(begin)
 
 
+def test_every_connection_to_the_server_is_probed(shared: Cluster) -> None:
+    """A server's machine that is switched off sends no farewell: only keep-alive probes end the watches on it."""
+    shown = shared.host.run("ss", "-tnpoH", "state", "established", "dport = :6443").stdout.splitlines()
+    for daemon in ("agent", "netproxy"):
+        mine = [line for line in shown if f"pid={shared.pid(daemon)}," in line]
+        assert mine, daemon
+        # Where something was just sent, the timer that is shown is the one for its acknowledgement.
+        assert [line for line in mine if "timer:(" not in line] == []
+
+
+def test_somebody_elses_rules_are_left_alone(shared: Cluster, address: str) -> None:
+    del address
+    rule = (
+        "-t",
+        "nat",
+        "-{}",
+        "PREROUTING",
+        "-p",
+        "tcp",
+        "--dport",
+        "1",
+        "-m",
+        "comment",
+        "--comment",
+        "foreign",
+        "-j",
+        "RETURN",
+    )
+
+    def iptables(action: str, check: bool = True) -> int:
+        return shared.host.run("iptables", "-w", *(w.format(action) for w in rule), check=check).returncode
+
+    iptables("A")
+    try:
+        shared.kill("netproxy")
+        web(shared, NS, 1, "beside")
+        shared.kubectl("delete", "deployment,service", "beside", "-n", NS, "--wait=false")
+        assert iptables("C", check=False) == 0
+    finally:
+        iptables("D")
+
+
 def test_acknowledged_writes_survive_the_servers_death(shared: Cluster, ns: str) -> None:
     raw = Raw(shared)
     body = '{\\"metadata\\":{\\"name\\":\\"w$i\\"},\\"data\\":{\\"n\\":\\"$i\\"}}'
