@@ -151,6 +151,18 @@ def test_the_emptier_node_is_preferred() -> None:
     assert world.place(pod("p", "1", "1Gi")) == "b"
 
 
+def test_of_equally_full_nodes_the_one_used_evenly_is_preferred() -> None:
+    for _ in range(3):  # a tie would be broken at random
+        lopsided = [node(name) for name in "abcdef"]
+        world = World(*lopsided, node("even"))
+        for other in lopsided:
+            name = other.metadata.name or ""
+            world.put(pod(f"on-{name}", cpu="2"), name)
+        world.put(pod("on-even", memory="4Gi"), "even")
+        # Afterwards: 3/4 of the cpu and 1/8 of the memory on the one kind, 1/4 and 5/8 on the other.
+        assert world.place(pod("p", "1", "1Gi")) == "even"
+
+
 def test_equal_pods_spread_over_equal_nodes() -> None:
     world = World(*(node(name) for name in "abcd"))
     assert sorted(world.place(pod(f"p{i}", "100m")) for i in range(8)) == sorted("aabbccdd")
