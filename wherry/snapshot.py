@@ -10,23 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from control.storage import archive
 from control.storage import snapshot as sqlite_snapshot
 from control.storage.archive import Summary
-from control.storage.store import StoreError
 from wherry import daemons
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.settings import Settings
-
-if TYPE_CHECKING:
-    from control.storage.etcd.store import EtcdStore
+from wherry.storage import opened_etcd, said
 
 SUFFIX = ".db"
 MOVED = ".moved-to-etcd"
@@ -40,9 +35,9 @@ async def save(settings: Settings, path: Path | None = None) -> Summary:
         path = folder / f"snapshot-{datetime.now(UTC):%Y%m%d-%H%M%S}{SUFFIX}"
     if path.exists():
         raise WherryError(f"{path} exists: name another file")
-    with _said():
+    with said():
         if settings.store == "etcd":
-            async with _etcd(settings) as store:
+            async with opened_etcd(settings) as store:
                 await store.snapshot(path)
         else:
             database = control_config(settings).database
@@ -54,20 +49,20 @@ async def save(settings: Settings, path: Path | None = None) -> Summary:
 
 def snapshots(settings: Settings) -> list[Summary]:
     """Return the snapshots in the snapshot folder, the oldest first."""
-    with _said():
+    with said():
         found = [archive.summary(path) for path in settings.layout.snapshots.glob(f"*{SUFFIX}")]
     return sorted(found, key=lambda summary: (summary.taken, summary.path))
 
 
 async def restore(settings: Settings, path: Path) -> int:
     """Make the cluster what a snapshot has and return the revision from which it goes on."""
-    with _said():
+    with said():
         await asyncio.to_thread(archive.summary, path)  # is it one? asked before anything is stopped
         async with _stopped(settings):
             if settings.store == "etcd":
                 from control.storage.etcd import transfer
 
-                async with _etcd(settings) as store:
+                async with opened_etcd(settings) as store:
                     return await transfer.restore(store, path)
             return await asyncio.to_thread(sqlite_snapshot.restore, path, control_config(settings).database)
 
@@ -80,14 +75,14 @@ async def migrate(settings: Settings, wanted: Settings) -> int:
     if settings.store != "sqlite" or not database.exists():
         raise WherryError("this cluster is not stored in SQLite: there is nothing to move")
     carried = database.with_name("migration" + SUFFIX)
-    with _said():
-        async with _etcd(wanted):
+    with said():
+        async with opened_etcd(wanted):
             pass  # can it be reached? asked before anything is stopped
         async with _stopped(settings):
             carried.unlink(missing_ok=True)
             await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, carried)
             summary = await asyncio.to_thread(archive.summary, carried)
-            async with _etcd(wanted) as store:
+            async with opened_etcd(wanted) as store:
                 await transfer.restore(store, carried, empty=True)
             wanted.save()
             # What was moved must not be taken for the cluster again, and is kept all the same.
@@ -95,20 +90,6 @@ async def migrate(settings: Settings, wanted: Settings) -> int:
             for suffix in ("", "-wal", "-shm"):
                 database.with_name(database.name + suffix).unlink(missing_ok=True)
     return summary.keys
-
-
-@contextlib.asynccontextmanager
-async def _etcd(settings: Settings) -> AsyncIterator[EtcdStore]:
-    from control.storage.etcd.cluster import Tls
-    from control.storage.etcd.store import EtcdStore
-
-    config = control_config(settings)
-    tls = Tls(config.etcd_ca_file, config.etcd_cert_file, config.etcd_key_file)
-    store = await EtcdStore.open(config.etcd_servers, tls, config.etcd_prefix)
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 @contextlib.asynccontextmanager
@@ -122,12 +103,3 @@ async def _stopped(settings: Settings) -> AsyncIterator[None]:
     finally:
         if running:
             await daemons.start(settings)
-
-
-@contextlib.contextmanager
-def _said() -> Iterator[None]:
-    """Say what storage could not do as the command says everything: in one sentence."""
-    try:
-        yield
-    except (StoreError, sqlite3.Error, OSError) as error:
-        raise WherryError(str(error)) from error

@@ -7,7 +7,7 @@ import pwd
 import socket
 from pathlib import Path
 
-from wherry import check, cluster, configuration, containerd, daemons
+from wherry import check, cluster, configuration, containerd, daemons, storage
 from wherry.errors import WherryError
 from wherry.progress import console, errors, step
 from wherry.settings import Settings, complete
@@ -37,6 +37,9 @@ async def up(wanted: Settings) -> Settings:
             errors.print(f"  [yellow]{finding.what}[/]: {finding.fix}")
         if any(f.level == "error" for f in bad):
             raise WherryError("this machine lacks what is named above; nothing was started")
+    if settings.store == "etcd":
+        with step("reach etcd"):
+            await storage.reach(settings)
     with step("write certificates and configuration"):
         settings.save()
         if settings.own_containerd:

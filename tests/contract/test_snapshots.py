@@ -6,6 +6,7 @@ import asyncio
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -14,7 +15,9 @@ from control.storage.sqlite import SqliteStore
 from control.storage.store import Store
 from tests.support.etcd import etcd, needs_etcd, open_etcd
 from wherry import settings as saved
+from wherry import storage
 from wherry.control_settings import control_config
+from wherry.errors import WherryError
 from wherry.main import app
 from wherry.settings import Settings
 
@@ -104,6 +107,16 @@ async def test_one_command_moves_the_cluster_from_sqlite_to_etcd(installed: Sett
         await wherry(installed, "snapshot", "restore", path, "--yes")
         assert await content(moved) == before
         await moved.close()
+
+
+async def test_an_etcd_that_does_not_answer_is_said_before_anything_is_started(installed: Settings) -> None:
+    wanted = msgspec.structs.replace(installed, store="etcd", etcd_servers="http://127.0.0.1:9")
+    with pytest.raises(WherryError, match=r"etcd: .*127\.0\.0\.1:9"):
+        await storage.reach(wanted)
+    await (await SqliteStore.open(control_config(installed).database)).close()
+    refused = await wherry(installed, "store", "migrate", "--etcd-servers", "http://127.0.0.1:9", code=1)
+    assert "etcd: " in str(refused.exception)
+    assert saved.load(installed.prefix) == installed
 
 
 @needs_etcd

@@ -1,0 +1,47 @@
+"""The storage that the settings name, as the command uses it beside the servers."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
+
+from control.storage.store import StoreError
+from wherry.control_settings import control_config
+from wherry.errors import WherryError
+from wherry.settings import Settings
+
+if TYPE_CHECKING:
+    from control.storage.etcd.store import EtcdStore
+
+
+@contextlib.asynccontextmanager
+async def opened_etcd(settings: Settings) -> AsyncIterator[EtcdStore]:
+    """Open the etcd of the settings for a while; raises StoreError."""
+    from control.storage.etcd.cluster import Tls
+    from control.storage.etcd.store import EtcdStore
+
+    config = control_config(settings)
+    tls = Tls(config.etcd_ca_file, config.etcd_cert_file, config.etcd_key_file)
+    store = await EtcdStore.open(config.etcd_servers, tls, config.etcd_prefix)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@contextlib.contextmanager
+def said() -> Iterator[None]:
+    """Say what storage could not do as the command says everything: in one sentence."""
+    try:
+        yield
+    except (StoreError, sqlite3.Error, OSError) as error:
+        raise WherryError(str(error)) from error
+
+
+async def reach(settings: Settings) -> None:
+    """Make sure that etcd answers, before anything is started that needs it; raises WherryError."""
+    with said():
+        async with opened_etcd(settings):
+            pass
