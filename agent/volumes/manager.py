@@ -76,8 +76,8 @@ class VolumeManager:
         self._pods_dir, self._references, self._tokens = pods_dir, references, tokens
         self._claims, self._bundles = claims, bundles
         self._host_ips, self._allocatable = host_ips, allocatable
-        self._prepared: set[Path] = set()
-        """Volumes whose folder and mount were seen to in this agent's life."""
+        self._prepared: dict[str, set[Path]] = {}
+        """Volumes whose folder and mount were seen to in this agent's life, by pod: one thread at a time has a pod."""
 
     def pod_dir(self, uid: str) -> Path:
         return self._pods_dir / uid
@@ -131,6 +131,7 @@ class VolumeManager:
 
     def _set_up(self, pod: core_v1.Pod, volume: core_v1.Volume, folder: Path, facts: _Facts) -> Mounted:
         group = pod.spec.security_context.fs_group if pod.spec.security_context else None
+        prepared = self._prepared.setdefault(pod.metadata.uid or "", set())
         if volume.name in facts.claims:
             return facts.claims[volume.name]
         if volume.host_path is not None:
@@ -140,18 +141,18 @@ class VolumeManager:
                 continue
             target = folder / plugin / volume.name
             if volume.empty_dir is not None:
-                if target not in self._prepared:
+                if target not in prepared:
                     _empty_dir(target, volume.empty_dir, group)
-                    self._prepared.add(target)
+                    prepared.add(target)
                 return Mounted(target)
             payload = volume_payload(pod, volume, facts.sources)
-            if target not in self._prepared:
+            if target not in prepared:
                 fresh = not target.is_dir()
                 target.mkdir(parents=True, exist_ok=True)
                 # What is secret must not reach a disk; after a reboot the folder is there and its mount is not.
                 if attribute != "config_map" and (fresh or not mounts.is_mount_point(target)):
                     mounts.mount_tmpfs(target, mode=0o755)
-                self._prepared.add(target)
+                prepared.add(target)
             atomic.write(target, payload, group)
             if group is not None:
                 os.chown(target, -1, group)
@@ -215,9 +216,8 @@ class VolumeManager:
     # -- the end ------------------------------------------------------------------------------------------------------
     async def clean(self, uid: str) -> None:
         """Unmount and delete everything of a pod. Raise CleanupError while something stays mounted."""
-        folder = self.pod_dir(uid)
-        await asyncio.to_thread(cleanup.remove_tree, folder)
-        self._prepared = {path for path in self._prepared if not path.is_relative_to(folder)}
+        await asyncio.to_thread(cleanup.remove_tree, self.pod_dir(uid))
+        self._prepared.pop(uid, None)
         self._tokens.forget(uid)
 
     def orphans(self, known: set[str]) -> list[str]:
