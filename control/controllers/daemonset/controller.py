@@ -40,7 +40,7 @@ class DaemonSetController:
         self._nodes = context.informers.of(core_v1.Node)
         self._pods.add_index("claim", by_controller_or_orphan)
         self._revisions.add_index("claim", by_controller_or_orphan)
-        self._latest_revisions = Overlay(self._revisions)
+        self._latest_revisions = Overlay(self._revisions, context.clock)
         self._expectations = Expectations(self._clock)
         self._control = PodControl(self._client, self._recorder)
         self.controller = Controller("daemonset", self.reconcile, workers=2, clock=self._clock)

@@ -104,7 +104,7 @@ class EndpointsController:
         self._pods = context.informers.of(core_v1.Pod)
         self._endpoints = context.informers.of(core_v1.Endpoints)
         self._pods.add_index(PAIR, by_label_pair)
-        self._latest = Overlay(self._endpoints)
+        self._latest = Overlay(self._endpoints, context.clock)
         self._trigger_times = TriggerTimes()
         self.controller = Controller("endpoints", self.reconcile, workers=2, clock=context.clock)
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))

@@ -45,7 +45,7 @@ class EndpointSliceController:
         self._slices = context.informers.of(discovery_v1.EndpointSlice)
         self._pods.add_index(PAIR, by_label_pair)
         self._slices.add_index(SERVICE, by_managed_service)
-        self._latest = Overlay(self._slices)
+        self._latest = Overlay(self._slices, context.clock)
         self._trigger_times = TriggerTimes()
         self.controller = Controller("endpointslice", self.reconcile, workers=5, clock=context.clock)
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))

@@ -39,7 +39,7 @@ class JobController:
         self._jobs = context.informers.of(batch_v1.Job)
         self._pods = context.informers.of(core_v1.Pod)
         self._pods.add_index("claim", by_controller_or_orphan)
-        self._latest = Overlay(self._jobs)
+        self._latest = Overlay(self._jobs, context.clock)
         self._expectations = Expectations(self._clock)
         self._control = PodControl(self._client, self._recorder)
         self._backoffs: dict[str, Backoff] = {}

@@ -38,7 +38,7 @@ class StatefulSetController:
         self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
         self._pods.add_index("claim", by_controller_or_orphan)
         self._revisions.add_index("claim", by_controller_or_orphan)
-        self._latest_revisions = Overlay(self._revisions)
+        self._latest_revisions = Overlay(self._revisions, context.clock)
         self._expectations = Expectations(self._clock)
         self.controller = Controller("statefulset", self.reconcile, workers=5, clock=self._clock)
         self._sets.subscribe(self._set_changed)
