@@ -23,7 +23,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from control.storage.etcd.errors import PASSING, never_sent, translate
+from control.storage.etcd.errors import never_sent, passing, translate
 from control.storage.store import Unavailable
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class Cluster:
                 self.trouble = ""
                 return result, unsure
             except grpc.aio.AioRpcError as error:
-                if error.code() not in PASSING:
+                if not passing(error):
                     raise translate(error) from error
                 unsure |= not never_sent(error)
                 self.turn_from(at, error.details() or error.code().name)

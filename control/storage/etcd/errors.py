@@ -24,8 +24,8 @@ class LeaseGone(StoreError):
     """The lease that a key was to hang on has expired."""
 
 
-# A member that is away, has lost its leader or is overloaded: another one may answer.
-PASSING = frozenset(
+# A member that is away or has lost its leader: another one may answer.
+_AWAY = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -34,6 +34,12 @@ PASSING = frozenset(
         grpc.StatusCode.INTERNAL,
     }
 )
+
+
+def passing(error: grpc.aio.AioRpcError) -> bool:
+    """Say whether the same call may succeed a moment later, or at another member."""
+    busy = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "too many requests" in (error.details() or "")
+    return busy or error.code() in _AWAY
 
 
 def translate(error: grpc.aio.AioRpcError) -> StoreError:
