@@ -1,0 +1,210 @@
+"""Timers and counts of the smaller controllers: certificates, tokens, TTL, budgets, quotas, roles, volumes."""
+
+from __future__ import annotations
+
+import base64
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from control.controllers import disruption, namespace, resource_quota, role_aggregation, token_cleaner
+from control.controllers import ttl_after_finished as ttl
+from control.controllers.certificates import cleaner
+from kube.api import batch_v1, certificates_v1, core_v1, meta_v1, policy_v1, rbac_v1
+from kube.clock import format_time
+from kube.volume_binding import find_match
+
+from .makers import NOW, ago, pod
+
+
+def csr(age: float, condition: str = "", decided: float = 0, certificate: str | None = None):
+    conditions = [
+        certificates_v1.CertificateSigningRequestCondition(type=t, status="True", last_update_time=ago(decided))
+        for t in ([condition] if condition else [])
+    ]
+    return certificates_v1.CertificateSigningRequest(
+        metadata=meta_v1.ObjectMeta(name="c", creation_timestamp=ago(age)),
+        status=certificates_v1.CertificateSigningRequestStatus(conditions=conditions, certificate=certificate),
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "left"),
+    [
+        (csr(0), 86400),
+        (csr(90000), -3600),
+        (csr(4000, "Denied", 3500), 100),
+        (csr(4000, "Failed", 3700), -100),
+        (csr(4000, "Approved", 3700), 82400),  # approved, and not signed yet
+        (csr(4000, "Approved", 3500, "cert"), 100),
+    ],
+)
+def test_requests_are_kept_for_an_hour_once_decided_and_for_a_day_before(request_, left) -> None:
+    assert cleaner.expires_in(request_, NOW) == left
+
+
+def test_tokens_expire_when_they_say_and_unreadable_ones_at_once() -> None:
+    def secret(text: str) -> core_v1.Secret:
+        return core_v1.Secret(data={"expiration": base64.b64encode(text.encode()).decode()} if text else {})
+
+    assert token_cleaner.expires_in(secret(format_time(NOW + timedelta(seconds=60))), NOW) == 60
+    assert token_cleaner.expires_in(secret("soon"), NOW) == 0
+    assert token_cleaner.expires_in(secret(""), NOW) is None
+
+
+def test_a_job_goes_its_ttl_after_its_end() -> None:
+    done = batch_v1.JobCondition(type="Complete", status="True", last_transition_time=ago(40))
+    job = batch_v1.Job(spec=batch_v1.JobSpec(ttl_seconds_after_finished=60))
+    assert ttl.expires_in(job, NOW) is None
+    job.status.conditions = [done]
+    assert ttl.expires_in(job, NOW) == 20
+    job.spec.ttl_seconds_after_finished = None
+    assert ttl.expires_in(job, NOW) is None
+
+
+def budget(**spec) -> policy_v1.PodDisruptionBudget:
+    return policy_v1.PodDisruptionBudget(
+        metadata=meta_v1.ObjectMeta(name="b", namespace="default", generation=3),
+        spec=policy_v1.PodDisruptionBudgetSpec(**spec),
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "scale", "ready", "expected"),
+    [
+        ({"min_available": 2}, 3, 3, (3, 2, 3, 1)),
+        ({"min_available": 2}, 3, 1, (3, 2, 1, 0)),
+        ({"min_available": "50%"}, 5, 3, (5, 3, 3, 0)),
+        ({"max_unavailable": 1}, 5, 3, (5, 4, 3, 0)),
+        ({"max_unavailable": 1}, 3, 3, (3, 2, 3, 1)),
+        ({"max_unavailable": "34%"}, 3, 3, (3, 1, 3, 2)),
+        ({"max_unavailable": 0}, 3, 3, (3, 3, 3, 0)),
+    ],
+)
+def test_a_budget_counts_what_there_is_and_what_must_be(spec, scale, ready, expected) -> None:
+    pods = [pod(f"p{n}", ready=n < ready) for n in range(3)]
+    found = disruption.status_of(budget(**spec), pods, lambda p: ("owner", scale), NOW)
+    assert (found.expected_pods, found.desired_healthy, found.current_healthy, found.disruptions_allowed) == expected
+    condition = found.conditions[0]
+    assert (condition.status, condition.reason) == (
+        ("True", "SufficientPods") if expected[3] else ("False", "InsufficientPods")
+    )
+    assert found.observed_generation == 3
+
+
+def test_an_evicted_pod_counts_as_gone_for_two_minutes_unless_it_goes() -> None:
+    wish = budget(min_available=1)
+    wish.status.disrupted_pods = {"p0": ago(60), "p1": ago(121), "p2": ago(60), "gone": ago(1)}
+    pods = [pod("p0"), pod("p1"), pod("p2", deleting=True)]
+    found = disruption.status_of(wish, pods, lambda p: None, NOW)
+    assert found.disrupted_pods == {"p0": ago(60)} and found.current_healthy == 1
+
+
+def asking(name: str, cpu: str, **more) -> core_v1.Pod:
+    resources = core_v1.ResourceRequirements(requests={"cpu": cpu}, limits={"cpu": cpu, "memory": "1Gi"})
+    return pod(name, containers=[core_v1.Container(name="c", resources=resources)], **more)
+
+
+def test_quotas_count_requests_and_limits_of_pods_that_have_not_finished() -> None:
+    used = resource_quota.pod_usage([asking("a", "500m"), asking("b", "1"), asking("c", "1", phase="Succeeded")])
+    assert used["pods"] == 2 and used["count/pods"] == 3
+    assert used["requests.cpu"] == used["cpu"] == used["limits.cpu"] == Decimal("1.5")
+    assert used["limits.memory"] == 2 * 1024**3
+
+
+@pytest.mark.parametrize(
+    ("scope", "which"),
+    [
+        ("BestEffort", {"free"}),
+        ("NotBestEffort", {"asks", "ends"}),
+        ("Terminating", {"ends"}),
+        ("NotTerminating", {"free", "asks"}),
+    ],
+)
+def test_scopes_choose_the_pods_that_a_quota_speaks_of(scope, which) -> None:
+    quota = core_v1.ResourceQuota(spec=core_v1.ResourceQuotaSpec(scopes=[scope]))
+    pods = [pod("free"), asking("asks", "1"), asking("ends", "1", active_deadline_seconds=5)]
+    assert {p.metadata.name for p in pods if resource_quota.in_scopes(p, quota)} == which
+
+
+def test_services_count_with_their_node_ports() -> None:
+    ports = [core_v1.ServicePort(port=80, node_port=30080), core_v1.ServicePort(port=81)]
+    services = [
+        core_v1.Service(spec=core_v1.ServiceSpec(type="NodePort", ports=ports)),
+        core_v1.Service(spec=core_v1.ServiceSpec(type="ClusterIP", ports=ports)),
+        core_v1.Service(spec=core_v1.ServiceSpec(type="LoadBalancer", ports=ports)),
+    ]
+    used = resource_quota.service_usage(services)
+    assert (used["services"], used["services.nodeports"], used["services.loadbalancers"]) == (3, 2, 1)
+
+
+def test_an_aggregating_role_has_each_rule_once_by_role_name() -> None:
+    def role(name: str, *verbs: str, **labels: str) -> rbac_v1.ClusterRole:
+        rules = [rbac_v1.PolicyRule(verbs=[verb], resources=["x"]) for verb in verbs]
+        return rbac_v1.ClusterRole(metadata=meta_v1.ObjectMeta(name=name, labels=labels), rules=rules)
+
+    whole = role("all", "old", to="all")
+    selector = meta_v1.LabelSelector(match_labels={"to": "all"})
+    whole.aggregation_rule = rbac_v1.AggregationRule(cluster_role_selectors=[selector])
+    parts = [role("b", "list", "get", to="all"), role("a", "get", to="all"), role("c", "delete"), whole]
+    assert [rule.verbs[0] for rule in role_aggregation.aggregated(whole, parts)] == ["get", "list"]
+
+
+def test_a_namespace_tells_what_is_in_its_way() -> None:
+    clean = {type_: status for type_, status, _, _ in namespace.conditions(namespace.Remains())}
+    assert set(clean.values()) == {"False"} and len(clean) == 5
+    remains = namespace.Remains(objects={"pods.": 2}, finalizers={"x/y": 1}, failures=["secrets: no"])
+    told = {type_: (status, reason) for type_, status, reason, _ in namespace.conditions(remains)}
+    assert told["NamespaceContentRemaining"] == ("True", "SomeResourcesRemain")
+    assert told["NamespaceFinalizersRemaining"] == ("True", "SomeFinalizersRemain")
+    assert told["NamespaceDeletionContentFailure"] == ("True", "ContentDeletionFailed")
+    assert told["NamespaceDeletionDiscoveryFailure"] == ("False", "ResourcesDiscovered")
+
+
+def volume(name: str, size: str, **spec) -> core_v1.PersistentVolume:
+    return core_v1.PersistentVolume(
+        metadata=meta_v1.ObjectMeta(name=name, labels={"disk": name}),
+        spec=core_v1.PersistentVolumeSpec(
+            capacity={"storage": size}, **{"access_modes": ["ReadWriteOnce"], "storage_class_name": "s", **spec}
+        ),
+        status=core_v1.PersistentVolumeStatus(phase="Available"),
+    )
+
+
+def claim(size: str = "2Gi", **spec) -> core_v1.PersistentVolumeClaim:
+    resources = core_v1.VolumeResourceRequirements(requests={"storage": size})
+    return core_v1.PersistentVolumeClaim(
+        metadata=meta_v1.ObjectMeta(name="c", namespace="default", uid="uid-c"),
+        spec=core_v1.PersistentVolumeClaimSpec(
+            resources=resources, **{"access_modes": ["ReadWriteOnce"], "storage_class_name": "s", **spec}
+        ),
+    )
+
+
+SIZES = [volume("one", "1Gi"), volume("ten", "10Gi"), volume("three", "3Gi")]
+
+
+@pytest.mark.parametrize(
+    ("wish", "found"),
+    [
+        (claim(), "three"),
+        (claim("5Gi"), "ten"),
+        (claim("11Gi"), None),
+        (claim(storage_class_name="other"), None),
+        (claim(access_modes=["ReadWriteMany"]), None),
+        (claim(volume_mode="Block"), None),
+        (claim("1Gi", selector=meta_v1.LabelSelector(match_labels={"disk": "ten"})), "ten"),
+    ],
+)
+def test_the_smallest_volume_that_fits_is_taken(wish, found) -> None:
+    match = find_match(wish, SIZES)
+    assert (match.metadata.name if match else None) == found
+
+
+def test_a_volume_that_names_the_claim_comes_first_and_one_that_names_another_never() -> None:
+    mine = volume("mine", "100Gi", claim_ref=core_v1.ObjectReference(namespace="default", name="c"))
+    assert find_match(claim(), [*SIZES, mine]).metadata.name == "mine"
+    other = volume("other", "2Gi", claim_ref=core_v1.ObjectReference(namespace="default", name="d"))
+    before = volume("before", "2Gi", claim_ref=core_v1.ObjectReference(namespace="default", name="c", uid="old"))
+    assert find_match(claim(), [other, before]) is None

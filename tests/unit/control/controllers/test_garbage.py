@@ -1,0 +1,93 @@
+"""The ownership graph: which objects have to be looked at when one comes, changes or goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from control.controllers.discovery import Served
+from control.controllers.garbage.graph import FOREGROUND, ORPHAN, Graph, Item
+from control.controllers.garbage.metadata import Owner
+
+SETS = Served("apps", "v1", "replicasets", "ReplicaSet", True, frozenset())
+PODS = Served("", "v1", "pods", "Pod", True, frozenset())
+NODES = Served("", "v1", "nodes", "Node", False, frozenset())
+
+
+def owner(uid: str, *, block: bool = True, name: str = "", kind: str = "ReplicaSet", group: str = "apps/v1") -> Owner:
+    return Owner(group, kind, name or uid, uid, block, True)
+
+
+def item(uid: str, *owners: Owner, resource: Served = PODS, deleting: bool = False, finalizers=(), namespace="default"):
+    return Item(resource, namespace, uid, uid, "1", tuple(owners), tuple(finalizers), deleting)
+
+
+def test_a_new_object_with_owners_is_looked_at_and_one_without_is_not() -> None:
+    graph = Graph()
+    assert graph.put(item("rs", resource=SETS)) == set()
+    assert graph.put(item("pod", owner("rs"))) == {"pod"}
+    assert [found.uid for found in graph.dependents("rs")] == ["pod"]
+
+
+def test_an_update_that_changes_no_owner_is_not_looked_at() -> None:
+    graph = Graph()
+    graph.put(item("pod", owner("rs")))
+    assert graph.put(item("pod", owner("rs"))) == set()
+
+
+def test_when_an_owner_goes_its_dependents_are_looked_at_and_when_a_dependent_goes_its_owners() -> None:
+    graph = Graph()
+    graph.put(item("rs", resource=SETS))
+    graph.put(item("a", owner("rs")))
+    graph.put(item("b", owner("rs")))
+    assert graph.remove("a") == {"rs"}
+    assert graph.remove("rs") == {"b"}
+    assert graph.remove("unknown") == set()
+
+
+def test_a_foreground_deletion_wakes_the_owner_and_its_dependents_once() -> None:
+    graph = Graph()
+    graph.put(item("rs", resource=SETS))
+    graph.put(item("pod", owner("rs")))
+    dying = item("rs", resource=SETS, deleting=True, finalizers=[FOREGROUND])
+    assert graph.put(dying) == {"rs", "pod"}
+    assert graph.put(dying) == set()
+
+
+def test_an_orphaning_deletion_wakes_the_owner() -> None:
+    graph = Graph()
+    graph.put(item("rs", resource=SETS))
+    assert graph.put(item("rs", resource=SETS, deleting=True, finalizers=[ORPHAN])) == {"rs"}
+
+
+@pytest.mark.parametrize("after", [(), (owner("rs", block=False),)])
+def test_an_owner_that_waits_hears_when_a_dependent_no_longer_blocks_it(after) -> None:
+    graph = Graph()
+    graph.put(item("rs", resource=SETS, deleting=True, finalizers=[FOREGROUND]))
+    graph.put(item("pod", owner("rs")))
+    assert "rs" in graph.put(item("pod", *after))
+
+
+def test_dependents_follow_when_references_change() -> None:
+    graph = Graph()
+    graph.put(item("pod", owner("one")))
+    assert graph.put(item("pod", owner("two"))) == {"pod"}
+    assert not graph.has_dependents("one") and graph.has_dependents("two")
+
+
+@pytest.mark.parametrize(
+    ("reference", "namespace", "fits"),
+    [
+        (owner("rs"), "default", True),
+        (owner("rs"), "other", False),
+        (owner("rs", name="another"), "default", False),
+        (owner("rs", kind="Deployment"), "default", False),
+        (owner("rs", group="extensions/v1beta1"), "default", False),
+    ],
+)
+def test_a_reference_must_name_the_object_that_its_uid_means(reference, namespace, fits) -> None:
+    assert item("rs", resource=SETS).answers_to(reference, namespace) is fits
+
+
+def test_an_owner_without_namespace_may_own_in_every_one() -> None:
+    node = Item(NODES, "", "n1", "n1", "1", (), (), False)
+    assert node.answers_to(Owner("v1", "Node", "n1", "n1"), "anywhere")
