@@ -1,8 +1,8 @@
 """The API server over TLS: gets, lists and creates per second, the time an update takes to 100 watchers, cold start, memory.
 
-`python -m bench.api [--seconds 4]`. The server is a process of its own, as in a cluster (controllers and scheduler in it);
-the load is `wrk` (Debian: wrk) with a service account's token, so RBAC is asked; the watchers are this process. Prints one
-JSON object; times are seconds.
+`python -m bench.api [--seconds 4] [--etcd]`. The server is a process of its own, as in a cluster (controllers and scheduler in
+it); the load is `wrk` (Debian: wrk) with a service account's token, so RBAC is asked; the watchers are this process. Prints
+one JSON object; times are seconds. With --etcd objects are in a real etcd of one member started for it, else in SQLite.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def free_port() -> int:
         return port
 
 
-def configuration(directory: Path, port: int) -> ControlConfig:
+def configuration(directory: Path, port: int, etcd: str = "") -> ControlConfig:
     keys = directory / "pki"
     return ControlConfig(
         data_dir=directory / "data",
@@ -63,10 +63,12 @@ def configuration(directory: Path, port: int) -> ControlConfig:
         service_account_key_file=keys / "sa.key",
         bind_address="127.0.0.1",
         port=port,
+        store="etcd" if etcd else "sqlite",
+        etcd_servers=(etcd,) if etcd else (),
     )
 
 
-def serve(directory: Path, port: int) -> None:
+def serve(directory: Path, port: int, etcd: str) -> None:
     """Be the server; its process identifier is left in a file for those who measure it."""
     import gc
     import os
@@ -74,7 +76,7 @@ def serve(directory: Path, port: int) -> None:
     from control.main import run
 
     (directory / "pid").write_text(str(os.getpid()))
-    uvloop.run(run(configuration(directory, port), ready=gc.freeze))
+    uvloop.run(run(configuration(directory, port, etcd), ready=gc.freeze))
 
 
 class Bench:
@@ -170,37 +172,46 @@ class Bench:
         return round(int(found.group(1)) / 1024, 1)
 
 
-async def measure(seconds: int) -> dict[str, object]:
+async def measure(seconds: int, on_etcd: bool) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="wherry-bench-") as name:
         directory = Path(name)
-        bench = Bench(directory, seconds)
-        started = time.perf_counter()
-        argv = [sys.executable, "-m", "bench.api", "--serve", name, "--port", str(bench.port)]
-        server = asyncio.create_task(process.run(argv, timeout=None), name="server")
-        try:
-            waiting = asyncio.create_task(bench.until_ready(), name="readyz")
-            await asyncio.wait((server, waiting), return_when=asyncio.FIRST_COMPLETED)
-            if server.done():
-                raise SystemExit(f"the server ended: {server.result().stderr}")
-            cold = time.perf_counter() - started
-            await asyncio.sleep(2)
-            fresh = bench.memory()
-            await bench.prepare()
-            return {
-                "readyz_seconds": round(cold, 3),
-                "memory_fresh_mb": fresh,
-                "get_per_second": await bench.load("/api/v1/namespaces/list/configmaps/object-7", 32),
-                "list_500_per_second": await bench.load("/api/v1/namespaces/list/configmaps", 8),
-                "create_per_second": await bench.creates(),
-                "update_to_100_watchers_seconds": await bench.fan_out(),
-                "memory_after_mb": bench.memory(),
-            }
-        finally:
-            await bench.client.close()
-            server.cancel()
-            (ended,) = await asyncio.gather(server, return_exceptions=True)
-            if not isinstance(ended, asyncio.CancelledError):
-                print(f"the server ended by itself: {ended}", file=sys.stderr)
+        if not on_etcd:
+            return await measure_server(directory, seconds, [])
+        from tests.support.etcd import etcd
+
+        async with etcd(directory / "etcd") as cluster:
+            return await measure_server(directory, seconds, ["--server", cluster.servers[0]])
+
+
+async def measure_server(directory: Path, seconds: int, more: list[str]) -> dict[str, object]:
+    bench = Bench(directory, seconds)
+    started = time.perf_counter()
+    argv = [sys.executable, "-m", "bench.api", "--serve", str(directory), "--port", str(bench.port), *more]
+    server = asyncio.create_task(process.run(argv, timeout=None), name="server")
+    try:
+        waiting = asyncio.create_task(bench.until_ready(), name="readyz")
+        await asyncio.wait((server, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if server.done():
+            raise SystemExit(f"the server ended: {server.result().stderr}")
+        cold = time.perf_counter() - started
+        await asyncio.sleep(2)
+        fresh = bench.memory()
+        await bench.prepare()
+        return {
+            "readyz_seconds": round(cold, 3),
+            "memory_fresh_mb": fresh,
+            "get_per_second": await bench.load("/api/v1/namespaces/list/configmaps/object-7", 32),
+            "list_500_per_second": await bench.load("/api/v1/namespaces/list/configmaps", 8),
+            "create_per_second": await bench.creates(),
+            "update_to_100_watchers_seconds": await bench.fan_out(),
+            "memory_after_mb": bench.memory(),
+        }
+    finally:
+        await bench.client.close()
+        server.cancel()
+        (ended,) = await asyncio.gather(server, return_exceptions=True)
+        if not isinstance(ended, asyncio.CancelledError):
+            print(f"the server ended by itself: {ended}", file=sys.stderr)
 
 
 def main() -> None:
@@ -208,11 +219,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--server", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--etcd", action="store_true", help="measure with the objects in etcd")
     arguments = parser.parse_args()
     if arguments.serve:
-        serve(arguments.serve, arguments.port)
+        serve(arguments.serve, arguments.port, arguments.server)
     else:
-        print(json.dumps(uvloop.run(measure(arguments.seconds))))
+        print(json.dumps(uvloop.run(measure(arguments.seconds, arguments.etcd))))
 
 
 if __name__ == "__main__":
