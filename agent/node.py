@@ -1,7 +1,7 @@
 """The node's own object: registered once, told to be alive by a lease, updated when something changes.
 
-The Lease (every 10 s) says that the agent lives; the status is looked at every 10 s and sent only where it differs, or
-every 5 minutes, so a quiet node costs the API server next to nothing.
+The Lease (every 10 s) says that the agent lives; the status is compared with the API's every 10 s (the node controller
+may have written it over) and sent only where it differs, or every 5 minutes, so a quiet node costs next to nothing.
 """
 
 from __future__ import annotations
@@ -152,6 +152,16 @@ class Node:
     async def _report(self) -> None:
         assert self._node is not None, "register first"
         self._facts = await self._ask_runtime()
+        try:
+            # Others write to it, too: the node controller gives up on a node that was frozen or cut off for a while.
+            now_there = await self._client.get(core_v1.Node, self._config.node_name)
+        except StatusError as error:
+            log.warning("node %s: %s", self._config.node_name, error)
+            return
+        if bool(now_there.spec.unschedulable) != bool(self._node.spec.unschedulable):
+            reason = "NodeNotSchedulable" if now_there.spec.unschedulable else "NodeSchedulable"
+            self._event(reason, f"Node {self._config.node_name} status is now: {reason}")
+        self._node = now_there
         old = self._node.status
         new = self._status(old)
         now = self._clock.monotonic()

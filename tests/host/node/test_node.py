@@ -18,6 +18,7 @@ from agent.volumes.sources import ClaimReader, TrustBundles
 from agent.volumes.tokens import TokenCache
 from cri.client import Client as RuntimeClient
 from kube.api import coordination_v1, core_v1
+from kube.client import STRATEGIC
 from kube.clock import SYSTEM
 from tests.support import images
 from tests.support.containerd import Containerd
@@ -53,6 +54,27 @@ async def test_a_node_registers_with_what_it_is_and_has_and_holds_its_lease(node
         return {"Starting", "NodeReady"} <= reasons
 
     await eventually(told, "the node's events are missing")
+
+
+async def test_what_others_write_to_the_node_is_seen(node: NodeUnderTest) -> None:
+    given_up = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped."}
+    await node.client.patch(
+        core_v1.Node, "node-1", "", {"status": {"conditions": [given_up]}}, type=STRATEGIC, subresource="status"
+    )
+    await node.client.patch(core_v1.Node, "node-1", "", {"spec": {"unschedulable": True}})
+
+    async def back() -> bool:
+        found = await node.client.get(core_v1.Node, "node-1")
+        return any(c.type == "Ready" and c.status == "True" for c in found.status.conditions)
+
+    await eventually(back, "the node stays given up")
+
+    async def told() -> bool:
+        events = (await node.client.list(core_v1.Event, "default", field_selector="involvedObject.kind=Node")).items
+        return "Node node-1 status is now: NodeNotSchedulable" in {e.message for e in events}
+
+    await eventually(told, "nobody heard that the node takes no pods")
+    await node.client.patch(core_v1.Node, "node-1", "", {"spec": {"unschedulable": None}})
 
 
 async def test_what_belongs_to_no_pod_is_swept_up(node: NodeUnderTest, tmp_path: Path) -> None:
