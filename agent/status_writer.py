@@ -3,6 +3,9 @@
 A pod's newest status waits in its place while an older one is on its way, so a burst of changes becomes few requests. The
 request is a strategic merge patch of the fields that differ: conditions of others (readiness gates) are left alone. When the
 API server is away the newest status is kept and sent when it is back; what the agent does never waits for this.
+
+Others may write too: the node controller takes pods for not ready on a node that it does not hear of. What is newer than
+our own last write and differs from it in phase or conditions is written over again.
 """
 
 from __future__ import annotations
@@ -37,6 +40,10 @@ class _Pod:
     name: str
     told: core_v1.PodStatus
     """What the API has, as far as we know."""
+    revision: int = 0
+    """The object's revision after our last write."""
+    seen: core_v1.Pod | None = None
+    """The newest version of the object that a watch has shown."""
     wanted: core_v1.PodStatus | None = None
     task: asyncio.Task[None] | None = None
     idle: asyncio.Event = field(default_factory=asyncio.Event)
@@ -57,6 +64,9 @@ class StatusWriter:
             entry = _Pod(pod.metadata.namespace or "", pod.metadata.name or "", pod.status)
             entry.idle.set()
             self._pods[uid] = entry
+        entry.seen = pod
+        if entry.task is None:
+            _take_in(entry)
         if difference(entry.told, status) is None and entry.wanted is None:
             return
         entry.wanted = status
@@ -75,10 +85,13 @@ class StatusWriter:
                 body = {"metadata": {"uid": uid}, "status": patch}
                 try:
                     # Only the answer's status matters, and it is what we sent.
-                    await self._client.patch(
+                    answer = await self._client.patch(
                         core_v1.Pod, entry.name, entry.namespace, body, type=STRATEGIC, subresource="status"
                     )
-                    entry.told = status
+                    entry.told, entry.revision = status, _revision(answer)
+                    _take_in(entry)
+                    if entry.told is not status and entry.wanted is None:
+                        entry.wanted = status
                     delay = FIRST_RETRY
                 except StatusError as error:
                     if error.not_found or error.conflict:
@@ -139,6 +152,24 @@ class StatusWriter:
                 entry.task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await entry.task
+
+
+def _take_in(entry: _Pod) -> None:
+    """Note what somebody else has written after us."""
+    if entry.seen is None or _revision(entry.seen) <= entry.revision:
+        return
+    told, now = entry.told, entry.seen.status
+    if (told.phase, _verdicts(told)) != (now.phase, _verdicts(now)):
+        entry.told = msgspec.structs.replace(told, phase=now.phase, conditions=now.conditions)
+
+
+def _verdicts(status: core_v1.PodStatus) -> dict[str, str]:
+    return {condition.type: condition.status for condition in status.conditions if condition.type in OURS}
+
+
+def _revision(pod: core_v1.Pod) -> int:
+    text = pod.metadata.resource_version or ""
+    return int(text) if text.isdigit() else 0
 
 
 def difference(old: core_v1.PodStatus, new: core_v1.PodStatus) -> dict[str, Any] | None:

@@ -1,0 +1,98 @@
+"""What the API is told of pods' statuses when others write to them, too."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from agent.status_writer import StatusWriter
+from kube.api import core_v1, meta_v1
+
+
+class Api:
+    """One pod whose status is patched, as the server does it for conditions."""
+
+    def __init__(self) -> None:
+        self.revision = 1
+        self.ready = "False"
+        self.patches: list[dict[str, Any]] = []
+
+    async def patch(self, kind: type, name: str, namespace: str, body: dict[str, Any], **_: Any) -> core_v1.Pod:
+        self.patches.append(body["status"])
+        self.revision += 1
+        for condition in body["status"].get("conditions", ()):
+            self.ready = condition["status"]
+        answer = self.pod()
+        await asyncio.sleep(0)
+        return answer
+
+    def pod(self) -> core_v1.Pod:
+        return core_v1.Pod(
+            metadata=meta_v1.ObjectMeta(name="p", namespace="n", uid="u", resource_version=str(self.revision)),
+            status=status(self.ready),
+        )
+
+    def others_write(self, ready: str) -> core_v1.Pod:
+        self.revision += 1
+        self.ready = ready
+        return self.pod()
+
+
+def status(ready: str) -> core_v1.PodStatus:
+    return core_v1.PodStatus(phase="Running", conditions=[core_v1.PodCondition(type="Ready", status=ready)])
+
+
+async def test_what_others_write_over_ours_is_written_again() -> None:
+    api = Api()
+    writer = StatusWriter(api)  # type: ignore[arg-type]
+    first = api.pod()
+    writer.set(first, status("True"))
+    await writer.flushed("u")
+    assert (api.ready, len(api.patches)) == ("True", 1)
+    writer.set(api.pod(), status("True"))
+    await writer.flushed("u")
+    assert len(api.patches) == 1, "nothing differs"
+    writer.set(api.others_write("False"), status("True"))
+    await writer.flushed("u")
+    assert (api.ready, len(api.patches)) == ("True", 2)
+
+
+async def test_an_old_version_of_the_pod_is_no_news() -> None:
+    api = Api()
+    writer = StatusWriter(api)  # type: ignore[arg-type]
+    old = api.pod()
+    writer.set(old, status("True"))
+    await writer.flushed("u")
+    writer.set(old, status("True"))
+    await writer.flushed("u")
+    assert len(api.patches) == 1
+
+
+async def test_what_others_write_while_ours_is_on_its_way_is_seen_after() -> None:
+    api = Api()
+    writer = StatusWriter(api)  # type: ignore[arg-type]
+    before = api.pod()
+    writer.set(before, status("True"))
+    await asyncio.sleep(0)  # the patch is under way
+    assert len(api.patches) == 1
+    writer.set(api.others_write("False"), status("True"))
+    await writer.flushed("u")
+    assert api.ready == "True"
+
+
+async def test_others_conditions_are_left_alone() -> None:
+    api = Api()
+    writer = StatusWriter(api)  # type: ignore[arg-type]
+    writer.set(api.pod(), status("True"))
+    await writer.flushed("u")
+    gate = core_v1.PodCondition(type="example.com/gate", status="True")
+    api.revision += 1
+    seen = api.pod()
+    seen = msgspec.structs.replace(
+        seen, status=msgspec.structs.replace(seen.status, conditions=[*seen.status.conditions, gate])
+    )
+    writer.set(seen, status("True"))
+    await writer.flushed("u")
+    assert len(api.patches) == 1
