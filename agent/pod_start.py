@@ -27,12 +27,6 @@ log = logging.getLogger(__name__)
 _LOOKS_AT_SANDBOX, _LOOK_SECONDS = 4, 0.01  # the runtime writes an exit down some milliseconds after it
 
 
-def field_path_of(pod: core_v1.Pod, name: str) -> str:
-    """Return the events' field path of a container; "" for the pod itself."""
-    found = find_container(pod, name) if name else None
-    return pod_setup.field_path(found[1], name) if found else ""
-
-
 async def carry_out(worker: PodWorker, plan: Plan) -> bool:
     """Do what the plan says; True where something was done, so that it is worth planning again."""
     if plan.stop_sandbox:

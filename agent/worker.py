@@ -12,30 +12,21 @@ API. So a restart of the agent is the same as a new spec for a pod whose contain
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
-import msgspec
-
-from agent import log_rotation, pod_end, pod_start, resize
+from agent import pod_end, pod_start, resize
 from agent.backoff import BackOff
-from agent.container_status import Known, Waiting
-from agent.contracts import PodView, ProbeOutcome, ProbeTarget
+from agent.container_status import Waiting
 from agent.images import go_duration
-from agent.lifecycle import End, Kill, Situation, container_hash, find_container, is_sidecar, plan
-from agent.pod_setup import make_sandbox_config, unlink_logs, with_message
+from agent.lifecycle import End, Kill, Situation, container_hash, find_container, plan
+from agent.pod_setup import with_message
+from agent.pod_state import PodState
 from agent.records import ContainerRecord, PodRuntime
 from agent.references import references_of
 from agent.resize import Hold
-from agent.static_pods import HASH, is_mirror
-from agent.status import ENDED_PHASES, NodeFacts, pod_status, rejected_status
-from agent.status_writer import OURS
 from agent.toolbox import Toolbox
-from agent.volumes.manager import Mounted
 from cri.errors import CRIError
-from cri.messages import PodSandboxConfig
 from kube.api import core_v1
 from kube.events import NORMAL, WARNING
 
@@ -43,61 +34,32 @@ log = logging.getLogger(__name__)
 
 EXIT_LAG = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between looks at a container that was said to be dead: the runtime tells its listeners before itself."""
-LATE_SECONDS = 0.5
-"""How long a step may take before the status tells of what was reached before it."""
 TROUBLE_SECONDS = 5.0
 """After an error nobody expected, how long until the next try."""
 
 
-class PodWorker:
+class PodWorker(PodState):
     """The worker of one pod UID. `run` returns when nothing of the pod is left on the node or in the API."""
 
     def __init__(
         self, pod: core_v1.Pod, tools: Toolbox, runtime: PodRuntime | None = None, *, rejected: End | None = None
     ) -> None:
-        self.uid = pod.metadata.uid or ""
-        self.pod = pod
-        self.tools = tools
-        self.runtime = runtime or PodRuntime()
-        self.waiting: dict[str, Waiting] = {}
+        super().__init__(pod, tools, runtime, rejected=rejected)
         self.retry_at: dict[str, float] = {}
+        """By container name: when to try again after a failure; "" is the sandbox, "/volumes" the volumes."""
         self.back_off = BackOff(10.0, tools.config.back_off_max)
         self.failures = BackOff(1.0, 60.0)
-        self.mounted: dict[str, Mounted] | None = None
         self.contents_due: float | None = None
         """When the volumes want another look: a token is due, or now (0.0) because contents changed."""
-        self.end = self.rejected = rejected
-        self.static = HASH in pod.metadata.annotations and not is_mirror(pod)
-        """From a manifest on this machine: the API shows a mirror pod, if anything."""
-        self.mirror: core_v1.Pod | None = None
-        self.in_api = True
-        """False once the object is gone from its source, the API or the manifest."""
-        self.applied: dict[str, core_v1.ResourceRequirements] | None = None
-        """What the running containers were given, by ID; None until it was read from the last agent's note."""
         self.hold_resize: Callable[[core_v1.Pod], Hold | None] = lambda pod: None
-        self.held: Hold | None = None
-        self.resize_error = ""
-        self._last_status: core_v1.PodStatus | None = None
-        self.grace: int | None = None
-        """The grace for the pod's end, where somebody gave one."""
-        self.finished = False
-        """Nothing of the pod runs any more and what it held is free."""
-        self.discarded = False
-        """Nothing of the pod is left."""
-        self.suspect = False
-        """The runtime may have something of the pod that we do not know of."""
-        self.final_outcomes: dict[str, ProbeOutcome] = {}
         self._stale: set[str] = set()
         self._wake = asyncio.Event()
         self._wake.set()
         self._due = True
-        self._quiet = False
-        self._late: asyncio.Task[None] | None = None
         self._timer: tuple[float, asyncio.Task[None]] | None = None
         self._child: asyncio.Task[None] | None = None
         self._ending_with: int | None = None
         self._backing_off: dict[str, str] = {}
-        self._sandbox_config: tuple[int, PodSandboxConfig] | None = None
 
     # -- what happens to the pod ----------------------------------------------------------------------------------
     def update(self, pod: core_v1.Pod) -> None:
@@ -111,11 +73,6 @@ class PodWorker:
         """Take in the API's mirror of a static pod, None when it is gone."""
         self.mirror = mirror
         self.look_again()
-
-    @property
-    def api_pod(self) -> core_v1.Pod | None:
-        """The object that shows the pod in the API."""
-        return self.mirror if self.static else self.pod
 
     def vanish(self) -> None:
         """The object is gone from the API: end what runs."""
@@ -183,22 +140,13 @@ class PodWorker:
                     self.publish()
         finally:
             self._cancel_timer()
-            self._cancel_late()
+            self.cancel_late()
             if self._child is not None:
                 self._child.cancel()
                 await asyncio.gather(self._child, return_exceptions=True)
             self.tools.prober.stop(self.uid)
             self.tools.references.forget(self.uid)
             self.tools.images.forget(self.uid)
-
-    @property
-    def leaving(self) -> bool:
-        """The pod is to vanish from this node, not only to end."""
-        return not self.in_api or self.pod.metadata.deletion_timestamp is not None
-
-    @property
-    def ending(self) -> bool:
-        return self.end is not None or self.leaving or self.pod.status.phase in ENDED_PHASES
 
     async def _work_on_end(self) -> None:
         """Start the pod's end; start it over with less time when the grace was shortened."""
@@ -265,7 +213,7 @@ class PodWorker:
             self.held = self.hold_resize(self.pod) if self._resized() else None
             decided = plan(
                 Situation(
-                    pod=self._basis(),
+                    pod=self.basis(),
                     runtime=self.runtime,
                     now=self.tools.now(),
                     outcomes=self.outcomes(),
@@ -372,152 +320,6 @@ class PodWorker:
                 return
             await self.tools.clock.sleep(lag)
 
-    async def reload(self, container_id: str) -> ContainerRecord | None:
-        """Read a container and keep its record; None where it is gone. Raise CRIError."""
-        before = self.runtime.find(container_id)
-        sandbox = self.runtime.sandbox
-        sandbox_id = before.sandbox_id if before else (sandbox.id if sandbox else "")
-        record = await self.tools.runtime.container(container_id, sandbox_id)
-        if record is None:
-            self.runtime = self.runtime.without_container(container_id)
-            return None
-        before = self.runtime.find(container_id)
-        if before is not None and before.exited and not record.exited:
-            return before  # two looks crossed: the later one knows better
-        record = with_message(record)
-        self.runtime = self.runtime.with_container(record)
-        return record
-
-    async def remove_container(self, container_id: str) -> None:
-        """Remove a dead container instance from the runtime."""
-        try:
-            await self.tools.runtime.remove(container_id)
-        except CRIError as error:
-            log.warning("pod %s: removing %s: %s", self.uid, container_id[:13], error)
-            return
-        record = self.runtime.find(container_id)
-        self.runtime = self.runtime.without_container(container_id)
-        await asyncio.to_thread(unlink_logs, self.tools.config.container_logs_dir, {container_id})
-        if record is not None and record.log_path:
-            await asyncio.to_thread(log_rotation.remove_logs, Path(record.log_path))
-
     async def stop_container(self, kill: Kill, grace: int, hook: bool = True) -> None:
         """Run the preStop hook, stop a container within the grace period and keep its end's record."""
         await pod_end.stop_container(self, kill, grace, hook)
-
-    def probe(self) -> None:
-        """Have exactly the running containers probed."""
-        sandbox = self.runtime.sandbox
-        ip = sandbox.ips[0] if sandbox and sandbox.ips else ""
-        if self.pod.spec.host_network and self.tools.node.host_ips:
-            ip = self.tools.node.host_ips[0]
-        targets = []
-        sidecars = [c for c in self.pod.spec.init_containers if is_sidecar(c)]
-        for container in (*sidecars, *self.pod.spec.containers):
-            record = self.runtime.latest(container.name)
-            if record is not None and record.running:
-                targets.append(ProbeTarget(container, record.id, record.started_at))
-        self.tools.prober.sync(self.pod, ip, targets)
-
-    def outcomes(self) -> dict[str, ProbeOutcome]:
-        """Return what the probes say, by container ID."""
-        if self.final_outcomes:
-            return self.final_outcomes
-        found = ((c.id, self.tools.prober.outcome(c.id)) for c in self.runtime.containers if c.running)
-        return {container_id: outcome for container_id, outcome in found if outcome is not None}
-
-    # -- what is told -------------------------------------------------------------------------------------------------
-    def _basis(self) -> core_v1.Pod:
-        """Return the pod with the status that the API was last told, and others' conditions as they are now."""
-        shown = self.api_pod
-        told = self.tools.writer.told(shown.metadata.uid or "") if shown is not None else None
-        told = told or self._last_status
-        if told is None:
-            return self.pod
-        conditions = [c for c in told.conditions if c.type in OURS]
-        conditions += [c for c in self.pod.status.conditions if c.type not in OURS]
-        return msgspec.structs.replace(self.pod, status=msgspec.structs.replace(told, conditions=conditions))
-
-    def status(self) -> core_v1.PodStatus:
-        """Return the pod's status as it is now."""
-        basis = self._basis()
-        if not self.runtime.sandboxes and not self.runtime.containers:
-            if basis.status.phase in ENDED_PHASES:
-                return basis.status  # what it came to was told, and nothing is left to tell more
-            if self.rejected is not None:
-                return rejected_status(basis, self.rejected, self.tools.now())
-        known = Known(
-            outcomes=self.outcomes(),
-            waiting=self.waiting,
-            ended=self.end is not None or self.finished,
-            applied=self.applied or {},
-            held=self.held,
-            resize_error=self.resize_error,
-        )
-        return pod_status(
-            basis,
-            self.runtime,
-            known,
-            NodeFacts(self.tools.node.host_ips),
-            self.tools.now(),
-            end=self.end,
-            finished=self.finished,
-        )
-
-    @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Tell the API nothing meanwhile."""
-        self._quiet = True
-        try:
-            yield
-        finally:
-            self._quiet = False
-
-    def publish(self) -> None:
-        """Tell the API the pod's status where it changed."""
-        self._cancel_late()
-        if self._quiet:
-            return
-        status = self._last_status = self.status()
-        shown = self.api_pod
-        if self.in_api and shown is not None:
-            self.tools.writer.set(shown, status)
-
-    def publish_late(self) -> None:
-        """Tell the status only if the step that follows takes long: soon there will be more to tell."""
-        if self._late is None:
-
-            async def later() -> None:
-                await self.tools.clock.sleep(LATE_SECONDS)
-                self._late = None
-                self.publish()
-
-            self._late = asyncio.create_task(later(), name=f"late status of pod {self.uid}")
-
-    def _cancel_late(self) -> None:
-        if self._late is not None and self._late is not asyncio.current_task():
-            self._late.cancel()
-        self._late = None
-
-    def event(self, kind: str, reason: str, message: str, container: str = "") -> None:
-        """Record an event about the pod, or about one of its containers."""
-        self.tools.recorder.event(
-            self.pod, kind, reason, message, field_path=pod_start.field_path_of(self.pod, container)
-        )
-
-    def view(self) -> PodView:
-        """Return the pod as the server shows it."""
-        told = self._last_status
-        pod = msgspec.structs.replace(self.pod, status=told) if told is not None else self.pod
-        return PodView(pod, self.runtime.containers, self.runtime.sandbox, self.ending)
-
-    def sandbox_config(self) -> PodSandboxConfig:
-        """Return the configuration of the current sandbox, as containers are made with it."""
-        sandbox = self.runtime.sandbox
-        attempt = sandbox.attempt if sandbox else 0
-        if self._sandbox_config is None or self._sandbox_config[0] != attempt:
-            self._sandbox_config = (attempt, make_sandbox_config(self.tools, self.pod, attempt))
-        return self._sandbox_config[1]
-
-
-Factory = Callable[[core_v1.Pod, PodRuntime | None], PodWorker]

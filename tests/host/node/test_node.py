@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from kube.client import STRATEGIC
 from kube.clock import SYSTEM
 from tests.support import images
 from tests.support.containerd import Containerd
+from tests.support.control import ApiUnderTest
 from tests.support.node import NodeUnderTest, eventually
 
 
@@ -77,39 +79,40 @@ async def test_what_others_write_to_the_node_is_seen(node: NodeUnderTest) -> Non
     await node.client.patch(core_v1.Node, "node-1", "", {"spec": {"unschedulable": None}})
 
 
-async def test_what_belongs_to_no_pod_is_swept_up(node: NodeUnderTest, tmp_path: Path) -> None:
-    node_dir = node.config
+async def test_what_belongs_to_no_pod_is_swept_up(server: ApiUnderTest, tmp_path: Path) -> None:
+    pods, logs, links = tmp_path / "pods", tmp_path / "logs", tmp_path / "links"
     orphan, alive = "11111111-dead", "22222222-alive"
     outside = tmp_path / "outside"
     outside.write_text("keep")
     for uid in (orphan, alive):
-        (node_dir.pods_dir / uid / "volumes").mkdir(parents=True)
-        (node_dir.pod_logs_dir / f"default_x_{uid}").mkdir(parents=True, exist_ok=True)
-    (node_dir.pods_dir / orphan / "volumes/link").symlink_to(outside)
-    cgroups = Cgroups(node_dir.cgroup_root, "cgroupfs")
-    pod = core_v1.Pod()
-    pod.metadata.uid = orphan
-    cgroups.ensure_pod(pod, cfs_quota=True, period_us=100_000, pids=-1)
-    assert orphan in cgroups.pod_uids()
-    volumes = _volumes(node)
-    housekeeping = Housekeeping(
-        lambda: {alive}, volumes, cgroups, node_dir.pod_logs_dir, node_dir.container_logs_dir, clock=SYSTEM
-    )
-    await housekeeping.sweep()
-    assert [p.name for p in node_dir.pods_dir.iterdir()] == [alive]
-    assert [p.name for p in node_dir.pod_logs_dir.iterdir()] == [f"default_x_{alive}"]
-    assert orphan not in cgroups.pod_uids() and outside.read_text() == "keep"
-
-
-def _volumes(node: NodeUnderTest) -> VolumeManager:
-    client = node.client
-    return VolumeManager(
-        node.config.pods_dir,
-        ReferenceStore(client, lambda uids: None),
-        TokenCache(client),
-        ClaimReader(client),
-        TrustBundles(client),
-    )
+        (pods / uid / "volumes").mkdir(parents=True)
+        (logs / f"default_x_{uid}").mkdir(parents=True)
+    (pods / orphan / "volumes/link").symlink_to(outside)
+    links.mkdir()
+    (links / "dangling.log").symlink_to(tmp_path / "none")
+    (links / "kept.log").symlink_to(outside)
+    cgroups = Cgroups(f"/sweep-{os.getpid()}", "cgroupfs")
+    try:
+        pod = core_v1.Pod()
+        pod.metadata.uid = orphan
+        cgroups.ensure_pod(pod, cfs_quota=True, period_us=100_000, pids=-1)
+        assert orphan in cgroups.pod_uids()
+        client = server.client()
+        volumes = VolumeManager(
+            pods,
+            ReferenceStore(client, lambda uids: None),
+            TokenCache(client),
+            ClaimReader(client),
+            TrustBundles(client),
+        )
+        await Housekeeping(lambda: {alive}, volumes, cgroups, logs, links, clock=SYSTEM).sweep()
+        assert orphan not in cgroups.pod_uids()
+    finally:
+        cgroups.remove(f"sweep-{os.getpid()}")
+    assert [p.name for p in pods.iterdir()] == [alive]
+    assert [p.name for p in logs.iterdir()] == [f"default_x_{alive}"]
+    assert [p.name for p in links.iterdir()] == ["kept.log"]
+    assert outside.read_text() == "keep"
 
 
 async def test_unused_images_go_when_their_disk_is_full(containerd: Containerd) -> None:
