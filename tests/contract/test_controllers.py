@@ -500,3 +500,45 @@ async def test_a_silent_node_is_tainted_at_fifty_seconds_and_its_pods_leave_afte
 async def _all_on(cluster: Cluster, node: str) -> bool:
     running_ = [p for p in await cluster.pods() if p.status.phase == "Running" and not p.metadata.deletion_timestamp]
     return len(running_) == 2 and {p.spec.node_name for p in running_} == {node}
+
+
+async def test_a_gated_pod_is_placed_when_its_gates_are_open(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1")
+    gates = [core_v1.PodSchedulingGate(name="example.com/wait")]
+    spec = core_v1.PodSpec(containers=[core_v1.Container(name="c", image="x")], scheduling_gates=gates)
+    await cluster.client.create(core_v1.Pod(metadata=meta_v1.ObjectMeta(name="held", namespace="default"), spec=spec))
+    await cluster.client.create(
+        core_v1.Pod(metadata=meta_v1.ObjectMeta(name="free", namespace="default"), spec=_plain())
+    )
+
+    async def placed(name: str) -> bool:
+        return (await cluster.client.get(core_v1.Pod, name, "default")).spec.node_name == "n1"
+
+    await eventually(lambda: placed("free"))
+    held = await cluster.client.get(core_v1.Pod, "held", "default")
+    condition = next(c for c in held.status.conditions if c.type == "PodScheduled")
+    assert held.spec.node_name is None and (condition.status, condition.reason) == ("False", "SchedulingGated")
+    await cluster.client.patch(core_v1.Pod, "held", "default", {"spec": {"schedulingGates": None}})
+    await eventually(lambda: placed("held"))
+
+
+def _plain() -> core_v1.PodSpec:
+    return core_v1.PodSpec(containers=[core_v1.Container(name="c", image="x")])
+
+
+async def test_a_pod_of_another_scheduler_is_left_to_it(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1")
+    other = _plain()
+    other.scheduler_name = "mine"
+    await cluster.client.create(
+        core_v1.Pod(metadata=meta_v1.ObjectMeta(name="theirs", namespace="default"), spec=other)
+    )
+    await cluster.client.create(
+        core_v1.Pod(metadata=meta_v1.ObjectMeta(name="ours", namespace="default"), spec=_plain())
+    )
+
+    async def placed() -> bool:
+        return (await cluster.client.get(core_v1.Pod, "ours", "default")).spec.node_name == "n1"
+
+    await eventually(placed)
+    assert (await cluster.client.get(core_v1.Pod, "theirs", "default")).spec.node_name is None
