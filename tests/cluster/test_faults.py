@@ -170,6 +170,21 @@ def test_a_watch_goes_on_where_it_was_after_the_server_died(shared: Cluster, ns:
     assert versions[0] > int(begin)
 
 
+def test_a_status_that_was_written_over_is_put_right(shared: Cluster, address: str) -> None:
+    """The node controller does this to a node that it does not hear of; afterwards the node must serve again."""
+    name = ready_pods(shared, NS, "app=web")[0]["metadata"]["name"]
+    unready = '{"status":{"conditions":[{"type":"Ready","status":"%s","reason":"NodeStatusUnknown"}]}}'
+    shared.kubectl("patch", "pod", name, "-n", NS, "--subresource=status", "-p", unready % "False")
+    eventually(lambda: len(ready_pods(shared, NS, "app=web")) == 2, "the pod is Ready again")
+    shared.kubectl("patch", "node", NODE, "--subresource=status", "-p", unready % "Unknown")
+    eventually(lambda: node_is_ready(shared), "the node is Ready again")
+    eventually(
+        lambda: not [t for t in shared.get("node", NODE)["spec"].get("taints", []) if "node.kubernetes" in t["key"]],
+        "its taints are gone",
+    )
+    eventually(lambda: len({shared.http(address) for _ in range(10)}) == 2, "both pods answer")
+
+
 def test_every_connection_to_the_server_is_probed(shared: Cluster) -> None:
     """A server's machine that is switched off sends no farewell: only keep-alive probes end the watches on it."""
     shown = shared.host.run("ss", "-tnpoH", "state", "established", "dport = :6443").stdout.splitlines()
