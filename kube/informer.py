@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -43,6 +45,24 @@ class Change(Generic[T]):
 
 Handler = Callable[[Change[Any]], None]
 IndexFunction = Callable[[Any], Iterable[str]]
+
+_subscriptions: ContextVar[list[tuple[Informer[Any], Handler]] | None] = ContextVar("subscriptions", default=None)
+
+
+@contextlib.contextmanager
+def temporary_subscriptions() -> Iterator[None]:
+    """Take back, at the end of the block, what it (and the tasks it started) subscribed to.
+
+    For work that comes and goes while informers that it shares with others stay: a leader that lost its lease.
+    """
+    made: list[tuple[Informer[Any], Handler]] = []
+    token = _subscriptions.set(made)
+    try:
+        yield
+    finally:
+        _subscriptions.reset(token)
+        for informer, handler in made:
+            informer.unsubscribe(handler)
 
 
 class Informer(Generic[T]):
@@ -108,8 +128,15 @@ class Informer(Generic[T]):
     def subscribe(self, handler: Handler) -> None:
         """Call `handler` with every change from now on, and at once with what is already there as ADDED."""
         self._handlers.append(handler)
+        made = _subscriptions.get()
+        if made is not None:
+            made.append((self, handler))
         for obj in self.list():
             _tell(handler, Change("ADDED", None, obj))
+
+    def unsubscribe(self, handler: Handler) -> None:
+        """Tell a handler nothing more."""
+        self._handlers.remove(handler)
 
     # -- following ------------------------------------------------------------------------------------------------
     async def run(self) -> None:
@@ -196,7 +223,7 @@ class Informer(Generic[T]):
                     index.setdefault(value, {})[key] = new
 
     def _publish(self, change: Change[T]) -> None:
-        for handler in self._handlers:
+        for handler in tuple(self._handlers):
             _tell(handler, change)
 
 

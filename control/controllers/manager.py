@@ -46,6 +46,7 @@ from control.controllers.ttl_after_finished import TTLAfterFinishedController
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
+from kube.informer import temporary_subscriptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +122,15 @@ async def run(
     informers: SharedInformers | None = None,
 ) -> None:
     """Run all controllers until cancelled, on informers of their own or on those of somebody who runs them."""
-    context = Context(client, clock, informers)
-    made = {name: make(context, config) for name, make in CONTROLLERS.items()}
-    controllers = {name: controller for name, controller in made.items() if controller is not None}
-    async with asyncio.TaskGroup() as group:
-        if informers is None:
-            group.create_task(context.informers.run(), name="informers")
-        await context.informers.wait_synced()
-        for recorder in context.recorders():
-            group.create_task(recorder.run(), name="events")
-        for name, controller in controllers.items():
-            group.create_task(controller.run(), name=f"{name} controller")
+    with temporary_subscriptions():
+        context = Context(client, clock, informers)
+        made = {name: make(context, config) for name, make in CONTROLLERS.items()}
+        controllers = {name: controller for name, controller in made.items() if controller is not None}
+        async with asyncio.TaskGroup() as group:
+            if informers is None:
+                group.create_task(context.informers.run(), name="informers")
+            await context.informers.wait_synced()
+            for recorder in context.recorders():
+                group.create_task(recorder.run(), name="events")
+            for name, controller in controllers.items():
+                group.create_task(controller.run(), name=f"{name} controller")

@@ -30,7 +30,7 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.events import EventRecorder
-from kube.informer import Informer
+from kube.informer import Informer, temporary_subscriptions
 
 log = logging.getLogger(__name__)
 
@@ -203,9 +203,10 @@ async def run(
     informers: SharedInformers | None = None,
 ) -> None:
     """Run a scheduler until cancelled, on informers of its own or on those of somebody who runs them."""
-    shared = informers or SharedInformers(client, clock)
-    scheduler = Scheduler(client, shared, config or SchedulerConfig(), clock)
-    async with asyncio.TaskGroup() as group:
-        if informers is None:
-            group.create_task(shared.run(), name="scheduler informers")
-        group.create_task(scheduler.run(), name="scheduler")
+    with temporary_subscriptions():
+        shared = informers or SharedInformers(client, clock)
+        scheduler = Scheduler(client, shared, config or SchedulerConfig(), clock)
+        async with asyncio.TaskGroup() as group:
+            if informers is None:
+                group.create_task(shared.run(), name="scheduler informers")
+            group.create_task(scheduler.run(), name="scheduler")

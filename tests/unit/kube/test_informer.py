@@ -8,7 +8,7 @@ from typing import Any
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import FakeClock, settle
-from kube.informer import Change, Informer, by_namespace
+from kube.informer import Change, Informer, by_namespace, temporary_subscriptions
 from tests.unit.kube.fake_api import FakeAPI
 
 PODS = "/api/v1/pods"
@@ -130,3 +130,22 @@ async def test_managed_fields_are_not_kept_in_memory() -> None:
         found = informer.get("default/a")
         assert found is not None
         assert found.metadata.managed_fields == []
+
+
+async def test_temporary_subscriptions_end_with_their_block_also_those_of_its_tasks() -> None:
+    api = FakeAPI()
+    async with following(api, FakeClock()) as (informer, told):
+        heard: list[str] = []
+
+        async def later() -> None:
+            informer.subscribe(lambda change: heard.append(f"task {change.key}"))
+
+        with temporary_subscriptions():
+            informer.subscribe(lambda change: heard.append(f"block {change.key}"))
+            await asyncio.create_task(later())
+            api.put(f"{PODS}/a", pod("a"))
+            await settle()
+        api.put(f"{PODS}/b", pod("b"))
+        await settle()
+        assert heard == ["block default/a", "task default/a"]
+        assert told == ["ADDED default/a", "ADDED default/b"]
