@@ -7,6 +7,7 @@ they were seen here, so clocks of nodes do not matter.
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from control.controllers import pods as pod_rules
 from control.controllers.context import Context
 from control.controllers.nodes import health, zones
+from control.controllers.nodes.attendance import PULSE, Attendance
 from kube.api import coordination_v1, core_v1
 from kube.client import STRATEGIC, name_of, namespace_of
 from kube.clock import format_time
@@ -22,6 +24,8 @@ from kube.errors import StatusError
 from kube.informer import Change
 
 LEASES = "kube-node-lease"
+log = logging.getLogger(__name__)
+
 ON_NODE = "on-node"
 """Name of the pods index by node."""
 
@@ -47,6 +51,7 @@ class NodeLifecycleController:
         self._client, self._clock = context.client, context.clock
         self._recorder = context.recorder("node-controller")
         self._heard: dict[str, _Heard] = {}
+        self._attendance: Attendance | None = None
         self._queues: dict[str, zones.ZoneQueue] = {}
         self._nodes = context.informers.of(core_v1.Node)
         self._pods = context.informers.of(core_v1.Pod)
@@ -58,7 +63,23 @@ class NodeLifecycleController:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await self.controller.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._stay_awake(), name="node lifecycle: stay awake")
+            group.create_task(self.controller.run(), name="node lifecycle: judge")
+
+    async def _stay_awake(self) -> None:
+        self._attendance = Attendance()
+        while True:
+            self._forgive_absence()
+            await self._clock.sleep(PULSE)
+
+    def _forgive_absence(self) -> None:
+        """Give the nodes as much longer to be heard of as this process stood still."""
+        now = self._clock.monotonic()
+        if self._attendance is not None and (lost := self._attendance.lost(now)):
+            log.warning("was away for %.0f s; nodes have as much longer to be heard of", lost)
+            for heard in self._heard.values():
+                heard.at = min(now, heard.at + lost)
 
     # -- hearing ----------------------------------------------------------------------------------------------------
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
@@ -97,6 +118,7 @@ class NodeLifecycleController:
         if node is None:
             return None
         was_ready = health.readiness(node)
+        self._forgive_absence()
         silent = self._clock.monotonic() - self._heard[key].at
         grace = health.GRACE_SECONDS if node.status.conditions else health.STARTUP_GRACE_SECONDS
         if silent >= grace:
