@@ -28,9 +28,20 @@ def measure() -> dict[str, Any]:
             env={"PYTHONPATH": os.getcwd()},
         )
         result.update(json.loads(inside.stdout.splitlines()[-1]))
+        result.update(floor(made))
+        result["pod_start_over_floor"] = round(result["pod_start_p50"] / result["floor_pod_start"], 2)
         result["memory_after_load_mib"] = memory(made)
         result.update(cold_start(made))
         return result
+
+
+def floor(made: Cluster) -> dict[str, float]:
+    """Measure the container runtime alone, on the same machine in the same run (see bench/floor.py)."""
+    endpoint = f"unix://{made.prefix}/run/wherry/containerd.sock"
+    argv = (sys.executable, "-m", "bench.floor", endpoint, BUSYBOX)
+    done = made.host.run(*argv, timeout=120, env={"PYTHONPATH": os.getcwd()})
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 def pids(made: Cluster) -> dict[str, int]:

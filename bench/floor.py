@@ -1,0 +1,63 @@
+"""What one pod costs the container runtime alone: RunPodSandbox, CreateContainer, StartContainer, one after the other.
+
+    python -m bench.floor unix:///run/wherry/containerd.sock IMAGE        prints one JSON object; medians, seconds
+
+The same calls that the agent makes, by the same client, without anything of ours around them: a pod cannot start faster here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+
+from cri.client import Client
+from cri.messages import api
+
+PODS = 8
+
+
+async def main() -> None:
+    endpoint, image = sys.argv[1:3]
+    times: dict[str, list[float]] = {"sandbox": [], "create": [], "start": []}
+    async with Client(endpoint) as client:
+        for number in range(PODS):
+            with tempfile.TemporaryDirectory() as logs:
+                await one(client, number, image, logs, times)
+    medians = {f"floor_{name}": statistics.median(values) for name, values in times.items()}
+    print(json.dumps({**medians, "floor_pod_start": sum(medians.values())}))
+
+
+async def one(client: Client, number: int, image: str, logs: str, times: dict[str, list[float]]) -> None:
+    uid = str(uuid.uuid4())
+    sandbox = api.PodSandboxConfig(
+        metadata=api.PodSandboxMetadata(name=f"floor-{number}", uid=uid, namespace="bench"),
+        hostname=f"floor-{number}",
+        log_directory=logs,
+        linux=api.LinuxPodSandboxConfig(cgroup_parent=f"/wherry-floor/{uid}"),
+    )
+    container = api.ContainerConfig(
+        metadata=api.ContainerMetadata(name="main"),
+        image=api.ImageSpec(image=image),
+        command=["sleep", "1000"],
+        log_path="main.log",
+    )
+    began = time.perf_counter()
+    sandbox_id = await client.runtime.run_pod_sandbox(sandbox)
+    made = time.perf_counter()
+    container_id = await client.runtime.create_container(sandbox_id, container, sandbox)
+    created = time.perf_counter()
+    await client.runtime.start_container(container_id)
+    times["start"].append(time.perf_counter() - created)
+    times["create"].append(created - made)
+    times["sandbox"].append(made - began)
+    await client.runtime.stop_pod_sandbox(sandbox_id)
+    await client.runtime.remove_pod_sandbox(sandbox_id)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
