@@ -209,13 +209,14 @@ class PodWorker(PodState):
         rounds = 0
         while True:
             self._due = False
+            looked = self.tools.now()
             self.probe()
             self.held = self.hold_resize(self.pod) if self._resized() else None
             decided = plan(
                 Situation(
                     pod=self.basis(),
                     runtime=self.runtime,
-                    now=self.tools.now(),
+                    now=looked,
                     outcomes=self.outcomes(),
                     ready_at=self._ready_at,
                     retry_at=self.retry_at,
@@ -245,7 +246,8 @@ class PodWorker(PodState):
             if not progressed and not self._due:
                 self.publish()
                 self.wake_at(decided.wake_at)
-                self.wake_at(min(self.retry_at.values(), default=None))
+                # What was due before was considered, and waits for something else (a longer back-off).
+                self.wake_at(min((at for at in self.retry_at.values() if at > looked), default=None))
                 self.wake_at(self.contents_due)
                 return
 
