@@ -1,4 +1,4 @@
-"""One cluster for the tier, a namespace of its own for each test."""
+"""One cluster of one machine and one of three for the tier, a namespace of its own for each test."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.cluster import Cluster, cluster, eventually
+from tests.support.machines import Machines, machines
 
 _numbers = itertools.count(1)
 
@@ -19,26 +20,45 @@ def shared() -> Iterator[Cluster]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def three() -> Iterator[Machines]:
+    """Three machines, the first of which is the control plane; a test that breaks something mends it."""
+    with machines(f"wherry-m{os.getpid()}") as made:
+        yield made
+
+
 @pytest.fixture
-def ns(shared: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+def ns3(three: Machines) -> Iterator[str]:
+    """A namespace on the three machines, deleted afterwards."""
+    yield from _namespace(three.first)
+
+
+@pytest.fixture
+def ns(shared: Cluster) -> Iterator[str]:
     """A namespace with its default service account, deleted afterwards."""
+    yield from _namespace(shared)
+
+
+def _namespace(on: Cluster) -> Iterator[str]:
     name = f"t{next(_numbers)}"
-    shared.kubectl("create", "namespace", name)
+    on.kubectl("create", "namespace", name)
     eventually(
-        lambda: shared.kubectl("get", "serviceaccount", "default", "-n", name, check=False).returncode == 0,
+        lambda: on.kubectl("get", "serviceaccount", "default", "-n", name, check=False).returncode == 0,
         "the namespace's default service account",
     )
     yield name
-    shared.kubectl("delete", "namespace", name, "--wait=false", check=False)
+    on.kubectl("delete", "namespace", name, "--wait=false", check=False)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Show what the daemons said last beside a failure."""
     report = yield
-    made = getattr(item, "funcargs", {}).get("shared")
-    if report.failed and made is not None:
+    found = getattr(item, "funcargs", {})
+    several = list(found["three"]) if "three" in found else []
+    for made in [found["shared"]] * ("shared" in found) + several if report.failed else []:
         for daemon in ("control", "agent", "netproxy"):
             tail = "\n".join(made.log(daemon).splitlines()[-15:])
-            report.sections.append((f"{daemon}.log", tail))
+            if tail:
+                report.sections.append((f"{made.host.name} {daemon}.log", tail))
     return report

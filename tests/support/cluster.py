@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.support import images
-from tests.support.host import ADDRESS, OUTSIDE, Host, host
+from tests.support.host import OUTSIDE, Host, host
 
 T = TypeVar("T")
 WEB_IMAGE = "wherry.test/web:1"
 WEB2_IMAGE = "wherry.test/web:2"
 BUSYBOX = "wherry.test/busybox:1"
 NODE = "node1"
+GROUPS = ("image", "snapshot", "store", "token")
+"""Commands of two words."""
 
 # Answers with the pod's name and the image's version, so that a test sees who answered.
 _WEB = b"""#!/bin/sh
@@ -41,10 +43,10 @@ wait $child
 
 
 class Cluster:
-    """The running cluster."""
+    """The running cluster, seen from one of its machines (its only one, but for machines.py)."""
 
-    def __init__(self, machine: Host, prefix: Path) -> None:
-        self.host, self.prefix = machine, prefix
+    def __init__(self, machine: Host, prefix: Path, node: str = NODE) -> None:
+        self.host, self.prefix, self.node = machine, prefix, node
         self.kubeconfig = prefix / "etc/wherry/admin.kubeconfig"
 
     # -- commands -------------------------------------------------------------------------------------------------
@@ -52,14 +54,19 @@ class Cluster:
         root = str(Path(__file__).resolve().parents[2])
         environment = {"PYTHONPATH": root, "COLUMNS": "200"}
         command, *rest = arguments
-        group = [command, rest.pop(0)] if command in ("image", "snapshot", "store") else [command]
+        group = [command, rest.pop(0)] if command in GROUPS else [command]
         argv = [sys.executable, "-m", "wherry.main", *group, "--prefix", str(self.prefix), *rest]
         return self.host.run(*argv, check=check, timeout=timeout, env=environment)
 
-    def up(self) -> None:
+    def up(self, *options: str) -> str:
+        """Bring the cluster up and return what was printed."""
+        return self.wherry("up", *self.identity(), *options).stdout
+
+    def identity(self) -> list[str]:
+        """The options that `up` and `join` take on this machine."""
         resolv = self.prefix / "resolv.conf"
         resolv.write_text(f"nameserver {OUTSIDE}\n")
-        self.wherry("up", "--node-name", NODE, "--node-ip", ADDRESS, "--resolv-conf", str(resolv))
+        return ["--node-name", self.node, "--node-ip", self.host.address, "--resolv-conf", str(resolv)]
 
     def kubectl(
         self, *arguments: str, check: bool = True, input: str | None = None, timeout: float = 60
@@ -81,6 +88,10 @@ class Cluster:
         return done.stdout.strip() if done.returncode == 0 else ""
 
     # -- images ---------------------------------------------------------------------------------------------------
+    def load_usual(self) -> None:
+        """Load the images that tests run."""
+        self.load(web_image(WEB_IMAGE, "v1"), web_image(WEB2_IMAGE, "v2"), images.busybox(BUSYBOX))
+
     def load(self, *what: images.Image) -> None:
         with tempfile.TemporaryDirectory(dir=self.prefix) as folder:
             self.wherry("image", "load", str(images.archive(Path(folder) / "images.tar", what)))
@@ -110,6 +121,15 @@ class Cluster:
 
         return eventually(restarted, f"{daemon} starts again")
 
+    def remove(self) -> None:
+        """Take the machine's part of the cluster away."""
+        if keep := os.environ.get("WHERRY_KEEP_LOGS"):
+            logs = self.prefix / "var/log/wherry"
+            if logs.exists():
+                shutil.copytree(logs, Path(keep) / self.host.name, dirs_exist_ok=True)
+        self.wherry("reset", "--yes", check=False)
+        shutil.rmtree(self.prefix, ignore_errors=True)
+
 
 def web_image(name: str, version: str) -> images.Image:
     script = _WEB.replace(b"VERSION", version.encode())
@@ -124,13 +144,10 @@ def cluster(name: str) -> Iterator[Cluster]:
         made = Cluster(machine, prefix)
         try:
             made.up()
-            made.load(web_image(WEB_IMAGE, "v1"), web_image(WEB2_IMAGE, "v2"), images.busybox(BUSYBOX))
+            made.load_usual()
             yield made
         finally:
-            if keep := os.environ.get("WHERRY_KEEP_LOGS"):
-                shutil.copytree(prefix / "var/log/wherry", Path(keep) / name, dirs_exist_ok=True)
-            made.wherry("reset", "--yes", check=False)
-            shutil.rmtree(prefix, ignore_errors=True)
+            made.remove()
 
 
 def eventually(look: Callable[[], T | None], what: str, seconds: float = 30, every: float = 0.1) -> T:

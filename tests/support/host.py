@@ -1,7 +1,8 @@
-"""A machine of the test's own: a network namespace with one uplink that leads nowhere.
+"""Machines of the test's own: network namespaces whose uplinks lead to a switch and nowhere else.
 
-The uplink ends in a second namespace that forwards nothing, so that no packet for a Service or pod can leave, and yet the
-machine has an address and a default route as a real one has.
+The switch is one more namespace with a bridge (or several, which it routes between). It forwards nothing that is for a
+Service or pod and has no way out, so no such packet can leave, and yet each machine has an address and a default route as
+a real one has. A machine can be unplugged, and the link between two of them cut.
 """
 
 from __future__ import annotations
@@ -14,18 +15,37 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ADDRESS, OUTSIDE, PREFIX = "172.30.0.2", "172.30.0.1", 24
+"""The first machine's address, and the switch's on the first link."""
+
+_RULES = """
+table bridge cut {
+    set pairs { type ifname . ifname; }
+    chain forward { type filter hook forward priority 0; meta iifname . meta oifname @pairs drop; }
+}
+table ip routed {
+    set cut { type ipv4_addr . ipv4_addr; }
+    chain forward {
+        type filter hook forward priority 0
+        ip saddr . ip daddr @cut drop
+        ip saddr 172.30.0.0/16 ip daddr 172.30.0.0/16 accept
+        drop
+    }
+}
+"""
 
 
 class Host:
-    """One such machine; `run` executes in its network namespace."""
+    """One machine; `run` executes in its network namespace."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.outside = name, f"{name}-out"
+    def __init__(self, name: str, switch: Switch, number: int = 1, link: int = 0) -> None:
+        self.name, self.switch, self.link = name, switch, link
+        self.port = f"port{number}"
+        self.address, self.gateway = f"172.30.{link}.{number + 1}", f"172.30.{link}.1"
 
     @property
     def enter(self) -> list[str]:
         """The command prefix that puts a process into the namespace and leaves everything else as it is."""
-        return ["nsenter", f"--net=/var/run/netns/{self.name}"]
+        return _enter(self.name)
 
     def run(
         self,
@@ -37,7 +57,7 @@ class Host:
         outside: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in the machine (or `outside`, at the other end of its uplink); its failure shows its output."""
-        enter = ["nsenter", f"--net=/var/run/netns/{self.outside}"] if outside else self.enter
+        enter = _enter(self.switch.name) if outside else self.enter
         done = subprocess.run(
             [*enter, *argv],
             capture_output=True,
@@ -59,26 +79,104 @@ class Host:
             [*self.enter, *argv], stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.STDOUT, text=True
         )
 
+    def make(self) -> None:
+        """Make the namespace, with its uplink plugged in."""
+        _ip("netns", "add", self.name)
+        _ip("-n", self.name, "link", "set", "lo", "up")
+        peer = ("peer", "name", self.port, "netns", self.switch.name)
+        _ip("-n", self.name, "link", "add", "eth0", "type", "veth", *peer)
+        _ip("-n", self.switch.name, "link", "set", self.port, "master", f"br{self.link}", "up")
+        _ip("-n", self.name, "address", "add", f"{self.address}/{PREFIX}", "dev", "eth0")
+        _ip("-n", self.name, "link", "set", "eth0", "up")
+        _ip("-n", self.name, "route", "add", "default", "via", self.gateway)
+
+    def plug(self, plugged: bool) -> None:
+        """Plug the uplink in, or pull it out."""
+        _ip("-n", self.switch.name, "link", "set", self.port, "up" if plugged else "down")
+
+    def processes(self) -> list[int]:
+        """Return what runs in the namespace; pods have namespaces of their own."""
+        return _processes(self.name)
+
+    def delete(self) -> None:
+        """End what still runs in the namespace, all of which the test that owns it started, and delete it."""
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                os.kill(pid, 9)
+        # A namespace goes some time after its deletion; its uplink's place must be free at once.
+        for gone in (["-n", self.switch.name, "link", "delete", self.port], ["netns", "delete", self.name]):
+            subprocess.run(["ip", *gone], capture_output=True, check=False)
+
+
+class Switch:
+    """What machines are plugged into; each link is a bridge with a network of its own, 172.30.LINK.0/24."""
+
+    def __init__(self, name: str, links: int = 1) -> None:
+        self.name, self.links = name, links
+
+    def make(self) -> None:
+        _ip("netns", "add", self.name)
+        _ip("-n", self.name, "link", "set", "lo", "up")
+        for link in range(self.links):
+            _ip("-n", self.name, "link", "add", f"br{link}", "type", "bridge")
+            _ip("-n", self.name, "address", "add", f"172.30.{link}.1/{PREFIX}", "dev", f"br{link}")
+            _ip("-n", self.name, "link", "set", f"br{link}", "up")
+        self._nft(_RULES)
+        if self.links > 1:
+            argv = [*_enter(self.name), "sysctl", "-qw", "net.ipv4.ip_forward=1"]
+            subprocess.run(argv, check=True, capture_output=True)
+
+    def cut(self, one: Host, other: Host) -> None:
+        """Let nothing pass between two machines, in either direction."""
+        self._between(one, other, "add")
+
+    def heal(self, one: Host, other: Host) -> None:
+        self._between(one, other, "delete")
+
+    def _between(self, one: Host, other: Host, action: str) -> None:
+        ports = f'"{one.port}" . "{other.port}", "{other.port}" . "{one.port}"'
+        addresses = f"{one.address} . {other.address}, {other.address} . {one.address}"
+        self._nft(
+            f"{action} element bridge cut pairs {{ {ports} }}\n{action} element ip routed cut {{ {addresses} }}\n"
+        )
+
+    def _nft(self, script: str) -> None:
+        argv = [*_enter(self.name), "nft", "-f", "-"]
+        done = subprocess.run(argv, input=script, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{script}: {done.stderr}"
+
+    def delete(self) -> None:
+        for pid in _processes(self.name):
+            with contextlib.suppress(OSError):
+                os.kill(pid, 9)
+        subprocess.run(["ip", "netns", "delete", self.name], capture_output=True, check=False)
+
+
+@contextlib.contextmanager
+def hosts(name: str, links: tuple[int, ...]) -> Iterator[list[Host]]:
+    """Make a machine for each number in `links`, which says where it is plugged in; take all away again."""
+    switch = Switch(f"{name}-out", max(links) + 1)
+    made = [Host(f"{name}-{number}", switch, number, link) for number, link in enumerate(links, 1)]
+    try:
+        switch.make()
+        for machine in made:
+            machine.make()
+        yield made
+    finally:
+        for machine in made:
+            machine.delete()
+        switch.delete()
+
 
 @contextlib.contextmanager
 def host(name: str) -> Iterator[Host]:
-    """Make a machine and take it away again, also after a failure. The name must be free."""
-    machine = Host(name)
-    try:
-        for namespace in (machine.name, machine.outside):
-            _ip("netns", "add", namespace)
-            _ip("-n", namespace, "link", "set", "lo", "up")
-        _ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", machine.outside)
-        _ip("-n", name, "address", "add", f"{ADDRESS}/{PREFIX}", "dev", "eth0")
-        _ip("-n", machine.outside, "address", "add", f"{OUTSIDE}/{PREFIX}", "dev", "eth0")
-        for namespace in (machine.name, machine.outside):
-            _ip("-n", namespace, "link", "set", "eth0", "up")
-        _ip("-n", name, "route", "add", "default", "via", OUTSIDE)
+    """Make one machine and take it away again, also after a failure. The name must be free."""
+    with hosts(name, (0,)) as (machine,):
         yield machine
-    finally:
-        for namespace in (machine.name, machine.outside):
-            _end_processes(namespace)
-            subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
+
+
+def _enter(namespace: str) -> list[str]:
+    return ["nsenter", f"--net=/var/run/netns/{namespace}"]
 
 
 def _ip(*arguments: str) -> None:
@@ -86,13 +184,12 @@ def _ip(*arguments: str) -> None:
     assert done.returncode == 0, f"ip {shlex.join(arguments)}: {done.stderr}"
 
 
-def _end_processes(namespace: str) -> None:
-    """End what still runs in the namespace: all of it was started by the test that owns it."""
-    try:
+def _processes(namespace: str) -> list[int]:
+    found = []
+    with contextlib.suppress(OSError):
         inode = Path("/var/run/netns", namespace).stat().st_ino
-    except OSError:
-        return
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (folder / "ns/net").stat().st_ino == inode:
-                os.kill(int(folder.name), 9)
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if (folder / "ns/net").stat().st_ino == inode:
+                    found.append(int(folder.name))
+    return found
