@@ -3,7 +3,8 @@
 A delta is applied blind, against the shadow. Whether others changed anything is asked every few seconds with the writer's
 fingerprint, which lists no rule; where a fingerprint can miss a change (legacy iptables), everything is also compared each
 period. A comparison may take at most a twentieth of the time that passes. Reading for one takes long with
-thousands of Services and holds nothing up: it counts only if nothing was written meanwhile.
+thousands of Services and holds nothing up: it counts only if nothing was written meanwhile, and it begins when no write
+is under way. (What is being written is in the shadow already and not yet in the kernel: a repair would write it twice.)
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class DriftWatch:
         self._compared_at = float("-inf")
         self._cost = 0.0
         self.writes = 0
-        """How many writes were begun; a comparison is void if this moved under it."""
+        """Moves when a write is asked for and when it begins; a comparison is void if this moved under it."""
 
     @asynccontextmanager
     async def writing(self, *, everything: bool = False) -> AsyncIterator[None]:
@@ -36,6 +37,7 @@ class DriftWatch:
 
         A block that raises leaves everything suspect.
         """
+        self.writes += 1  # one that waits for its turn makes a comparison void as well
         async with self._lock:
             self.writes += 1
             untouched = self._fingerprint == self._read()
@@ -54,14 +56,15 @@ class DriftWatch:
             return False
         return now - self._compared_at >= self._cost * COST_SHARE
 
-    def began(self) -> tuple[int, bytes, float]:
-        """Return what `found_whole` and `took` need; call before reading."""
-        return self.writes, self._read(), self._clock.monotonic()
+    async def began(self) -> tuple[int, bytes, float]:
+        """Wait until no write is under way and return what `found_whole` needs; call before reading."""
+        async with self._lock:
+            return self.writes, self._read(), self._clock.monotonic()
 
-    def took(self, began: tuple[int, bytes, float]) -> float:
-        """Note a comparison's end; return its seconds."""
+    def took(self, began: float) -> float:
+        """Note the end of a comparison that began then, on the monotonic clock; return its seconds."""
         self._compared_at = self._clock.monotonic()
-        self._cost = self._compared_at - began[2]
+        self._cost = self._compared_at - began
         return self._cost
 
     def found_whole(self, began: tuple[int, bytes, float]) -> None:

@@ -204,6 +204,20 @@ class Shadow:
         }
 
 
+def chains_named(text: str, limit: int = 8) -> str:
+    """Name the chains that a text for iptables-restore touches, with their tables, for the log."""
+    found: dict[str, None] = {}
+    table = ""
+    for line in text.splitlines():
+        if line.startswith("*"):
+            table = line[1:]
+        elif line != "COMMIT":
+            words = line.split(" ", 2)
+            found[f"{table} {words[0][1:] if line.startswith(':') else words[1]}"] = None
+    shown = list(found)[:limit]
+    return ", ".join(shown) + (f" and {len(found) - limit} more" if len(found) > limit else "")
+
+
 def _count(fragment: Fragment) -> Counter[str]:
     counts = Counter(table for table, _, _ in fragment.entries)
     for (table, _), rules in fragment.chains.items():

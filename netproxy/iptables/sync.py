@@ -98,7 +98,7 @@ class IPTablesBackend:
     async def _compare(self, why: str) -> bool:
         """Read everything and write the difference; return whether there was any. A check gives way to other writes."""
         while True:
-            began = self._drift.began()
+            began = await self._drift.began()
             held = await self._writer.read()
             if began[0] == self._drift.writes:
                 break
@@ -114,8 +114,8 @@ class IPTablesBackend:
                 raise
             if why == "check":
                 metrics.REPAIRS.inc()
-                log.warning("repaired rules that were changed by others: %d lines", text.count("\n"))
+                log.warning("repaired rules that were changed by others, in %s", shadow.chains_named(text))
         else:
             self._drift.found_whole(began)
-        metrics.FULL_SYNC.observe(self._drift.took(began))
+        metrics.FULL_SYNC.observe(self._drift.took(began[2]))
         return bool(text)

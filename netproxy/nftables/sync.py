@@ -87,14 +87,14 @@ class NFTablesBackend:
             if self._described is None:
                 await self._describe()
             return False
-        began = self._drift.began()
+        began = await self._drift.began()
         held = await self._writer.read()
         if began[0] != self._drift.writes:
             return False  # a change was written meanwhile: look again next time
         wrong_elements = held.elements != self._shadow.elements
         if not wrong_elements and held.rules == self._described:
             self._drift.found_whole(began)
-            metrics.FULL_SYNC.observe(self._drift.took(began))
+            metrics.FULL_SYNC.observe(self._drift.took(began[2]))
             return False
         told = wrong_elements or self._described is not None
         await self._rewrite(held)
@@ -105,7 +105,7 @@ class NFTablesBackend:
 
     async def _describe(self) -> None:
         """Learn how nft describes our rules, while nobody else has touched them since we wrote them."""
-        began = self._drift.began()
+        began = await self._drift.began()
         rules = await self._writer.describe()
         if began[0] == self._drift.writes and not self._drift.due:
             self._described = rules
@@ -116,7 +116,7 @@ class NFTablesBackend:
             await self._writer.apply(f"delete table {self._shadow.table}\n")
 
     async def _rewrite(self, held: Contents) -> None:
-        began = self._drift.began()
+        began = self._clock.monotonic()
         text = self._shadow.reconcile(held.elements, held.rules, held.sets)
         async with self._drift.writing(everything=True):
             try:

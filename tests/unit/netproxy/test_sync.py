@@ -1,5 +1,6 @@
 """Deltas, reconciliation and repair, against tables in memory that refuse what the kernel refuses."""
 
+import asyncio
 import dataclasses
 
 import pytest
@@ -163,6 +164,56 @@ async def test_a_write_that_cannot_be_made_is_made_up_for_at_the_next_look() -> 
     await clock.advance(5)
     await proxy.verify()
     assert "default/web" in str(writer.tables)
+
+
+async def test_a_look_while_a_change_is_being_written_does_not_write_it_a_second_time() -> None:
+    writer, clock = RecordingWriter(), FakeClock()
+    proxy = backend(writer, clock)
+    await proxy.start({})
+    good, may_go_on, writing = writer.apply, asyncio.Event(), asyncio.Event()
+
+    async def slowly(text: str) -> None:
+        writing.set()
+        await may_go_on.wait()
+        await good(text)
+
+    writer.apply = slowly  # type: ignore[method-assign]
+    await clock.advance(5)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(proxy.apply({"default/web": web("web", "10.96.5.1", "10.244.1.2")}))
+        await writing.wait()
+        look = group.create_task(proxy.verify())
+        await asyncio.sleep(0)
+        may_go_on.set()
+    assert not look.result()
+    services = writer.tables["nat"]["KUBE-SERVICES"]
+    assert len(services) == len(set(services))
+    assert len([text for text in writer.applied if "10.96.5.1" in text]) == 1
+
+
+async def test_a_change_that_waits_its_turn_while_others_rules_are_compared_is_no_difference() -> None:
+    writer, clock = RecordingWriter(), FakeClock()
+    proxy = backend(writer, clock)
+    await proxy.start({})
+    good, may_go_on, reading = writer.read, asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> shadow.Tables:
+        held = await good()
+        reading.set()
+        await may_go_on.wait()
+        return held
+
+    writer.read = slowly  # type: ignore[method-assign]
+    writer.generation += 1
+    await clock.advance(5)
+    async with asyncio.TaskGroup() as group:
+        look = group.create_task(proxy.verify())
+        await reading.wait()
+        group.create_task(proxy.apply({"default/web": web("web", "10.96.5.1", "10.244.1.2")}))
+        await asyncio.sleep(0)
+        may_go_on.set()
+    assert not look.result()
+    assert len([text for text in writer.applied if "10.96.5.1" in text]) == 1
 
 
 async def test_cleanup_removes_all_of_ours_and_nothing_else() -> None:
