@@ -33,10 +33,11 @@ class Conversion:
 @functools.cache
 def conversion(resource: Resource) -> Conversion | None:
     """Return how a resource is converted, None where it is stored as it is served."""
-    stored = next((r for r in RESOURCES if r.storage_prefix == resource.storage_prefix), resource)
-    if stored == resource:
+    ways = _CONVERSIONS.get((resource.api_version, resource.kind))
+    if ways is None:
         return None
-    to_served, to_stored = _CONVERSIONS[resource.api_version, resource.kind]
+    stored = next(r for r in RESOURCES if r.storage_prefix == resource.storage_prefix)
+    to_served, to_stored = ways
     return Conversion(stored, to_served, to_stored)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from control.resource_metrics.objects import RESOURCES as METRICS
 from kube.resources import RESOURCES, Resource
 
 Object = dict[str, Any]
@@ -78,7 +79,7 @@ def storage_hash(resource: Resource) -> str:
 class Discovery:
     """All documents for a set of resources, encoded."""
 
-    def __init__(self, resources: Iterable[Resource] = RESOURCES) -> None:
+    def __init__(self, resources: Iterable[Resource] = (*RESOURCES, *METRICS)) -> None:
         self.by_version: dict[tuple[str, str], list[Resource]] = {}
         for resource in resources:
             self.by_version.setdefault((resource.group, resource.version), []).append(resource)

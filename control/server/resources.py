@@ -34,6 +34,8 @@ MANAGER_LIMIT = 128
 DELETE_WORKERS = 16
 """How many objects of a collection are deleted at the same time: they share commits."""
 _VIRTUAL = "componentstatuses"
+_MEASURED = "metrics.k8s.io"
+"""A group that is not stored but measured."""
 
 
 class ResourceServer:
@@ -50,6 +52,10 @@ class ResourceServer:
 
     async def __call__(self, request: Request) -> Answer:
         info = request.info
+        if info.group == _MEASURED:
+            from control.resource_metrics import serve
+
+            return await serve.answer(self, request)
         resource = by_path(info.group, info.version, info.resource)
         # A list's name is not in its path: it comes from `fieldSelector=metadata.name=x`, which spans namespaces.
         named = bool(info.name) and info.verb not in ("list", "watch", "deletecollection")

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,10 +34,10 @@ def own_address() -> str:
 
 
 class Node:
-    """A listener in a node's place. `answer` is what it says to the next request's head."""
+    """A listener in a node's place. `answer` is what it says to the next request's head, or a function that makes it."""
 
     def __init__(self) -> None:
-        self.answer = b""
+        self.answer: bytes | Callable[[], bytes] = b""
         self.echo = False
         self.heads: list[bytes] = []
         self.received = b""
@@ -49,7 +49,7 @@ class Node:
         self.peers.append(writer.get_extra_info("peercert"))
         try:
             self.heads.append(await reader.readuntil(b"\r\n\r\n"))
-            writer.write(self.answer)
+            writer.write(self.answer() if callable(self.answer) else self.answer)
             await writer.drain()
             while data := await reader.read(65536):
                 self.received += data

@@ -1,0 +1,117 @@
+"""NodeMetrics and PodMetrics as the API shows them, and their tables.
+
+Quantities are nanocores and kibibytes in canonical form, `window` is a Go duration: what metrics-server answers and
+`kubectl top` adds up. A pod is shown when all its running containers could be measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from control.registry.strategy import NAME, Column, Strategy
+from control.resource_metrics.sample import Container
+from control.resource_metrics.usage import Usage
+from kube.clock import format_time
+from kube.quantity import render
+from kube.resources import Resource
+
+Object = dict[str, Any]
+API_VERSION = "metrics.k8s.io/v1beta1"
+GROUP, VERSION = "metrics.k8s.io", "v1beta1"
+_READ = ("get", "list")
+NODES = Resource(GROUP, VERSION, "nodes", "NodeMetrics", "metrics_v1beta1", namespaced=False, verbs=_READ)
+PODS = Resource(GROUP, VERSION, "pods", "PodMetrics", "metrics_v1beta1", verbs=_READ)
+RESOURCES = (NODES, PODS)
+
+
+def node_metrics(node: Object, usage: Usage, now: datetime) -> Object:
+    """Return a node's metrics."""
+    return _object("NodeMetrics", node["metadata"], usage, now) | {"usage": _quantities(usage)}
+
+
+def pod_metrics(pod: Object, usages: Mapping[Container, Usage], now: datetime) -> Object | None:
+    """Return a pod's metrics, None where they cannot be told yet."""
+    meta = pod["metadata"]
+    measured: list[tuple[str, Usage]] = []
+    for name in running_containers(pod):
+        usage = usages.get((meta.get("namespace", ""), meta["name"], name))
+        if usage is None:
+            return None
+        measured.append((name, usage))
+    if not measured:
+        return None
+    # The pod as a whole is as old as its oldest figure.
+    eldest = min((usage for _, usage in measured), key=lambda usage: usage.time)
+    containers = [{"name": name, "usage": _quantities(usage)} for name, usage in measured]
+    return _object("PodMetrics", meta, eldest, now) | {"containers": containers}
+
+
+def running_containers(pod: Object) -> list[str]:
+    """Return the names of a pod's containers that run now, sidecars among them."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    running = {
+        found["name"]
+        for part in ("initContainerStatuses", "containerStatuses")
+        for found in status.get(part) or ()
+        if (found.get("state") or {}).get("running") is not None
+    }
+    named = [c["name"] for part in ("initContainers", "containers") for c in spec.get(part) or ()]
+    return [name for name in named if name in running]
+
+
+def duration(seconds: float) -> str:
+    """Print a length of time as Go does, to the millisecond: 15.012s, 1m0s."""
+    total = round(seconds * 1000)
+    minutes, millis = divmod(total, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{millis / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text
+
+
+def _object(kind: str, meta: Object, usage: Usage, now: datetime) -> Object:
+    shown: Object = {"name": meta["name"]}
+    if meta.get("namespace"):
+        shown["namespace"] = meta["namespace"]
+    shown["creationTimestamp"] = format_time(now)
+    if meta.get("labels"):
+        shown["labels"] = meta["labels"]
+    return {
+        "kind": kind,
+        "apiVersion": API_VERSION,
+        "metadata": shown,
+        "timestamp": format_time(datetime.fromtimestamp(usage.time, UTC)),
+        "window": duration(usage.window),
+    }
+
+
+def _quantities(usage: Usage) -> Object:
+    nanos = Decimal(max(0, round(usage.cpu * 1e9))).scaleb(-9)
+    return {"cpu": render(nanos), "memory": render(int(usage.memory), "binary")}
+
+
+class MetricsStrategy(Strategy):
+    """The tables of both kinds."""
+
+    columns = (
+        NAME,
+        Column("cpu", format="quantity"),
+        Column("memory", format="quantity"),
+        Column("Window", format="duration"),
+    )
+    has_generation = False
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        usages = [obj["usage"]] if "usage" in obj else [c["usage"] for c in obj["containers"]]
+        return [obj["metadata"]["name"], _sum(usages, "cpu"), _sum(usages, "memory"), obj["window"]]
+
+
+def _sum(usages: list[Object], resource: str) -> str:
+    from kube.quantity import parse
+
+    total = sum((parse(usage[resource]) for usage in usages), Decimal(0))
+    return render(total, "binary" if resource == "memory" else "decimal")

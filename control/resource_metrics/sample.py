@@ -1,0 +1,95 @@
+"""One look at a node: what its agent's /metrics/resource says, read into counters.
+
+The text is Prometheus' exposition format; only the families that the resource metrics API is made of are read, under the
+kubelet's names (pkg/kubelet/metrics/collectors/resource_metrics.go). A sample carries the time at which the agent took
+it, which may lie before the moment of the scrape.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+Container = tuple[str, str, str]
+"""Namespace, pod, container."""
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Counters at a moment: `cpu` in core-seconds since the start, `memory` the working set in bytes."""
+
+    time: float
+    cpu: float
+    memory: float
+    started: float = 0.0
+    """Seconds since the epoch; 0 where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSample:
+    """All points of one scrape."""
+
+    node: Point | None
+    containers: Mapping[Container, Point] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Parts:
+    time: float
+    cpu: float | None = None
+    memory: float | None = None
+    started: float = 0.0
+
+    def point(self) -> Point | None:
+        if self.cpu is None or self.memory is None:
+            return None
+        return Point(self.time, self.cpu, self.memory, self.started)
+
+
+def parse(text: str, now: float) -> NodeSample:
+    """Read a scrape; lines without a time of their own count as of `now` (seconds since the epoch)."""
+    node = _Parts(now)
+    containers: dict[Container, _Parts] = {}
+    for name, labels, value, time in _lines(text, now):
+        if name == "node_cpu_usage_seconds_total":
+            node.cpu, node.time = value, time
+        elif name == "node_memory_working_set_bytes":
+            node.memory = value
+        elif name.startswith("container_"):
+            key = labels.get("namespace", ""), labels.get("pod", ""), labels.get("container", "")
+            parts = containers.setdefault(key, _Parts(now))
+            if name == "container_cpu_usage_seconds_total":
+                parts.cpu, parts.time = value, time
+            elif name == "container_memory_working_set_bytes":
+                parts.memory = value
+            elif name == "container_start_time_seconds":
+                parts.started = value
+    points = {key: point for key, parts in containers.items() if (point := parts.point()) is not None}
+    return NodeSample(node.point(), points)
+
+
+def _lines(text: str, now: float) -> Iterator[tuple[str, dict[str, str], float, float]]:
+    for line in text.splitlines():
+        if not line.startswith(("node_", "container_")):
+            continue
+        head, brace, rest = line.partition("{")
+        if brace:
+            inside, _, numbers = rest.rpartition("}")
+            labels = {key: _ESCAPE.sub(_unescape, value) for key, value in _LABEL.findall(inside)}
+        else:
+            head, _, numbers = line.partition(" ")
+            labels = {}
+        words = numbers.split()
+        try:
+            value = float(words[0])
+            time = int(words[1]) / 1000 if len(words) > 1 else now
+        except (IndexError, ValueError):
+            continue
+        yield head.strip(), labels, value, time
+
+
+def _unescape(match: re.Match[str]) -> str:
+    return "\n" if match.group(1) == "n" else match.group(1)

@@ -1,0 +1,127 @@
+"""Serves /apis/metrics.k8s.io/v1beta1: lists and gets over what is scraped for them.
+
+Which pods and nodes there are, and their labels, the watch cache knows; only the nodes that an answer speaks of are
+looked at. Errors are metrics-server's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from control.registry.registry import Registry
+from control.resource_metrics.objects import GROUP, RESOURCES, MetricsStrategy, Object, node_metrics, pod_metrics
+from control.resource_metrics.scraper import Scraper
+from control.server import relay
+from control.server.exchange import Answer, Request, Response
+from control.server.forms import Form
+from control.server.listing import ListOptions, read_options
+from control.server.negotiate import negotiate
+from control.server.nodes import NodeDialer, endpoint_of
+from control.storage.entry import Entry
+from kube import errors
+from kube.resources import Resource, by_path
+
+if TYPE_CHECKING:
+    from control.server.resources import ResourceServer
+
+BODY_LIMIT = 8 * 1024 * 1024
+_STRATEGIES = {resource.plural: MetricsStrategy(resource) for resource in RESOURCES}
+
+
+async def answer(server: ResourceServer, request: Request) -> Answer:
+    """Answer a request for the group; raises 404, 405."""
+    info = request.info
+    strategy = _STRATEGIES.get(info.resource)
+    if strategy is None or info.version != strategy.resource.version or info.subresource:
+        raise errors.path_not_found()
+    resource = strategy.resource
+    if not resource.namespaced and info.namespace:
+        raise errors.path_not_found()
+    if info.verb not in resource.verbs:
+        raise errors.method_not_allowed()
+    form = Form(negotiate(request.header(b"accept")), strategy, request.option("includeObject"), server.registry.clock)
+    options = read_options(request, frozenset())
+    # A list's name is that of its field selector, which is applied as one.
+    name = info.name if info.verb == "get" else ""
+    objects = await _measured(server, resource, info.namespace, name, options)
+    if name:
+        if not objects:
+            shown = f"{info.namespace}/{name}" if resource.namespaced else name
+            raise errors.not_found(GROUP, resource.kind.lower(), shown)
+        return Response(200, form.object(msgspec.json.encode(objects[0])), form.wanted.content_type)
+    entries = [Entry(obj["metadata"]["name"], 0, msgspec.json.encode(obj), lambda obj: {}) for obj in objects]
+    return Response(200, form.list(entries, {}), form.wanted.content_type)
+
+
+async def _measured(
+    server: ResourceServer, resource: Resource, namespace: str, name: str, options: ListOptions
+) -> list[Object]:
+    """Return the metrics of what is asked for, as far as there are any."""
+    registry = server.registry
+    core = by_path("", "v1", resource.plural)
+    assert core is not None
+    folder = f"{core.storage_prefix}{namespace}/" if namespace and core.namespaced else ""
+    predicate = options.predicate()
+    chosen = [
+        entry.obj
+        for entry in registry.cached(core).list(folder).entries
+        if (not name or entry.obj["metadata"]["name"] == name) and (predicate is None or predicate(entry))
+    ]
+    scraper = scraper_of(server)
+    now = registry.clock.now()
+    if resource.plural == "nodes":
+        usages = await scraper.usage(node["metadata"]["name"] for node in chosen)
+        found = [(node, usages.get(node["metadata"]["name"])) for node in chosen]
+        return [node_metrics(node, used.node, now) for node, used in found if used is not None and used.node]
+    running = [pod for pod in chosen if _runs(pod)]
+    usages = await scraper.usage(sorted({pod["spec"]["nodeName"] for pod in running}))
+    shown = []
+    for pod in running:
+        usage = usages.get(pod["spec"]["nodeName"])
+        metrics = pod_metrics(pod, usage.containers, now) if usage is not None else None
+        if metrics is not None:
+            shown.append(metrics)
+    return shown
+
+
+def _runs(pod: Object) -> bool:
+    return bool((pod.get("spec") or {}).get("nodeName")) and (pod.get("status") or {}).get("phase") == "Running"
+
+
+def scraper_of(server: ResourceServer) -> Scraper:
+    """Return the server's scraper, made when first asked for."""
+    found: Scraper | None = server.parts.get("scraper")
+    if found is None:
+        dialer = server.parts.get("dialer")
+        if dialer is None:
+            dialer = server.parts["dialer"] = NodeDialer(server.parts["config"])
+        found = server.parts["scraper"] = Scraper(_Fetch(server.registry, dialer), server.registry.clock)
+    return found
+
+
+class _Fetch:
+    """Reads a node's /metrics/resource over the connection that agents trust the server on."""
+
+    def __init__(self, registry: Registry, dialer: NodeDialer) -> None:
+        self._registry, self._dialer = registry, dialer
+
+    async def __call__(self, node: str) -> str:
+        resource = by_path("", "v1", "nodes")
+        assert resource is not None
+        endpoint = endpoint_of((await self._registry.get(resource, "", node)).obj)
+        reader, writer = await self._dialer.dial(endpoint)
+        try:
+            host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+            headers = [(b"Accept", b"text/plain")]
+            writer.write(relay.request_head("GET", "/metrics/resource", f"{host}:{endpoint.port}", headers, False))
+            head = await relay.read_head(reader)
+            body = await relay.whole(head, reader, writer, BODY_LIMIT)
+        finally:
+            writer.close()
+        if head.status != 200:
+            raise errors.StatusError(
+                502, "", f"the node answered {head.status}: {body[:200].decode('utf-8', 'replace')}"
+            )
+        return body.decode("utf-8", "replace")
