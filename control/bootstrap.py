@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from control.auth import bootstrap_policy
+from control.auth.joining_policy import joining_policy
 from control.config import ControlConfig
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
@@ -55,7 +56,7 @@ class Bootstrap:
         )
         await _together(
             (
-                *(self._role(wanted) for wanted in bootstrap_policy.default_policy()),
+                *(self._role(wanted) for wanted in (*bootstrap_policy.default_policy(), *joining_policy())),
                 *(self._priority(*row) for row in _PRIORITIES),
                 self._service_range(),
                 self._client_authority(),

@@ -147,6 +147,20 @@ def render(access: Access, *, cluster: str = "wherry", user: str = "admin") -> s
     )
 
 
+def render_cluster(access: Access) -> str:
+    """Return the YAML of a kubeconfig that says where a cluster is and what its CA is, and names no user (cluster-info)."""
+    where = {"certificate-authority-data": base64.b64encode(access.ca or b"").decode(), "server": access.server}
+    document = {
+        "apiVersion": "v1",
+        "clusters": [{"cluster": where, "name": ""}],
+        "contexts": None,
+        "current-context": "",
+        "kind": "Config",
+        "users": None,
+    }
+    return yaml.safe_dump(document)
+
+
 def write(path: str | Path, text: str) -> None:
     """Write a kubeconfig (or any secret) whole or not at all, readable by its owner alone."""
     path = Path(path)

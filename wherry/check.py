@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from wherry.containerd import CNI_PLUGINS
+from wherry.errors import WherryError
+from wherry.progress import errors
 from wherry.settings import Settings
 
 MIN_DISK_BYTES = 2 << 30
@@ -34,6 +36,15 @@ def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
     if not running:
         yield from _ports(settings)
     yield from _room(settings)
+
+
+def require(settings: Settings, *, running: bool) -> None:
+    """Print what is amiss; WherryError where it keeps a node from working."""
+    bad = [f for f in findings(settings, running=running) if f.level != "ok"]
+    for finding in bad:
+        errors.print(f"  [yellow]{finding.what}[/]: {finding.fix}")
+    if any(f.level == "error" for f in bad):
+        raise WherryError("this machine lacks what is named above; nothing was started")
 
 
 def _programs(settings: Settings) -> Iterator[Finding]:
@@ -71,8 +82,8 @@ def _kernel() -> Iterator[Finding]:
 
 
 def _ports(settings: Settings) -> Iterator[Finding]:
-    ports = {
-        settings.api_port: ("the API server", "--api-port"),
+    ports = {} if settings.is_worker else {settings.api_port: ("the API server", "--api-port")}
+    ports |= {
         settings.kubelet_port: ("the agent", "--kubelet-port"),
         settings.proxy_healthz_port: ("the proxy's health", "--proxy-healthz-port"),
         settings.proxy_metrics_port: ("the proxy's metrics", "--proxy-metrics-port"),

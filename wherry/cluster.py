@@ -32,6 +32,20 @@ async def admin(settings: Settings) -> AsyncIterator[Client]:
         await client.close()
 
 
+@contextlib.asynccontextmanager
+async def connect(settings: Settings) -> AsyncIterator[Client]:
+    """Lend a client with the most rights that this machine has: the administrator's, or a worker's as its node."""
+    if not settings.is_worker:
+        async with admin(settings) as client:
+            yield client
+        return
+    client = Client(HttpsTransport(kubeconfig.load(settings.layout.agent_kubeconfig), "wherry"))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
 async def wait_ready(client: Client, settings: Settings, seconds: float) -> None:
     """Wait until the API server says that it is ready."""
     why = "it does not answer"

@@ -15,48 +15,87 @@ from wherry.settings import Settings
 ADMIN_GROUP = "system:masters"
 
 
-def kubelet_configuration(settings: Settings) -> dict[str, Any]:
-    """Return the KubeletConfiguration of this node."""
-    layout = settings.layout
+def shared_kubelet(settings: Settings) -> dict[str, Any]:
+    """Return the part of the KubeletConfiguration that all nodes of the cluster share."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "port": settings.kubelet_port,
-        "healthzPort": settings.kubelet_healthz_port,
-        "authentication": {
-            "anonymous": {"enabled": False},
-            "webhook": {"enabled": True},
-            "x509": {"clientCAFile": str(layout.pki / "ca.crt")},
-        },
+        "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True}},
         "authorization": {"mode": "Webhook"},
-        "tlsCertFile": str(layout.kubelet / "pki" / "kubelet.crt"),
-        "tlsPrivateKeyFile": str(layout.kubelet / "pki" / "kubelet.key"),
+        "rotateCertificates": True,
+        "serverTLSBootstrap": True,
         "clusterDNS": [settings.cluster_dns],
         "clusterDomain": settings.cluster_domain,
-        "containerRuntimeEndpoint": settings.runtime,
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": layout.cgroup,
-        "podLogsDir": str(layout.pod_logs),
-        "resolvConf": settings.resolv_conf,
-        "staticPodPath": str(layout.etc / "manifests"),
-        "maxPods": settings.max_pods,
         "seccompDefault": True,
         "failSwapOn": False,
     }
 
 
-def proxy_configuration(settings: Settings) -> dict[str, Any]:
-    """Return the KubeProxyConfiguration of this node."""
+def kubelet_configuration(settings: Settings, shared: dict[str, Any]) -> dict[str, Any]:
+    """Return the KubeletConfiguration of this node: what is shared, and where things are on this machine."""
+    layout = settings.layout
+    authentication = dict(shared.get("authentication") or {})
+    document = {
+        **shared,
+        "port": settings.kubelet_port,
+        "healthzPort": settings.kubelet_healthz_port,
+        "authentication": authentication | {"x509": {"clientCAFile": str(layout.pki / "ca.crt")}},
+        "containerRuntimeEndpoint": settings.runtime,
+        "cgroupRoot": layout.cgroup,
+        "podLogsDir": str(layout.pod_logs),
+        "resolvConf": settings.resolv_conf,
+        "staticPodPath": str(layout.etc / "manifests"),
+        "maxPods": settings.max_pods,
+    }
+    if not settings.is_worker:
+        # With the authority's key on the machine there is nobody to ask.
+        document |= {
+            "serverTLSBootstrap": False,
+            "tlsCertFile": str(layout.kubelet / "pki" / "kubelet.crt"),
+            "tlsPrivateKeyFile": str(layout.kubelet / "pki" / "kubelet.key"),
+        }
+    return document
+
+
+def shared_proxy(settings: Settings) -> dict[str, Any]:
+    """Return the part of the KubeProxyConfiguration that all nodes of the cluster share."""
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "clientConnection": {"kubeconfig": str(settings.layout.netproxy_kubeconfig)},
         "mode": settings.proxy_mode,
         "clusterCIDR": settings.pod_cidr,
+    }
+
+
+def proxy_configuration(settings: Settings, shared: dict[str, Any]) -> dict[str, Any]:
+    """Return the KubeProxyConfiguration of this node."""
+    return {
+        **shared,
+        "clientConnection": {"kubeconfig": str(settings.layout.netproxy_kubeconfig)},
         "hostnameOverride": settings.node_name,
         "healthzBindAddress": f"0.0.0.0:{settings.proxy_healthz_port}",
         "metricsBindAddress": f"127.0.0.1:{settings.proxy_metrics_port}",
     }
+
+
+def write_node(settings: Settings, kubelet: dict[str, Any], proxy: dict[str, Any]) -> None:
+    """Write the two daemons' configuration files and make the folders they expect."""
+    layout = settings.layout
+    for folder in (layout.etc / "manifests", layout.pod_logs, layout.container_logs):
+        folder.mkdir(parents=True, exist_ok=True)
+    for path, document in (
+        (layout.kubelet_configuration, kubelet_configuration(settings, kubelet)),
+        (layout.proxy_configuration, proxy_configuration(settings, proxy)),
+    ):
+        path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def rewrite_node(settings: Settings) -> None:
+    """Write the files again after options of this machine changed; what is shared stays as it was read when it joined."""
+    layout = settings.layout
+    kubelet, proxy = (yaml.safe_load(p.read_text()) for p in (layout.kubelet_configuration, layout.proxy_configuration))
+    write_node(settings, kubelet, proxy)
 
 
 def write_all(settings: Settings) -> None:
@@ -83,10 +122,8 @@ def write_all(settings: Settings) -> None:
             )
             kubeconfig.write(path, kubeconfig.render(access, user=user))
     _serving_certificate(settings, keys)
-    for folder in (layout.etc / "manifests", layout.pod_logs, layout.container_logs, layout.state / "control"):
-        folder.mkdir(parents=True, exist_ok=True)
-    layout.kubelet_configuration.write_text(yaml.safe_dump(kubelet_configuration(settings), sort_keys=False))
-    layout.proxy_configuration.write_text(yaml.safe_dump(proxy_configuration(settings), sort_keys=False))
+    (layout.state / "control").mkdir(parents=True, exist_ok=True)
+    write_node(settings, shared_kubelet(settings), shared_proxy(settings))
 
 
 def _current(path: Path, server: str, keys: pki_layout.ClusterPKI) -> bool:

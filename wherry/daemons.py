@@ -43,6 +43,8 @@ def command_lines(settings: Settings) -> dict[str, list[str]]:
             raise WherryError("containerd is not installed: apt-get install containerd runc")
         found["containerd"] = [binary, "--config", str(settings.layout.containerd_configuration)]
     for daemon, role in ROLES.items():
+        if daemon == "control" and settings.is_worker:
+            continue
         found[daemon] = [sys.executable, "-m", "wherry.roles", role, "--prefix", settings.prefix]
     return found
 

@@ -43,6 +43,11 @@ class Layout:
         return self.state / "pki"
 
     @property
+    def proxy_pki(self) -> Path:
+        """The proxy's own certificate on a machine that joined."""
+        return self.state / "proxy"
+
+    @property
     def snapshots(self) -> Path:
         return self.state / "snapshots"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -12,8 +11,11 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
+from wherry import membership
 from wherry import settings as saved
 from wherry.errors import WherryError
+from wherry.membership import Prefix, control_plane, mirrors
+from wherry.membership import root as _root
 from wherry.progress import console, errors
 from wherry.settings import Settings
 
@@ -25,17 +27,12 @@ snapshot_app = typer.Typer(no_args_is_help=True, help="Copies of all that the cl
 app.add_typer(snapshot_app, name="snapshot")
 store_app = typer.Typer(no_args_is_help=True, help="Where the cluster stores its objects.")
 app.add_typer(store_app, name="store")
-
-Prefix = Annotated[str, typer.Option(help="Where the installation's files are; for a second one on the machine.")]
+app.add_typer(membership.token_app, name="token")
+app.command()(membership.join)
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
-
-
-def _root() -> None:
-    if os.geteuid() != 0:
-        raise WherryError("this needs root: run it with sudo")
 
 
 def _settings(prefix: str) -> Settings:
@@ -79,10 +76,7 @@ def up(
     _root()
     given = {k: v for k, v in locals().items() if k in Settings.__struct_fields__ and v not in ("", None)}
     if registry_mirror:
-        pairs = [pair.partition("=") for pair in registry_mirror]
-        if bad := [host for host, _, url in pairs if not url]:
-            raise WherryError(f"--registry-mirror {bad[0]}: write HOST=URL, as in docker.io=http://127.0.0.1:5000")
-        given["registry_mirrors"] = {host: url for host, _, url in pairs}
+        given["registry_mirrors"] = mirrors(registry_mirror)
     if name:
         given["names"] = name
     before = saved.load(prefix) or Settings(prefix=prefix)
@@ -143,7 +137,7 @@ def check(prefix: Prefix = "/") -> None:
 @app.command()
 def kubeconfig(prefix: Prefix = "/") -> None:
     """Print the administrator's kubeconfig."""
-    path = _settings(prefix).layout.admin_kubeconfig
+    path = control_plane(prefix).layout.admin_kubeconfig
     try:
         sys.stdout.write(path.read_text())
     except PermissionError as error:
@@ -207,7 +201,7 @@ def snapshot_save(
     from wherry import snapshot
 
     _root()
-    made = _run(snapshot.save(_settings(prefix), path))
+    made = _run(snapshot.save(control_plane(prefix), path))
     console.print(f"{made.path}: {made.keys} keys at revision {made.revision}, {made.size} bytes", soft_wrap=True)
 
 
@@ -221,7 +215,7 @@ def snapshot_restore(
     from wherry import snapshot
 
     _root()
-    settings = _settings(prefix)
+    settings = control_plane(prefix)
     if not yes and not typer.confirm("Replace all that the cluster has stored since?"):
         raise typer.Exit(1)
     revision = _run(snapshot.restore(settings, path))
@@ -234,7 +228,7 @@ def snapshot_list(prefix: Prefix = "/") -> None:
     from wherry import snapshot
 
     _root()
-    for found in snapshot.snapshots(_settings(prefix)):
+    for found in snapshot.snapshots(control_plane(prefix)):
         console.print(f"{found.path}  {found.keys} keys  revision {found.revision}  {found.size} bytes", soft_wrap=True)
 
 
@@ -252,7 +246,7 @@ def store_migrate(
 
     given = {k: v for k, v in locals().items() if k in Settings.__struct_fields__ and k != "prefix"}
     _root()
-    settings = _settings(prefix)
+    settings = control_plane(prefix)
     wanted = msgspec.structs.replace(settings, store="etcd", **given)
     saved.check_store(wanted)
     keys = _run(snapshot.migrate(settings, wanted))

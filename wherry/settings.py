@@ -18,6 +18,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """One machine's choices. Empty strings are filled in by `complete`."""
 
     prefix: str = "/"
+    role: str = "control-plane"
+    """control-plane, or worker: a machine that joined and runs no API server."""
+    joined: str = ""
+    """The URL of the API server that this machine joined by; empty on the first machine."""
     node_name: str = ""
     node_ip: str = ""
     api_port: int = 6443
@@ -49,12 +53,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     etcd_prefix: str = "/registry"
 
     @property
+    def is_worker(self) -> bool:
+        return self.role == "worker"
+
+    @property
     def layout(self) -> Layout:
         return Layout(Path(self.prefix))
 
     @property
     def server(self) -> str:
         """The API server's URL as the roles on this machine use it."""
+        if self.is_worker:
+            return self.joined
         return f"https://{_bracketed(self.node_ip)}:{self.api_port}"
 
     @property

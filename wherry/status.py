@@ -25,15 +25,20 @@ async def show(settings: Settings) -> bool:
         table.add_row(daemon, str(pid or ""), memory, "[green]running[/]" if pid else "[red]stopped[/]")
     console.print(table)
     try:
-        async with cluster.admin(settings) as client:
+        async with cluster.connect(settings) as client:
             await client.call("GET", "/readyz")
-            nodes = await client.list(core_v1.Node)
-            pods = await client.list(core_v1.Pod)
+            # A worker may look at its own node and at what runs there.
+            own = settings.is_worker
+            nodes = (
+                [await client.get(core_v1.Node, settings.node_name)] if own else (await client.list(core_v1.Node)).items
+            )
+            selector = f"spec.nodeName={settings.node_name}" if own else ""
+            pods = await client.list(core_v1.Pod, field_selector=selector)
     except StatusError as error:
         console.print(f"API server {settings.server}: [red]{error.message}[/]")
         return False
     console.print(f"API server {settings.server}: [green]ready[/]")
-    for node in nodes.items:
+    for node in nodes:
         condition = cluster.ready_condition(node)
         ready = condition is not None and condition.status == "True"
         well &= ready

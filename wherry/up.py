@@ -7,9 +7,8 @@ import pwd
 import socket
 from pathlib import Path
 
-from wherry import check, cluster, configuration, containerd, daemons, storage
-from wherry.errors import WherryError
-from wherry.progress import console, errors, step
+from wherry import check, cluster, configuration, containerd, daemons, join, published, storage, tokens
+from wherry.progress import console, step
 from wherry.settings import Settings, complete
 
 READY_SECONDS = 90.0
@@ -32,11 +31,10 @@ async def up(wanted: Settings) -> Settings:
     settings = complete(wanted, default_address())
     running = daemons.uses_systemd(settings) is False and bool(daemons.supervisor_pid(settings))
     with step("check the machine"):
-        bad = [f for f in check.findings(settings, running=running) if f.level != "ok"]
-        for finding in bad:
-            errors.print(f"  [yellow]{finding.what}[/]: {finding.fix}")
-        if any(f.level == "error" for f in bad):
-            raise WherryError("this machine lacks what is named above; nothing was started")
+        check.require(settings, running=running)
+    if settings.is_worker:
+        return await _start_again(settings)
+    fresh = not settings.layout.settings.exists()
     if settings.store == "etcd":
         with step("reach etcd"):
             await storage.reach(settings)
@@ -55,7 +53,24 @@ async def up(wanted: Settings) -> Settings:
         with step(f"wait for node {settings.node_name}"):
             await cluster.ensure_dns_service(client, settings)
             await cluster.wait_node(client, settings, READY_SECONDS)
+        with step("let other machines join"):
+            await published.publish(client, settings)
+            token = await tokens.create(client, description="made by wherry up") if fresh else None
     offer_kubeconfig(settings)
+    if token is not None:
+        console.print("\nTo add a machine within 24 hours, install Wherry on it and run there as root:\n")
+        console.print(f"  {tokens.join_command(settings, token)}", markup=False, soft_wrap=True)
+    return settings
+
+
+async def _start_again(settings: Settings) -> Settings:
+    """Start a machine that has joined; what may have been changed are its own options."""
+    with step("write configuration"):
+        settings.save()
+        if settings.own_containerd:
+            containerd.write_configuration(settings)
+        configuration.rewrite_node(settings)
+    await join.start(settings)
     return settings
 
 

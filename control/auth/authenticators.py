@@ -10,10 +10,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from control.auth.user import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, Authenticator, Credentials, UserInfo
+from kube.bootstrap_tokens import CLUSTER_INFO, CLUSTER_INFO_NAMESPACE
 from kube.errors import StatusError, unauthorized
 
 ANONYMOUS_USER = UserInfo(ANONYMOUS, "", (UNAUTHENTICATED,))
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
+DISCOVERY_PATH = f"/api/v1/namespaces/{CLUSTER_INFO_NAMESPACE}/configmaps/{CLUSTER_INFO}"
+"""What a machine that wants to join reads before it has a credential; to be read, and nothing else."""
 
 
 class UnionAuthenticator:
@@ -54,8 +57,8 @@ class AnonymousPolicy:
     enabled: bool = True
     paths: Collection[str] | None = HEALTH_PATHS
 
-    def user(self, path: str) -> UserInfo | None:
+    def user(self, path: str, method: str = "GET") -> UserInfo | None:
         """Return the anonymous user where a path is open to them, None where a credential is needed (401)."""
-        if self.enabled and (self.paths is None or path in self.paths):
+        if self.enabled and (self.paths is None or path in self.paths or (method, path) == ("GET", DISCOVERY_PATH)):
             return ANONYMOUS_USER
         return None

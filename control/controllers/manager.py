@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from control.controllers.account_tokens import AccountTokenController
+from control.controllers.bootstrap_signer import BootstrapSigner
 from control.controllers.certificates import CertificateApprover, CertificateCleaner, CertificateSigner
 from control.controllers.context import Context, SharedInformers
 from control.controllers.cronjob import CronJobController
@@ -101,6 +102,7 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
         CertificateSigner(context, config.signing_cert, config.signing_key) if config.signing_key else None
     ),
     "certificatesigningrequest-cleaner": lambda context, config: CertificateCleaner(context),
+    "bootstrap-signer": lambda context, config: BootstrapSigner(context),
     "token-cleaner": lambda context, config: TokenCleaner(context),
     "clusterrole-aggregation": lambda context, config: RoleAggregationController(context),
     "cronjob": lambda context, config: CronJobController(context),

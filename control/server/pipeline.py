@@ -113,7 +113,7 @@ class Pipeline:
     async def _authenticate(self, request: Request, credentials: Credentials) -> UserInfo:
         user = await self.auth.authenticator.authenticate(credentials)
         if user is None:
-            user = self.auth.anonymous.user(_health_root(request.path))
+            user = self.auth.anonymous.user(_health_root(request.path), request.method)
             if user is None:
                 raise errors.unauthorized()
         return user

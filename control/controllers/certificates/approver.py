@@ -1,34 +1,48 @@
-"""CSR approving: a node's request for its own client certificate needs no person.
+"""CSR approving: a node's requests for certificates of its own need no person.
 
-The request must be exactly what a kubelet asks for, and the requestor allowed to make it, which the API server is asked
-(SubjectAccessReview). Upstream: pkg/controller/certificates/approver/sarapprove.go.
+A client certificate's request must be exactly what a kubelet (or its proxy) asks for, and the requestor allowed to make
+it, which the API server is asked (SubjectAccessReview; upstream: pkg/controller/certificates/approver/sarapprove.go). A
+serving certificate must name the node alone (serving.py).
 """
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
-from control.auth.certificates import KUBELET_CLIENT, decode_request, has_condition, refusal
+from control.auth.certificates import CLIENT, KUBELET_CLIENT, decode_request, has_condition, refusal
+from control.auth.joining_policy import PROXY_USER
 from control.auth.x509 import subject_user
+from control.controllers.certificates import serving
 from control.controllers.context import Context
-from kube.api import authorization_v1, certificates_v1
-from kube.clock import format_time
+from kube.api import authorization_v1, certificates_v1, core_v1, discovery_v1
+from kube.clock import format_time, parse_time
 from kube.controller import Controller
 from kube.serialize import to_dict
 
+log = logging.getLogger(__name__)
 Request = certificates_v1.CertificateSigningRequest
+LOOK_AGAIN_SECONDS, LOOK_SECONDS = 5.0, 15 * 60.0
+"""How often a serving request is looked at again whose names are not the node's yet, and for how long."""
 
 
 def candidates(csr: Request) -> list[tuple[str, str]]:
     """Return (subresource, message) of the permissions of which one lets a request be approved; none: not ours."""
-    if csr.spec.signer_name != KUBELET_CLIENT:
+    if csr.spec.signer_name not in (CLIENT, KUBELET_CLIENT):
         return []
     try:
         request = decode_request(csr.spec.request)
     except ValueError:
         return []
-    if refusal(KUBELET_CLIENT, request, set(csr.spec.usages)):
+    if refusal(csr.spec.signer_name, request, set(csr.spec.usages)):
         return []
+    if csr.spec.signer_name == CLIENT:
+        subject = subject_user(request.subject)
+        if subject.name != PROXY_USER or subject.groups or len(request.extensions):
+            return []
+        kind = "selfproxyclient" if csr.spec.username == PROXY_USER else "proxyclient"
+        return [(kind, "Auto approving the proxy's client certificate after SubjectAccessReview.")]
     found = [("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.")]
     if csr.spec.username == subject_user(request.subject).name:
         found.insert(0, ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."))
@@ -43,20 +57,40 @@ class CertificateApprover:
         self._requests = context.informers.of(Request)
         self.controller = Controller("CSR approver", self.reconcile, workers=2, clock=context.clock)
         self._requests.subscribe(lambda change: self.controller.enqueue(change.key))
+        self._nodes = context.informers.of(core_v1.Node)
+        self._services = context.informers.of(core_v1.Service)
+        self._slices = context.informers.of(discovery_v1.EndpointSlice)
 
     async def run(self) -> None:
         """Work until cancelled."""
         await self.controller.run()
 
-    async def reconcile(self, key: str) -> None:
+    async def reconcile(self, key: str) -> float | None:
         """Approve one request, if it is one of those."""
         csr = self._requests.get(key)
         if csr is None or csr.status.certificate or any(has_condition(to_dict(csr), t) for t in ("Approved", "Denied")):
-            return
+            return None
         for subresource, message in candidates(csr):
             if await self._allowed(csr, subresource):
                 await self._approve(csr, message)
-                return
+                return None
+        if name := serving.requesting_node(csr):
+            others = [node for node in self._nodes.list() if node.metadata.name != name]
+            doubt = serving.doubt(csr, self._nodes.get(name), others, self._server_addresses())
+            if not doubt:
+                await self._approve(csr, "Auto approving a serving certificate that names its node alone.")
+            elif (self._clock.now() - parse_time(csr.metadata.creation_timestamp or "")).total_seconds() < LOOK_SECONDS:
+                log.info("%s of node %s is not approved: %s", key, name, doubt)
+                return LOOK_AGAIN_SECONDS
+        return None
+
+    def _server_addresses(self) -> set[str]:
+        """Return where the API server is found: the Service `kubernetes` and what is behind it."""
+        service, slice_ = self._services.get("default/kubernetes"), self._slices.get("default/kubernetes")
+        found = set(service.spec.cluster_ips) if service is not None else set()
+        if slice_ is not None:
+            found |= {address for endpoint in slice_.endpoints for address in endpoint.addresses}
+        return found
 
     async def _allowed(self, csr: Request, subresource: str) -> bool:
         review = authorization_v1.SubjectAccessReview(

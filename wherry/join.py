@@ -1,0 +1,212 @@
+"""`wherry join`: make this machine a node of a cluster that runs elsewhere.
+
+First everything that can fail without leaving a trace: the machine is looked at, the cluster discovered (discovery.py), its
+configuration read, and the node's and the proxy's certificates asked for with the token; keys are made here and never leave the
+machine. Only then is anything written and started; should that fail, it is all taken away again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from agent import certificates
+from kube import bootstrap_tokens, kubeconfig, pki
+from kube.api import core_v1
+from kube.bootstrap_tokens import Token
+from kube.client import Client
+from kube.clock import SYSTEM
+from kube.errors import StatusError
+from kube.kubeconfig import Access
+from kube.transport import HttpsTransport
+from wherry import check, cluster, configuration, containerd, daemons, published
+from wherry.discovery import Discovered, ca_pin, discover, server_url
+from wherry.errors import WherryError
+from wherry.progress import console, errors, step
+from wherry.reset import reset
+from wherry.settings import Settings, complete
+
+READY_SECONDS, CERTIFICATE_SECONDS = 90.0, 30.0
+PROXY_USER = "system:kube-proxy"
+PROXY = certificates.Kind("kubernetes.io/kube-apiserver-client", "client auth", "kube-proxy-client-current.pem")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What the person typed: where the cluster is, the token, and the hash of the CA to trust."""
+
+    server: str
+    token: Token
+    pin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A key made here and the certificate that the cluster signed for it (PEM)."""
+
+    key: pki.PrivateKey
+    certificate: bytes
+
+
+def credentials(server: str, token: str, pin: str) -> Credentials:
+    """Check the form of what was typed; WherryError says what is wrong with it."""
+    if not token or not pin:
+        raise WherryError(
+            "--token and --discovery-token-ca-cert-hash are needed: copy the line that `wherry up` printed"
+        )
+    try:
+        parsed = bootstrap_tokens.parse(token)
+    except bootstrap_tokens.TokenError as error:
+        raise WherryError(f"--token: {error}") from error
+    return Credentials(server_url(server), parsed, ca_pin(pin))
+
+
+def address_towards(server: str) -> str:
+    """Return the address that this machine uses towards a server, or "" where there is no way to it."""
+    parts = urlsplit(server)
+    with contextlib.suppress(OSError):
+        for family, kind, _, _, target in socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM):
+            # Connecting a datagram socket sends nothing; it only asks the kernel for a route.
+            with socket.socket(family, kind) as probe:
+                probe.connect(target)
+                address: str = probe.getsockname()[0]
+                return address
+    return ""
+
+
+async def join(wanted: Settings, given: Credentials) -> Settings:
+    """Make this machine a node and wait until it is Ready; return the settings in force."""
+    wanted = msgspec.structs.replace(wanted, role="worker", joined=given.server)
+    settings = complete(wanted, address_towards(given.server))
+    with step("check the machine"):
+        check.require(settings, running=False)
+    with step(f"discover the cluster at {given.server}"):
+        found = await discover(given.server, given.token, given.pin)
+    access = Access(server=found.server, ca=found.ca, token=str(given.token))
+    client = Client(HttpsTransport(access, "wherry"))
+    try:
+        with step("read the cluster's configuration"), _as_joining(given.token):
+            documents = await published.read(client)
+            settings = complete(_shared(settings, documents.cluster), settings.node_ip)
+            await _require_free_name(client, settings.node_name)
+        with step("have the certificates signed"), _as_joining(given.token):
+            node, proxy = await asyncio.gather(
+                _signed(client, certificates.CLIENT, settings.node_name), _signed(client, PROXY, "")
+            )
+    finally:
+        await client.close()
+    try:
+        with step("write certificates and configuration"):
+            _write(settings, found, documents, node, proxy)
+        await start(settings)
+    except BaseException:
+        _show_logs(settings)
+        errors.print("  what was installed is taken away again")
+        await asyncio.shield(reset(settings))
+        raise
+    console.print(f"\nThis machine is node {settings.node_name}; `kubectl get nodes` on the first machine shows it.")
+    return settings
+
+
+async def start(settings: Settings) -> None:
+    """Start a joined machine's daemons and wait until its node is Ready."""
+    with step("start containerd, agent and proxy"):
+        await daemons.start(settings)
+        if settings.own_containerd:
+            await containerd.ensure_sandbox_image(settings)
+    async with cluster.connect(settings) as client:
+        with step(f"wait for node {settings.node_name}"):
+            await cluster.wait_node(client, settings, READY_SECONDS)
+
+
+def _shared(settings: Settings, told: dict[str, Any]) -> Settings:
+    """Take over what the cluster says of itself."""
+    return msgspec.structs.replace(settings, **{k: v for k, v in told.items() if k in published.SHARED_SETTINGS})
+
+
+async def _require_free_name(client: Client, name: str) -> None:
+    try:
+        node = await client.get(core_v1.Node, name)
+    except StatusError as error:
+        if error.not_found:
+            return
+        raise
+    ready = cluster.ready_condition(node)
+    if ready is not None and ready.status == "True":
+        addresses = ", ".join(a.address for a in node.status.addresses if a.type == "InternalIP")
+        raise WherryError(
+            f"there is a node {name} ({addresses}) already, and it is alive: choose another name with --node-name, or "
+            f"`kubectl delete node {name}` if it is this machine's old self"
+        )
+
+
+async def _signed(client: Client, kind: certificates.Kind, node_name: str) -> Identity:
+    """Have a key's certificate signed: a node's, or without a name the proxy's."""
+    key = pki.new_key()
+    pem = pki.kubelet_client_request(key, node_name) if node_name else pki.new_request(key, PROXY_USER)
+    try:
+        async with asyncio.timeout(CERTIFICATE_SECONDS):
+            return Identity(key, await certificates.request(client, kind, key, pem, clock=SYSTEM))
+    except (TimeoutError, certificates.CertificateError) as error:
+        why = str(error) or f"nothing came within {CERTIFICATE_SECONDS:g} s"
+        raise WherryError(
+            f"the cluster has not signed a certificate for {node_name or PROXY_USER}: {why}; `kubectl get csr` shows "
+            "the request"
+        ) from error
+
+
+@contextlib.contextmanager
+def _as_joining(token: Token) -> Any:
+    """Say what the API server's refusals mean for somebody who joins."""
+    try:
+        yield
+    except StatusError as error:
+        if error.code == 401:
+            raise WherryError(
+                f"the cluster does not accept the token {token.id}: it has expired or was deleted; `wherry token create "
+                "--print-join-command` on the first machine makes another"
+            ) from error
+        if error.code == 403:
+            raise WherryError(f"the token {token.id} is not one that nodes join with: {error.message}") from error
+        if error.not_found:
+            raise WherryError(
+                f"the cluster does not say how its nodes are configured ({error.message}): repeat `wherry up` on it"
+            ) from error
+        raise
+
+
+def _write(
+    settings: Settings, found: Discovered, documents: published.Published, node: Identity, proxy: Identity
+) -> None:
+    layout, now = settings.layout, SYSTEM.now()
+    settings.save()
+    pki.write_file(layout.pki / "ca.crt", found.ca, 0o644)
+    for kind, identity, folder, target, user in (
+        (
+            certificates.CLIENT,
+            node,
+            layout.kubelet / "pki",
+            layout.agent_kubeconfig,
+            f"system:node:{settings.node_name}",
+        ),
+        (PROXY, proxy, layout.proxy_pki, layout.netproxy_kubeconfig, PROXY_USER),
+    ):
+        current = str(certificates.store(folder, kind, identity.certificate, identity.key, now))
+        access = Access(server=found.server, ca=found.ca, certificate_file=current, key_file=current)
+        kubeconfig.write(target, kubeconfig.render(access, user=user))
+    if settings.own_containerd:
+        containerd.write_configuration(settings)
+    configuration.write_node(settings, documents.kubelet, documents.proxy)
+
+
+def _show_logs(settings: Settings) -> None:
+    """Print the agent's last words before they are removed."""
+    with contextlib.suppress(OSError):
+        for line in (settings.layout.logs / "agent.log").read_text(errors="replace").splitlines()[-5:]:
+            errors.print(f"  agent: {line}", markup=False)
