@@ -158,8 +158,6 @@ async def _start(worker: PodWorker, start: Start) -> bool:
     tools, pod = worker.tools, worker.pod
     worker.count_restart(start.name)
     config = worker.sandbox_config()
-    if start.name in worker.retry_at:
-        await tools.references.look_up(worker.uid)
     try:
         secrets = await pod_setup.pull_secrets(tools, pod)
         path = pod_setup.field_path(kind, start.name)

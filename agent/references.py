@@ -16,7 +16,6 @@ from typing import Any
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.errors import StatusError
 from kube.informer import Change, Informer
 
 KEEP_SECONDS = 60.0
@@ -37,8 +36,6 @@ class _Followed:
     task: asyncio.Task[None]
     users: set[str] = field(default_factory=set)
     release: asyncio.Task[None] | None = None
-    seen: Any = None
-    """What a look-up found that the copy had not"""
 
 
 class ReferenceStore:
@@ -72,14 +69,6 @@ class ReferenceStore:
         for reference in self._by_pod.get(uid, ()):
             await self._followed[reference].informer.wait_synced()
 
-    async def look_up(self, uid: str) -> None:
-        """Ask the API itself for what a pod names and the copies lack: a watch may be behind, a retry should not be."""
-        for reference in self._by_pod.get(uid, ()):
-            followed = self._followed[reference]
-            if followed.informer.get(f"{reference.namespace}/{reference.name}") is None:
-                with contextlib.suppress(StatusError):  # it is still not there, or the API is away: as before
-                    followed.seen = await self._client.get(reference.kind, reference.name, reference.namespace)
-
     def config_map(self, namespace: str, name: str) -> core_v1.ConfigMap | None:
         found: core_v1.ConfigMap | None = self._get(Reference(core_v1.ConfigMap, namespace, name))
         return found
@@ -100,9 +89,7 @@ class ReferenceStore:
 
     def _get(self, reference: Reference) -> Any:
         followed = self._followed.get(reference)
-        if followed is None:
-            return None
-        return followed.informer.get(f"{reference.namespace}/{reference.name}") or followed.seen
+        return followed.informer.get(f"{reference.namespace}/{reference.name}") if followed else None
 
     def _follow(self, reference: Reference) -> _Followed:
         followed = self._followed.get(reference)
@@ -119,7 +106,6 @@ class ReferenceStore:
             self._followed[reference] = followed
 
             def tell(change: Change[Any], followed: _Followed = followed) -> None:
-                followed.seen = None
                 # The first list is what the pods wait for anyway.
                 if followed.informer.synced:
                     self._changed(tuple(followed.users))

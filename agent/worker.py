@@ -51,6 +51,8 @@ class PodWorker(PodState):
         self.failures = BackOff(1.0, 60.0)
         self.contents_due: float | None = None
         """When the volumes want another look: a token is due, or now (0.0) because contents changed."""
+        self._news = 0
+        """How often a ConfigMap or Secret that the pod names has changed."""
         self.hold_resize: Callable[[core_v1.Pod], Hold | None] = lambda pod: None
         self._stale: set[str] = set()
         self._wake = asyncio.Event()
@@ -108,6 +110,7 @@ class PodWorker(PodState):
 
     def contents_changed(self) -> None:
         """A ConfigMap or Secret that the pod names changed."""
+        self._news += 1
         self.contents_due = 0.0
         self.retry_at.clear()
         self.look_again()
@@ -238,7 +241,12 @@ class PodWorker(PodState):
             else:
                 self.publish_late()
             rounds += 1
+            news = self._news
             progressed = await pod_start.carry_out(self, decided)
+            if news != self._news:
+                # What failed meanwhile may have looked before the news came: it does not wait for its back-off.
+                self.contents_due = 0.0
+                self.retry_at.clear()
             for container_id in decided.remove:
                 await self.remove_container(container_id)
             for sandbox_id in decided.remove_sandboxes:

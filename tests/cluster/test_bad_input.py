@@ -379,7 +379,7 @@ def test_an_image_name_that_cannot_be_is_not_tried(shared: Cluster, ns: str) -> 
 
 def test_a_container_that_cannot_be_configured_or_started_says_why(shared: Cluster, ns: str) -> None:
     missing = {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "none", "key": "a"}}}
-    containers = [{"name": "c", "image": BUSYBOX, "env": [missing]}]
+    containers = [{"name": "c", "image": BUSYBOX, "command": ["sleep", "1000"], "env": [missing]}]
     shared.kubectl("apply", "-n", ns, "-f", "-", input=json.dumps(pod("needs", containers=containers)))
     containers = [{"name": "c", "image": BUSYBOX, "command": ["/none/such"]}]
     shared.kubectl("apply", "-n", ns, "-f", "-", input=json.dumps(pod("cannot", containers=containers)))

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agent.volumes.manager import MountError, VolumeManager
 from cri.fake import FakeRuntime
 from kube.api import core_v1
 from kube.errors import StatusError
@@ -69,6 +70,7 @@ def waiting(pod: core_v1.Pod) -> str:
     return (state.waiting.reason or "") if state and state.waiting else ""
 
 
+@pytest.mark.parametrize("clock", [FastClock(1.0)])  # in fast time the regular listings would come in between
 async def test_a_pod_costs_each_runtime_call_once(node: NodeUnderTest, runtime: FakeRuntime) -> None:
     await create(node, "lean")
     await node.ready("lean")
@@ -103,6 +105,30 @@ async def test_a_sandbox_that_cannot_be_made_is_tried_again_with_an_event(
     assert message == "Failed to create pod sandbox: rpc error: code = Unknown desc = no network for you"
     await node.ready("sandbox")
     assert len(calls(runtime, "RunPodSandbox")) == 3
+
+
+@pytest.mark.parametrize("clock", [FastClock(0.01)])  # so slow that a back-off would outlast the test
+async def test_what_comes_while_volumes_are_set_up_without_it_is_taken_at_once(
+    node: NodeUnderTest, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = core_v1.ConfigMap(data={"a": "1"})
+    late.metadata.name, late.metadata.namespace = "late", "default"
+    mount = VolumeManager.mount
+
+    async def interrupted(self: VolumeManager, pod: core_v1.Pod) -> Any:
+        async def known() -> bool:
+            return self._references.config_map("default", "late") is not None
+
+        try:
+            return await mount(self, pod)
+        except MountError:
+            await node.client.create(late)
+            await eventually(known, "the agent does not see the ConfigMap")
+            raise
+
+    monkeypatch.setattr(VolumeManager, "mount", interrupted)
+    await create(node, "needs", volumes=[{"name": "v", "configMap": {"name": "late"}}])
+    await node.ready("needs")
 
 
 @pytest.mark.parametrize(
