@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from agent import certificates, dns, serving
+from agent import dns, serving
 from agent.cgroups import Cgroups
 from agent.config import AgentConfig
 from agent.eviction import Eviction
@@ -39,7 +39,7 @@ from agent.volumes.sources import ClaimReader, TrustBundles
 from agent.volumes.tokens import TokenCache
 from cri.client import Client as RuntimeClient
 from cri.errors import CRIError
-from kube import kubeconfig, pki
+from kube import certificates, kubeconfig, pki
 from kube.api import core_v1, node_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock

@@ -9,7 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from agent import certificates
 from agent.config import AgentConfig
 from agent.node import Node
 from agent.pods import PodManager
@@ -21,7 +20,7 @@ from agent.server.serve import serve as serve_tls
 from agent.usage.collect import Collector
 from agent.usage.figures import Figures
 from cri.client import Client as RuntimeClient
-from kube import pki
+from kube import certificates, pki
 from kube.client import Client
 from kube.clock import Clock
 

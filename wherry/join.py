@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from agent import certificates
-from kube import bootstrap_tokens, kubeconfig, pki
+from kube import bootstrap_tokens, certificates, kubeconfig, pki
 from kube.api import core_v1
 from kube.bootstrap_tokens import Token
 from kube.client import Client

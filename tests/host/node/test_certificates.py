@@ -11,10 +11,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from agent import certificates
-from agent.certificates import CLIENT, SERVING, CertificateError, Rotation
-from kube import kubeconfig, pki
+from kube import certificates, kubeconfig, pki
 from kube.api.certificates_v1 import CertificateSigningRequest, CertificateSigningRequestCondition
+from kube.certificates import CLIENT, SERVING, CertificateError, Rotation
 from kube.client import Client
 from kube.clock import SYSTEM
 from kube.transport import HttpsTransport

@@ -1,6 +1,6 @@
-"""The agent's own certificates: asked for with a bootstrap token, renewed before they end (KEP-266, KEP-267).
+"""A node's own certificates: asked for with a bootstrap token, renewed before they end (KEP-266, KEP-267).
 
-The agent makes the key and a CertificateSigningRequest; a controller or an administrator approves; the signed certificate
+The daemon makes the key and a CertificateSigningRequest; a controller or an administrator approves; the signed certificate
 and its key go into one file, and the name `...-current.pem` is a link to it that is swapped by rename, so that a reader
 always finds a pair that fits. Renewal is due at 70 to 90 % of the certificate's life, at random, so that the nodes of a
 cluster do not ask together.
