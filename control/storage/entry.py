@@ -38,7 +38,7 @@ class Entry:
         if self._obj is None:
             self._obj = codec.decode(self.data)
             _views.append(self)
-            if len(_views) > KEPT_VIEWS:
+            while len(_views) > KEPT_VIEWS:
                 _views.popleft()._obj = None
         return self._obj
 
