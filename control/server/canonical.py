@@ -63,8 +63,8 @@ def _change(hint: Any, key: str, form: str, byte_map: bool, above: tuple[type[ms
     origin = typing.get_origin(hint)
     if origin in (types.UnionType, typing.Union):
         members = [m for m in typing.get_args(hint) if m is not types.NoneType]
-        if float in members:
-            return canonical
+        if float in members and str in members:
+            return canonical  # a plain number is only a number
         return _change(members[0], key, form, byte_map, above) if len(members) == 1 else None
     if origin is list:
         each = _change(typing.get_args(hint)[0], "", "", False, above)

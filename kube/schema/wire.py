@@ -3,8 +3,8 @@
 The wire form is read by the field numbers in wire.json, straight into JSON's shape: maps from repeated entries, times and
 quantities as text, embedded structs flattened. A message does not say which fields were set, since
 Go writes plain fields also when they are zero: empty strings, zeros and falses are left out, but for the fields that are
-pointers in Go, where a zero means something (`replicas: 0`). Numbers that the table does not know are skipped: it is that
-of v1.33, and lacks the few fields added since.
+pointers in Go, where a zero means something (`replicas: 0`). Numbers that the table does not know are skipped;
+`wire_encode.without_number` says which fields of the API those are. The other direction is `wire_encode`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import Any
 MAGIC = b"k8s\x00"
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 
-_INLINE = frozenset(
+INLINE = frozenset(
     {
+        "deviceConfiguration",
         "ephemeralContainerCommon",
         "handler",
         "ingressRuleValue",
@@ -33,18 +34,24 @@ _INLINE = frozenset(
     }
 )
 _RENAMED = {"uID": "uid", "Webhooks": "webhooks", "Expression": "expression", "Name": "name", "aPIGroup": "apiGroup"}
+_FALSY_TYPES = frozenset({"apiextensions_v1.JSON", "apiextensions_v1.JSONSchemaPropsOrBool"})
+"""Types whose false, zero or empty values say something."""
 _POINTERS = frozenset(
     """
-    activeDeadlineSeconds allocateLoadBalancerNodePorts allowPrivilegeEscalation allowVolumeExpansion attachRequired
-    automountServiceAccountToken averageUtilization backoffLimit backoffLimitPerIndex blockOwnerDeletion completions controller
+    activeDeadlineSeconds adminAccess allNodes allocateLoadBalancerNodePorts allowMultipleAllocations
+    allowPrivilegeEscalation allowVolumeExpansion attachRequired automountServiceAccountToken averageUtilization
+    backoffLimit backoffLimitPerIndex bindsToNode blockOwnerDeletion bool borrowingLimitPercent completions controller
     currentCPUUtilizationPercentage defaultMode deletionGracePeriodSeconds enableServiceLinks expirationSeconds
-    failedJobsHistoryLimit fsGroup gracePeriodSeconds hostUsers immutable leaseDurationSeconds leaseTransitions manualSelector
-    maxFailedIndexes minReplicas mode observedGeneration optional ordinal orphanDependents parallelism partition podInfoOnMount
-    port preemptionPolicy priority privileged progressDeadlineSeconds readOnlyRootFilesystem ready replicas
-    requiresRepublish revisionHistoryLimit runAsGroup runAsNonRoot runAsUser seLinuxMount serving setHostnameAsFQDN
-    shareProcessNamespace stabilizationWindowSeconds startingDeadlineSeconds storageCapacity storageClassName
-    successfulJobsHistoryLimit suspend terminatingReplicas terminationGracePeriodSeconds terminating timeoutSeconds
-    tolerationSeconds ttlSecondsAfterFinished volumeName
+    failedJobsHistoryLimit fsGroup gracePeriodSeconds hostnameOverride hostUsers immutable int leaseDurationSeconds
+    leaseTransitions lendablePercent manualSelector maxExpirationSeconds maxFailedIndexes maximum maxItems maxLength
+    maxProperties minimum minItems minLength minProperties minReplicas mode multipleOf nominalConcurrencyShares
+    observedGeneration optional optionalOldSelf ordinal orphanDependents parallelism partition perDeviceNodeSelection
+    podInfoOnMount port preemptionPolicy priority privileged progressDeadlineSeconds readOnlyRootFilesystem ready
+    replicas requiresRepublish revisionHistoryLimit runAsGroup runAsNonRoot runAsUser seLinuxMount
+    serviceAccountTokenInSecrets serving setHostnameAsFQDN shareProcessNamespace stabilizationWindowSeconds started
+    startingDeadlineSeconds storageCapacity storageClassName successfulJobsHistoryLimit suspend terminating
+    terminatingReplicas terminationGracePeriodSeconds timeoutSeconds tolerationSeconds ttlSecondsAfterFinished
+    volumeName
     """.split()
 )
 
@@ -54,7 +61,7 @@ class WireError(ValueError):
 
 
 @functools.cache
-def _types() -> dict[str, dict[int, tuple[str, str]]]:
+def types() -> dict[str, dict[int, tuple[str, str]]]:
     text = importlib.resources.files(__package__).joinpath("wire.json").read_bytes()
     raw: dict[str, dict[str, list[str]]] = json.loads(text)
     return {
@@ -85,7 +92,7 @@ def open_envelope(data: bytes) -> tuple[str, str, bytes]:
 def decode(message: bytes, module: str, name: str) -> dict[str, Any]:
     """Return a message of a type (module "core_v1", name "Pod") in JSON's shape; raises WireError."""
     type_name = f"{module}.{name}"
-    if type_name not in _types():
+    if type_name not in types():
         raise WireError(f"{name} has no protobuf form")
     try:
         found: dict[str, Any] = _message(message, type_name)
@@ -140,7 +147,7 @@ def _message(data: bytes, type_name: str) -> Any:
     special = _SPECIAL.get(type_name)
     if special is not None:
         return special(data)
-    table = _types().get(type_name)
+    table = types().get(type_name)
     if table is None:
         return {}
     result: dict[str, Any] = {}
@@ -156,13 +163,19 @@ def _message(data: bytes, type_name: str) -> Any:
             result.setdefault(field, {})[key] = item
         else:
             single = _value(value, kind)
-            if field in _INLINE or (field == "source" and type_name == "core_v1.PodResourceClaim"):
+            if isinstance(single, dict) and (
+                field in INLINE or (field == "source" and type_name == "core_v1.PodResourceClaim")
+            ):
                 result.update(single)
-            elif single is None or (not single and single != {} and field not in _POINTERS):
+            elif single is None or _unset(single, field, kind):
                 continue
             else:
                 result[field] = single
     return result
+
+
+def _unset(value: Any, field: str, kind: str) -> bool:
+    return not value and value != {} and field not in _POINTERS and kind not in _FALSY_TYPES
 
 
 def _value(value: Value, kind: str) -> Any:
@@ -235,6 +248,36 @@ def _raw_json(data: bytes) -> Any:
     return json.loads(raw) if isinstance(raw, bytes) and raw else {}
 
 
+def _json(data: bytes) -> Any:
+    raw = _numbers(data).get(1, b"null")
+    return json.loads(raw) if isinstance(raw, bytes) else None
+
+
+_SCHEMA = "apiextensions_v1.JSONSchemaProps"
+
+
+def _schema_or_array(data: bytes) -> Any:
+    parts = _fields(data)
+    for number, value in parts:
+        if number == 1 and isinstance(value, bytes):
+            return _message(value, _SCHEMA)
+    return [_message(value, _SCHEMA) for _, value in parts if isinstance(value, bytes)]
+
+
+def _schema_or_bool(data: bytes) -> Any:
+    parts = _numbers(data)
+    schema = parts.get(2)
+    return _message(schema, _SCHEMA) if isinstance(schema, bytes) else bool(parts.get(1))
+
+
+def _schema_or_strings(data: bytes) -> Any:
+    parts = _fields(data)
+    for number, value in parts:
+        if number == 1 and isinstance(value, bytes):
+            return _message(value, _SCHEMA)
+    return [value.decode() for _, value in parts if isinstance(value, bytes)]
+
+
 def _items(data: bytes) -> list[str]:
     return [value.decode() for number, value in _fields(data) if number == 1 and isinstance(value, bytes)]
 
@@ -243,7 +286,12 @@ _SPECIAL = {
     "meta_v1.Time": _time,
     "meta_v1.MicroTime": _micro_time,
     "meta_v1.FieldsV1": _raw_json,
+    "meta_v1.Verbs": _items,
     "pkg_runtime.RawExtension": _raw_json,
+    "apiextensions_v1.JSON": _json,
+    "apiextensions_v1.JSONSchemaPropsOrArray": _schema_or_array,
+    "apiextensions_v1.JSONSchemaPropsOrBool": _schema_or_bool,
+    "apiextensions_v1.JSONSchemaPropsOrStringArray": _schema_or_strings,
     "util_intstr.IntOrString": _int_or_string,
     "api_resource.Quantity": _quantity,
     "authentication_v1.ExtraValue": _items,

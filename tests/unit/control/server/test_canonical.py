@@ -68,3 +68,12 @@ def test_types_that_hold_themselves_are_passed_by() -> None:
     obj = {"spec": {"versions": [version]}}
     rewrite(obj, apiextensions_v1.CustomResourceDefinition)
     assert obj == {"spec": {"versions": [version]}}
+
+
+def test_the_bounds_of_a_schema_stay_numbers() -> None:
+    schema = {"maximum": 5.0, "properties": {"a": {"minimum": 0.5}}}
+    obj = {"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]}}
+    rewrite(obj, apiextensions_v1.CustomResourceDefinition)
+    assert obj["spec"]["versions"][0]["schema"] == {
+        "openAPIV3Schema": {"maximum": 5.0, "properties": {"a": {"minimum": 0.5}}}
+    }
