@@ -242,4 +242,9 @@ def of(struct: type[Any]) -> Resource:
     return found
 
 
+def register_view(struct: type[Any], whole: type[Any]) -> None:
+    """Let a Struct that has only some of a type's fields be read as that type's resource; the rest is dropped unread."""
+    _OF[struct] = of(whole)
+
+
 _OF: dict[type[Any], Resource] = {}

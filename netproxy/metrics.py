@@ -46,6 +46,13 @@ LAST_QUEUED = Gauge(
 HEALTHZ = Counter("kubeproxy_proxy_healthz", "Answers of /healthz", ["code"], registry=REGISTRY)
 LIVEZ = Counter("kubeproxy_proxy_livez", "Answers of /livez", ["code"], registry=REGISTRY)
 REPAIRS = Counter("wherry_proxy_repairs", "Times that rules changed by others were repaired", registry=REGISTRY)
+POLICIES = Gauge("wherry_network_policies", "Network policies that are followed", registry=REGISTRY)
+POLICY_SYNC = Histogram(
+    "wherry_network_policy_sync_duration_seconds",
+    "Time to bring network policies up to date",
+    buckets=_BUCKETS,
+    registry=REGISTRY,
+)
 DNS_QUERIES = Counter("wherry_dns_queries", "DNS queries by how they were answered", ["answer"], registry=REGISTRY)
 
 

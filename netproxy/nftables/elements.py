@@ -18,9 +18,7 @@ from netproxy.endpoints import Endpoint
 from netproxy.iptables.rules import RuleSettings
 from netproxy.model import ServicePort
 from netproxy.nftables import chains
-
-Element = tuple[str, str]
-"""(map or set, key)."""
+from netproxy.nftables.commands import Element
 
 
 @dataclass(slots=True)

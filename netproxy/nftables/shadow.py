@@ -13,12 +13,10 @@ from typing import TypeVar
 
 from netproxy.iptables.rules import RuleSettings
 from netproxy.iptables.static import StaticSettings
-from netproxy.nftables import chains
-from netproxy.nftables.elements import Element, Fragment
+from netproxy.nftables import chains, commands
+from netproxy.nftables.commands import Element, Held
+from netproxy.nftables.elements import Fragment
 
-CHUNK = 500
-"""Elements a command: nft's parser is slow on very long lines."""
-Held = dict[Element, str]
 V = TypeVar("V")
 
 
@@ -93,13 +91,15 @@ class Shadow:
             for name in new_sets
             if old_sets.get(name) != new_sets[name]
         ]
-        lines += self._write_chains(
+        lines += commands.write_chains(
+            self.table,
             {name: chains.shared_rules(name, self.rules) for name in sorted(shared - shared_before)}
-            | {name: rules for name, rules in new_chains.items() if old_chains.get(name) != rules}
+            | {name: rules for name, rules in new_chains.items() if old_chains.get(name) != rules},
+            chains.HOOKS,
         )
-        lines += self._element_changes(before, after)
-        lines += self._delete_chains(
-            [*(name for name in old_chains if name not in new_chains), *sorted(shared_before - shared)]
+        lines += commands.change_elements(self.table, before, after)
+        lines += commands.delete_chains(
+            self.table, [*(name for name in old_chains if name not in new_chains), *sorted(shared_before - shared)]
         )
         lines += [f"delete set {self.table} {name}" for name in old_sets if name not in new_sets]
         return "\n".join(lines) + "\n" if lines else ""
@@ -108,7 +108,8 @@ class Shadow:
         """Take in new settings and return the text for the chains that change."""
         before, self.settings = chains.fixed(self.settings, self.rules), settings
         after = chains.fixed(settings, self.rules)
-        lines = self._write_chains({name: rules for name, rules in after.items() if before.get(name) != rules})
+        changed = {name: rules for name, rules in after.items() if before.get(name) != rules}
+        lines = commands.write_chains(self.table, changed, chains.HOOKS)
         return "\n".join(lines) + "\n" if lines else ""
 
     # -- the whole ------------------------------------------------------------------------------------------------
@@ -127,9 +128,9 @@ class Shadow:
         lines += [
             f"add set {self.table} {name} {{ {text} }}" for name, text in own_sets.items() if name not in held_names
         ]
-        lines += self._write_chains(wanted_chains)
-        lines += self._element_changes(held, self.elements)
-        lines += self._delete_chains([name for name in held_chains if name not in wanted_chains])
+        lines += commands.write_chains(self.table, wanted_chains, chains.HOOKS)
+        lines += commands.change_elements(self.table, held, self.elements)
+        lines += commands.delete_chains(self.table, [name for name in held_chains if name not in wanted_chains])
         lines += [
             f"delete set {self.table} {name}" for name in held_names if name not in own_sets and name not in declared
         ]
@@ -139,41 +140,6 @@ class Shadow:
         """Return every chain that should exist."""
         own = _merge(each.own_chains for each in self._fragments.values())
         return {*chains.fixed(self.settings, self.rules), *self._shared_now(), *own}
-
-    # -- commands -------------------------------------------------------------------------------------------------
-    def _write_chains(self, wanted: Mapping[str, tuple[str, ...]]) -> list[str]:
-        """Declare all first, for they name each other; then empty and fill each."""
-        lines = []
-        for name in wanted:
-            hook = chains.HOOKS.get(name)
-            lines.append(f"add chain {self.table} {name}" + (f" {{ {hook} }}" if hook else ""))
-        for name, rules in wanted.items():
-            lines.append(f"flush chain {self.table} {name}")
-            lines += [f"add rule {self.table} {name} {rule}" for rule in rules]
-        return lines
-
-    def _delete_chains(self, names: list[str]) -> list[str]:
-        return [f"flush chain {self.table} {name}" for name in names] + [
-            f"delete chain {self.table} {name}" for name in names
-        ]
-
-    def _element_changes(self, before: Mapping[Element, str], after: Mapping[Element, str]) -> list[str]:
-        gone: defaultdict[str, list[str]] = defaultdict(list)
-        come: defaultdict[str, list[str]] = defaultdict(list)
-        for (name, key), data in before.items():
-            if after.get((name, key)) != data:
-                gone[name].append(key)
-        for (name, key), data in after.items():
-            if before.get((name, key)) != data:
-                come[name].append(f"{key} : {data}" if data else key)
-        return [*self._commands("delete", gone), *self._commands("add", come)]
-
-    def _commands(self, verb: str, elements: Mapping[str, list[str]]) -> list[str]:
-        return [
-            f"{verb} element {self.table} {name} {{ {', '.join(keys[start : start + CHUNK])} }}"
-            for name, keys in elements.items()
-            for start in range(0, len(keys), CHUNK)
-        ]
 
 
 def _merge(parts: Iterable[Mapping[str, V]]) -> dict[str, V]:

@@ -13,7 +13,7 @@ from kube.process import CommandError, run
 from netproxy.errors import WriteError
 from netproxy.iptables.writer import nf_tables_generation
 from netproxy.nftables import chains
-from netproxy.nftables.shadow import Held
+from netproxy.nftables.commands import Held
 
 
 @dataclass(slots=True)
@@ -50,10 +50,10 @@ class Writer(Protocol):
 
 
 class NftWriter:
-    """The real one."""
+    """The real one, for one table of a family."""
 
-    def __init__(self, family: int = 4) -> None:
-        self._table = [chains.word(family), chains.TABLE]
+    def __init__(self, family: int = 4, table: str = chains.TABLE) -> None:
+        self._table = [chains.word(family), table]
 
     async def apply(self, text: str) -> None:
         try:
@@ -189,6 +189,7 @@ def _apply_line(held: Contents, there: bool, line: str) -> tuple[Contents, bool]
             del held.rules[name]
         case "delete", "set":
             held.sets.remove(name)
+            held.elements = {element: data for element, data in held.elements.items() if element[0] != name}
         case "add" | "delete", "element":
             if name not in held.sets:
                 raise KeyError(name)

@@ -1,0 +1,160 @@
+"""Network policy on this node: what the API says in, two tables out.
+
+Pods and namespaces of the whole cluster are followed only while there is a policy; a cluster without one costs one idle
+watch. Until pods and namespaces are known the table of an earlier life stays as it is, and this node's pod network is
+not handed to the runtime. A pod that a policy selects is seen here when it is bound to the node, before it has an address:
+from then until its address is in its status, addresses of the node's range that no pod is known to have are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+from kube.api import networking_v1
+from kube.client import Client
+from kube.clock import SYSTEM, Clock
+from kube.informer import Change, Informer
+from netproxy import metrics
+from netproxy.errors import WriteError
+from netproxy.policy.model import PolicyTable, parse
+from netproxy.policy.objects import SlimNamespace, SlimPod, facts_of
+from netproxy.policy.rules import Rulesets
+from netproxy.policy.sync import PolicyBackend
+
+log = logging.getLogger(__name__)
+RETRY = 1.0
+"""Seconds before a write that failed is tried again."""
+
+
+class PolicyEnforcer:
+    """Keeps the backends (one an IP family) at what policies, pods and namespaces say."""
+
+    def __init__(
+        self,
+        client: Client,
+        node_name: str,
+        backends: Sequence[PolicyBackend],
+        *,
+        clock: Clock = SYSTEM,
+        on_repair: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client, self._node_name, self._clock = client, node_name, clock
+        self._backends, self._on_repair = backends, on_repair
+        self._table = PolicyTable()
+        self._rulesets = {backend.family: Rulesets(self._table, backend.family) for backend in backends}
+        self._policies = Informer(client, networking_v1.NetworkPolicy, clock=clock)
+        self._wake = asyncio.Event()
+        self.started = asyncio.Event()
+        """Set once the policies there were at the start are in force, or it is known that there is none."""
+
+    def set_node_ranges(self, cidrs: Sequence[str]) -> None:
+        """Take in where this node's pods get their addresses."""
+        for family, rulesets in self._rulesets.items():
+            rulesets.ranges = tuple(cidr for cidr in cidrs if (":" in cidr) == (family == 6))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Enforce until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._policies.run(), name="follow network policies")
+            await self._policies.wait_synced()
+            self._policies.subscribe(self._policy_changed)
+            while True:
+                if not self._table.policies:
+                    await self._stand_by()
+                else:
+                    async with self._following_pods():
+                        await self._enforce()
+
+    async def verify(self) -> None:
+        """Look once whether others changed our tables, and repair them."""
+        repaired = False
+        for backend in self._backends:
+            try:
+                repaired = await backend.verify() or repaired
+            except WriteError as error:
+                log.error("network policies cannot be repaired yet: %s", error)
+        if repaired:
+            self._on_repair()
+
+    # -- changes in -----------------------------------------------------------------------------------------------
+    def _policy_changed(self, change: Change[networking_v1.NetworkPolicy]) -> None:
+        if change.type == "DELETED":
+            self._table.delete_policy(change.key)
+        else:
+            self._table.set_policy(parse(change.new))
+        metrics.POLICIES.set(len(self._table.policies))
+        self._wake.set()
+
+    def _pod_changed(self, change: Change[SlimPod]) -> None:
+        facts = None if change.type == "DELETED" else facts_of(change.new, self._node_name)
+        if self._table.set_pod(change.key, facts):
+            self._wake.set()
+
+    def _namespace_changed(self, change: Change[SlimNamespace]) -> None:
+        gone = change.type == "DELETED"
+        if self._table.set_namespace(change.key, None if gone else change.new.metadata.labels):
+            self._wake.set()
+
+    # -- changes out ----------------------------------------------------------------------------------------------
+    async def _stand_by(self) -> None:
+        """Without any policy: no table, no watch of pods."""
+        for backend in self._backends:
+            await self._until_written(backend.cleanup)
+        self.started.set()
+        while not self._table.policies:
+            self._wake.clear()
+            await self._wake.wait()
+
+    @contextlib.asynccontextmanager
+    async def _following_pods(self) -> AsyncIterator[None]:
+        pods = Informer(self._client, SlimPod, clock=self._clock)
+        namespaces = Informer(self._client, SlimNamespace, clock=self._clock)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(namespaces.run(), name="follow namespaces"),
+                group.create_task(pods.run(), name="follow pods"),
+            ]
+            try:
+                await namespaces.wait_synced()
+                namespaces.subscribe(self._namespace_changed)
+                await pods.wait_synced()
+                pods.subscribe(self._pod_changed)
+                log.info("enforcing %d network policies", len(self._table.policies))
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                self._table.clear_pods()
+
+    async def _enforce(self) -> None:
+        while self._table.policies:
+            self._wake.clear()
+            began = self._clock.monotonic()
+            for backend in self._backends:
+                try:
+                    await backend.put(self._rulesets[backend.family].make())
+                except WriteError as error:
+                    log.error("network policies are behind: %s", error)
+                    backend.distrust()
+                    self._wake.set()
+                    await self._clock.sleep(RETRY)
+                    break
+            else:
+                metrics.POLICY_SYNC.observe(self._clock.monotonic() - began)
+                self.started.set()
+            await self._wake.wait()
+            # One turn later all events of the same read are in: they make one change.
+            await asyncio.sleep(0)
+
+    async def _until_written(self, write: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await write()
+                return
+            except WriteError as error:
+                log.error("network policies cannot be changed yet: %s", error)
+                await self._clock.sleep(RETRY)

@@ -1,0 +1,244 @@
+"""Policies to one nftables table a family: sets of addresses, a chain a policy, and maps from pod to its chains. No I/O.
+
+Two base chains look at what is forwarded, after Services were translated, so a policy judges the pods that really talk.
+What belongs to an accepted connection passes, and what a pod sends to itself. Then one map look-up leads from the address
+of an isolated pod to a chain for exactly the policies that select it; it tries each of theirs and drops what none allows.
+`accept` ends only its own base chain: what may leave its sender is still judged for its receiver. What the node itself
+sends to its pods or gets from them is not forwarded, so never judged: kubelet's probes always arrive.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from netproxy.nftables.chains import PROTOCOLS, word
+from netproxy.policy.model import DIRECTIONS, EGRESS, EVERY_POD, INGRESS, Policy, PolicyTable, Port, Rule, Selector
+
+TABLE = "wherry-policy"
+HOOKS = {
+    EGRESS: "type filter hook forward priority -10 ;",
+    INGRESS: "type filter hook forward priority -9 ;",
+}
+LOCAL_PODS, ITSELF = "local-pods", "itself"
+NEIGHBOURS = "{ nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert }"
+OWN = {EGRESS: "saddr", INGRESS: "daddr"}
+PEER = {EGRESS: "daddr", INGRESS: "saddr"}
+
+
+@dataclass(slots=True)
+class Ruleset:
+    """What the table should hold. A set whose elements did not change since the last ruleset is the same object."""
+
+    declarations: dict[str, str] = field(default_factory=dict)
+    """Sets and maps by name, as "set NAME { ... }"."""
+    elements: dict[str, dict[str, str]] = field(default_factory=dict)
+    chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def digest(*parts: Any) -> str:
+    """Name what is determined by these values: 16 characters that are the same in every process."""
+    return base64.b32encode(hashlib.sha256(repr(parts).encode()).digest()).decode()[:16].lower()
+
+
+class Rulesets:
+    """Makes one family's rulesets from the table; keeps each selection's elements until its members change."""
+
+    def __init__(self, table: PolicyTable, family: int) -> None:
+        self.table, self.family = table, family
+        self.ranges: tuple[str, ...] = ()
+        """Where this node's pods get their addresses."""
+        self._ip = word(family)
+        self._address = "ipv4_addr" if family == 4 else "ipv6_addr"
+        self._names: dict[object, str] = {}
+        self._kept: dict[str, tuple[int, dict[str, str]]] = {}
+
+    def make(self) -> Ruleset:
+        """Return the ruleset for what the table holds now."""
+        out = Ruleset()
+        mine = self._local_addresses()
+        out.declarations[LOCAL_PODS] = f"set {LOCAL_PODS} {{ type {self._address} ; }}"
+        out.elements[LOCAL_PODS] = dict.fromkeys(mine, "")
+        out.declarations[ITSELF] = f"set {ITSELF} {{ type {self._address} . {self._address} ; }}"
+        itself = out.elements[ITSELF] = {}
+        closed = self._waits_for_an_address()
+        for direction in DIRECTIONS:
+            selected = self._policies_of_pods(direction)
+            verdicts: dict[str, str] = {}
+            for ip, key in mine.items():
+                policies = selected.get(key)
+                if policies:
+                    chain = self._chain_of(direction, policies, out)
+                    verdicts[ip] = f"goto {chain}"
+                    itself[f"{ip} . {ip}"] = ""
+            name = f"{direction}-pods"
+            out.declarations[name] = f"map {name} {{ type {self._address} : verdict ; }}"
+            out.elements[name] = verdicts
+            out.chains[direction] = self._base(direction, closed)
+        self._kept = {name: kept for name, kept in self._kept.items() if name in out.elements}
+        return out
+
+    def _base(self, direction: str, closed: bool) -> tuple[str, ...]:
+        own = f"{self._ip} {OWN[direction]}"
+        rules = ["ct state established,related accept"]
+        if self.family == 6:
+            rules.append(f"icmpv6 type {NEIGHBOURS} accept")
+        rules += [f"{self._ip} saddr . {self._ip} daddr @{ITSELF} accept", f"{own} vmap @{direction}-pods"]
+        if closed:
+            # A pod that a policy selects is starting. Until its address is known, one that nobody is known to have may be its.
+            rules += [f"{own} {cidr} {own} != @{LOCAL_PODS} drop" for cidr in self.ranges]
+        return tuple(rules)
+
+    # -- pods of this node ----------------------------------------------------------------------------------------
+    def _local_addresses(self) -> dict[str, str]:
+        """Return address -> pod; where two pods say they have one, it is the younger's, for the older is ending."""
+        here = [(pod.created, key, pod) for key, pod in self.table.pods.items() if pod.here]
+        return {ip: key for _, key, pod in sorted(here, key=lambda each: each[:2]) for ip in pod.addresses(self.family)}
+
+    def _waits_for_an_address(self) -> bool:
+        return any(
+            pod.here and not pod.ips
+            for policy in self.table.policies.values()
+            for pod in self.table.members(policy.subject).values()
+        )
+
+    def _policies_of_pods(self, direction: str) -> dict[str, list[Policy]]:
+        selected: dict[str, list[Policy]] = {}
+        for _, policy in sorted(self.table.policies.items()):
+            if direction in policy.rules:
+                for key, pod in self.table.members(policy.subject).items():
+                    if pod.here:
+                        selected.setdefault(key, []).append(policy)
+        return selected
+
+    # -- chains ---------------------------------------------------------------------------------------------------
+    def _chain_of(self, direction: str, policies: list[Policy], out: Ruleset) -> str:
+        """Return the chain for pods that exactly these policies select, with theirs."""
+        name = self._name(f"{direction}-all", *(policy.key for policy in policies))
+        if name not in out.chains:
+            rules = []
+            for policy in policies:
+                each = self._name(direction, policy.key)
+                if each not in out.chains:
+                    out.chains[each] = self._policy(direction, policy, out)
+                rules.append(f"jump {each} {_comment(policy.key)}")
+            out.chains[name] = (*rules, "drop")
+        return name
+
+    def _policy(self, direction: str, policy: Policy, out: Ruleset) -> tuple[str, ...]:
+        rules: dict[str, None] = {}
+        for rule in policy.rules[direction]:
+            for peers, target in self._peers(direction, policy, rule, out):
+                for ports in self._ports(rule, target, out):
+                    rules[" ".join(filter(None, (peers, ports, "accept", _comment(policy.key))))] = None
+        return tuple(rules)
+
+    def _peers(self, direction: str, policy: Policy, rule: Rule, out: Ruleset) -> list[tuple[str, Selector]]:
+        """Return a match for each group of peers, with whose named ports count: the receivers'."""
+        match = f"{self._ip} {PEER[direction]}"
+        found: list[tuple[str, Selector]] = []
+        subject = policy.subject if direction == INGRESS else None
+        if rule.anyone:
+            found.append(("", subject or EVERY_POD))
+        for selector in rule.peers:
+            name = self._name("pods", selector)
+            if name not in out.elements:
+                out.declarations[name] = f"set {name} {{ type {self._address} ; }}"
+                out.elements[name] = self._addresses_of(name, selector)
+            found.append((f"{match} @{name}", subject or selector))
+        blocks = [text for text in rule.blocks if (":" in text) == (self.family == 6)]
+        if any(text.endswith("/0") for text in blocks):
+            found.append(("", subject or EVERY_POD))
+        elif blocks:
+            name = self._name("blocks", *blocks)
+            out.declarations[name] = f"set {name} {{ type {self._address} ; flags interval ; }}"
+            single = "/32" if self.family == 4 else "/128"
+            out.elements[name] = dict.fromkeys((text.removesuffix(single) for text in blocks), "")
+            found.append((f"{match} @{name}", subject or EVERY_POD))
+        return found
+
+    def _addresses_of(self, name: str, selector: Selector) -> dict[str, str]:
+        version = self.table.version(selector)
+        kept = self._kept.get(name)
+        if kept is None or kept[0] != version:
+            members = self.table.members(selector).values()
+            kept = self._kept[name] = (version, {ip: "" for pod in members for ip in pod.addresses(self.family)})
+        return kept[1]
+
+    def _ports(self, rule: Rule, target: Selector, out: Ruleset) -> list[str]:
+        if not rule.ports:
+            return [""]
+        found: list[str] = []
+        for protocol in dict.fromkeys(port.protocol.lower() for port in rule.ports):
+            if protocol not in PROTOCOLS:
+                continue
+            ports = [port for port in rule.ports if port.protocol.lower() == protocol]
+            if any(not port.name and not port.number for port in ports):
+                found.append(f"meta l4proto {protocol}")
+                continue
+            ranges = _ranges([port for port in ports if port.number])
+            if ranges:
+                found.append(f"{protocol} dport {{ {', '.join(ranges)} }}")
+            for port in ports:
+                if port.name:
+                    found.append(f"{self._ip} daddr . {protocol} dport @{self._named(port, target, out)}")
+        return found
+
+    def _named(self, port: Port, target: Selector, out: Ruleset) -> str:
+        """Return the set of those addresses and ports that pods call by this name."""
+        name = self._name("named", target, port)
+        if name not in out.elements:
+            out.declarations[name] = f"set {name} {{ type {self._address} . inet_service ; }}"
+            out.elements[name] = {
+                f"{ip} . {each.number}": ""
+                for pod in self.table.members(target).values()
+                for each in pod.ports
+                if each.name == port.name and each.protocol == port.protocol
+                for ip in pod.addresses(self.family)
+            }
+        return name
+
+    def _name(self, kind: str, *parts: object) -> str:
+        key = (kind, *parts)
+        found = self._names.get(key)
+        if found is None:
+            if len(self._names) > 20_000:
+                self._names.clear()
+            found = self._names[key] = f"{kind}-{digest(*map(_stable, parts))}"
+        return found
+
+
+def _stable(part: object) -> str:
+    """Return a text that is the same in every process: a set's order is not."""
+    if isinstance(part, Selector):
+        namespaces = None if part.namespaces is None else _labels(part.namespaces)
+        return repr((_labels(part.pods), part.namespace, namespaces))
+    return repr(part)
+
+
+def _labels(selector: Any) -> str:
+    return repr((selector.nothing, sorted((r.key, r.operator, sorted(r.values)) for r in selector.requirements)))
+
+
+def _ranges(ports: list[Port]) -> list[str]:
+    """Return ports and ranges as text, joined where they overlap, which nft refuses in one set."""
+    merged: list[list[int]] = []
+    for first, last in sorted((port.number, port.last) for port in ports):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1][1] = max(merged[-1][1], last)
+        else:
+            merged.append([first, last])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in merged]
+
+
+def _comment(key: str) -> str:
+    return f'comment "{re.sub(r"[^a-z0-9./-]", "", key)[:120]}"'
+
+
+def flat(ruleset: Ruleset) -> Mapping[tuple[str, str], str]:
+    """Return all elements by set and key."""
+    return {(name, key): data for name, elements in ruleset.elements.items() for key, data in elements.items()}

@@ -1,0 +1,92 @@
+"""One family's policy table in the kernel: the difference between rulesets out, repair of what others change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kube.clock import SYSTEM, Clock
+from netproxy.nftables import commands
+from netproxy.nftables.chains import word
+from netproxy.nftables.commands import Held
+from netproxy.nftables.keeper import TableKeeper
+from netproxy.nftables.writer import Writer
+from netproxy.policy.rules import HOOKS, TABLE, Ruleset, flat
+
+
+class PolicyShadow:
+    """The ruleset that the kernel should hold."""
+
+    def __init__(self, family: int) -> None:
+        self.table = f"{word(family)} {TABLE}"
+        self.current = Ruleset()
+
+    @property
+    def elements(self) -> Held:
+        return dict(flat(self.current))
+
+    def change(self, new: Ruleset) -> str:
+        """Take in a new ruleset and return the text that leads from the last one to it."""
+        old, self.current = self.current, new
+        lines = [self._declare(text) for name, text in new.declarations.items() if name not in old.declarations]
+        changed = {name: rules for name, rules in new.chains.items() if old.chains.get(name) != rules}
+        lines += commands.write_chains(self.table, changed, HOOKS)
+        before: Held = {}
+        after: Held = {}
+        for name in {**old.elements, **new.elements}:
+            gone, come = old.elements.get(name, {}), new.elements.get(name, {})
+            if gone is not come and gone != come:
+                before |= {(name, key): data for key, data in gone.items() if name in new.declarations}
+                after |= {(name, key): data for key, data in come.items()}
+        lines += commands.change_elements(self.table, before, after)
+        lines += commands.delete_chains(self.table, [name for name in old.chains if name not in new.chains])
+        lines += [f"delete set {self.table} {name}" for name in old.declarations if name not in new.declarations]
+        return "\n".join(lines) + "\n" if lines else ""
+
+    def reconcile(self, held: Held, held_chains: Iterable[str], held_sets: Iterable[str]) -> str:
+        """Return the text that turns what the kernel holds into the ruleset, chains written anew."""
+        new, names = self.current, set(held_sets)
+        lines = [f"add table {self.table}"]
+        lines += [self._declare(text) for name, text in new.declarations.items() if name not in names]
+        lines += commands.write_chains(self.table, new.chains, HOOKS)
+        kept = {element: data for element, data in held.items() if element[0] in new.declarations}
+        lines += commands.change_elements(self.table, kept, self.elements)
+        lines += commands.delete_chains(self.table, [name for name in held_chains if name not in new.chains])
+        lines += [f"delete set {self.table} {name}" for name in names if name not in new.declarations]
+        return "\n".join(lines) + "\n"
+
+    def _declare(self, text: str) -> str:
+        return f"add {text.replace(' ', f' {self.table} ', 1)}"
+
+
+class PolicyBackend:
+    """One family's table."""
+
+    def __init__(self, writer: Writer, family: int, *, clock: Clock = SYSTEM) -> None:
+        self.family = family
+        self._shadow = PolicyShadow(family)
+        self._keeper = TableKeeper(writer, self._shadow, clock)
+        self._there = False
+
+    async def put(self, ruleset: Ruleset) -> None:
+        """Bring the kernel to a ruleset; the first time, by comparing with whatever it holds."""
+        if not self._there:
+            self._shadow.current = ruleset
+            await self._keeper.take_over()
+            self._there = True
+            return
+        text = self._shadow.change(ruleset)
+        if text:
+            await self._keeper.write(text)
+
+    def distrust(self) -> None:
+        """Compare with whatever the kernel holds at the next `put`: a write failed."""
+        self._there = False
+
+    async def verify(self) -> bool:
+        """Repair what others changed; return whether anything had to be."""
+        return self._there and await self._keeper.verify()
+
+    async def cleanup(self) -> None:
+        """Remove the table: nobody is isolated."""
+        self._there, self._shadow.current = False, Ruleset()
+        await self._keeper.remove()
