@@ -39,13 +39,14 @@ from agent.volumes.sources import ClaimReader, TrustBundles
 from agent.volumes.tokens import TokenCache
 from cri.client import Client as RuntimeClient
 from cri.errors import CRIError
-from kube import certificates, kubeconfig, pki
+from kube import certificates, kubeconfig, pki, servers
 from kube.api import core_v1, node_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.events import EventRecorder
 from kube.informer import Informer
 from kube.quantity import milli, value
+from kube.servers import Servers
 from kube.transport import HttpsTransport
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,8 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
             config.bootstrap_kubeconfig, config.kubeconfig, config.cert_dir, config.node_name, clock=clock
         )
     access = kubeconfig.load(config.kubeconfig)
-    transport = HttpsTransport(access, user_agent="kubelet/v1.36.2 (linux) wherry")
+    known = Servers(access.server, servers.beside(config.kubeconfig))
+    transport = HttpsTransport(access, "kubelet/v1.36.2 (linux) wherry", known)
     client = Client(transport)
     runtime = RuntimeClient(
         config.runtime_endpoint, config.image_endpoint, request_timeout=config.runtime_request_timeout

@@ -1,72 +1,68 @@
-"""HTTPS to an API server: one pooled aiohttp session, client certificate or bearer token.
+"""HTTPS to the API servers: pooled aiohttp sessions, client certificate or bearer token.
+
+One server is in use at a time (servers.py says which there are). It is left when a connection to it fails, or when it does
+not say that it is ready for some seconds; whatever waited there is sent again to the next one if that cannot do a thing
+twice, else its caller sees 503 and, being level-triggered, tries again. Watches end, and informers resume them from the
+revision they have, which means the same on every server.
 
 The token may be a file that somebody rotates; it is read again at most once a minute, as client-go does.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import socket
-import ssl
-import time
+import logging
+import random
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import aiohttp
-from yarl import URL
+import msgspec
 
+from kube import resources, serialize
+from kube import servers as known
+from kube.api import discovery_v1
 from kube.client import Response, error_of
+from kube.clock import SYSTEM, Clock
+from kube.connections import ERRORS, Connections
 from kube.errors import StatusError
 from kube.kubeconfig import Access
+from kube.servers import Servers
+
+log = logging.getLogger(__name__)
 
 TOKEN_LIFE = 60.0
 """Seconds that a token read from a file is used."""
-CONNECTIONS = 16
-"""Requests under way at a time; watches are not counted. A TLS handshake costs both sides more than most requests do,
-so a burst of requests waits for connections that are there instead of making as many as it is large."""
-KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
-"""A watch only listens: without probes it would wait for ever for a server whose machine was switched off. Seconds, tries."""
+PAUSE_SECONDS = 0.5
+"""Where no server is ready, they are all asked again this long after the last time."""
 
 
 class HttpsTransport:
-    """A `Transport` to the server that an `Access` names. Make and close it inside a running loop."""
+    """A `Transport` to the servers of one cluster, as an `Access` says. Make and close it inside a running loop.
 
-    def __init__(self, access: Access, user_agent: str = "wherry") -> None:
-        self._access = access
-        self._agent = user_agent
+    Without `servers` there is only the one that the access names.
+    """
+
+    def __init__(
+        self, access: Access, user_agent: str = "wherry", servers: Servers | None = None, clock: Clock = SYSTEM
+    ) -> None:
+        self._access, self._agent, self._clock = access, user_agent, clock
+        self._servers = servers or Servers(access.server)
         self._token = access.token
         self._token_read = float("-inf")
-        self._sessions: dict[int, aiohttp.ClientSession] = {}
+        self._connections: dict[str, Connections] = {}
+        self._choosing = asyncio.Lock()
+        self._chosen = float("-inf")
+        self._heard = float("-inf")
+        self._keeper: asyncio.Task[None] | None = None
 
     @property
     def server(self) -> str:
-        return self._access.server
+        """The server in use."""
+        return self._servers.current
 
-    def _open(self, connections: int) -> aiohttp.ClientSession:
-        """Return the session with that many connections at most (0: no limit)."""
-        session = self._sessions.get(connections)
-        if session is None:
-            context: ssl.SSLContext | bool = True
-            if self._access.server.startswith("https://"):
-                context = self._access.ssl_context()
-            session = self._sessions[connections] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    ssl=context, limit=connections, keepalive_timeout=60, socket_factory=_probing_socket
-                ),
-                headers={"User-Agent": self._agent},
-                auto_decompress=True,
-            )
-        return session
-
-    def _headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
-        found = dict(headers or {})
-        if self._access.token_file and time.monotonic() - self._token_read > TOKEN_LIFE:
-            self._token = Path(self._access.token_file).read_text().strip()
-            self._token_read = time.monotonic()
-        if self._token:
-            found["Authorization"] = f"Bearer {self._token}"
-        return found
-
+    # -- requests -------------------------------------------------------------------------------------------------
     async def request(
         self,
         method: str,
@@ -77,64 +73,153 @@ class HttpsTransport:
         body: bytes = b"",
         timeout: float | None = 60,
     ) -> Response:
-        url = URL(self._access.server + path, encoded=True).update_query(query or {})
-        try:
-            async with self._open(CONNECTIONS).request(
-                method,
-                url,
-                headers=self._headers(headers),
-                data=body or None,
-                timeout=aiohttp.ClientTimeout(total=timeout),
-                allow_redirects=False,
-            ) as answer:
-                return Response(answer.status, answer.headers, await answer.read())
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise _unreachable(self.server, error) from error
+        for last in (False, True):
+            connections = self._to(self.server)
+            try:
+                sent = await connections.request(method, path, query or {}, self._headers(headers), body, timeout)
+            except ERRORS as error:
+                again = await self._go_on(connections, error) and not last
+                if not again or not _harmless(method, error):
+                    raise _unreachable(connections.server, error) from error
+                continue
+            if sent[0] < 500:
+                self._heard = self._clock.monotonic()
+            return Response(*sent)
+        raise AssertionError("the second attempt returns or raises")
 
     @contextlib.asynccontextmanager
     async def stream(self, path: str, *, query: Mapping[str, str] | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
-        url = URL(self._access.server + path, encoded=True).update_query(query or {})
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
-        headers = self._headers({"Accept": "application/json"})
+        connections = self._to(self.server)
         try:
-            answer = await self._open(0).get(url, headers=headers, timeout=timeout, allow_redirects=False)
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise _unreachable(self.server, error) from error
+            answer = await connections.open(path, query or {}, self._headers({"Accept": "application/json"}))
+        except ERRORS as error:
+            await self._go_on(connections, error)
+            raise _unreachable(connections.server, error) from error
         try:
             if answer.status != 200:
                 raise error_of(answer.status, await answer.read())
-            yield _chunks(answer, self.server)
+            yield self._chunks(connections, answer)
         finally:
             answer.close()
 
+    async def _chunks(self, connections: Connections, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in connections.chunks(answer):
+                yield chunk
+        except ERRORS as error:
+            await self._go_on(connections, error)
+            raise _unreachable(connections.server, error) from error
+
+    def _headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
+        found = dict(headers or {})
+        if self._access.token_file and self._clock.monotonic() - self._token_read > TOKEN_LIFE:
+            self._token = Path(self._access.token_file).read_text().strip()
+            self._token_read = self._clock.monotonic()
+        if self._token:
+            found["Authorization"] = f"Bearer {self._token}"
+        return found
+
+    def _to(self, server: str) -> Connections:
+        """Return the connections to a server. Raises StatusError where the client's own certificate cannot be read."""
+        found = self._connections.get(server)
+        if found is None:
+            try:
+                found = self._connections[server] = Connections(server, self._access, self._agent)
+            except OSError as error:
+                raise _unreachable(server, error) from error
+        if self._keeper is None and self._servers.learns:
+            self._keeper = asyncio.create_task(self._keep(), name="API servers")
+        return found
+
+    # -- which server ---------------------------------------------------------------------------------------------
+    async def _go_on(self, failed: Connections, why: BaseException | str) -> bool:
+        """Go on to another server that is ready, unless these were left already; False where there is none."""
+        async with self._choosing:
+            if self._connections.get(self.server) is not failed:
+                return True
+            if self._clock.monotonic() - self._chosen < PAUSE_SECONDS:
+                return False
+            for server in self._servers.others():
+                if await self._to(server).ready(known.ANSWER_SECONDS):
+                    await self._use(server, f"{failed.server}: {_words(why)}")
+                    return True
+            self._chosen = self._clock.monotonic()
+            return False
+
+    async def _use(self, server: str, why: str) -> None:
+        left = self._connections.pop(self.server, None)
+        self._servers.use(server, why)
+        if left is not None:
+            await left.leave()
+
+    async def _keep(self) -> None:
+        """Learn which servers there are, leave one that hangs, come back to the preferred one; until cancelled."""
+        learn_at = float("-inf")
+        used, return_at = self.server, 0.0
+        while True:
+            now = self._clock.monotonic()
+            if self.server != used:
+                # What the others know of the servers has just changed.
+                used, learn_at, return_at = self.server, float("-inf"), now + random.uniform(*known.RETURN_SECONDS)
+            if now >= learn_at and await self._learn():
+                learn_at = now + known.LEARN_SECONDS * random.uniform(0.8, 1.2)
+            await self._clock.sleep(known.CHECK_SECONDS * random.uniform(0.8, 1.2))
+            server, now = self.server, self._clock.monotonic()
+            if not self._servers.others():
+                continue
+            connections = self._to(server)
+            if now - self._heard > known.CHECK_SECONDS and not await connections.ready(known.ANSWER_SECONDS):
+                await self._go_on(connections, f"not ready within {known.ANSWER_SECONDS:g} s")
+            elif server != self._servers.preferred and server == used and now >= return_at:
+                await self._return()
+                return_at = now + random.uniform(*known.RETURN_SECONDS)
+
+    async def _return(self) -> None:
+        preferred = self._servers.preferred
+        if await self._to(preferred).ready(known.ANSWER_SECONDS):
+            async with self._choosing:
+                await self._use(preferred, "it is ready again")
+
+    async def _learn(self) -> bool:
+        """Ask for the servers' addresses; True unless it is worth asking again soon."""
+        path = resources.of(discovery_v1.EndpointSlice).path("default", "kubernetes")
+        try:
+            answer = await self.request("GET", path, headers={"Accept": "application/json"}, timeout=10)
+        except StatusError:
+            return False
+        if answer.status != 200:
+            log.debug("the servers' addresses are not told: HTTP status %d", answer.status)
+            return answer.status < 500
+        try:
+            slice_ = serialize.decode(answer.body, discovery_v1.EndpointSlice)
+        except msgspec.DecodeError as error:
+            log.warning("the servers' addresses cannot be read: %s", error)
+        else:
+            self._servers.learn(known.of_slice(slice_))
+        return True
+
     async def reconnect(self) -> None:
         """Drop all connections, so that new ones are made with the certificate as its file now is."""
-        old, self._sessions = self._sessions, {}
-        for session in old.values():
-            await session.close()
+        old, self._connections = self._connections, {}
+        for each in old.values():
+            await each.leave()
 
     async def close(self) -> None:
-        while self._sessions:
-            await self._sessions.popitem()[1].close()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        while self._connections:
+            await self._connections.popitem()[1].leave()
 
 
-def _probing_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in KEEP_ALIVE:
-        made.setsockopt(socket.IPPROTO_TCP, option, value)
-    return made
+def _harmless(method: str, error: BaseException) -> bool:
+    """True where the server that failed cannot have done what was asked, or doing it again changes nothing."""
+    return method == "GET" or isinstance(error, aiohttp.ClientConnectorError)
 
 
-async def _chunks(answer: aiohttp.ClientResponse, server: str) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in answer.content.iter_any():
-            yield chunk
-    except (aiohttp.ClientError, OSError) as error:
-        raise _unreachable(server, error) from error
+def _words(error: BaseException | str) -> str:
+    return str(error) or type(error).__name__
 
 
 def _unreachable(server: str, error: BaseException) -> StatusError:
-    why = str(error) or type(error).__name__
-    return StatusError(503, "ServiceUnavailable", f"cannot reach the API server at {server}: {why}")
+    return StatusError(503, "ServiceUnavailable", f"cannot reach the API server at {server}: {_words(error)}")

@@ -47,6 +47,13 @@ ROLES: list[tuple[str, str, str, list[Subject]]] = [
         [("User", ANONYMOUS)],
     ),
     ("kube-system", "wherry:node-configuration", f"get core configmaps {CONFIGURATION}", [_JOINING, _NODES]),
+    # Agents and proxies go on to another API server when theirs is lost (kube/servers.py).
+    (
+        "default",
+        "wherry:servers",
+        "get discovery.k8s.io endpointslices kubernetes",
+        [_NODES, ("User", PROXY_USER)],
+    ),
     ("kube-system", "wherry:certificates", "get core secrets wherry-certs", [("Group", CONTROL_PLANE_GROUP)]),
 ]
 

@@ -1,0 +1,136 @@
+"""The connections to one API server: two pools, for requests and for watches, that can be left at any moment.
+
+A server that hangs keeps its side of every connection open, so nothing that waits there would end by itself, whether for
+a TLS handshake, a free connection, an answer or the next event of a watch. `leave` ends each such wait with a TimeoutError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+
+import aiohttp
+from yarl import URL
+
+from kube.kubeconfig import Access
+
+REQUESTS = 16
+"""Requests under way at a time; watches are not counted. A TLS handshake costs both sides more than most requests do,
+so a burst of requests waits for connections that are there instead of making as many as it is large."""
+KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+"""A watch only listens: without probes it would wait for ever for a server whose machine was switched off. Seconds, tries."""
+NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10)
+"""How long an answer may take is decided here (`_wait`); a machine that is switched off does not answer a first packet."""
+ERRORS = (TimeoutError, aiohttp.ClientError, OSError)
+"""What a connection fails with."""
+
+
+class Connections:
+    """Make and close it inside a running loop."""
+
+    def __init__(self, server: str, access: Access, user_agent: str) -> None:
+        self.server = server
+        self._access, self._agent = access, user_agent
+        self._context: ssl.SSLContext | bool = True
+        if server.startswith("https://"):
+            self._context = access.ssl_context()
+        self._pools: dict[int, aiohttp.ClientSession] = {}
+        self._waits: set[asyncio.Timeout] = set()
+        self._left = False
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes,
+        seconds: float | None,
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Return status, headers and body. Raises ERRORS."""
+        pool = self._pool(REQUESTS)
+        async with self._wait(seconds):
+            async with pool.request(
+                method,
+                self._url(path, query),
+                headers=headers,
+                data=body or None,
+                timeout=NO_LIMIT,
+                allow_redirects=False,
+            ) as answer:
+                return answer.status, answer.headers, await answer.read()
+
+    async def ready(self, seconds: float) -> bool:
+        """Ask the server whether it is ready, past the requests that are under way."""
+        try:
+            async with self._wait(seconds):
+                async with self._pool(0).get(self._url("/readyz", {}), timeout=NO_LIMIT) as answer:
+                    return answer.status == 200
+        except ERRORS:
+            return False
+
+    async def open(self, path: str, query: Mapping[str, str], headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        """Begin a watch; the answer's head must come within a minute. Raises ERRORS."""
+        pool = self._pool(0)
+        async with self._wait(60):
+            return await pool.get(self._url(path, query), headers=headers, timeout=NO_LIMIT, allow_redirects=False)
+
+    async def chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        """Yield a watch's bytes as they come. Raises ERRORS."""
+        while True:
+            # Only the wait itself is within the scope: what the reader does between two reads is its own.
+            async with self._wait(None):
+                chunk = await answer.content.readany()
+            if not chunk:
+                return
+            yield chunk
+
+    async def leave(self) -> None:
+        """End all that waits and close the connections."""
+        self._left = True
+        now = asyncio.get_running_loop().time()
+        for wait in tuple(self._waits):
+            with contextlib.suppress(RuntimeError):  # it is over already
+                wait.reschedule(now)
+        await asyncio.sleep(0)
+        while self._pools:
+            await self._pools.popitem()[1].close()
+
+    @contextlib.asynccontextmanager
+    async def _wait(self, seconds: float | None) -> AsyncIterator[None]:
+        if self._left:
+            raise TimeoutError("the server was left")
+        async with asyncio.timeout(seconds) as wait:
+            self._waits.add(wait)
+            try:
+                yield
+            finally:
+                self._waits.discard(wait)
+
+    def _url(self, path: str, query: Mapping[str, str]) -> URL:
+        return URL(self.server + path, encoded=True).update_query(query)
+
+    def _pool(self, size: int) -> aiohttp.ClientSession:
+        """Return the session with that many connections at most (0: no limit)."""
+        pool = self._pools.get(size)
+        if pool is None:
+            pool = self._pools[size] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    ssl=self._context, limit=size, keepalive_timeout=60, socket_factory=_probing_socket
+                ),
+                headers={"User-Agent": self._agent},
+                auto_decompress=True,
+            )
+        return pool
+
+
+def _probing_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEP_ALIVE:
+        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made

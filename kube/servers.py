@@ -1,0 +1,92 @@
+"""Which API servers there are, and which of them a client uses.
+
+A kubeconfig names one server, the preferred one. The others are the endpoints of the Service `kubernetes`, which the servers
+themselves keep; what was learned is written beside the kubeconfig, so that a client that starts while the preferred server is
+away finds the others. A server is left only for one that says it is ready: one that is merely slow is better than none, and
+clients that all run from a slow server to the next would bring that down too. Others are tried in random order, which
+spreads the clients of a lost server over the rest; they come back to the preferred one at moments of their own choice.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+from kube import kubeconfig
+from kube.api import discovery_v1
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 5.0
+"""How often a server that nothing was heard of is asked whether it is ready."""
+ANSWER_SECONDS = 3.0
+"""A server that has not said by then that it is ready is not."""
+LEARN_SECONDS = 300.0
+RETURN_SECONDS = (30.0, 90.0)
+"""A client goes back to the preferred server at a moment between these after it has left it, if that is ready then."""
+
+
+class Servers:
+    """The servers of one cluster, by URL. `remembered` is the file that the others are kept in."""
+
+    def __init__(self, preferred: str, remembered: Path | None = None) -> None:
+        self.preferred = self.current = preferred
+        self._remembered = remembered
+        self._learned: list[str] = _read(remembered) if remembered else []
+
+    @property
+    def learns(self) -> bool:
+        """True where other servers are to be looked for."""
+        return self._remembered is not None
+
+    @property
+    def all(self) -> list[str]:
+        """Return every server, the preferred one first."""
+        return list(dict.fromkeys((self.preferred, *self._learned)))
+
+    def others(self) -> list[str]:
+        """Return the servers that are not in use, in random order."""
+        found = [server for server in self.all if server != self.current]
+        random.shuffle(found)
+        return found
+
+    def use(self, server: str, why: str) -> None:
+        log.warning("going on with the API server at %s: %s", server, why)
+        self.current = server
+
+    def learn(self, found: Iterable[str]) -> None:
+        """Take in the servers that there are now; none at all is a mistake and changes nothing."""
+        servers = sorted(set(found))
+        if not servers or servers == self._learned:
+            return
+        self._learned = servers
+        if self._remembered is not None:
+            try:
+                kubeconfig.write(self._remembered, "".join(f"{server}\n" for server in servers))
+            except OSError as error:
+                log.warning("the servers' addresses cannot be kept in %s: %s", self._remembered, error)
+
+
+def beside(path: str | Path) -> Path:
+    """Return the file that belongs to a kubeconfig: agent.kubeconfig -> agent.servers."""
+    return Path(path).with_suffix(".servers")
+
+
+def of_slice(slice_: discovery_v1.EndpointSlice) -> list[str]:
+    """Return the URLs of the servers behind the Service `kubernetes`."""
+    port = next((p.port for p in slice_.ports if p.name == "https"), None)
+    addresses = [address for endpoint in slice_.endpoints for address in endpoint.addresses]
+    return [f"https://{_bracketed(address)}:{port}" for address in addresses] if port else []
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text().split() if "://" in line]
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
