@@ -54,7 +54,7 @@ def companions(
     if config.enable_controllers:
 
         async def controllers() -> None:
-            from control.controllers import manager
+            from control.controllers import configuration, manager
 
             client = make_client(CONTROLLERS, "kube-controller-manager")
             settings = manager.ControllerConfig(
@@ -64,6 +64,7 @@ def companions(
                 signing_cert=config.client_ca_file.read_text() if config.ca_key_file else "",
                 signing_key=config.ca_key_file.read_text() if config.ca_key_file else "",
                 service_account_key=config.service_account_key_file.read_text(),
+                autoscaling=configuration.load(config.controller_config_file),
             )
             await manager.run(client, settings, clock, informers)
 

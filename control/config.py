@@ -67,6 +67,10 @@ class ControlConfig:
     audit_log_backups: int = 10
     audit_log_max_age: int = 0
     """Seconds after which rotated logs are deleted; 0: never."""
+    controller_config_file: Path | None = None
+    """Upstream's KubeControllerManagerConfiguration (see control.controllers.configuration); None: its defaults."""
+    scheduler_config_file: Path | None = None
+    """Upstream's KubeSchedulerConfiguration; None: its defaults."""
     enable_controllers: bool = True
     enable_scheduler: bool = True
     feature_gates: dict[str, bool] = field(default_factory=dict)

@@ -37,6 +37,8 @@ def control_config(settings: Settings) -> ControlConfig:
         audit_policy_file=_present(layout.etc / "audit-policy.yaml"),
         audit_log_file=layout.logs / "audit.log",
         encryption_config_file=_present(layout.etc / "encryption.yaml"),
+        controller_config_file=_present(layout.etc / "controller-manager.yaml"),
+        scheduler_config_file=_present(layout.etc / "scheduler.yaml"),
     )
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from control.controllers.account_tokens import AccountTokenController
+from control.controllers.autoscaling import AutoscalingController, AutoscalingSettings
 from control.controllers.bootstrap_signer import BootstrapSigner
 from control.controllers.certificates import CertificateApprover, CertificateCleaner, CertificateSigner
 from control.controllers.context import Context, SharedInformers
@@ -65,6 +66,8 @@ class ControllerConfig:
     service_account_key: str = ""
     """PEM of the key that signs service accounts' tokens."""
 
+    autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
+
 
 class Runnable(Protocol):
     async def run(self) -> None: ...
@@ -107,6 +110,7 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "clusterrole-aggregation": lambda context, config: RoleAggregationController(context),
     "cronjob": lambda context, config: CronJobController(context),
     "ttl-after-finished": lambda context, config: TTLAfterFinishedController(context),
+    "horizontalpodautoscaler": lambda context, config: AutoscalingController(context, config.autoscaling),
     "disruption": lambda context, config: DisruptionController(context),
     "persistentvolume-binder": lambda context, config: PersistentVolumeController(context),
     "persistentvolumeclaim-protection": lambda context, config: ClaimProtectionController(context),

@@ -1,0 +1,3 @@
+from control.controllers.autoscaling.controller import AutoscalingController, AutoscalingSettings
+
+__all__ = ["AutoscalingController", "AutoscalingSettings"]

@@ -1,0 +1,245 @@
+"""HorizontalPodAutoscalers: every sync period, measure, decide, and set the replicas of what is scaled.
+
+Each autoscaler comes round once a period, and at once when it is new or its spec has changed. What was wished and done
+before is kept in memory, so a new leader begins with the present number of replicas.
+Upstream: pkg/controller/podautoscaler/horizontal.go.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import msgspec
+
+from control.controllers.autoscaling import behavior as shaping
+from control.controllers.autoscaling.calculate import Calculator, MetricFailed, Situation
+from control.controllers.autoscaling.measuring import Metrics
+from control.controllers.autoscaling.replicas import Startup, Tolerances
+from control.controllers.autoscaling.status import Outlook
+from control.controllers.autoscaling.target import Targets, UnknownKind
+from control.controllers.context import Context
+from kube.api import autoscaling_v1, autoscaling_v2, core_v1
+from kube.clock import format_time
+from kube.controller import Controller
+from kube.errors import StatusError
+from kube.informer import Change, by_namespace
+from kube.quantity import parse
+from kube.selectors import LabelSelector, SelectorError, parse_labels
+
+log = logging.getLogger(__name__)
+Autoscaler = autoscaling_v2.HorizontalPodAutoscaler
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalingSettings:
+    """Upstream's HPAController configuration. Times are seconds."""
+
+    sync_period: float = 15.0
+    tolerance: float = 0.1
+    downscale_stabilization: float = shaping.DOWN_WINDOW
+    startup: Startup = field(default_factory=Startup)
+
+
+class _Failed(Exception):
+    """No number could be computed; the autoscaler stays as it is."""
+
+
+class AutoscalingController:
+    """Follows autoscalers and pods."""
+
+    def __init__(self, context: Context, settings: AutoscalingSettings = AutoscalingSettings()) -> None:
+        self._client, self._clock, self._settings = context.client, context.clock, settings
+        self._recorder = context.recorder("horizontal-pod-autoscaler")
+        self._autoscalers = context.informers.of(Autoscaler)
+        self._pods = context.informers.of(core_v1.Pod)
+        self._pods.add_index("namespace", by_namespace)
+        self._targets = Targets(context.client, context.clock)
+        self._calculator = Calculator(Metrics(context.client, context.clock), self._targets)
+        self._histories: dict[str, shaping.History] = {}
+        self._selectors: dict[str, LabelSelector] = {}
+        self.controller = Controller("horizontalpodautoscaler", self.reconcile, workers=5, clock=context.clock)
+        self._autoscalers.subscribe(self._changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    def _changed(self, change: Change[Autoscaler]) -> None:
+        if change.type == "DELETED":
+            self._histories.pop(change.key, None)
+            self._selectors.pop(change.key, None)
+        elif change.old is None or change.old.spec != change.new.spec:
+            self.controller.enqueue(change.key)
+
+    # -- reconciling ------------------------------------------------------------------------------------------------
+    async def reconcile(self, key: str) -> float | None:
+        """Measure and scale once; come back after the sync period, whatever happened."""
+        autoscaler = self._autoscalers.get(key)
+        if autoscaler is None:
+            return None
+        outlook = Outlook(autoscaler, self._clock.now())
+        try:
+            await self._scale(key, autoscaler, outlook)
+        except (StatusError, UnknownKind, _Failed) as error:
+            log.info("autoscaler %s: %s", key, error)
+        status = outlook.status()
+        if status != autoscaler.status:
+            try:
+                await self._client.update_status(msgspec.structs.replace(autoscaler, status=status))
+            except StatusError as error:
+                if not error.conflict and not error.not_found:
+                    log.warning("autoscaler %s: %s", key, error)
+        return self._settings.sync_period
+
+    async def _scale(self, key: str, autoscaler: Autoscaler, outlook: Outlook) -> None:
+        spec, namespace = autoscaler.spec, autoscaler.metadata.namespace or ""
+        reference = spec.scale_target_ref or autoscaling_v2.CrossVersionObjectReference()
+        try:
+            resource = await self._targets.resource(reference)
+            scale = await self._targets.scale(resource, namespace, reference.name)
+        except (StatusError, UnknownKind) as error:
+            self._recorder.event(autoscaler, "Warning", "FailedGetScale", str(error))
+            outlook.set("AbleToScale", False, "FailedGetScale", f"{_UNABLE_TO_GET}: {error}")
+            raise
+        outlook.set("AbleToScale", True, "SucceededGetScale", _ABLE_TO_GET)
+        current, least = scale.spec.replicas or 0, 1 if spec.min_replicas is None else spec.min_replicas
+        history = self._histories.get(key)
+        if history is None:
+            history = self._histories[key] = shaping.History(wishes=[(self._clock.monotonic(), current)])
+        outlook.current = outlook.desired = current
+        wanted, reason = current, ""
+        if current == 0 and least != 0:
+            outlook.desired = 0
+            outlook.set("ScalingActive", False, "ScalingDisabled", _DISABLED)
+            return
+        if current > spec.max_replicas:
+            wanted, reason = spec.max_replicas, "Current number of replicas above Spec.MaxReplicas"
+        elif current < least:
+            wanted, reason = least, "Current number of replicas below Spec.MinReplicas"
+        else:
+            wish, metric = await self._wish(key, autoscaler, scale, outlook)
+            if wish > current:
+                reason = f"{metric} above target"
+            elif wish < current:
+                reason = "All metrics below target"
+            wanted = self._shaped(history, autoscaler, current, wish, least, outlook)
+        if wanted == current:
+            return
+        try:
+            await self._targets.rescale(resource, namespace, scale, wanted)
+        except StatusError as error:
+            text = f"New size: {wanted}; reason: {reason}; error: {error}"
+            self._recorder.event(autoscaler, "Warning", "FailedRescale", text)
+            outlook.set("AbleToScale", False, "FailedUpdateScale", f"{_UNABLE_TO_UPDATE}: {error}")
+            raise
+        outlook.set("AbleToScale", True, "SucceededRescale", f"{_UPDATED} {wanted}")
+        self._recorder.event(autoscaler, "Normal", "SuccessfulRescale", f"New size: {wanted}; reason: {reason}")
+        history.changed(spec.behavior, current, wanted, self._clock.monotonic())
+        outlook.desired = wanted
+        outlook.scaled = format_time(self._clock.now())
+
+    def _shaped(
+        self,
+        history: shaping.History,
+        autoscaler: Autoscaler,
+        current: int,
+        wish: int,
+        least: int,
+        outlook: Outlook,
+    ) -> int:
+        rules, now = autoscaler.spec.behavior, self._clock.monotonic()
+        calm = shaping.stabilized(history, rules, current, wish, now, self._settings.downscale_stabilization)
+        outlook.set("AbleToScale", True, calm.reason, calm.message)
+        most = autoscaler.spec.max_replicas
+        final = shaping.limited(history, rules, current, calm.replicas, least, most, now)
+        outlook.set("ScalingLimited", final.replicas != calm.replicas, final.reason, final.message)
+        return final.replicas
+
+    # -- metrics ----------------------------------------------------------------------------------------------------
+    async def _wish(
+        self, key: str, autoscaler: Autoscaler, scale: autoscaling_v1.Scale, outlook: Outlook
+    ) -> tuple[int, str]:
+        """Return the largest wish of all metrics, and which one it is of; raises _Failed where none can be trusted."""
+        situation = self._situation(key, autoscaler, scale, outlook)
+        metrics = autoscaler.spec.metrics
+        wish, name, failures = 0, "", []
+        outlook.metrics = []
+        for metric in metrics:
+            try:
+                outcome = await self._calculator.outcome(metric, situation)
+            except MetricFailed as failure:
+                self._recorder.event(autoscaler, "Warning", failure.reason, failure.detail)
+                failures.append(failure)
+                outlook.metrics.append(autoscaling_v2.MetricStatus(type=""))
+                continue
+            outlook.metrics.append(outcome.status)
+            if wish == 0 or outcome.replicas > wish:
+                wish, name = outcome.replicas, outcome.name
+        if failures and (len(failures) >= len(metrics) or wish < situation.spec_replicas):
+            first = failures[0]
+            detail = f"the HPA was unable to compute the replica count: {first.detail}"
+            outlook.set("ScalingActive", False, first.reason, detail)
+            text = f"invalid metrics ({len(failures)} invalid out of {len(metrics)}), first error is: {first}"
+            self._recorder.event(autoscaler, "Warning", "FailedComputeMetricsReplicas", text)
+            raise _Failed(text)
+        found = f"the HPA was able to successfully calculate a replica count from {name}"
+        outlook.set("ScalingActive", True, "ValidMetricFound", found)
+        return wish, name
+
+    def _situation(self, key: str, autoscaler: Autoscaler, scale: autoscaling_v1.Scale, outlook: Outlook) -> Situation:
+        namespace, text = autoscaler.metadata.namespace or "", scale.status.selector or ""
+        if not text:
+            self._invalid(autoscaler, outlook, "SelectorRequired", "selector is required", _NO_SELECTOR)
+        try:
+            selector = parse_labels(text)
+        except SelectorError as error:
+            why = f"couldn't convert selector into a corresponding internal selector object: {error}"
+            self._invalid(autoscaler, outlook, "InvalidSelector", why, why)
+        self._selectors[key] = selector
+        pods = [p for p in self._pods.by_index("namespace", namespace) if selector.matches(p.metadata.labels)]
+        others = [
+            other
+            for other, theirs in self._selectors.items()
+            if other.partition("/")[0] == namespace and any(theirs.matches(pod.metadata.labels) for pod in pods)
+        ]
+        if len(others) > 1:
+            names = " ".join(sorted(others))
+            why = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
+            self._invalid(autoscaler, outlook, "AmbiguousSelector", why, why)
+        return Situation(
+            namespace,
+            scale.spec.replicas or 0,
+            scale.status.replicas,
+            text,
+            pods,
+            self._tolerances(autoscaler),
+            self._settings.startup,
+            self._clock.now(),
+        )
+
+    def _invalid(self, autoscaler: Autoscaler, outlook: Outlook, reason: str, message: str, condition: str) -> NoReturn:
+        """Tell that the pods to measure cannot be told; raises _Failed."""
+        self._recorder.event(autoscaler, "Warning", reason, message)
+        shown = "InvalidSelector" if reason == "SelectorRequired" else reason
+        outlook.set("ScalingActive", False, shown, condition)
+        self._recorder.event(autoscaler, "Warning", "FailedComputeMetricsReplicas", message)
+        raise _Failed(message)
+
+    def _tolerances(self, autoscaler: Autoscaler) -> Tolerances:
+        rules = autoscaler.spec.behavior or autoscaling_v2.HorizontalPodAutoscalerBehavior()
+
+        def of(direction: autoscaling_v2.HPAScalingRules | None) -> float:
+            given = direction.tolerance if direction is not None else None
+            return self._settings.tolerance if given is None else float(parse(given))
+
+        return Tolerances(of(rules.scale_down), of(rules.scale_up))
+
+
+_UNABLE_TO_GET = "the HPA controller was unable to get the target's current scale"
+_ABLE_TO_GET = "the HPA controller was able to get the target's current scale"
+_UNABLE_TO_UPDATE = "the HPA controller was unable to update the target scale"
+_UPDATED = "the HPA controller was able to update the target scale to"
+_DISABLED = "scaling is disabled since the replica count of the target is zero"
+_NO_SELECTOR = "the HPA target's scale is missing a selector"

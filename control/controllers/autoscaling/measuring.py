@@ -1,0 +1,140 @@
+"""Asking the metrics APIs: metrics.k8s.io for CPU and memory, custom.metrics.k8s.io and external.metrics.k8s.io for the rest.
+
+The latter two are served by adapters that users install behind an APIService. Amounts come back in thousandths.
+Upstream: pkg/controller/podautoscaler/metrics/client.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from control.controllers.autoscaling.replicas import MetricsError, PodMetric
+from kube.api import autoscaling_v2
+from kube.client import Client
+from kube.clock import Clock, parse_time
+from kube.errors import StatusError
+from kube.quantity import milli
+from kube.selectors import from_label_selector
+
+RESOURCE_ROOT = "/apis/metrics.k8s.io/v1beta1"
+CUSTOM_ROOTS = ("/apis/custom.metrics.k8s.io/v1beta2", "/apis/custom.metrics.k8s.io/v1beta1")
+EXTERNAL_ROOT = "/apis/external.metrics.k8s.io/v1beta1"
+DEFAULT_WINDOW = 60.0
+"""Seconds that a custom metric is taken to speak of where it does not say."""
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
+
+Identifier = autoscaling_v2.MetricIdentifier
+
+
+def selector_text(metric: Identifier) -> str:
+    """Return a metric's selector as a query has it; "" where it has none."""
+    return str(from_label_selector(metric.selector)) if metric.selector is not None else ""
+
+
+class Metrics:
+    """One client for the three APIs; every failure is a MetricsError in upstream's words."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+
+    async def resource(self, name: str, namespace: str, selector: str, container: str = "") -> dict[str, PodMetric]:
+        """Return what each pod, or one container of each, uses of cpu or memory."""
+        try:
+            found = await self._get(f"{RESOURCE_ROOT}/namespaces/{namespace}/pods", {"labelSelector": selector})
+        except StatusError as error:
+            raise MetricsError(f"unable to fetch metrics from resource metrics API: {error.message}") from error
+        items = found.get("items") or []
+        if not items:
+            raise MetricsError("no metrics returned from resource metrics API")
+        usages: dict[str, PodMetric] = {}
+        for item in items:
+            total = self._total(item, name, container)
+            if total is not None:
+                window = seconds(item.get("window", ""))
+                usages[item["metadata"]["name"]] = PodMetric(total, self._time(item), window)
+        return usages
+
+    def _total(self, item: dict[str, Any], resource: str, container: str) -> int | None:
+        chosen = [c for c in item.get("containers") or () if container in ("", c.get("name"))]
+        if container and not chosen:
+            meta = item["metadata"]
+            raise MetricsError(
+                f"container {container} not present in metrics for pod {meta.get('namespace')}/{meta.get('name')}"
+            )
+        values = [c.get("usage", {}).get(resource) for c in chosen]
+        return None if any(value is None for value in values) else sum(milli(value) for value in values)
+
+    async def pods(self, metric: Identifier, namespace: str, selector: str) -> dict[str, PodMetric]:
+        """Return a custom metric of each pod."""
+        query = {"labelSelector": selector, "metricLabelSelector": selector_text(metric)}
+        items = await self._custom(f"/namespaces/{namespace}/pods/*/{quote(metric.name, safe='')}", query)
+        return {
+            item.get("describedObject", {}).get("name", ""): PodMetric(
+                milli(item.get("value", 0)), self._time(item), float(item.get("windowSeconds") or DEFAULT_WINDOW)
+            )
+            for item in items
+        }
+
+    async def object(self, metric: Identifier, namespace: str, resource: str, kind: str, name: str) -> int:
+        """Return a custom metric of one object; `resource` is its plural with the group."""
+        path = f"/namespaces/{namespace}/{resource}/{quote(name, safe='')}/{quote(metric.name, safe='')}"
+        if kind == "Namespace":
+            path = f"/namespaces/{quote(name, safe='')}/metrics/{quote(metric.name, safe='')}"
+        items = await self._custom(path, {"metricLabelSelector": selector_text(metric)})
+        return milli(items[0].get("value", 0))
+
+    async def _custom(self, path: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
+        why = "no custom metrics API (custom.metrics.k8s.io) registered"
+        for root in CUSTOM_ROOTS:
+            try:
+                found = await self._get(root + path, query)
+            except StatusError as error:
+                if error.not_found and "could not find the requested resource" in error.message:
+                    continue  # that version is not served
+                why = error.message
+                break
+            items: list[dict[str, Any]] = found.get("items") or []
+            if not items:
+                raise MetricsError("no metrics returned from custom metrics API")
+            return items
+        raise MetricsError(f"unable to fetch metrics from custom metrics API: {why}")
+
+    async def external(self, metric: Identifier, namespace: str) -> int:
+        """Return the sum of an external metric's values."""
+        path = f"{EXTERNAL_ROOT}/namespaces/{namespace}/{quote(metric.name, safe='')}"
+        try:
+            found = await self._get(path, {"labelSelector": selector_text(metric)})
+        except StatusError as error:
+            raise MetricsError(f"unable to fetch metrics from external metrics API: {error.message}") from error
+        items = found.get("items") or []
+        if not items:
+            raise MetricsError("no metrics returned from external metrics API")
+        return sum(milli(item.get("value", 0)) for item in items)
+
+    async def _get(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        body = await self._client.call("GET", path, query={key: value for key, value in query.items() if value})
+        found: dict[str, Any] = msgspec.json.decode(body)
+        return found
+
+    def _time(self, item: Mapping[str, Any]) -> datetime:
+        stamp = item.get("timestamp")
+        return parse_time(stamp) if stamp else self._clock.now()
+
+
+def seconds(duration: str) -> float:
+    """Read a Go duration (1m30.5s); 0 where it is none."""
+    total, number, unit = 0.0, "", ""
+    for character in duration + " ":
+        if character.isdigit() or character == "." or character == " ":
+            if unit:
+                total += float(number or 0) * _UNITS.get(unit, 0.0)
+                number, unit = "", ""
+            number += character.strip()
+        else:
+            unit += character
+    return total

@@ -1,0 +1,245 @@
+"""The autoscaler's turns, in virtual time, against an API in memory that tells the load."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from control.controllers.autoscaling import AutoscalingController, AutoscalingSettings
+from control.controllers.context import Context
+from kube import serialize
+from kube.api import autoscaling_v2 as v2
+from kube.api import core_v1, meta_v1
+from kube.client import Response
+from kube.clock import FakeClock, format_time, settle
+from kube.errors import StatusError
+from tests.support.memory_api import MemoryAPI
+
+HPA = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web/status"
+SCALE = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
+
+
+class World(MemoryAPI):
+    """A deployment whose pods share a load, measured in thousandths of a core."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self.clock, self.replicas, self.load = clock, 2, 0
+        self.measured = True
+        self.refuse_scaling = False
+        self.selector = "app=web"
+        self.events: list[tuple[str, str]] = []
+        self.statuses: list[v2.HorizontalPodAutoscalerStatus] = []
+        self.set_replicas(2)
+
+    def set_replicas(self, count: int) -> None:
+        for number in range(max(count, self.replicas)):
+            requests: dict[str, str | int | float] = {"cpu": "1"}
+            container = core_v1.Container(name="c", resources=core_v1.ResourceRequirements(requests=requests))
+            since = format_time(self.clock.now() - timedelta(hours=1))
+            ready = core_v1.PodCondition(type="Ready", status="True", last_transition_time=since)
+            pod = core_v1.Pod(
+                metadata=meta_v1.ObjectMeta(name=f"web-{number}", namespace="default", labels={"app": "web"}),
+                spec=core_v1.PodSpec(containers=[container]),
+                status=core_v1.PodStatus(phase="Running", conditions=[ready], start_time=since),
+            )
+            if number < count:
+                self.put(pod)
+            else:
+                self.remove(pod)
+        self.replicas = count
+
+    async def request(self, method: str, path: str, *, body: bytes = b"", **options: Any) -> Response:
+        if method == "POST" and path.endswith("/events"):
+            event = json.loads(body)
+            self.events.append((event["reason"], event["message"]))
+        if path == SCALE and method == "GET":
+            return self._json({"metadata": {"name": "web"}, **self._scale()})
+        if path == SCALE and method == "PUT":
+            if self.refuse_scaling:
+                raise StatusError(409, "Conflict", "try again")
+            self.set_replicas(json.loads(body)["spec"].get("replicas", 0))
+            return self._json({})
+        if path.endswith("/scale"):
+            raise StatusError(404, "NotFound", 'deployments.apps "other" not found')
+        if path == METRICS:
+            return self._json({"items": [self._usage(n) for n in range(self.replicas)] if self.measured else []})
+        if path == HPA and method == "PUT":
+            changed = json.loads(body)
+            found = serialize.convert(changed, v2.HorizontalPodAutoscaler)
+            self.statuses.append(found.status)
+            self.put(found)
+            return Response(200, {}, body)
+        if path.startswith(("/apis/custom", "/apis/external")):
+            raise StatusError(404, "NotFound", "the server could not find the requested resource")
+        return await super().request(method, path, body=body, **options)
+
+    def _scale(self) -> dict[str, Any]:
+        return {
+            "spec": {"replicas": self.replicas},
+            "status": {"replicas": self.replicas, "selector": self.selector},
+        }
+
+    def _usage(self, number: int) -> dict[str, Any]:
+        usage = {"cpu": f"{self.load // max(1, self.replicas)}m"}
+        return {
+            "metadata": {"name": f"web-{number}"},
+            "timestamp": format_time(self.clock.now()),
+            "window": "15s",
+            "containers": [{"name": "c", "usage": usage}],
+        }
+
+    def _json(self, value: Mapping[str, Any]) -> Response:
+        return Response(200, {}, json.dumps(value).encode())
+
+    def condition(self, type: str) -> tuple[str, str | None]:
+        found = next(c for c in self.statuses[-1].conditions if c.type == type)
+        return found.status, found.reason
+
+
+def autoscaler(*metrics: v2.MetricSpec, **spec: Any) -> v2.HorizontalPodAutoscaler:
+    target = v2.MetricTarget(type="Utilization", average_utilization=50)
+    usual = v2.MetricSpec(type="Resource", resource=v2.ResourceMetricSource(name="cpu", target=target))
+    reference = v2.CrossVersionObjectReference(api_version="apps/v1", kind="Deployment", name="web")
+    made: dict[str, Any] = {
+        "min_replicas": 1,
+        "max_replicas": 10,
+        "scale_target_ref": reference,
+        "metrics": list(metrics) or [usual],
+    }
+    return v2.HorizontalPodAutoscaler(
+        metadata=meta_v1.ObjectMeta(name="web", namespace="default"),
+        spec=v2.HorizontalPodAutoscalerSpec(**(made | spec)),
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(*metrics: v2.MetricSpec, load: int = 0, **spec: Any) -> AsyncIterator[tuple[World, FakeClock]]:
+    clock = FakeClock()
+    world = World(clock)
+    world.load = load
+    world.put(autoscaler(*metrics, **spec))
+    context = Context(world.client(), clock)
+    controller = AutoscalingController(context, AutoscalingSettings())
+    tasks = [asyncio.create_task(context.informers.run())]
+    await context.informers.wait_synced()
+    tasks += [asyncio.create_task(controller.run())]
+    tasks += [asyncio.create_task(recorder.run()) for recorder in context.recorders()]
+    await settle(50)
+    try:
+        yield world, clock
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_new_autoscaler_acts_at_once_and_tells_what_it_did() -> None:
+    async with running(load=2000) as (world, clock):
+        assert world.replicas == 4
+        text = "New size: 4; reason: cpu resource utilization (percentage of request) above target"
+        assert ("SuccessfulRescale", text) in world.events
+        assert world.condition("AbleToScale") == ("True", "SucceededRescale")
+        assert world.condition("ScalingActive") == ("True", "ValidMetricFound")
+        assert world.condition("ScalingLimited") == ("False", "DesiredWithinRange")
+        last = world.statuses[-1]
+        assert (last.current_replicas, last.desired_replicas) == (2, 4)
+        assert last.current_metrics[0].resource is not None
+        current = last.current_metrics[0].resource.current
+        assert current is not None and (current.average_utilization, current.average_value) == (100, "1")
+        await clock.advance(15)
+        assert world.replicas == 4
+        assert world.condition("AbleToScale") == ("True", "ReadyForNewScale")
+
+
+async def test_load_that_goes_away_shrinks_it_only_after_the_window() -> None:
+    async with running(load=2000) as (world, clock):
+        world.load = 0
+        await clock.advance(270)
+        assert world.replicas == 4
+        assert world.condition("AbleToScale") == ("True", "ScaleDownStabilized")
+        await clock.advance(45)
+        assert world.replicas == 1
+        assert ("SuccessfulRescale", "New size: 1; reason: All metrics below target") in world.events
+        assert world.condition("ScalingLimited") == ("True", "TooFewReplicas")
+
+
+async def test_bounds_are_kept_without_asking_for_metrics() -> None:
+    async with running(min_replicas=3, max_replicas=5) as (world, clock):
+        assert world.replicas == 3
+        why = "New size: 3; reason: Current number of replicas below Spec.MinReplicas"
+        assert ("SuccessfulRescale", why) in world.events
+        world.set_replicas(9)
+        await clock.advance(15)
+        assert world.replicas == 5
+
+
+async def test_a_target_at_zero_is_left_alone() -> None:
+    async with running(load=2000) as (world, clock):
+        world.set_replicas(0)
+        await clock.advance(60)
+        assert world.replicas == 0
+        assert world.condition("ScalingActive") == ("False", "ScalingDisabled")
+
+
+async def test_metrics_that_are_missing_are_told_and_change_nothing() -> None:
+    async with running(load=2000) as (world, clock):
+        world.measured = False
+        await clock.advance(15)
+        assert world.replicas == 4
+        assert world.condition("ScalingActive") == ("False", "FailedGetResourceMetric")
+        why = (
+            "failed to get cpu utilization: unable to get metrics for resource cpu: "
+            "no metrics returned from resource metrics API"
+        )
+        assert ("FailedGetResourceMetric", why) in world.events
+        first = f"invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource metric value: {why}"
+        assert ("FailedComputeMetricsReplicas", first) in world.events
+
+
+async def test_with_a_metric_missing_it_grows_but_does_not_shrink() -> None:
+    wanted = v2.MetricTarget(type="AverageValue", average_value="1")
+    pods = v2.MetricSpec(
+        type="Pods", pods=v2.PodsMetricSource(metric=v2.MetricIdentifier(name="requests"), target=wanted)
+    )
+    cpu = autoscaler().spec.metrics[0]
+    async with running(pods, cpu, load=2000) as (world, clock):
+        assert world.replicas == 4
+        assert ("FailedGetPodsMetric",) == tuple({r for r, _ in world.events if r.startswith("FailedGetPods")})
+        world.load = 100
+        await clock.advance(330)
+        assert world.replicas == 4
+        assert world.condition("ScalingActive") == ("False", "FailedGetPodsMetric")
+
+
+async def test_an_external_metric_without_its_api_is_told_as_such() -> None:
+    wanted = v2.MetricTarget(type="Value", value="30")
+    queue = v2.ExternalMetricSource(metric=v2.MetricIdentifier(name="queue"), target=wanted)
+    async with running(v2.MetricSpec(type="External", external=queue)) as (world, _):
+        assert world.condition("ScalingActive") == ("False", "FailedGetExternalMetric")
+
+
+async def test_a_target_that_cannot_be_read_or_written_is_told() -> None:
+    reference = v2.CrossVersionObjectReference(api_version="apps/v1", kind="Deployment", name="other")
+    async with running(scale_target_ref=reference) as (world, _):
+        assert world.condition("AbleToScale")[1] == "FailedGetScale"
+    async with running(load=2000, max_replicas=2) as (world, clock):
+        world.put(autoscaler(max_replicas=10))
+        world.refuse_scaling = True
+        await clock.advance(15)
+        assert world.condition("AbleToScale") == ("False", "FailedUpdateScale")
+        reason = "New size: 4; reason: cpu resource utilization (percentage of request) above target; error: try again"
+        assert ("FailedRescale", reason) in world.events
+
+
+async def test_a_changed_spec_is_acted_on_at_once() -> None:
+    async with running(load=900) as (world, _):
+        assert world.replicas == 2
+        world.put(autoscaler(min_replicas=6))
+        await settle(50)
+        assert world.replicas == 6
