@@ -12,6 +12,7 @@ from kube.api import core_v1, discovery_v1, meta_v1
 from kube.client import Client
 from kube.errors import StatusError
 from kube.transport import HttpsTransport
+from wherry.daemons import where_logged
 from wherry.errors import WherryError
 from wherry.settings import Settings
 
@@ -57,7 +58,9 @@ async def wait_ready(client: Client, settings: Settings, seconds: float) -> None
         except StatusError as error:
             why = error.message
         await asyncio.sleep(POLL_SECONDS)
-    raise WherryError(f"the API server is not ready after {seconds:g} s: {why}; see {settings.layout.logs}/control.log")
+    raise WherryError(
+        f"the API server is not ready after {seconds:g} s: {why}; see {where_logged(settings, 'control')}"
+    )
 
 
 async def wait_node(client: Client, settings: Settings, seconds: float) -> core_v1.Node:
@@ -74,7 +77,7 @@ async def wait_node(client: Client, settings: Settings, seconds: float) -> core_
             why = ready.message or why if ready is not None else why
         await asyncio.sleep(POLL_SECONDS)
     raise WherryError(
-        f"node {settings.node_name} is not Ready after {seconds:g} s: {why}; see {settings.layout.logs}/agent.log"
+        f"node {settings.node_name} is not Ready after {seconds:g} s: {why}; see {where_logged(settings, 'agent')}"
     )
 
 

@@ -11,6 +11,7 @@ import yaml
 from kube import kubeconfig, pki, pki_layout
 from kube.clock import SYSTEM
 from wherry.settings import Settings
+from wherry.units import uses_systemd
 
 ADMIN_GROUP = "system:masters"
 
@@ -26,7 +27,6 @@ def shared_kubelet(settings: Settings) -> dict[str, Any]:
         "serverTLSBootstrap": True,
         "clusterDNS": [settings.cluster_dns],
         "clusterDomain": settings.cluster_domain,
-        "cgroupDriver": "cgroupfs",
         "seccompDefault": True,
         "failSwapOn": False,
     }
@@ -42,6 +42,8 @@ def kubelet_configuration(settings: Settings, shared: dict[str, Any]) -> dict[st
         "healthzPort": settings.kubelet_healthz_port,
         "authentication": authentication | {"x509": {"clientCAFile": str(layout.pki / "ca.crt")}},
         "containerRuntimeEndpoint": settings.runtime,
+        # Where systemd rules over the cgroups, it is asked for ours; two hands in one tree undo each other's work.
+        "cgroupDriver": "systemd" if uses_systemd(settings) else "cgroupfs",
         "cgroupRoot": layout.cgroup,
         "podLogsDir": str(layout.pod_logs),
         "resolvConf": settings.resolv_conf,

@@ -13,8 +13,10 @@ from pathlib import Path
 
 from kube.process import CommandError, run
 from wherry import pause
+from wherry.daemons import where_logged
 from wherry.errors import WherryError
 from wherry.settings import Settings
+from wherry.units import uses_systemd
 
 CNI_PLUGINS = ("/usr/lib/cni", "/opt/cni/bin")
 CAP_SYS_RESOURCE = 24
@@ -71,6 +73,8 @@ disabled_plugins = {disabled}
     default_runtime_name = "runc"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        SystemdCgroup = {json.dumps(uses_systemd(settings))}
 
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugin_folder()}"
@@ -107,7 +111,7 @@ async def ensure_sandbox_image(settings: Settings, seconds: float = 30.0) -> Non
                 except CommandError:
                     await asyncio.sleep(0.05)
     except TimeoutError as error:
-        raise WherryError(f"containerd does not answer; see {settings.layout.logs}/containerd.log") from error
+        raise WherryError(f"containerd does not answer; see {where_logged(settings, 'containerd')}") from error
     if not settings.sandbox_image and pause.IMAGE not in names:
         await load_archive(settings, settings.layout.pause_archive)
 

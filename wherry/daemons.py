@@ -14,24 +14,13 @@ import sys
 from pathlib import Path
 
 from kube.process import run
-from wherry import supervisor
+from wherry import supervisor, units
 from wherry.errors import WherryError
 from wherry.settings import Settings
+from wherry.units import uses_systemd
 
-UNITS = {
-    "containerd": "wherry-containerd.service",
-    "control": "wherry-control.service",
-    "agent": "wherry-agent.service",
-    "netproxy": "wherry-netproxy.service",
-}
 ROLES = {"control": "server", "agent": "agent", "netproxy": "proxy"}
-UNIT_FILES = Path(__file__).resolve().parent.parent / "systemd"
 STOP_SECONDS = 90.0
-
-
-def uses_systemd(settings: Settings) -> bool:
-    """True where units are installed: systemd is PID 1 and this is the machine's own installation."""
-    return settings.prefix == "/" and Path("/run/systemd/system").is_dir()
 
 
 def command_lines(settings: Settings) -> dict[str, list[str]]:
@@ -52,8 +41,8 @@ def command_lines(settings: Settings) -> dict[str, list[str]]:
 async def start(settings: Settings) -> None:
     """Start everything and return; readiness is the caller's to wait for."""
     if uses_systemd(settings):
-        await _install_units(settings)
-        await run(["systemctl", "enable", "--now", "--quiet", *_units(settings)], timeout=180)
+        lines = command_lines(settings)
+        await units.start(settings, list(lines), containerd=lines.get("containerd", [""])[0])
         return
     if supervisor_pid(settings):
         return
@@ -79,8 +68,7 @@ async def start(settings: Settings) -> None:
 async def stop(settings: Settings) -> bool:
     """Stop everything that runs and wait for its end; False where nothing ran. Containers live on."""
     if uses_systemd(settings):
-        await run(["systemctl", "disable", "--now", "--quiet", *reversed(_units(settings))], timeout=180, check=False)
-        return True
+        return await units.stop(command_lines(settings))
     pid = supervisor_pid(settings)
     if not pid:
         return False
@@ -108,8 +96,7 @@ async def running(settings: Settings) -> dict[str, int]:
     found = {}
     for daemon in command_lines(settings):
         if uses_systemd(settings):
-            shown = await run(["systemctl", "show", "--property=MainPID", "--value", UNITS[daemon]], check=False)
-            found[daemon] = int(shown.stdout.strip() or 0)
+            found[daemon] = await units.main_pid(daemon)
             continue
         found[daemon] = 0
         with contextlib.suppress(OSError, ValueError):
@@ -127,17 +114,20 @@ def _runs(pid: int, word: str) -> bool:
         return False
 
 
-def _units(settings: Settings) -> list[str]:
-    return [UNITS[daemon] for daemon in command_lines(settings)]
+async def last_lines(settings: Settings, daemon: str, number: int) -> list[str]:
+    """Return the last lines that a daemon logged."""
+    if uses_systemd(settings):
+        unit = units.UNITS[daemon]
+        said = await run(["journalctl", "--quiet", "--output=cat", f"--lines={number}", f"--unit={unit}"], check=False)
+        return said.stdout.splitlines()
+    try:
+        return (settings.layout.logs / f"{daemon}.log").read_text(errors="replace").splitlines()[-number:]
+    except OSError:
+        return []
 
 
-async def _install_units(settings: Settings) -> None:
-    for unit in _units(settings):
-        text = (UNIT_FILES / unit).read_text().replace("/opt/wherry/bin/python", sys.executable)
-        Path("/etc/systemd/system", unit).write_text(text)
-    for folder, name in (("/etc/sysctl.d", "90-wherry.conf"), ("/etc/modules-load.d", "wherry.conf")):
-        source = UNIT_FILES / Path(folder).name / name
-        shutil.copyfile(source, Path(folder, name))
-    await run(["systemctl", "daemon-reload"])
-    await run(["systemctl", "restart", "systemd-modules-load.service"], check=False)
-    await run(["sysctl", "--quiet", "--load", "/etc/sysctl.d/90-wherry.conf"], check=False)
+def where_logged(settings: Settings, daemon: str) -> str:
+    """Return what to look at, or type, for a daemon's log."""
+    if uses_systemd(settings):
+        return f"journalctl -u {units.UNITS[daemon].removesuffix('.service')}"
+    return str(settings.layout.logs / f"{daemon}.log")

@@ -121,9 +121,7 @@ def check(prefix: Prefix = "/") -> None:
     from wherry import daemons
 
     settings = saved.load(prefix) or Settings(prefix=prefix)
-    running = bool(daemons.supervisor_pid(settings)) or (
-        daemons.uses_systemd(settings) and any(_run(daemons.running(settings)).values())
-    )
+    running = any(_run(daemons.running(settings)).values())
     colours = {"ok": "green", "warning": "yellow", "error": "red"}
     worst = False
     for finding in checks.findings(settings, running=running):

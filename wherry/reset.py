@@ -15,12 +15,13 @@ from pathlib import Path
 
 from cri.client import Client as RuntimeClient
 from kube.process import CommandError
-from wherry import daemons
+from wherry import daemons, units
 from wherry.errors import WherryError
 from wherry.progress import errors, step
 from wherry.settings import Settings
 
 SANDBOXES_AT_ONCE = 4
+POD_CGROUPS = ("kubepods", "kubepods.slice")
 START_SECONDS, REMOVE_SECONDS = 30.0, 120.0
 
 
@@ -42,6 +43,8 @@ async def reset(settings: Settings, *, keep_data: bool = False) -> None:
         _unmount(settings)
         await _remove_cgroups(settings)
         _remove_files(settings, keep_data)
+        if units.uses_systemd(settings):
+            await units.remove()
 
 
 async def remove_pods(settings: Settings) -> None:
@@ -98,14 +101,15 @@ async def _sandboxes(client: RuntimeClient) -> list[str]:
 
 def _end_processes(settings: Settings) -> None:
     """End what outlived its pod: processes in our pods' cgroups, and shims that name our socket on their command line."""
-    pods = f"{settings.layout.cgroup.rstrip('/')}/kubepods".encode()
+    top = settings.layout.cgroup.rstrip("/")
+    pods = tuple(f"{top}/{folder}/".encode() for folder in POD_CGROUPS)
     socket = str(settings.layout.containerd_socket).encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             arguments = (folder / "cmdline").read_bytes().split(b"\0")
             shim = arguments[0].endswith(b"containerd-shim-runc-v2") and socket in arguments
             groups = [line.rpartition(b":")[2] for line in (folder / "cgroup").read_bytes().splitlines()]
-            if shim or any(group.startswith(pods + b"/") for group in groups):
+            if shim or any(group.startswith(pods) for group in groups):
                 os.kill(int(folder.name), signal.SIGKILL)
 
 
@@ -114,7 +118,7 @@ async def _clean_network(settings: Settings) -> None:
     from netproxy.main import cleanup
     from wherry.proxy_settings import proxy_config
 
-    with contextlib.suppress(FileNotFoundError):
+    if settings.layout.proxy_configuration.exists():
         await cleanup(proxy_config(settings, load(settings.layout.proxy_configuration)), everything=True)
 
 
@@ -130,9 +134,10 @@ def _unmount(settings: Settings) -> None:
 
 async def _remove_cgroups(settings: Settings) -> None:
     top = settings.layout.cgroup.strip("/")
-    for controller in Path("/sys/fs/cgroup").glob("*"):
-        ours = [controller / top] if top else [controller / "kubepods"]
-        for folder in ours:
+    mount = Path("/sys/fs/cgroup")
+    # With cgroup v2 the mount is the one tree, with v1 each folder in it is one.
+    for tree in [mount, *mount.glob("*")]:
+        for folder in [tree / top] if top else [tree / name for name in POD_CGROUPS]:
             for inner, _, _ in os.walk(folder, topdown=False):
                 with contextlib.suppress(OSError):
                     os.rmdir(inner)
@@ -158,11 +163,6 @@ def _remove_files(settings: Settings, keep_data: bool) -> None:
         doomed += [layout.state, layout.etc]
     for folder in doomed:
         shutil.rmtree(folder, ignore_errors=True)
-    if daemons.uses_systemd(settings):
-        for unit in daemons.UNITS.values():
-            Path("/etc/systemd/system", unit).unlink(missing_ok=True)
-        for file in ("/etc/sysctl.d/90-wherry.conf", "/etc/modules-load.d/wherry.conf"):
-            Path(file).unlink(missing_ok=True)
     with contextlib.suppress(CommandError):
         if settings.prefix != "/":
             _remove_empty_parents(settings)

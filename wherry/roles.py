@@ -3,7 +3,9 @@
     python -m wherry.roles server|agent|proxy [--prefix /]
 
 Only the role's own packages are imported, so a process carries nothing that it does not need. Readiness and the watchdog
-are told to systemd over $NOTIFY_SOCKET where there is one.
+are told to systemd over $NOTIFY_SOCKET where there is one. Both come from the event loop that does the work: before a
+role is ready its beats prolong the time that systemd gives it to start, so it may wait for an API server for ever, but a
+loop that hangs is ended all the same, at any time.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ def notify(message: str) -> None:
         sender.sendall(message.encode())
 
 
+_started = asyncio.Event()
+
+
 def ready() -> None:
+    _started.set()
     notify("READY=1")
     # What start-up made lives as long as the process: keep the collector from walking it again and again.
     gc.collect()
@@ -42,10 +48,10 @@ def ready() -> None:
 
 async def _watchdog() -> None:
     """Feed systemd's watchdog from the loop that does the work, so that a stuck loop is noticed."""
-    period = int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6 / 2
-    while period:
-        notify("WATCHDOG=1")
-        await asyncio.sleep(period)
+    limit = int(os.environ.get("WATCHDOG_USEC", "0"))
+    while limit:
+        notify("WATCHDOG=1" if _started.is_set() else f"EXTEND_TIMEOUT_USEC={limit}")
+        await asyncio.sleep(limit / 1e6 / 2)
 
 
 def server(settings: Settings) -> Coroutine[Any, Any, None]:
@@ -98,17 +104,34 @@ async def _run(role: str, settings: Settings) -> None:
         watchdog.cancel()
 
 
+class _JournalFormatter(logging.Formatter):
+    """The journal knows the time; a number before the line tells it how urgent the line is (sd-daemon(3))."""
+
+    _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+
+    def format(self, record: logging.LogRecord) -> str:
+        priority = next((number for level, number in self._PRIORITIES if record.levelno >= level), 7)
+        text = f"{record.name}: {super().format(record)}"
+        return "\n".join(f"<{priority}>{line}" for line in text.splitlines())
+
+
+def log_to_stderr(*, verbose: bool = False) -> None:
+    """Write log lines to stderr, in the journal's form where stderr leads there."""
+    handler = logging.StreamHandler(sys.stderr)
+    if "JOURNAL_STREAM" in os.environ:
+        handler.setFormatter(_JournalFormatter())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="wherry", description="Run one role of this machine's node.")
     parser.add_argument("role", choices=sorted(ROLES))
     parser.add_argument("--prefix", default="/")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
-    logging.basicConfig(
-        level=logging.DEBUG if options.verbose else logging.INFO,
-        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(verbose=options.verbose)
     try:
         settings = load(options.prefix)
         if settings is None:

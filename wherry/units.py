@@ -1,0 +1,161 @@
+"""The systemd side of the daemons: units, module and sysctl files, and the account that the control plane runs as.
+
+A role's unit is the file of systemd/ with this installation's interpreter in it. The control plane needs no root: it has an
+account of its own, and its unit gives it its keys and database before every start, because `wherry up`, which writes
+them, is root. Units are started without waiting for them; the caller waits for the cluster itself and can so say what is
+missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kube.process import run
+from wherry.errors import WherryError
+from wherry.settings import Settings
+
+UNITS = {
+    "containerd": "wherry-containerd.service",
+    "control": "wherry-control.service",
+    "agent": "wherry-agent.service",
+    "netproxy": "wherry-netproxy.service",
+}
+USER = "wherry"
+FILES = Path(__file__).resolve().parent.parent / "systemd"
+FOLDER = Path("/etc/systemd/system")
+SYSUSERS = Path("/etc/sysusers.d/wherry.conf")
+SYSCTL = Path("/etc/sysctl.d/90-wherry.conf")
+MODULES = Path("/etc/modules-load.d/wherry.conf")
+LOW_PORT = "10-low-port.conf"
+_FIRST_FREE_PORT = 1024
+
+
+def uses_systemd(settings: Settings) -> bool:
+    """True where units are installed: systemd is PID 1 and this is the machine's own installation."""
+    return settings.prefix == "/" and Path("/run/systemd/system").is_dir()
+
+
+async def start(settings: Settings, daemons: Sequence[str], containerd: str = "") -> None:
+    """Install and enable the daemons' units and have systemd start them; return before they are ready."""
+    await _prepare_machine()
+    let_read(settings)
+    for daemon in daemons:
+        write(FOLDER / UNITS[daemon], unit(daemon, containerd=containerd))
+    if "control" in daemons:
+        _allow_low_port(settings.api_port)
+    await run(["systemctl", "daemon-reload"], timeout=120)
+    names = [UNITS[daemon] for daemon in daemons]
+    await run(["systemctl", "enable", "--quiet", *names], timeout=120)
+    await run(["systemctl", "reset-failed", *names], check=False)
+    await run(["systemctl", "start", "--no-block", *names])
+
+
+async def stop(daemons: Iterable[str]) -> bool:
+    """Stop the units and take them out of the boot; False where none ran. Containers run on."""
+    names = [UNITS[daemon] for daemon in daemons]
+    ran = any([await main_pid(daemon) for daemon in daemons])
+    await run(["systemctl", "disable", "--now", "--quiet", *reversed(names)], timeout=180, check=False)
+    return ran
+
+
+async def main_pid(daemon: str) -> int:
+    """Return the process ID of a daemon, 0 where it does not run."""
+    shown = await run(["systemctl", "show", "--property=MainPID", "--value", UNITS[daemon]], check=False)
+    return int(shown.stdout.strip() or 0)
+
+
+async def remove() -> None:
+    """Take away the units, the files beside them and the control plane's account."""
+    for name in UNITS.values():
+        (FOLDER / name).unlink(missing_ok=True)
+        shutil.rmtree(FOLDER / f"{name}.d", ignore_errors=True)
+    for path in (SYSUSERS, SYSCTL, MODULES):
+        path.unlink(missing_ok=True)
+    await run(["systemctl", "daemon-reload"], timeout=120, check=False)
+    await run(["systemctl", "reset-failed", *UNITS.values()], check=False)
+    if _account() is not None:
+        await run(["userdel", USER], check=False)
+
+
+def unit(daemon: str, *, python: str = sys.executable, containerd: str = "") -> str:
+    """Return the text of a daemon's unit on this machine."""
+    text = (FILES / UNITS[daemon]).read_text().replace("/opt/wherry/bin/python", python)
+    return text.replace("/usr/bin/containerd", containerd or "/usr/bin/containerd")
+
+
+def let_read(settings: Settings) -> None:
+    """Let the control plane's account read what administrators wrote for it; WherryError where it may not.
+
+    Its own keys and database are given to it by its unit, before every start.
+    """
+    account = _account()
+    if account is None or settings.is_worker:
+        return
+    for name in ("audit-policy.yaml", "encryption.yaml"):
+        with contextlib.suppress(FileNotFoundError):
+            path = settings.layout.etc / name
+            os.chown(path, 0, account.pw_gid)
+            path.chmod(0o640)
+    for file in (settings.etcd_cafile, settings.etcd_certfile, settings.etcd_keyfile):
+        if file and not may_read(Path(file), account.pw_uid, account.pw_gid):
+            raise WherryError(
+                f"the control plane runs as user {USER} and may not read {file}: "
+                f"put it where {USER} may look, and type chgrp {USER} {file}; chmod g+r {file}"
+            )
+
+
+def may_read(path: Path, user: int, group: int) -> bool:
+    """True where an account can open a file: the file's own bits and those of every folder above it allow it."""
+    path = path.resolve()
+    for place in (path, *path.parents):
+        found = place.stat()
+        shift = 6 if found.st_uid == user else 3 if found.st_gid == group else 0
+        if not found.st_mode >> shift & (4 if place == path else 1):
+            return False
+    return True
+
+
+def _account() -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(USER)
+    except KeyError:
+        return None
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _allow_low_port(port: int) -> None:
+    """Let the control plane bind its port where that is one for root."""
+    path = FOLDER / f"{UNITS['control']}.d" / LOW_PORT
+    if port >= _FIRST_FREE_PORT:
+        path.unlink(missing_ok=True)
+        return
+    lines = ["[Service]", "AmbientCapabilities=CAP_NET_BIND_SERVICE", "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"]
+    # A capability in a user namespace of its own is none in the network's.
+    write(path, "\n".join([*lines, "PrivateUsers=no", ""]))
+
+
+async def _prepare_machine() -> None:
+    """Make the account, and load modules and kernel settings now as they will be at every boot."""
+    write(SYSUSERS, (FILES / "sysusers.d" / SYSUSERS.name).read_text())
+    await run(["systemd-sysusers", str(SYSUSERS)])
+    present = []
+    for line in (FILES / "modules-load.d" / MODULES.name).read_text().splitlines():
+        name, _, remark = line.partition("#")
+        # A module that is named but is not there would make the boot report a failure.
+        if name.strip() and (await run(["modprobe", name.strip()], check=False)).returncode == 0:
+            present.append(name.strip())
+        elif name.strip() and "optional" not in remark:
+            present.append(name.strip())
+    write(MODULES, "".join(f"{name}\n" for name in present))
+    write(SYSCTL, (FILES / "sysctl.d" / SYSCTL.name).read_text())
+    await run(["sysctl", "--quiet", "--load", str(SYSCTL)], check=False)
