@@ -30,7 +30,7 @@ from kube.transport import HttpsTransport
 log = logging.getLogger(__name__)
 
 CLIENT_SIGNER, SERVING_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"
-POLL_SECONDS, APPROVAL_SECONDS, RETRY_SECONDS = 1.0, 15 * 60.0, 10.0
+FIRST_POLL_SECONDS, POLL_SECONDS, APPROVAL_SECONDS, RETRY_SECONDS = 0.05, 1.0, 15 * 60.0, 10.0
 
 
 class CertificateError(Exception):
@@ -48,6 +48,9 @@ class Kind:
 
 CLIENT = Kind(CLIENT_SIGNER, "client auth", "kubelet-client-current.pem")
 SERVING = Kind(SERVING_SIGNER, "server auth", "kubelet-server-current.pem")
+PROXY = Kind("kubernetes.io/kube-apiserver-client", "client auth", "kube-proxy-client-current.pem")
+PROXY_USER = "system:kube-proxy"
+"""Who the service proxy is, on every node."""
 
 
 async def request(client: Client, kind: Kind, key: pki.PrivateKey, pem: bytes, *, clock: Clock) -> bytes:
@@ -64,7 +67,7 @@ async def request(client: Client, kind: Kind, key: pki.PrivateKey, pem: bytes, *
     )
     name = made.metadata.name or ""
     log.info("asked %s for a certificate: %s", kind.signer, name)
-    deadline = clock.monotonic() + APPROVAL_SECONDS
+    deadline, pause = clock.monotonic() + APPROVAL_SECONDS, FIRST_POLL_SECONDS
     while True:
         for condition in made.status.conditions:
             if condition.type in ("Denied", "Failed"):
@@ -73,7 +76,8 @@ async def request(client: Client, kind: Kind, key: pki.PrivateKey, pem: bytes, *
             return base64.b64decode(made.status.certificate)
         if clock.monotonic() > deadline:
             raise CertificateError(f"{name} was not signed within {APPROVAL_SECONDS:g} s")
-        await clock.sleep(POLL_SECONDS)
+        await clock.sleep(pause)
+        pause = min(pause * 2, POLL_SECONDS)
         made = await client.get(CertificateSigningRequest, name)
 
 

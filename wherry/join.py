@@ -19,30 +19,32 @@ import msgspec
 from kube import bootstrap_tokens, certificates, kubeconfig, pki
 from kube.api import core_v1
 from kube.bootstrap_tokens import Token
+from kube.certificates import PROXY, PROXY_USER
 from kube.client import Client
 from kube.clock import SYSTEM
 from kube.errors import StatusError
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
-from wherry import check, cluster, configuration, containerd, daemons, published
+from wherry import certificate_bundle, check, cluster, configuration, containerd, daemons, published, starting, storage
+from wherry.certificate_bundle import Bundle
 from wherry.discovery import Discovered, ca_pin, discover, server_url
 from wherry.errors import WherryError
 from wherry.progress import console, errors, step
 from wherry.reset import reset
 from wherry.settings import Settings, complete
 
-READY_SECONDS, CERTIFICATE_SECONDS = 90.0, 30.0
-PROXY_USER = "system:kube-proxy"
-PROXY = certificates.Kind("kubernetes.io/kube-apiserver-client", "client auth", "kube-proxy-client-current.pem")
+CERTIFICATE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What the person typed: where the cluster is, the token, and the hash of the CA to trust."""
+    """What the person typed: where the cluster is, the token, the hash of the CA to trust, and for a member of the control
+    plane the key to the cluster's certificates."""
 
     server: str
     token: Token
     pin: str
+    certificate_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,9 @@ class Identity:
     certificate: bytes
 
 
-def credentials(server: str, token: str, pin: str) -> Credentials:
+def credentials(
+    server: str, token: str, pin: str, control_plane: bool = False, certificate_key: str = ""
+) -> Credentials:
     """Check the form of what was typed; WherryError says what is wrong with it."""
     if not token or not pin:
         raise WherryError(
@@ -63,7 +67,14 @@ def credentials(server: str, token: str, pin: str) -> Credentials:
         parsed = bootstrap_tokens.parse(token)
     except bootstrap_tokens.TokenError as error:
         raise WherryError(f"--token: {error}") from error
-    return Credentials(server_url(server), parsed, ca_pin(pin))
+    if control_plane != bool(certificate_key):
+        raise WherryError(
+            "--control-plane and --certificate-key go together: copy the line that `wherry token create "
+            "--control-plane` printed"
+        )
+    if certificate_key:
+        certificate_bundle.read_key(certificate_key)
+    return Credentials(server_url(server), parsed, ca_pin(pin), certificate_key)
 
 
 def address_towards(server: str) -> str:
@@ -81,7 +92,8 @@ def address_towards(server: str) -> str:
 
 async def join(wanted: Settings, given: Credentials) -> Settings:
     """Make this machine a node and wait until it is Ready; return the settings in force."""
-    wanted = msgspec.structs.replace(wanted, role="worker", joined=given.server)
+    role = "control-plane" if given.certificate_key else "worker"
+    wanted = msgspec.structs.replace(wanted, role=role, joined=given.server)
     settings = complete(wanted, address_towards(given.server))
     with step("check the machine"):
         check.require(settings, running=False)
@@ -89,23 +101,40 @@ async def join(wanted: Settings, given: Credentials) -> Settings:
         found = await discover(given.server, given.token, given.pin)
     access = Access(server=found.server, ca=found.ca, token=str(given.token))
     client = Client(HttpsTransport(access, "wherry"))
+    bundle: Bundle | None = None
+    identities: list[Identity] = []
     try:
         with step("read the cluster's configuration"), _as_joining(given.token):
             documents = await published.read(client)
-            settings = complete(_shared(settings, documents.cluster), settings.node_ip)
+            settings = _shared(settings, documents.cluster)
+            if given.certificate_key:
+                bundle = await _bundle(client, settings, given.certificate_key)
+                settings = msgspec.structs.replace(settings, **bundle.settings)
+            settings = complete(settings, settings.node_ip)
             await _require_free_name(client, settings.node_name)
-        with step("have the certificates signed"), _as_joining(given.token):
-            node, proxy = await asyncio.gather(
-                _signed(client, certificates.CLIENT, settings.node_name), _signed(client, PROXY, "")
-            )
+        if bundle is None:
+            with step("have the certificates signed"), _as_joining(given.token):
+                identities += await asyncio.gather(
+                    _signed(client, certificates.CLIENT, settings.node_name), _signed(client, PROXY, "")
+                )
     finally:
         await client.close()
     try:
-        with step("write certificates and configuration"):
-            _write(settings, found, documents, node, proxy)
-        await start(settings)
+        if bundle is None:
+            with step("write certificates and configuration"):
+                _write_worker(settings, found, *identities)
+                _write_common(settings, documents)
+            await starting.start_worker(settings)
+        else:
+            with step("write certificates and configuration"):
+                settings = _write_member(settings, bundle)
+                _write_common(settings, documents)
+            with step("reach etcd"):
+                await storage.reach(settings)
+            async with cluster.admin(settings) as administrator:
+                await starting.start_member(settings, administrator)
     except BaseException:
-        _show_logs(settings)
+        await asyncio.shield(_show_logs(settings))
         errors.print("  what was installed is taken away again")
         await asyncio.shield(reset(settings))
         raise
@@ -113,15 +142,10 @@ async def join(wanted: Settings, given: Credentials) -> Settings:
     return settings
 
 
-async def start(settings: Settings) -> None:
-    """Start a joined machine's daemons and wait until its node is Ready."""
-    with step("start containerd, agent and proxy"):
-        await daemons.start(settings)
-        if settings.own_containerd:
-            await containerd.ensure_sandbox_image(settings)
-    async with cluster.connect(settings) as client:
-        with step(f"wait for node {settings.node_name}"):
-            await cluster.wait_node(client, settings, READY_SECONDS)
+async def _bundle(client: Client, settings: Settings, key: str) -> Bundle:
+    if settings.store != "etcd":
+        raise WherryError(certificate_bundle.MIGRATE)
+    return await certificate_bundle.download(client, key)
 
 
 def _shared(settings: Settings, told: dict[str, Any]) -> Settings:
@@ -180,32 +204,35 @@ def _as_joining(token: Token) -> Any:
         raise
 
 
-def _write(
-    settings: Settings, found: Discovered, documents: published.Published, node: Identity, proxy: Identity
-) -> None:
+def _write_worker(settings: Settings, found: Discovered, node: Identity, proxy: Identity) -> None:
     layout, now = settings.layout, SYSTEM.now()
-    settings.save()
     pki.write_file(layout.pki / "ca.crt", found.ca, 0o644)
+    agent_user = f"system:node:{settings.node_name}"
     for kind, identity, folder, target, user in (
-        (
-            certificates.CLIENT,
-            node,
-            layout.kubelet / "pki",
-            layout.agent_kubeconfig,
-            f"system:node:{settings.node_name}",
-        ),
+        (certificates.CLIENT, node, layout.kubelet / "pki", layout.agent_kubeconfig, agent_user),
         (PROXY, proxy, layout.proxy_pki, layout.netproxy_kubeconfig, PROXY_USER),
     ):
         current = str(certificates.store(folder, kind, identity.certificate, identity.key, now))
         access = Access(server=found.server, ca=found.ca, certificate_file=current, key_file=current)
         kubeconfig.write(target, kubeconfig.render(access, user=user))
+
+
+def _write_member(settings: Settings, bundle: Bundle) -> Settings:
+    """Write what the members share and make this one's own certificates from it; return the settings with etcd's files."""
+    named = certificate_bundle.install(bundle, settings.layout)
+    settings = msgspec.structs.replace(settings, **named)
+    configuration.write_all(settings)
+    return settings
+
+
+def _write_common(settings: Settings, documents: published.Published) -> None:
+    settings.save()
     if settings.own_containerd:
         containerd.write_configuration(settings)
     configuration.write_node(settings, documents.kubelet, documents.proxy)
 
 
-def _show_logs(settings: Settings) -> None:
+async def _show_logs(settings: Settings) -> None:
     """Print the agent's last words before they are removed."""
-    with contextlib.suppress(OSError):
-        for line in (settings.layout.logs / "agent.log").read_text(errors="replace").splitlines()[-5:]:
-            errors.print(f"  agent: {line}", markup=False)
+    for line in await daemons.last_lines(settings, "agent", 5):
+        errors.print(f"  agent: {line}", markup=False)

@@ -10,9 +10,10 @@ import typer
 from rich.table import Table
 
 from kube import bootstrap_tokens
+from kube.bootstrap_tokens import CONTROL_PLANE_GROUP, NODE_GROUP
 from kube.clock import SYSTEM, format_time
+from wherry import published, tokens
 from wherry import settings as saved
-from wherry import tokens
 from wherry.errors import WherryError
 from wherry.progress import console
 from wherry.settings import Settings
@@ -53,9 +54,14 @@ def join(
     discovery_token_ca_cert_hash: Annotated[
         str, typer.Option(help="sha256:... of the cluster's CA, printed too.")
     ] = "",
+    control_plane: Annotated[
+        bool, typer.Option("--control-plane", help="Be a member of the control plane; needs a cluster stored in etcd.")
+    ] = False,
+    certificate_key: Annotated[str, typer.Option(help="Opens the certificates that its members share.")] = "",
     prefix: Prefix = "/",
     node_name: Annotated[str, typer.Option(help="The node's name; the host name by default.")] = "",
     node_ip: Annotated[str, typer.Option(help="The node's address; the one towards the server by default.")] = "",
+    api_port: Annotated[int | None, typer.Option(help="With --control-plane: the API server's port.")] = None,
     kubelet_port: int | None = None,
     kubelet_healthz_port: int | None = None,
     proxy_healthz_port: int | None = None,
@@ -64,6 +70,7 @@ def join(
     sandbox_image: Annotated[str, typer.Option(help="An image for pod sandboxes; one is built in.")] = "",
     resolv_conf: Annotated[str, typer.Option(help="Whose resolvers are asked for names outside.")] = "",
     registry_mirror: Annotated[list[str] | None, typer.Option(help="HOST=URL: ask URL for images of HOST.")] = None,
+    name: Annotated[list[str] | None, typer.Option(help="With --control-plane: as with `wherry up`.")] = None,
     max_pods: int | None = None,
 ) -> None:
     """Make this machine a node of a cluster that runs elsewhere; waits until it is Ready."""
@@ -73,7 +80,9 @@ def join(
     given = {k: v for k, v in locals().items() if k in Settings.__struct_fields__ and v not in ("", None)}
     if registry_mirror:
         given["registry_mirrors"] = mirrors(registry_mirror)
-    credentials = joining.credentials(server, token, discovery_token_ca_cert_hash)
+    if name:
+        given["names"] = name
+    credentials = joining.credentials(server, token, discovery_token_ca_cert_hash, control_plane, certificate_key)
     before = saved.load(prefix)
     if before is not None:
         raise WherryError(
@@ -90,13 +99,19 @@ def create(
     ttl: Annotated[str, typer.Option(help="How long it lives, as 24h or 1h30m; 0 is for ever.")] = "24h",
     description: Annotated[str, typer.Option(help="What it is for, as people read it.")] = "",
     print_join_command: Annotated[bool, typer.Option("--print-join-command", help="Print the whole line.")] = False,
+    for_control_plane: Annotated[
+        bool,
+        typer.Option("--control-plane", help="Print the line for another member of the control plane; for two hours."),
+    ] = False,
 ) -> None:
     """Make a token and print it."""
-    from wherry import cluster
+    from wherry import certificate_bundle, cluster
 
     root()
     settings = control_plane(prefix)
-    lifetime = tokens.lifetime(ttl)
+    if for_control_plane:
+        bundle, key = certificate_bundle.collect(settings), certificate_bundle.new_key()
+    lifetime = certificate_bundle.LIFETIME if for_control_plane else tokens.lifetime(ttl)
     try:
         wanted = bootstrap_tokens.parse(token) if token else None
     except bootstrap_tokens.TokenError as error:
@@ -104,10 +119,17 @@ def create(
 
     async def work() -> bootstrap_tokens.Token:
         async with cluster.admin(settings) as client:
-            return await tokens.create(client, lifetime, description, token=wanted)
+            if not for_control_plane:
+                return await tokens.create(client, lifetime, description, token=wanted)
+            await published.publish(client, settings)
+            made = await tokens.create(client, lifetime, description, (NODE_GROUP, CONTROL_PLANE_GROUP), wanted)
+            await certificate_bundle.upload(client, bundle, key, made)
+            return made
 
     made = asyncio.run(work())
-    line = tokens.join_command(settings, made) if print_join_command else str(made)
+    line = tokens.join_command(settings, made) if print_join_command or for_control_plane else str(made)
+    if for_control_plane:
+        line += f" --control-plane --certificate-key {key}"
     console.print(line, markup=False, soft_wrap=True)
 
 

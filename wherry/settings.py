@@ -19,7 +19,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     prefix: str = "/"
     role: str = "control-plane"
-    """control-plane, or worker: a machine that joined and runs no API server."""
+    """control-plane, or worker, which runs no API server."""
     joined: str = ""
     """The URL of the API server that this machine joined by; empty on the first machine."""
     node_name: str = ""

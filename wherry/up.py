@@ -7,11 +7,9 @@ import pwd
 import socket
 from pathlib import Path
 
-from wherry import check, cluster, configuration, containerd, daemons, join, published, storage, tokens
+from wherry import check, cluster, configuration, containerd, daemons, starting, storage, tokens
 from wherry.progress import console, step
 from wherry.settings import Settings, complete
-
-READY_SECONDS = 90.0
 
 
 def default_address() -> str:
@@ -29,7 +27,7 @@ def default_address() -> str:
 async def up(wanted: Settings) -> Settings:
     """Set up and start the cluster and wait until it serves; return the settings in force."""
     settings = complete(wanted, default_address())
-    running = daemons.uses_systemd(settings) is False and bool(daemons.supervisor_pid(settings))
+    running = any((await daemons.running(settings)).values())
     with step("check the machine"):
         check.require(settings, running=running)
     if settings.is_worker:
@@ -43,19 +41,9 @@ async def up(wanted: Settings) -> Settings:
         if settings.own_containerd:
             containerd.write_configuration(settings)
         configuration.write_all(settings)
-    with step("start containerd, control plane, agent and proxy"):
-        await daemons.start(settings)
-        if settings.own_containerd:
-            await containerd.ensure_sandbox_image(settings)
     async with cluster.admin(settings) as client:
-        with step("wait for the API server"):
-            await cluster.wait_ready(client, settings, READY_SECONDS)
-        with step(f"wait for node {settings.node_name}"):
-            await cluster.ensure_dns_service(client, settings)
-            await cluster.wait_node(client, settings, READY_SECONDS)
-        with step("let other machines join"):
-            await published.publish(client, settings)
-            token = await tokens.create(client, description="made by wherry up") if fresh else None
+        await starting.start_member(settings, client)
+        token = await tokens.create(client, description="made by wherry up") if fresh else None
     offer_kubeconfig(settings)
     if token is not None:
         console.print("\nTo add a machine within 24 hours, install Wherry on it and run there as root:\n")
@@ -70,7 +58,7 @@ async def _start_again(settings: Settings) -> Settings:
         if settings.own_containerd:
             containerd.write_configuration(settings)
         configuration.rewrite_node(settings)
-    await join.start(settings)
+    await starting.start_worker(settings)
     return settings
 
 

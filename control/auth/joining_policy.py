@@ -14,10 +14,10 @@ from control.auth.bootstrap_policy import AUTOUPDATE, GROUP, rule
 from control.auth.node import NODES_GROUP
 from control.auth.user import ANONYMOUS
 from kube.bootstrap_tokens import CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, CONTROL_PLANE_GROUP, NODE_GROUP
+from kube.certificates import PROXY_USER
 
 Object = dict[str, Any]
 
-PROXY_USER = "system:kube-proxy"
 CONFIGURATION = "kubelet-config,kube-proxy,wherry-config"
 _APPROVED = "system:certificates.k8s.io:certificatesigningrequests:"
 _JOINING, _NODES = ("Group", NODE_GROUP), ("Group", NODES_GROUP)

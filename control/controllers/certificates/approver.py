@@ -12,11 +12,11 @@ import logging
 import msgspec
 
 from control.auth.certificates import CLIENT, KUBELET_CLIENT, decode_request, has_condition, refusal
-from control.auth.joining_policy import PROXY_USER
 from control.auth.x509 import subject_user
 from control.controllers.certificates import serving
 from control.controllers.context import Context
 from kube.api import authorization_v1, certificates_v1, core_v1, discovery_v1
+from kube.certificates import PROXY_USER
 from kube.clock import format_time, parse_time
 from kube.controller import Controller
 from kube.serialize import to_dict
