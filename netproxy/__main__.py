@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--resolv-conf", help="where the resolvers for all other names stand")
     flags.add_argument("--no-dns", action="store_true", help="do not serve cluster DNS on this node")
     flags.add_argument("--no-pod-network", action="store_true", help="leave CNI configuration and routes to others")
+    flags.add_argument("--no-network-policy", action="store_true", help="leave NetworkPolicies to others")
     flags.add_argument("--cni-conf-dir", help="where the container runtime reads CNI configurations")
     flags.add_argument("--cni-data-dir", help="where host-local keeps the addresses it gave")
     flags.add_argument("--cleanup", action="store_true", help="remove all iptables rules of the proxy and exit")
@@ -61,6 +62,7 @@ def configuration(arguments: argparse.Namespace) -> config.ProxyConfig:
         pod_network=replace(
             result.pod_network,
             enabled=not arguments.no_pod_network,
+            network_policy=not arguments.no_network_policy,
             **{name: value for name, value in pods.items() if value is not None},
         ),
     )

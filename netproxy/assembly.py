@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kube.api import core_v1, discovery_v1
@@ -12,7 +14,7 @@ from kube.clock import Clock
 from kube.events import NORMAL, WARNING, EventRecorder
 from kube.informer import Informer
 from netproxy import health
-from netproxy.backend import Backend
+from netproxy.backend import Backend, Remover
 from netproxy.config import ProxyConfig
 from netproxy.dns.directory import InformerDirectory
 from netproxy.dns.forward import Forwarder, ResolvConf
@@ -28,6 +30,9 @@ from netproxy.nftables.sync import NFTablesBackend
 from netproxy.nftables.writer import NftWriter
 from netproxy.podnet import routes
 from netproxy.podnet.network import PodNetwork
+from netproxy.policy.enforcer import PolicyEnforcer
+from netproxy.policy.rules import TABLE as POLICY_TABLE
+from netproxy.policy.sync import PolicyBackend
 from netproxy.proxy import ServiceProxy
 
 log = logging.getLogger(__name__)
@@ -48,8 +53,10 @@ class Parts:
     recorder: EventRecorder
     pods: PodNetwork | None
     dns: DNSServer | None
-    stale: list[Backend]
+    stale: list[Remover]
     """Where we do not write, but an earlier life may have."""
+    policy: PolicyEnforcer | None = None
+    """None where others run the pod network: policies are theirs to enforce."""
 
 
 async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) -> Parts:
@@ -62,7 +69,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
     addresses = await routes.node_addresses()
     settings = {family: static_settings(config, family, addresses) for family in config.families}
     backends: list[Backend] = []
-    stale: list[Backend] = []
+    stale: list[Remover] = []
     for family in config.families:
         chosen, others = await _choose(config, mode, settings[family], addresses, clock)
         backends.append(chosen)
@@ -87,8 +94,30 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
             node, WARNING, "RulesRepaired", "Service rules changed by others were put back"
         ),
     )
+    policy, leftover = _network_policy(
+        config,
+        client,
+        node_name,
+        clock,
+        lambda: recorder.event(node, WARNING, "RulesRepaired", "Network policies changed by others were put back"),
+    )
+    stale += leftover
     pods = PodNetwork(config) if config.pod_network.enabled else None
-    return Parts(services, slices, nodes, proxy, backends, settings, state, check_ports, recorder, pods, server, stale)
+    return Parts(
+        services,
+        slices,
+        nodes,
+        proxy,
+        backends,
+        settings,
+        state,
+        check_ports,
+        recorder,
+        pods,
+        server,
+        stale,
+        policy,
+    )
 
 
 async def _choose(
@@ -111,6 +140,22 @@ async def _choose(
     del every[flavour]
     writer = RestoreWriter(flavour, family)
     return IPTablesBackend(writer, rules, settings, period=config.sync_period, clock=clock), list(every.values())
+
+
+def _network_policy(
+    config: ProxyConfig, client: Client, node_name: str, clock: Clock, on_repair: Callable[[], None]
+) -> tuple[PolicyEnforcer | None, list[Remover]]:
+    """Return the enforcer, or what removes the tables of one that ran here earlier."""
+    backends = [
+        PolicyBackend(NftWriter(family, POLICY_TABLE), family, clock=clock)
+        for family in (config.families if shutil.which("nft") else ())
+    ]
+    if not (config.pod_network.enabled and config.pod_network.network_policy):
+        return None, list(backends)
+    if not backends:
+        log.error("network policies are not enforced: the command nft is not installed (Debian: package nftables)")
+        return None, []
+    return PolicyEnforcer(client, node_name, backends, clock=clock, on_repair=on_repair), []
 
 
 def removers(family: int) -> dict[str, Backend]:

@@ -15,7 +15,15 @@ Services = Mapping[str, tuple[ServicePort, ...]]
 """The desired state of some Services by key; an empty tuple for one that is gone."""
 
 
-class Backend(Protocol):
+class Remover(Protocol):
+    """What can take away that of ours which an earlier life left."""
+
+    async def cleanup(self) -> None:
+        """Remove everything of ours."""
+        ...
+
+
+class Backend(Remover, Protocol):
     """One IP family's rules in one proxy mode."""
 
     @property
@@ -39,10 +47,6 @@ class Backend(Protocol):
 
     async def verify(self) -> bool:
         """Repair what others changed; return whether anything had to be."""
-        ...
-
-    async def cleanup(self) -> None:
-        """Remove everything of ours."""
         ...
 
 

@@ -60,6 +60,8 @@ class PodNetworkConfig:
     bridge: str = "cni0"
     mtu: int = 0
     host_ports: bool = True
+    network_policy: bool = True
+    """Whether NetworkPolicies are enforced here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ for that moment, and clients ask again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 from collections.abc import Callable
@@ -26,13 +27,19 @@ from netproxy import backend, health, sysctl
 from netproxy.assembly import Parts, build, of_family, removers
 from netproxy.config import ProxyConfig, host_port
 from netproxy.errors import ConfigError, WriteError
+from netproxy.nftables.writer import NftWriter
 from netproxy.podnet import network, routes
 from netproxy.podnet.network import PodNetwork
+from netproxy.policy.enforcer import PolicyEnforcer
+from netproxy.policy.rules import TABLE as POLICY_TABLE
+from netproxy.policy.sync import PolicyBackend
 from netproxy.proxy import CHECK_PERIOD, ServiceProxy
 
 log = logging.getLogger(__name__)
 RETRY = 2.0
 """Seconds before another try to set the pod network up."""
+POLICY_PATIENCE = 10.0
+"""Seconds that a node's first pods wait for network policies."""
 
 
 async def run(
@@ -70,7 +77,9 @@ async def run(
 async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
     """Remove all rules of ours, in both flavours; with `everything` routes, addresses, CNI configuration, bridge too."""
     for family in (4, 6):
-        for each in removers(family).values():
+        everyone: list[backend.Remover] = [*removers(family).values()]
+        everyone.append(PolicyBackend(NftWriter(family, POLICY_TABLE), family))
+        for each in everyone:
             try:
                 await each.cleanup()
             except (WriteError, CommandError) as error:
@@ -99,6 +108,9 @@ async def _run_parts(config: ProxyConfig, mode: str, parts: Parts, clock: Clock,
         group.create_task(parts.recorder.run(), name="send events")
         await _prepare(config, parts)
         group.create_task(parts.proxy.run(), name="proxy")
+        if parts.policy is not None:
+            group.create_task(parts.policy.run(), name="network policies")
+            group.create_task(_keep_policies(parts.policy, clock), name="verify network policies")
         group.create_task(parts.proxy.verify_forever(), name="verify rules")
         group.create_task(_remove_stale(parts), name="remove stale rules")
         group.create_task(_open_localnet(config, mode, parts.proxy), name="localhost node ports")
@@ -143,8 +155,20 @@ async def _configure_node(config: ProxyConfig, parts: Parts, node: core_v1.Node)
                 await each.set_local_cidrs(of_family(pod_cidrs, each.family), parts.proxy.ports)
             if parts.pods is not None:
                 await each.set_static(network.with_pods(parts.settings[each.family], pod_cidrs))
+    if parts.policy is not None:
+        parts.policy.set_node_ranges(pod_cidrs)
+        await _await_policies(parts.policy)
     if parts.pods is not None:
         await parts.pods.configure(node)
+
+
+async def _await_policies(policy: PolicyEnforcer) -> None:
+    """Let no pod start before the policies there are; but a server that shows none must not keep the node from serving."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(POLICY_PATIENCE):
+            await policy.started.wait()
+            return
+    log.error("network policies are not in force yet: pods start without them")
 
 
 async def _remove_stale(parts: Parts) -> None:
@@ -155,6 +179,13 @@ async def _remove_stale(parts: Parts) -> None:
             await each.cleanup()
         except (WriteError, CommandError) as error:
             log.info("nothing to remove elsewhere: %s", error)
+
+
+async def _keep_policies(policy: PolicyEnforcer, clock: Clock) -> None:
+    await policy.started.wait()
+    while True:
+        await clock.sleep(CHECK_PERIOD)
+        await policy.verify()
 
 
 async def _keep_routes(pods: PodNetwork, clock: Clock) -> None:

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kube.process import CommandError, run
+from kube.process import CommandError, Result, run
 from netproxy.errors import WriteError
 from netproxy.iptables.writer import nf_tables_generation
 from netproxy.nftables import chains
@@ -68,7 +68,7 @@ class NftWriter:
         return (await self._list("-jt")).rules
 
     async def _list(self, options: str) -> Contents:
-        listed = await run(["nft", options, "list", "table", *self._table], check=False, timeout=60)
+        listed = await self._run(options, "list", "table", *self._table)
         if listed.returncode != 0:
             if "No such file or directory" in listed.stderr:
                 return Contents()
@@ -76,7 +76,14 @@ class NftWriter:
         return parse(json.loads(listed.stdout))
 
     async def exists(self) -> bool:
-        return (await run(["nft", "-t", "list", "table", *self._table], check=False, timeout=60)).returncode == 0
+        return (await self._run("-t", "list", "table", *self._table)).returncode == 0
+
+    @staticmethod
+    async def _run(*arguments: str) -> Result:
+        try:
+            return await run(["nft", *arguments], check=False, timeout=60)
+        except CommandError as error:
+            raise WriteError(str(error)) from error
 
     def fingerprint(self) -> bytes:
         try:

@@ -1,6 +1,7 @@
 """NetworkPolicies, pods and namespaces for tests in few words, and what a policy table does with an imagined packet."""
 
 import ipaddress
+import random
 import re
 from typing import Any
 
@@ -35,6 +36,41 @@ def pod(
         SlimPodSpec(node, host_network, [SlimContainer(named)]),
         SlimPodStatus(phase, ips[0] if ips else "", [SlimPodIP(ip) for ip in ips]),
     )
+
+
+def random_policy(number: int, chance: random.Random, family: int = 4) -> networking_v1.NetworkPolicy:
+    """Any policy at all, in namespace default or other."""
+
+    def labels() -> dict[str, Any]:
+        return {"matchLabels": {"app": chance.choice(["web", "db"])}} if chance.random() < 0.7 else {}
+
+    def peer() -> dict[str, Any]:
+        kind = chance.randrange(3)
+        if kind == 0:
+            start, hole = (
+                ("203.0.{}.0/24", "203.0.1.0/28") if family == 4 else ("2001:db8:{}::/48", "2001:db8:1:5::/64")
+            )
+            holes = [hole] if chance.random() < 0.3 else []
+            return {"ipBlock": {"cidr": start.format(chance.randrange(4)), "except": holes}}
+        team = {"namespaceSelector": {"matchLabels": {"team": chance.choice("ab")}}} if kind == 1 else {}
+        return {"podSelector": labels(), **team}
+
+    def rules(word: str) -> list[dict[str, Any]]:
+        ports: list[dict[str, Any]] = [
+            {"port": 80},
+            {"port": "http"},
+            {"port": 8000, "endPort": 8100},
+            {"protocol": "UDP"},
+            {"port": 36412, "protocol": "SCTP"},
+        ]
+        return [
+            {word: [peer() for _ in range(chance.randrange(3))], "ports": chance.sample(ports, chance.randrange(4))}
+            for _ in range(chance.randrange(3))
+        ]
+
+    types = chance.choice([["Ingress"], ["Egress"], ["Ingress", "Egress"]])
+    spec = {"podSelector": labels(), "policyTypes": types, "ingress": rules("from"), "egress": rules("to")}
+    return policy(f"p{number}", chance.choice(["default", "other"]), **spec)
 
 
 class PolicyTracer:

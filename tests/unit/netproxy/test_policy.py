@@ -12,7 +12,7 @@ from netproxy.policy.model import PolicyTable, parse
 from netproxy.policy.objects import SlimPod, facts_of
 from netproxy.policy.rules import Ruleset, Rulesets
 from netproxy.policy.sync import PolicyBackend
-from tests.support.policies import PolicyTracer, pod, policy
+from tests.support.policies import PolicyTracer, pod, policy, random_policy
 
 WEB, DB, OTHER = "10.244.1.2", "10.244.1.3", "10.244.1.4"
 FAR_WEB, FAR_OTHER = "10.244.2.2", "10.244.2.4"
@@ -332,34 +332,6 @@ async def test_a_pod_more_in_a_peer_changes_one_element_and_no_rule() -> None:
     written = len(writer.applied)
     await backend.put(rulesets.make())
     assert len(writer.applied) == written  # a pod of another node that nobody names as a peer
-
-
-def random_policy(number: int, chance: random.Random) -> networking_v1.NetworkPolicy:
-    def labels() -> dict[str, Any]:
-        return {"matchLabels": {"app": chance.choice(["web", "db"])}} if chance.random() < 0.7 else {}
-
-    def peer() -> dict[str, Any]:
-        kind = chance.randrange(3)
-        if kind == 0:
-            return {
-                "ipBlock": {
-                    "cidr": f"203.0.{chance.randrange(4)}.0/24",
-                    "except": ["203.0.1.0/28"] if chance.random() < 0.3 else [],
-                }
-            }
-        team = {"namespaceSelector": {"matchLabels": {"team": chance.choice("ab")}}} if kind == 1 else {}
-        return {"podSelector": labels(), **team}
-
-    def rules(word: str) -> list[dict[str, Any]]:
-        ports = [{"port": 80}, {"port": "http"}, {"port": 8000, "endPort": 8100}, {"protocol": "UDP"}]
-        return [
-            {word: [peer() for _ in range(chance.randrange(3))], "ports": chance.sample(ports, chance.randrange(3))}
-            for _ in range(chance.randrange(3))
-        ]
-
-    types = chance.choice([["Ingress"], ["Egress"], ["Ingress", "Egress"]])
-    spec = {"podSelector": labels(), "policyTypes": types, "ingress": rules("from"), "egress": rules("to")}
-    return policy(f"p{number}", chance.choice(["default", "other"]), **spec)
 
 
 @pytest.mark.parametrize("seed", range(6))
