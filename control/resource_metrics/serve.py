@@ -41,7 +41,9 @@ async def answer(server: ResourceServer, request: Request) -> Answer:
         raise errors.path_not_found()
     if info.verb not in resource.verbs:
         raise errors.method_not_allowed()
-    form = Form(negotiate(request.header(b"accept")), strategy, request.option("includeObject"), server.registry.clock)
+    # These kinds have no protobuf form; clients that prefer it name JSON after it.
+    accept = ",".join(clause for clause in request.header(b"accept").split(",") if "protobuf" not in clause)
+    form = Form(negotiate(accept), strategy, request.option("includeObject"), server.registry.clock)
     options = read_options(request, frozenset())
     # A list's name is that of its field selector, which is applied as one.
     name = info.name if info.verb == "get" else ""
