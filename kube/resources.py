@@ -47,6 +47,10 @@ class Resource:
         return self.kind.lower()
 
     @property
+    def list_kind(self) -> str:
+        return self.kind + "List"
+
+    @property
     def api_version(self) -> str:
         """What stands in an object's apiVersion: "v1", "apps/v1"."""
         return f"{self.group}/{self.version}" if self.group else self.version

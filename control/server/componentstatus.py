@@ -36,7 +36,7 @@ def _entry(name: str, problem: str) -> Entry:
     obj = {
         "kind": "ComponentStatus",
         "apiVersion": "v1",
-        "metadata": {"name": name, "creationTimestamp": None},
+        "metadata": {"name": name},
         "conditions": [condition],
     }
     return Entry(_PREFIX + name, 0, msgspec.json.encode(obj), lambda obj: {})

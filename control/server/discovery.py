@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from control.resource_metrics.objects import RESOURCES as METRICS
+from control.server.negotiate import JSON, PROTOBUF, YAML
 from kube.resources import RESOURCES, Resource
 
 Object = dict[str, Any]
@@ -170,8 +171,7 @@ class Discovery:
                 }
                 for v in versions
             ]
-            metadata: Object = {"creationTimestamp": None}
-            items.append({"metadata": ({"name": group} if group else {}) | metadata, "versions": shown})
+            items.append({"metadata": {"name": group} if group else {}, "versions": shown})
         return {
             "kind": "APIGroupDiscoveryList",
             "apiVersion": f"apidiscovery.k8s.io/{version}",
@@ -207,13 +207,22 @@ def _rank(group: str) -> int:
     return _PRIORITY.index(group) if group in _PRIORITY else len(_PRIORITY)
 
 
-def aggregated_version(accept: str) -> str:
+class Aggregated(str):
+    """A version of aggregated discovery ("v2", "v2beta1"; "" where it is not wanted) and the `media` type to show it in."""
+
+    media: str = JSON
+
+
+def aggregated_version(accept: str) -> Aggregated:
     """Return the version of aggregated discovery that an Accept header asks for first, "" for the plain documents."""
     for clause in accept.split(","):
+        media = clause.split(";")[0].strip()
         parameters = dict(p.strip().split("=", 1) for p in clause.split(";")[1:] if "=" in p)
         if parameters.get("as") == "APIGroupDiscoveryList" and parameters.get("g") == "apidiscovery.k8s.io":
-            if clause.split(";")[0].strip() == "application/json" and parameters.get("v") in ("v2", "v2beta1"):
-                return parameters["v"]
-        elif clause.split(";")[0].strip() in ("application/json", "*/*"):
-            return ""
-    return ""
+            if media in (JSON, YAML, PROTOBUF) and parameters.get("v") in ("v2", "v2beta1"):
+                found = Aggregated(parameters["v"])
+                found.media = media
+                return found
+        elif media in (JSON, YAML, PROTOBUF, "*/*"):
+            break
+    return Aggregated()

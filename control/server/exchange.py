@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
-import msgspec
-
 from control.auth.user import UserInfo
+from control.server import encodings
+from control.server.negotiate import negotiate
 from control.server.requestinfo import RequestInfo, parse_path
 from kube import errors
+from kube.schema import wire
 
 Header = tuple[bytes, bytes]
 JSON = b"application/json"
@@ -132,12 +133,13 @@ class Request:
         return self._body
 
 
-def json_response(value: Any, status: int = 200, headers: list[Header] | None = None) -> Response:
-    """Return a JSON answer."""
-    return Response(status, msgspec.json.encode(value), JSON, headers or [])
+def typed_response(request: Request, value: dict[str, Any], module: str, kind: str, status: int = 200) -> Response:
+    """Return a value of a type (module "authentication_v1", "TokenRequest") as the client accepts it; raises 406."""
+    wanted = negotiate(request.header(b"accept"), False, wire.known(module, kind))
+    return Response(status, encodings.write(value, wanted, module, kind), wanted.content_type)
 
 
-def error_response(error: errors.StatusError) -> Response:
+def error_response(error: errors.StatusError, accept: str = "") -> Response:
     """Write an error as its Status, with Retry-After where the client is to come back."""
     headers: list[Header] = []
     retry = error.details.get("retryAfterSeconds")
@@ -145,4 +147,5 @@ def error_response(error: errors.StatusError) -> Response:
         headers.append((b"retry-after", str(retry).encode()))
     if error.code == 401:
         headers.append((b"www-authenticate", b'Bearer realm="kubernetes-api"'))
-    return Response(error.code, msgspec.json.encode(error.to_status()) + b"\n", JSON, headers)
+    body, content_type = encodings.status_bytes(error.to_status(), accept)
+    return Response(error.code, body, content_type, headers)

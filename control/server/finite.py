@@ -16,8 +16,10 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from control.auth.service_account import TokenSigner
-from control.server.discovery import Discovery, aggregated_version
+from control.server import encodings
+from control.server.discovery import Aggregated, Discovery, aggregated_version
 from control.server.health import Health
+from control.server.negotiate import Wanted, negotiate
 from kube import errors
 
 VERSION = ("1", "36", "v1.36.2+wherry")
@@ -52,6 +54,8 @@ def build(health: Health, discovery: Discovery, signer: TokenSigner, metrics: Ca
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         status = errors.method_not_allowed() if error.status_code == 405 else errors.path_not_found()
+        if error.status_code == 406:
+            status = errors.StatusError(406, "NotAcceptable", error.detail)
         return _json(status.to_status(), status.code)
 
     @app.get("/version")
@@ -81,19 +85,29 @@ def build(health: Health, discovery: Discovery, signer: TokenSigner, metrics: Ca
 
 
 def _discovered(discovery: Discovery, path: str, request: Request) -> Response:
-    aggregated = aggregated_version(request.headers.get("accept", ""))
+    accept = request.headers.get("accept", "")
+    aggregated = aggregated_version(accept) if path.rstrip("/") in ("/api", "/apis") else Aggregated()
     found = discovery.document(path, aggregated)
     if found is None:
         raise HTTPException(404)
     data, tag = found
-    if not (aggregated and path.rstrip("/") in ("/api", "/apis")):
-        return Response(data, media_type="application/json")
+    if not aggregated:
+        wanted = _negotiated(accept)
+        return Response(encodings.again(data, wanted, "meta_v1"), media_type=wanted.content_type.decode())
     headers = {"ETag": tag, "Vary": "Accept"}
     if request.headers.get("if-none-match") == tag:
         # A cache merges these headers into what it kept: nothing may be said of a body that is not there.
         return Response(status_code=304, headers=headers)
-    kind = f"application/json;g=apidiscovery.k8s.io;v={aggregated};as=APIGroupDiscoveryList"
-    return Response(data, media_type=kind, headers=headers)
+    wanted = negotiate(aggregated.media)
+    kind = f"{aggregated.media};g=apidiscovery.k8s.io;v={aggregated};as=APIGroupDiscoveryList"
+    return Response(encodings.again(data, wanted, f"apidiscovery_{aggregated}"), media_type=kind, headers=headers)
+
+
+def _negotiated(accept: str) -> Wanted:
+    try:
+        return negotiate(accept, False)
+    except errors.StatusError as error:
+        raise HTTPException(error.code, error.message) from error
 
 
 async def _openapi(path: str, request: Request) -> Response:

@@ -1,7 +1,8 @@
 """Objects, lists and watch events as bytes in the form a client asked for.
 
-The plain form never decodes: an object's bytes go out as the cache holds them, a list is their join. Tables and partial
-metadata are made from the decoded view.
+The plain form never decodes: an object's bytes go out as the cache holds them, a list is their join (without the items' kind
+and apiVersion, which upstream's typed lists leave to the list's). Protobuf is made once an object and kept beside its JSON.
+Tables and partial metadata are made from the decoded view.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from control.server.negotiate import Wanted
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
 from kube.clock import Clock
+from kube.resources import Resource
+from kube.schema import wire, wire_encode
 
 encode = msgspec.json.encode
 Include = Literal["None", "Metadata", "Object"]
@@ -32,25 +35,55 @@ class Form:
         self._columns_sent = False
         found = conversion(strategy.resource)
         self._convert = found.to_served if found is not None else None
+        self._json = not (wanted.yaml or wanted.protobuf)
 
     @property
     def plain(self) -> bool:
-        return self.wanted.form == "object" and not self.wanted.yaml and self._convert is None
+        return self.wanted.form == "object" and self._json and self._convert is None
 
     def _served(self, obj: dict[str, Any]) -> dict[str, Any]:
         return obj if self._convert is None else self._convert(obj)
 
     # -- one object -----------------------------------------------------------------------------------------------
+    def entry(self, entry: Entry) -> bytes:
+        """Show an object as the cache holds it."""
+        if self.wanted.protobuf and self.wanted.form == "object":
+            resource = self.strategy.resource
+            return wire_encode.envelope(resource.api_version, resource.kind, self._framed(entry))
+        return self.object(entry.data)
+
     def object(self, data: bytes) -> bytes:
         """Show an object given as JSON."""
         if self.plain:
             return data
         obj = self._served(msgspec.json.decode(data))
+        if self.wanted.protobuf:
+            return self._enveloped(obj)
         if self.wanted.form == "metadata":
             obj = self._partial(obj, kind="PartialObjectMetadata")
         elif self.wanted.form == "table":
             obj = self._table([obj], {"resourceVersion": obj.get("metadata", {}).get("resourceVersion", "")})
         return self._write(obj)
+
+    def _enveloped(self, obj: dict[str, Any]) -> bytes:
+        """Return an object, or what partial metadata leaves of it, in protobuf."""
+        resource = self.strategy.resource
+        if self.wanted.form == "metadata":
+            message = wire_encode.framed(_metadata_message(obj))
+            return wire_encode.envelope(f"meta.k8s.io/{self.wanted.version}", "PartialObjectMetadata", message)
+        message = wire_encode.framed(wire_encode.encode(obj, resource.module, resource.kind))
+        return wire_encode.envelope(resource.api_version, resource.kind, message)
+
+    def _framed(self, entry: Entry) -> bytes:
+        """Return an object's message as a list's item, kept unless it has to be converted."""
+        if entry.wire is not None and self._convert is None:
+            return entry.wire
+        resource = self.strategy.resource
+        obj = self._served(msgspec.json.decode(entry.data))
+        found = wire_encode.framed(wire_encode.encode(obj, resource.module, resource.kind))
+        if self._convert is None:
+            entry.keep_wire(found)
+        return found
 
     def _write(self, value: Any) -> bytes:
         if self.wanted.yaml:
@@ -63,26 +96,47 @@ class Form:
         """Show a collection."""
         resource = self.strategy.resource
         if self.plain:
-            head = encode({"kind": resource.kind + "List", "apiVersion": resource.api_version, "metadata": metadata})
-            return b'%b,"items":[%b]}\n' % (head[:-1], b",".join([entry.data for entry in entries]))
+            head = encode({"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": metadata})
+            if type(resource) is not Resource:
+                return b'%b,"items":[%b]}\n' % (head[:-1], b",".join([entry.data for entry in entries]))
+            typed = b'{"kind":"%b","apiVersion":"%b",' % (resource.kind.encode(), resource.api_version.encode())
+            size = len(typed)
+            bare = [e.data[size:] if e.data.startswith(typed) else _untyped(e.data)[1:] for e in entries]
+            return b'%b,"items":[%b%b]}\n' % (head[:-1], b"{" if bare else b"", b",{".join(bare))
+        if self.wanted.protobuf:
+            return self._wire_list(entries, metadata)
         if self.wanted.form == "table":
             return self._write(self._table([self._served(entry.obj) for entry in entries], metadata))
         if self.wanted.form == "metadata":
-            items = [self._partial(entry.obj, "") for entry in entries]
+            items = [self._partial(entry.obj) for entry in entries]
             version = f"meta.k8s.io/{self.wanted.version}"
             return self._write(
                 {"kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": metadata, "items": items}
             )
         items = [self._served(entry.obj) for entry in entries]
+        if type(resource) is Resource:
+            items = [{k: v for k, v in item.items() if k not in ("kind", "apiVersion")} for item in items]
         return self._write(
-            {"apiVersion": resource.api_version, "items": items, "kind": resource.kind + "List", "metadata": metadata}
+            {"apiVersion": resource.api_version, "items": items, "kind": resource.list_kind, "metadata": metadata}
         )
+
+    def _wire_list(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
+        resource = self.strategy.resource
+        if self.wanted.form == "metadata":
+            items = [wire_encode.framed(_metadata_message(entry.obj)) for entry in entries]
+            version, kind = f"meta.k8s.io/{self.wanted.version}", "PartialObjectMetadataList"
+        else:
+            items = [self._framed(entry) for entry in entries]
+            version, kind = resource.api_version, resource.kind + "List"
+        return wire_encode.envelope(version, kind, wire_encode.framed(wire_encode.listed(metadata, items)))
 
     # -- watch events ---------------------------------------------------------------------------------------------
     def event(self, notice: Notice) -> bytes:
         """Show one watch event as a line."""
         if self.plain:
             return notice.wire
+        if self.wanted.protobuf:
+            return self._wire_event(notice)
         obj = self._served(notice.entry.obj)
         if self.wanted.form == "metadata":
             shown = self._partial(obj, "PartialObjectMetadata")
@@ -99,6 +153,23 @@ class Form:
         else:
             shown = obj
         return self._write({"type": notice.type, "object": shown}) + (b"" if self.wanted.yaml else b"\n")
+
+    def _wire_event(self, notice: Notice) -> bytes:
+        shared = self.wanted.form == "object" and self._convert is None
+        if shared and notice.frame is not None:
+            return notice.frame
+        obj = self._served(msgspec.json.decode(notice.entry.data))
+        frame = wire_encode.watch_frame(notice.type, self._enveloped(obj))
+        if shared:
+            notice.frame = frame
+        return frame
+
+    def error(self, status: dict[str, Any]) -> bytes:
+        """Show what ends a watch as its last event."""
+        if self.wanted.protobuf:
+            message = wire_encode.framed(wire_encode.encode(status, "meta_v1", "Status"))
+            return wire_encode.watch_frame("ERROR", wire_encode.envelope("v1", "Status", message))
+        return encode({"type": "ERROR", "object": status}) + b"\n"
 
     # -- parts ----------------------------------------------------------------------------------------------------
     def _partial(self, obj: dict[str, Any], kind: str = "PartialObjectMetadata") -> dict[str, Any]:
@@ -130,6 +201,21 @@ class Form:
             "columnDefinitions": [_definition(c) for c in self.strategy.columns] if columns else [],
             "rows": rows,
         }
+
+
+def has_protobuf(resource: Resource) -> bool:
+    """Say whether a resource's objects have a protobuf form: the built-in ones do, custom ones do not."""
+    return type(resource) is Resource and wire.known(resource.module, resource.kind)
+
+
+def _metadata_message(obj: dict[str, Any]) -> bytes:
+    return wire_encode.encode({"metadata": obj.get("metadata", {})}, "meta_v1", "PartialObjectMetadata")
+
+
+def _untyped(data: bytes) -> bytes:
+    """Return an object that was stored under another version, without its kind and apiVersion."""
+    obj: dict[str, Any] = msgspec.json.decode(data)
+    return encode({k: v for k, v in obj.items() if k not in ("kind", "apiVersion")})
 
 
 def _definition(column: Column) -> dict[str, Any]:

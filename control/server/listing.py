@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from control.registry.registry import Registry
 from control.server.exchange import Request, Response, Stream
 from control.server.forms import Form
@@ -206,7 +204,7 @@ class Listing:
                         yield b"".join([form.event(notice) for notice in notices])
             except Compacted:
                 status = errors.expired(f"too old resource version: {wanted} ({cache.revision})").to_status()
-                yield msgspec.json.encode({"type": "ERROR", "object": status}) + b"\n"
+                yield form.error(status)
             finally:
                 ending.cancel()
                 await watcher.aclose()

@@ -1,7 +1,8 @@
-"""Which form of an answer a client wants: the object, a Table of it, or only its metadata; as JSON or YAML.
+"""Which form of an answer a client wants: the object, a Table of it, or only its metadata; as JSON, YAML or protobuf.
 
-`Accept` lists media types with parameters; the first that can be served is. Protobuf is not served, which clients that ask
-for it expect: they name JSON after it.
+`Accept` lists media types with parameters; the first that can be served is. Tables have no protobuf form, custom resources
+none but for their metadata: clients that ask for protobuf name JSON after it. A watch is not served as YAML, whose documents
+nothing would tell apart.
 """
 
 from __future__ import annotations
@@ -12,8 +13,13 @@ from typing import Literal
 
 from kube import errors
 
-OFFERED = "application/json, application/yaml"
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+OFFERED = f"{JSON}, {YAML}, {PROTOBUF}"
+OFFERED_CUSTOM = f"{JSON}, {YAML}"
+STREAMS = f"{JSON}, {JSON};stream=watch, {PROTOBUF};stream=watch"
+STREAMS_CUSTOM = f"{JSON}, {JSON};stream=watch"
 Form = Literal["object", "table", "metadata"]
+_TYPES = {JSON: JSON, "*/*": JSON, "application/*": JSON, YAML: YAML, "text/yaml": YAML, PROTOBUF: PROTOBUF}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +29,13 @@ class Wanted:
     form: Form = "object"
     yaml: bool = False
     version: str = "v1"
+    protobuf: bool = False
+    stream: bool = False
 
     @property
     def content_type(self) -> bytes:
+        if self.protobuf:
+            return b"application/vnd.kubernetes.protobuf" + (b";stream=watch" if self.stream else b"")
         return b"application/yaml" if self.yaml else b"application/json"
 
 
@@ -33,33 +43,39 @@ PLAIN = Wanted()
 
 
 @functools.lru_cache(maxsize=512)
-def negotiate(accept: str, transform: bool = True) -> Wanted:
-    """Choose by an Accept header; raises 406 where nothing in it is offered. `transform` off: only plain objects."""
-    if not accept or accept in ("application/json", "*/*"):
+def negotiate(accept: str, transform: bool = True, protobuf: bool = True, stream: bool = False) -> Wanted:
+    """Choose by an Accept header; raises 406 where nothing in it is offered.
+
+    `transform` off: only plain objects. `protobuf` off: the kind has no protobuf form. `stream`: the answer is a watch.
+    """
+    if not accept or accept in (JSON, "*/*"):
         return PLAIN
     for clause in _by_preference(accept):
         media, *rest = [part.strip() for part in clause.split(";")]
-        media = media.lower()
+        kind = _TYPES.get(media.lower(), "")
         parameters = dict(part.split("=", 1) for part in rest if "=" in part)
-        if media in ("application/json", "*/*", "application/*"):
-            yaml = False
-        elif media in ("application/yaml", "text/yaml"):
-            yaml = True
-        else:
+        if not kind or (stream and kind == YAML) or parameters.get("stream", "watch") != "watch":
             continue
-        kind = parameters.get("as", "")
-        if not kind:
-            if "stream" in parameters and parameters["stream"] != "watch":
-                continue
-            return Wanted("object", yaml)
-        if not transform or parameters.get("g") != "meta.k8s.io" or parameters.get("v") not in ("v1", "v1beta1"):
-            continue
-        version = parameters["v"]
-        if kind == "Table":
-            return Wanted("table", yaml, version)
-        if kind in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-            return Wanted("metadata", yaml, version)
-    raise errors.not_acceptable(OFFERED)
+        found = _transformed(kind, parameters, transform, protobuf, stream)
+        if found is not None:
+            return found
+    if stream:
+        raise errors.not_acceptable(STREAMS if protobuf else STREAMS_CUSTOM)
+    raise errors.not_acceptable(OFFERED if protobuf else OFFERED_CUSTOM)
+
+
+def _transformed(kind: str, parameters: dict[str, str], transform: bool, protobuf: bool, stream: bool) -> Wanted | None:
+    yaml, wire, shown = kind == YAML, kind == PROTOBUF, parameters.get("as", "")
+    if not shown:
+        return None if wire and not protobuf else Wanted("object", yaml, protobuf=wire, stream=stream)
+    if not transform or parameters.get("g") != "meta.k8s.io" or parameters.get("v") not in ("v1", "v1beta1"):
+        return None
+    version = parameters["v"]
+    if shown == "Table" and not wire:
+        return Wanted("table", yaml, version, stream=stream)
+    if shown in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+        return Wanted("metadata", yaml, version, wire, stream)
+    return None
 
 
 def _by_preference(accept: str) -> list[str]:

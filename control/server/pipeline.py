@@ -69,18 +69,18 @@ class Pipeline:
         try:
             return await self._answer(request, credentials, user)
         except StatusError as error:
-            answer = error_response(error)
+            refusal = error
         except StoreError as error:
             log.error("%s %s (audit %s): %s", request.method, request.path, request.audit_id, error)
-            answer = error_response(storage_error(error))
+            refusal = storage_error(error)
         except TimeoutError:
-            answer = error_response(errors.timeout("request did not complete within the allotted timeout"))
+            refusal = errors.timeout("request did not complete within the allotted timeout")
         except asyncio.CancelledError:
             raise
         except Exception as error:
             log.exception("%s %s (audit %s) failed", request.method, request.path, request.audit_id)
-            answer = error_response(errors.internal(f"{type(error).__name__} while serving the request"))
-        return _finish(request, answer)
+            refusal = errors.internal(f"{type(error).__name__} while serving the request")
+        return _finish(request, error_response(refusal, request.header(b"accept")))
 
     async def _answer(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
         headers = request.headers

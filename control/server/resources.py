@@ -18,8 +18,8 @@ from control.registry.conversion import conversion
 from control.registry.registry import Registry
 from control.server import componentstatus, patching
 from control.server.decode import Decoder, directive
-from control.server.exchange import Answer, Request, Response
-from control.server.forms import Form
+from control.server.exchange import JSON, Answer, Request, Response, typed_response
+from control.server.forms import Form, has_protobuf
 from control.server.listing import Listing, ListOptions, read_options
 from control.server.negotiate import negotiate
 from control.server.requestinfo import RequestInfo
@@ -105,7 +105,8 @@ class ResourceServer:
     # -- reads ----------------------------------------------------------------------------------------------------
     def form(self, request: Request, resource: Resource) -> Form:
         """Return how this request's answer is to be shown; raises 406."""
-        wanted = negotiate(request.header(b"accept"))
+        watching = request.info.verb == "watch"
+        wanted = negotiate(request.header(b"accept"), True, has_protobuf(resource), watching)
         return Form(wanted, self.registry.strategy(resource), request.option("includeObject"), self.registry.clock)
 
     async def get(self, request: Request, resource: Resource) -> Response:
@@ -122,7 +123,7 @@ class ResourceServer:
         ):
             return Response(200, entry.data)
         form = self.form(request, resource)
-        return self._shown(request, form.object(entry.data), form)
+        return self._shown(request, form.entry(entry), form)
 
     async def list(self, request: Request, resource: Resource) -> Response:
         """Answer with a collection."""
@@ -155,7 +156,7 @@ class ResourceServer:
         return request.info.namespace if resource.namespaced else ""
 
     def _shown(self, request: Request, body: bytes, form: Form, status: int = 200) -> Response:
-        if request.query_string and request.flag("pretty") and not form.wanted.yaml:
+        if request.query_string and request.flag("pretty") and form.wanted.content_type == JSON:
             body = msgspec.json.format(body, indent=2)
         response = Response(status, body, form.wanted.content_type)
         if len(body) >= GZIP_FROM and b"gzip" in request.headers.get(b"accept-encoding", b""):
@@ -283,7 +284,7 @@ class ResourceServer:
         written, gone, obj = await self.registry.delete(context, stored, namespace, name, options)
         if written is None:
             details = {"name": name, "group": resource.group, "kind": resource.plural, "uid": obj["metadata"]["uid"]}
-            return Response(200, msgspec.json.encode(success({k: v for k, v in details.items() if v})))
+            return typed_response(request, success({k: v for k, v in details.items() if v}), "meta_v1", "Status")
         return self._shown(request, form.object(written.data), form, 202 if options.accepted and not gone else 200)
 
     async def delete_collection(self, request: Request, resource: Resource) -> Response:

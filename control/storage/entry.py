@@ -1,7 +1,8 @@
 """One object as the watch cache holds it: its bytes, with labels, selectable fields and a decoded view made on demand.
 
 Most objects are only ever joined into lists or sent to watchers, as bytes. Decoded views are many times larger, so only
-the most recently used ones are kept; they are shared, hence read-only.
+the most recently used ones are kept; they are shared, hence read-only. So it is with the protobuf form, which nobody pays
+for who does not ask for it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ KEPT_VIEWS = 1024
 Fields = Callable[[dict[str, Any]], dict[str, str]]
 Predicate = Callable[["Entry"], bool]
 
+KEPT_WIRE = 4 * 1024 * 1024
+
 _views: deque[Entry] = deque()
+_wires: deque[Entry] = deque()
+_wire_size = 0
 _NONE: dict[str, str] = {}
 
 
 class Entry:
     """An object at a revision; `data` is its JSON with resourceVersion."""
 
-    __slots__ = ("_fields", "_fields_of", "_labels", "_obj", "data", "key", "revision")
+    __slots__ = ("_fields", "_fields_of", "_labels", "_obj", "data", "key", "revision", "wire")
 
     def __init__(self, key: str, revision: int, data: bytes, fields_of: Fields) -> None:
         self.key, self.revision, self.data = key, revision, data
@@ -31,6 +36,8 @@ class Entry:
         self._obj: dict[str, Any] | None = None
         self._labels: dict[str, str] | None = None
         self._fields: dict[str, str] | None = None
+        self.wire: bytes | None = None
+        """The protobuf form as whoever made it keeps it (`keep_wire`)."""
 
     @property
     def obj(self) -> dict[str, Any]:
@@ -41,6 +48,18 @@ class Entry:
             while len(_views) > KEPT_VIEWS:
                 _views.popleft()._obj = None
         return self._obj
+
+    def keep_wire(self, wire: bytes) -> None:
+        """Keep the protobuf form for others, for as long as it is among the most recent ones."""
+        global _wire_size
+        if self.wire is None:
+            self.wire = wire
+            _wires.append(self)
+            _wire_size += len(wire)
+            while _wire_size > KEPT_WIRE:
+                oldest = _wires.popleft()
+                _wire_size -= len(oldest.wire or b"")
+                oldest.wire = None
 
     @property
     def labels(self) -> dict[str, str]:
@@ -60,6 +79,12 @@ class Entry:
     def at(self, revision: int) -> Entry:
         """Return the same state under another revision, as deletions are told."""
         entry = Entry(self.key, revision, codec.with_revision(self.data, revision), self._fields_of)
+        entry._labels, entry._fields = self._labels, self._fields
+        return entry
+
+    def shown_as(self, data: bytes) -> Entry:
+        """Return the same state in another version of its kind."""
+        entry = Entry(self.key, self.revision, data, self._fields_of)
         entry._labels, entry._fields = self._labels, self._fields
         return entry
 

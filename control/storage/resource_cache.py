@@ -224,7 +224,7 @@ class ResourceCache:
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> Notice:
         """Return a bookmark: an object of the kind with nothing in it but the resourceVersion."""
-        metadata = {"creationTimestamp": None, **({"annotations": annotations} if annotations else {})}
+        metadata = {"annotations": annotations} if annotations else {}
         value = codec.encode({"kind": self.kind, "apiVersion": self.api_version, "metadata": metadata})
         return Notice("BOOKMARK", self.entry("", value, revision))
 

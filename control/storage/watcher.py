@@ -22,11 +22,13 @@ CHUNK = 256
 class Notice:
     """One line of a watch response; `wire` is `{"type":...,"object":{...}}` and a newline."""
 
-    __slots__ = ("_wire", "entry", "type")
+    __slots__ = ("_wire", "entry", "frame", "type")
 
     def __init__(self, kind: Kind, entry: Entry) -> None:
         self.type, self.entry = kind, entry
         self._wire: bytes | None = None
+        self.frame: bytes | None = None
+        """The same in protobuf, once somebody has asked for it."""
 
     @property
     def wire(self) -> bytes:

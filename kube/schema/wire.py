@@ -70,6 +70,11 @@ def types() -> dict[str, dict[int, tuple[str, str]]]:
     }
 
 
+def known(module: str, name: str) -> bool:
+    """Say whether a type has a protobuf form."""
+    return f"{module}.{name}" in types()
+
+
 def open_envelope(data: bytes) -> tuple[str, str, bytes]:
     """Return (apiVersion, kind, message) of an encoded object; raises WireError."""
     if not data.startswith(MAGIC):

@@ -41,7 +41,7 @@ def default_status(obj: Object) -> None:
 def default_template(spec: Object) -> None:
     """Fill in the defaults of a workload's `spec.template`."""
     template = spec.setdefault("template", {})
-    template.setdefault("metadata", {"creationTimestamp": None})
+    template.setdefault("metadata", {})
     default_pod_spec(template.setdefault("spec", {}))
 
 

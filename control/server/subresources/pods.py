@@ -7,7 +7,7 @@ from typing import Any
 from control.registry import deletion
 from control.registry.context import Context
 from control.server.decode import Decoder, directive
-from control.server.exchange import Answer, Request, json_response
+from control.server.exchange import Answer, Request, typed_response
 from control.server.resources import ResourceServer, success
 from control.server.subresources.budgets import charge
 from kube import errors
@@ -31,13 +31,14 @@ async def bind(server: ResourceServer, request: Request, resource: Resource) -> 
     """Assign a pod to a node (pkg/registry/core/pod/storage: BindingREST); 409 where it has one already."""
     context = server.context(request, "CreateOptions")
     binding = await body_of(server, request, _BINDING)
-    return await assign(server, context, request.info.namespace, request.info.name, binding, resource)
+    return await assign(server, request, context, request.info.name, binding, resource)
 
 
 async def assign(
-    server: ResourceServer, context: Context, namespace: str, name: str, binding: Object, resource: Resource
+    server: ResourceServer, request: Request, context: Context, name: str, binding: Object, resource: Resource
 ) -> Answer:
-    """Write a Binding's node into its pod; raises 400, 409, 422."""
+    """Write a Binding's node into its pod, in the request's namespace; raises 400, 409, 422."""
+    namespace = request.info.namespace
     target, meta = binding.get("target") or {}, binding.get("metadata") or {}
     if meta.get("name") not in (None, "", name):
         raise errors.bad_request("name in URL does not match name in Binding object")
@@ -65,7 +66,7 @@ async def assign(
         return pod
 
     await server.registry.update(context, resource, namespace, name, change, subresource="binding")
-    return json_response(success({}) | {"code": 201}, 201)
+    return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
 
 
 def _check_assignable(pod: Object, name: str, uid: str | None) -> None:
@@ -99,7 +100,7 @@ async def evict(server: ResourceServer, request: Request, resource: Resource) ->
         # The budget was charged for this very pod: another of the same name is not to go in its place.
         options.preconditions = {"uid": pod["metadata"]["uid"], **(options.preconditions or {})}
     await server.registry.delete(context, resource, namespace, name, options)
-    return json_response(success({}) | {"code": 201}, 201)
+    return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
 
 
 def _free_to_go(pod: Object) -> bool:

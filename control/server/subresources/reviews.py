@@ -12,7 +12,7 @@ from control.auth import reviews
 from control.auth.setup import Auth
 from control.auth.token_request import token_request
 from control.server.decode import Decoder
-from control.server.exchange import Answer, Request, json_response
+from control.server.exchange import Answer, Request, typed_response
 from control.server.lookup import BY_TARGET, Lookup
 from control.server.resources import ResourceServer
 from control.server.subresources.pods import assign, body_of
@@ -41,19 +41,21 @@ async def _asked(server: ResourceServer, request: Request, resource: Resource) -
     return obj | {"metadata": meta}
 
 
-def _answer(obj: Object, status: Object) -> Answer:
-    return json_response({**obj, "status": status}, 201)
+def _answer(request: Request, resource: Resource, obj: Object, status: Object) -> Answer:
+    return typed_response(request, {**obj, "status": status}, resource.module, resource.kind, 201)
 
 
 async def self_subject(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """Who am I (kubectl auth whoami)."""
-    return _answer(await _asked(server, request, resource), reviews.self_subject_review(request.user))
+    return _answer(
+        request, resource, await _asked(server, request, resource), reviews.self_subject_review(request.user)
+    )
 
 
 async def token(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """Whose token is this."""
     obj = await _asked(server, request, resource)
-    return _answer(obj, await reviews.token_review(_auth(server), obj.get("spec") or {}))
+    return _answer(request, resource, obj, await reviews.token_review(_auth(server), obj.get("spec") or {}))
 
 
 async def subject_access(server: ResourceServer, request: Request, resource: Resource) -> Answer:
@@ -70,20 +72,20 @@ async def subject_access(server: ResourceServer, request: Request, resource: Res
             )
             raise errors.invalid(resource.group, resource.kind, "", [problem])
         obj["metadata"]["namespace"] = request.info.namespace
-    return _answer(obj, reviews.subject_access_review(_auth(server), spec, resource.kind))
+    return _answer(request, resource, obj, reviews.subject_access_review(_auth(server), spec, resource.kind))
 
 
 async def self_access(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """May I do this (kubectl auth can-i)."""
     obj = await _asked(server, request, resource)
-    return _answer(obj, reviews.access(_auth(server), request.user, obj.get("spec") or {}))
+    return _answer(request, resource, obj, reviews.access(_auth(server), request.user, obj.get("spec") or {}))
 
 
 async def self_rules(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """What may I do (kubectl auth can-i --list)."""
     obj = await _asked(server, request, resource)
     namespace = (obj.get("spec") or {}).get("namespace", "")
-    return _answer(obj, reviews.self_subject_rules_review(_auth(server), request.user, namespace))
+    return _answer(request, resource, obj, reviews.self_subject_rules_review(_auth(server), request.user, namespace))
 
 
 async def binding(server: ResourceServer, request: Request, resource: Resource) -> Answer:
@@ -93,7 +95,7 @@ async def binding(server: ResourceServer, request: Request, resource: Resource) 
     name = (obj.get("metadata") or {}).get("name")
     if not name:
         raise errors.invalid("", "Binding", "", [errors.required("metadata.name", "name or generateName is required")])
-    return await assign(server, context, request.info.namespace, name, obj, BY_TARGET["pods"])
+    return await assign(server, request, context, name, obj, BY_TARGET["pods"])
 
 
 async def service_account_token(server: ResourceServer, request: Request, resource: Resource) -> Answer:
@@ -124,4 +126,4 @@ async def service_account_token(server: ResourceServer, request: Request, resour
     made = token_request(auth.service_accounts, auth.signer, lookup.get, clock, account, obj)
     if context.dry_run:
         made["status"]["token"] = ""
-    return json_response(made, 201)
+    return typed_response(request, made, "authentication_v1", "TokenRequest", 201)
