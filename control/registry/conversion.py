@@ -12,13 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
+from control.registry.autoscaling import conversion as autoscaling
 from kube.resources import RESOURCES, Resource
 
 Object = dict[str, Any]
 Convert = Callable[[Object], Object]
-METRICS = "autoscaling.alpha.kubernetes.io/metrics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +28,13 @@ class Conversion:
     to_stored: Convert
 
 
-@functools.cache
 def conversion(resource: Resource) -> Conversion | None:
-    """Return how a resource is converted, None where it is stored as it is served."""
+    """Return how a built-in resource is converted, None where it is stored as it is served."""
+    return _conversion(resource) if type(resource) is Resource else None
+
+
+@functools.cache
+def _conversion(resource: Resource) -> Conversion | None:
     ways = _CONVERSIONS.get((resource.api_version, resource.kind))
     if ways is None:
         return None
@@ -63,65 +65,7 @@ def _event_to_stored(obj: Object) -> Object:
     return found | {"apiVersion": "v1", "kind": "Event"}
 
 
-def _hpa_to_v1(obj: Object) -> Object:
-    """The CPU target has a field of its own in v1; what else there is travels in an annotation."""
-    spec, status = dict(obj.get("spec") or {}), dict(obj.get("status") or {})
-    others = []
-    for metric in spec.pop("metrics", None) or []:
-        percent = _cpu_percent(metric, "target")
-        if percent is not None and "targetCPUUtilizationPercentage" not in spec:
-            spec["targetCPUUtilizationPercentage"] = percent
-        else:
-            others.append(metric)
-    for metric in status.pop("currentMetrics", None) or []:
-        percent = _cpu_percent(metric, "current")
-        if percent is not None:
-            status["currentCPUUtilizationPercentage"] = percent
-    status.pop("conditions", None)
-    spec.pop("behavior", None)
-    metadata = dict(obj.get("metadata") or {})
-    if others:
-        annotations = dict(metadata.get("annotations") or {})
-        annotations[METRICS] = msgspec.json.encode(others).decode()
-        metadata["annotations"] = annotations
-    return {**obj, "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
-
-
-def _hpa_to_v2(obj: Object) -> Object:
-    spec, status = dict(obj.get("spec") or {}), dict(obj.get("status") or {})
-    metadata = dict(obj.get("metadata") or {})
-    metrics: list[Object] = []
-    target = spec.pop("targetCPUUtilizationPercentage", None)
-    if target is not None:
-        metrics.append(_cpu_metric("target", {"type": "Utilization", "averageUtilization": target}))
-    annotations = dict(metadata.get("annotations") or {})
-    if METRICS in annotations:
-        try:
-            metrics += msgspec.json.decode(annotations.pop(METRICS), type=list[dict[str, Any]])
-        except msgspec.DecodeError:
-            pass  # somebody wrote it by hand, and wrongly: it means nothing
-        metadata["annotations"] = annotations
-    if metrics:
-        spec["metrics"] = metrics
-    current = status.pop("currentCPUUtilizationPercentage", None)
-    if current is not None:
-        status["currentMetrics"] = [_cpu_metric("current", {"averageUtilization": current})]
-    return {**obj, "apiVersion": "autoscaling/v2", "metadata": metadata, "spec": spec, "status": status}
-
-
-def _cpu_metric(part: str, value: Object) -> Object:
-    return {"type": "Resource", "resource": {"name": "cpu", part: value}}
-
-
-def _cpu_percent(metric: Object, part: str) -> int | None:
-    resource = metric.get("resource") or {}
-    if metric.get("type") != "Resource" or resource.get("name") != "cpu":
-        return None
-    percent: int | None = (resource.get(part) or {}).get("averageUtilization")
-    return percent
-
-
 _CONVERSIONS: dict[tuple[str, str], tuple[Convert, Convert]] = {
     ("events.k8s.io/v1", "Event"): (_event_to_served, _event_to_stored),
-    ("autoscaling/v1", "HorizontalPodAutoscaler"): (_hpa_to_v1, _hpa_to_v2),
+    ("autoscaling/v1", "HorizontalPodAutoscaler"): (autoscaling.to_v1, autoscaling.to_v2),
 }

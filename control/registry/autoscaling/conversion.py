@@ -1,0 +1,168 @@
+"""HorizontalPodAutoscalers between autoscaling/v2, as they are stored, and autoscaling/v1.
+
+In v1 only the CPU target has a field. Everything else travels in annotations, in the shapes that upstream's v1 types have
+(pkg/apis/autoscaling/v1/conversion.go): metrics and what they measured under v1's own field names, conditions as they
+are, the behavior under the names that Go gives to fields without tags. An annotation that cannot be read means nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+Object = dict[str, Any]
+_ALPHA = "autoscaling.alpha.kubernetes.io/"
+METRICS, CURRENT = _ALPHA + "metrics", _ALPHA + "current-metrics"
+CONDITIONS, BEHAVIOR = _ALPHA + "conditions", _ALPHA + "behavior"
+_KEYS = {
+    "Resource": "resource",
+    "ContainerResource": "containerResource",
+    "Pods": "pods",
+    "Object": "object",
+    "External": "external",
+}
+# v1's names of a metric's parts: (the v2 part, its field) -> v1 field, for what is wanted and for what was measured.
+_VALUES = {
+    "Resource": {"averageUtilization": "{}AverageUtilization", "averageValue": "{}AverageValue"},
+    "ContainerResource": {"averageUtilization": "{}AverageUtilization", "averageValue": "{}AverageValue"},
+    "Pods": {"averageValue": "{}AverageValue"},
+    "Object": {"value": "{}Value", "averageValue": "averageValue"},
+    "External": {"value": "{}Value", "averageValue": "{}AverageValue"},
+}
+_SELECTORS = {"Pods": "selector", "Object": "selector", "External": "metricSelector"}
+
+
+def to_v1(obj: Object) -> Object:
+    """Return the v1 view of a stored autoscaler; the dict that comes in is left as it is."""
+    spec, status = dict(obj.get("spec") or {}), dict(obj.get("status") or {})
+    metadata = dict(obj.get("metadata") or {})
+    noted: dict[str, Any] = {}
+    others = []
+    for metric in spec.pop("metrics", None) or []:
+        percent = _cpu_percent(metric, "target")
+        if percent is None:
+            others.append(_metric_to_v1(metric, "target"))
+        elif "targetCPUUtilizationPercentage" not in spec:
+            spec["targetCPUUtilizationPercentage"] = percent
+    if others:
+        noted[METRICS] = others
+    current = status.pop("currentMetrics", None) or []
+    for metric in current:
+        percent = _cpu_percent(metric, "current")
+        if percent is not None:
+            status["currentCPUUtilizationPercentage"] = percent
+    if current:
+        noted[CURRENT] = [_metric_to_v1(metric, "current") for metric in current]
+    if conditions := status.pop("conditions", None):
+        noted[CONDITIONS] = conditions
+    if behavior := spec.pop("behavior", None):
+        noted[BEHAVIOR] = _renamed(behavior, str.capitalize)
+    if noted:
+        texts = {key: msgspec.json.encode(value).decode() for key, value in noted.items()}
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **texts}
+    return {**obj, "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
+
+
+def to_v2(obj: Object) -> Object:
+    """Return what to store for a v1 autoscaler."""
+    spec, status = dict(obj.get("spec") or {}), dict(obj.get("status") or {})
+    metadata = dict(obj.get("metadata") or {})
+    annotations = dict(metadata.get("annotations") or {})
+    noted = {key: _read(annotations.pop(key, None)) for key in (METRICS, CURRENT, CONDITIONS, BEHAVIOR)}
+    if annotations:
+        metadata["annotations"] = annotations
+    else:
+        metadata.pop("annotations", None)
+    metrics = [_metric_to_v2(metric, "target") for metric in _list(noted[METRICS])]
+    target = spec.pop("targetCPUUtilizationPercentage", None)
+    if target is not None:
+        wanted = {"type": "Utilization", "averageUtilization": target}
+        metrics.insert(0, {"type": "Resource", "resource": {"name": "cpu", "target": wanted}})
+    if metrics:
+        spec["metrics"] = metrics
+    if isinstance(noted[BEHAVIOR], dict):
+        spec["behavior"] = _renamed(noted[BEHAVIOR], str.lower)
+    measured = [_metric_to_v2(metric, "current") for metric in _list(noted[CURRENT])]
+    percent = status.pop("currentCPUUtilizationPercentage", None)
+    if percent is not None and not any(_cpu_percent(metric, "current") is not None for metric in measured):
+        measured.insert(
+            0, {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": percent}}}
+        )
+    if measured:
+        status["currentMetrics"] = measured
+    if conditions := _list(noted[CONDITIONS]):
+        status["conditions"] = conditions
+    return {**obj, "apiVersion": "autoscaling/v2", "metadata": metadata, "spec": spec, "status": status}
+
+
+def _metric_to_v1(metric: Object, part: str) -> Object:
+    kind = metric.get("type", "")
+    key = _KEYS.get(kind, "")
+    source = metric.get(key)
+    if source is None:
+        return dict(metric)
+    shown: Object = {name: source[name] for name in ("name", "container") if name in source}
+    if kind == "Object":
+        shown["target"] = source.get("describedObject") or {}
+    if kind in _SELECTORS:
+        identifier = source.get("metric") or {}
+        shown["metricName"] = identifier.get("name", "")
+        if identifier.get("selector") is not None:
+            shown[_SELECTORS[kind]] = identifier["selector"]
+    values = source.get(part) or {}
+    for field, name in _VALUES[kind].items():
+        if values.get(field) is not None:
+            shown[name.format(part)] = values[field]
+    return {"type": kind, key: shown}
+
+
+def _metric_to_v2(metric: Object, part: str) -> Object:
+    kind = metric.get("type", "")
+    key = _KEYS.get(kind, "")
+    source = metric.get(key)
+    if source is None:
+        return dict(metric)
+    shown: Object = {name: source[name] for name in ("name", "container") if name in source}
+    if kind == "Object":
+        shown["describedObject"] = source.get("target") or {}
+    if kind in _SELECTORS:
+        shown["metric"] = {"name": source.get("metricName", "")}
+        if source.get(_SELECTORS[kind]) is not None:
+            shown["metric"]["selector"] = source[_SELECTORS[kind]]
+    values = {f: source[n.format(part)] for f, n in _VALUES[kind].items() if source.get(n.format(part)) is not None}
+    if part == "target":
+        if values.get("averageUtilization") is not None:
+            values = {"type": "Utilization", **values}
+        elif values.get("averageValue") is not None:
+            values = {"type": "AverageValue", "averageValue": values["averageValue"]}
+        else:
+            values = {"type": "Value", **values}
+    shown[part] = values
+    return {"type": kind, key: shown}
+
+
+def _cpu_percent(metric: Object, part: str) -> int | None:
+    resource = metric.get("resource") or {}
+    if metric.get("type") != "Resource" or resource.get("name") != "cpu":
+        return None
+    percent: int | None = (resource.get(part) or {}).get("averageUtilization")
+    return percent
+
+
+def _renamed(value: Any, change: Any) -> Any:
+    """Change the first letter of every field's name: behavior has none that are the user's own."""
+    if isinstance(value, dict):
+        return {change(key[:1]) + key[1:]: _renamed(item, change) for key, item in value.items() if item is not None}
+    return [_renamed(item, change) for item in value] if isinstance(value, list) else value
+
+
+def _read(text: str | None) -> Any:
+    try:
+        return msgspec.json.decode(text) if text else None
+    except msgspec.DecodeError:
+        return None
+
+
+def _list(value: Any) -> list[Object]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
