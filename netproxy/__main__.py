@@ -31,6 +31,8 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--resolv-conf", help="where the resolvers for all other names stand")
     flags.add_argument("--no-dns", action="store_true", help="do not serve cluster DNS on this node")
     flags.add_argument("--no-pod-network", action="store_true", help="leave CNI configuration and routes to others")
+    flags.add_argument("--node-routes", choices=config.NODE_ROUTES, help="how pods of other nodes are reached")
+    flags.add_argument("--vxlan-port", type=int, help="the UDP port of the tunnel between nodes")
     flags.add_argument("--no-network-policy", action="store_true", help="leave NetworkPolicies to others")
     flags.add_argument("--cni-conf-dir", help="where the container runtime reads CNI configurations")
     flags.add_argument("--cni-data-dir", help="where host-local keeps the addresses it gave")
@@ -51,6 +53,7 @@ def configuration(arguments: argparse.Namespace) -> config.ProxyConfig:
     given = {name: getattr(arguments, name) for name in plain if getattr(arguments, name) is not None}
     dns = {"addresses": arguments.cluster_dns, "domain": arguments.cluster_domain, "resolv_conf": arguments.resolv_conf}
     pods = {"cni_conf_dir": arguments.cni_conf_dir, "cni_data_dir": arguments.cni_data_dir}
+    pods |= {"node_routes": arguments.node_routes, "vxlan_port": arguments.vxlan_port}
     result = replace(
         result,
         **given,

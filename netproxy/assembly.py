@@ -29,7 +29,9 @@ from netproxy.iptables.writer import RestoreWriter, choose_flavour
 from netproxy.nftables.sync import NFTablesBackend
 from netproxy.nftables.writer import NftWriter
 from netproxy.podnet import routes
+from netproxy.podnet.mesh import Mesh
 from netproxy.podnet.network import PodNetwork
+from netproxy.podnet.nodes import SlimNode
 from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.rules import TABLE as POLICY_TABLE
 from netproxy.policy.sync import PolicyBackend
@@ -52,6 +54,9 @@ class Parts:
     check_ports: HealthCheckPorts
     recorder: EventRecorder
     pods: PodNetwork | None
+    peers: Informer[SlimNode] | None
+    """All nodes, for the ways to their pods; None where others run the pod network."""
+    mesh: Mesh | None
     dns: DNSServer | None
     stale: list[Remover]
     """Where we do not write, but an earlier life may have."""
@@ -103,6 +108,8 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
     )
     stale += leftover
     pods = PodNetwork(config) if config.pod_network.enabled else None
+    peers = Informer(client, SlimNode, clock=clock) if pods is not None else None
+    mesh = Mesh(config, node_name, peers, clock) if peers is not None else None
     return Parts(
         services,
         slices,
@@ -114,6 +121,8 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         check_ports,
         recorder,
         pods,
+        peers,
+        mesh,
         server,
         stale,
         policy,

@@ -23,6 +23,7 @@ from netproxy.errors import ConfigError
 API_VERSION = "kubeproxy.config.k8s.io/v1alpha1"
 KIND = "KubeProxyConfiguration"
 MODES = ("iptables", "nftables", "ipvs", "auto")
+NODE_ROUTES = ("auto", "host-gw", "vxlan", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class DNSConfig:
 
 @dataclass(frozen=True, slots=True)
 class PodNetworkConfig:
-    """The pod network on this node; `mtu` 0 takes the uplink's."""
+    """The pod network on this node; `mtu` 0 takes the uplink's, less what a tunnel adds where there may be one."""
 
     enabled: bool = True
     cni_conf_dir: str = "/etc/cni/net.d"
@@ -62,6 +63,11 @@ class PodNetworkConfig:
     host_ports: bool = True
     network_policy: bool = True
     """Whether NetworkPolicies are enforced here."""
+    node_routes: str = "auto"
+    """How pods of other nodes are reached: host-gw, vxlan, auto (host-gw on a shared link, vxlan otherwise), none."""
+    vxlan_port: int = 8472
+    """Linux' own default; 4789 is taken where Docker Swarm is."""
+    vxlan_id: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +255,11 @@ def validate(config: ProxyConfig) -> None:
         raise ConfigError(
             f"detectLocalMode: {config.detect_local_mode!r} is not built yet: use ClusterCIDR or NodeCIDR"
         )
+    pods = config.pod_network
+    if pods.node_routes not in NODE_ROUTES:
+        raise ConfigError(f"node routes: unsupported value {pods.node_routes!r}: use one of {', '.join(NODE_ROUTES)}")
+    if not 0 < pods.vxlan_port < 65536 or not 0 < pods.vxlan_id < 1 << 24:
+        raise ConfigError(f"VXLAN: port {pods.vxlan_port} or network {pods.vxlan_id} is out of range")
     _each(config.cluster_cidrs, "clusterCIDR", ipaddress.ip_network)
     _each(config.service_cidrs, "serviceCIDR", ipaddress.ip_network)
     _each(

@@ -120,6 +120,9 @@ async def _run_parts(config: ProxyConfig, mode: str, parts: Parts, clock: Clock,
         group.create_task(_follow_node(config, parts, node_known, clock), name="configure this node")
         if parts.pods is not None:
             group.create_task(_keep_routes(parts.pods, clock), name="verify routes")
+        if parts.peers is not None and parts.mesh is not None:
+            group.create_task(parts.peers.run(), name="follow all nodes")
+            group.create_task(parts.mesh.run(), name="ways to other nodes")
 
 
 async def _prepare(config: ProxyConfig, parts: Parts) -> None:

@@ -10,7 +10,7 @@ from kube.api import core_v1
 from netproxy import sysctl
 from netproxy.config import ProxyConfig
 from netproxy.iptables.static import StaticSettings
-from netproxy.podnet import cni, routes
+from netproxy.podnet import cni, kernel, peers, routes
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class PodNetwork:
         self._config = config
         self._done: tuple[object, ...] | None = None
         self._source = ""
+        self._own = peers.Peer("")
 
     async def prepare(self) -> None:
         """Switch on forwarding, and keep cluster addresses inside before the first packet is sent."""
@@ -42,7 +43,7 @@ class PodNetwork:
         await sysctl.prepare_forwarding(config.families)
         addresses = await routes.node_addresses()
         self._source = next((address for address in addresses if ":" not in address), "")
-        await self._keep_inside(await self._mtu())
+        await self._keep_inside(await self._mtu(peers.Peer("")))
 
     async def configure(self, node: core_v1.Node) -> bool:
         """Write the CNI configuration and routes for the node's pod ranges; return whether it has any."""
@@ -53,7 +54,8 @@ class PodNetwork:
         state = (pod_cidrs, internal_ip(node))
         if state == self._done:
             return True
-        mtu = await self._mtu()
+        self._own = peers.peer_of(node)
+        mtu = await self._mtu(self._own)
         await self._prefer_source(internal_ip(node), mtu)
         document = cni.network_list(
             pod_cidrs,
@@ -79,18 +81,23 @@ class PodNetwork:
 
     async def verify(self) -> bool:
         """Put routes back that others removed; return whether any had to be."""
-        if routes.in_place(self._config.service_cidrs):
+        if routes.in_place((*self._config.service_cidrs, *self._config.cluster_cidrs)):
             return False
         log.warning("routes for the cluster's ranges were gone: putting them back")
-        await self._keep_inside(await self._mtu())
+        await self._keep_inside(await self._mtu(self._own))
         return True
 
     async def _keep_inside(self, mtu: int) -> None:
         config = self._config
         await routes.keep_inside(config.cluster_cidrs, config.service_cidrs, source=self._source, mtu=mtu)
 
-    async def _mtu(self) -> int:
-        return self._config.pod_network.mtu or await routes.uplink_mtu()
+    async def _mtu(self, own: peers.Peer) -> int:
+        settings = self._config.pod_network
+        if settings.mtu:
+            return settings.mtu
+        links = await kernel.read_links((settings.bridge, routes.DEVICE, peers.DEVICE))
+        uplink = peers.underlay(own, links)
+        return peers.pod_mtu(settings.node_routes, own, uplink.mtu if uplink else await routes.uplink_mtu())
 
 
 def with_pods(settings: StaticSettings, pod_cidrs: tuple[str, ...]) -> StaticSettings:
@@ -100,7 +107,8 @@ def with_pods(settings: StaticSettings, pod_cidrs: tuple[str, ...]) -> StaticSet
 
 
 async def remove(config: ProxyConfig) -> None:
-    """Undo what was set up: routes, local addresses, the CNI configuration and the bridge."""
+    """Undo what was set up: routes, the tunnel, local addresses, the CNI configuration and the bridge."""
     await routes.remove_routes()
+    await kernel.ensure_tunnel(None)
     await asyncio.to_thread(cni.remove, config.pod_network.cni_conf_dir)
     await routes.remove_bridge(config.pod_network.bridge)

@@ -49,7 +49,7 @@ async def keep_inside(cluster_cidrs: Sequence[str], service_cidrs: Sequence[str]
 async def _ensure_device(mtu: int) -> None:
     if not await link_exists(DEVICE):
         await run(["ip", "link", "add", "name", DEVICE, "mtu", str(mtu), "type", "bridge"])
-    await run(["ip", "link", "set", "dev", DEVICE, "up"])
+    await run(["ip", "link", "set", "dev", DEVICE, "mtu", str(mtu), "up"])
 
 
 async def link_exists(name: str) -> bool:
@@ -57,25 +57,27 @@ async def link_exists(name: str) -> bool:
     return (await run(["ip", "link", "show", "dev", name], check=False)).returncode == 0
 
 
-def in_place(service_cidrs: Sequence[str]) -> bool:
-    """Tell whether the IPv4 routes for the service ranges are there: one small file read, for regular checks."""
+def in_place(cidrs: Sequence[str]) -> bool:
+    """Tell whether there are routes for the cluster's ranges: small files to read, for regular checks."""
+    wanted = {ipaddress.ip_network(cidr, strict=False) for cidr in cidrs}
+    held: set[tuple[str, str]] = set()
     try:
         with open("/proc/thread-self/net/route") as file:
-            destinations = {(fields[1], fields[7]) for fields in (line.split() for line in file) if len(fields) > 7}
+            held |= {(fields[1], fields[7]) for fields in map(str.split, file) if len(fields) > 7}
+        if any(network.version == 6 for network in wanted):
+            with open("/proc/thread-self/net/ipv6_route") as file:
+                held |= {(fields[0], fields[1]) for fields in map(str.split, file)}
     except OSError:
         return True
-    for cidr in service_cidrs:
-        network = ipaddress.ip_network(cidr, strict=False)
-        if (
-            network.version == 4
-            and tuple(map(_kernel_hex, (network.network_address, network.netmask))) not in destinations
-        ):
-            return False
-    return True
+    return all(_kernel_words(network) in held for network in wanted)
 
 
-def _kernel_hex(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
-    return f"{int.from_bytes(address.packed, sys.byteorder):08X}"
+def _kernel_words(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> tuple[str, str]:
+    """Return destination and mask as those files write them."""
+    if isinstance(network, ipaddress.IPv6Network):
+        return network.network_address.packed.hex(), f"{network.prefixlen:02x}"
+    address, mask = (int.from_bytes(each.packed, sys.byteorder) for each in (network.network_address, network.netmask))
+    return f"{address:08X}", f"{mask:08X}"
 
 
 async def add_local_address(address: str) -> None:

@@ -24,6 +24,7 @@ class MemoryAPI:
         self.revision = 1
         self.objects: dict[str, dict[str, Any]] = {}
         self.history: list[tuple[int, str, str, bytes]] = []
+        """Revision, path, key, line."""
         self.away = False
         self._changed = asyncio.Event()
 
@@ -41,23 +42,24 @@ class MemoryAPI:
         metadata.uid = metadata.uid or f"uid-{path}-{key}"
         event = "MODIFIED" if key in known else "ADDED"
         known[key] = serialize.encode(obj)
-        self._tell(event, path, known[key])
+        self._tell(event, path, key, known[key])
 
     def remove(self, obj: msgspec.Struct) -> None:
         path = resources.of(type(obj)).path()
-        self.objects[path].pop(key_of(obj))
+        key = key_of(obj)
+        self.objects[path].pop(key)
         self.revision += 1
         metadata_of(obj).resource_version = str(self.revision)
-        self._tell("DELETED", path, serialize.encode(obj))
+        self._tell("DELETED", path, key, serialize.encode(obj))
 
     def go_away(self, away: bool = True) -> None:
         """Refuse everything and break the watches, as a server that is down does."""
         self.away = away
         self._wake()
 
-    def _tell(self, event: str, path: str, body: bytes) -> None:
+    def _tell(self, event: str, path: str, key: str, body: bytes) -> None:
         line = b'{"type":"%s","object":%s}\n' % (event.encode(), body)
-        self.history.append((self.revision, path, event, line))
+        self.history.append((self.revision, path, key, line))
         self._wake()
 
     def _wake(self) -> None:
@@ -81,7 +83,9 @@ class MemoryAPI:
             return Response(201, {}, body)
         if method != "GET":
             raise StatusError(405, "MethodNotAllowed", "this server is read-only")
-        items = ",".join(item.decode() for item in self.objects.get(path, {}).values())
+        name = _wanted_name(query)
+        found = self.objects.get(path, {})
+        items = ",".join(item.decode() for key, item in found.items() if name in ("", _name(key)))
         metadata = json.dumps({"resourceVersion": str(self.revision)})
         return Response(200, {}, f'{{"metadata":{metadata},"items":[{items}]}}'.encode())
 
@@ -89,18 +93,27 @@ class MemoryAPI:
     async def stream(self, path: str, *, query: Mapping[str, str] | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
         if self.away:
             raise StatusError(503, "ServiceUnavailable", "connection refused")
-        yield self._watch(path, int((query or {}).get("resourceVersion") or 0))
+        yield self._watch(path, _wanted_name(query), int((query or {}).get("resourceVersion") or 0))
 
-    async def _watch(self, path: str, since: int) -> AsyncIterator[bytes]:
+    async def _watch(self, path: str, name: str, since: int) -> AsyncIterator[bytes]:
         index = 0
         while not self.away:
             changed = self._changed
             while index < len(self.history):
-                revision, where, _, line = self.history[index]
+                revision, where, key, line = self.history[index]
                 index += 1
-                if where == path and revision > since:
+                if where == path and revision > since and name in ("", _name(key)):
                     yield line
             await changed.wait()
 
     async def close(self) -> None:
         return None
+
+
+def _wanted_name(query: Mapping[str, str] | None) -> str:
+    """Return what the field selector metadata.name asks for; other selectors are none of the proxy's."""
+    return (query or {}).get("fieldSelector", "").removeprefix("metadata.name=")
+
+
+def _name(key: str) -> str:
+    return key.rpartition("/")[2]

@@ -1,0 +1,236 @@
+"""Which way leads to each other node's pods? Nodes and this node's links in; routes, neighbours and forwards out. No I/O.
+
+host-gw: the other node stands on a link of ours, so its address is the next hop and packets travel as they are. VXLAN:
+it stands behind a router that knows no pods, so packets travel inside UDP between the nodes' addresses. Nothing is
+learned or flooded there: a tunnel end's address (the first of its node's pod range) and its MAC follow from the pod
+range alone, so every node works out everybody's entries from the Node objects and nothing needs to be published.
+
+A Node object can be written by its kubelet, so a range is believed only inside the cluster's own and where it overlaps
+neither this node's nor one already taken; an address only where it could be another machine's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kube.api import core_v1
+from netproxy.podnet.nodes import SlimNode
+
+DEVICE = "wherry-vxlan"
+OVERHEAD = {4: 50, 6: 70}
+"""What VXLAN adds to a packet, in bytes, by the family of the nodes' addresses: Ethernet 14, VXLAN 8, UDP 8, IP."""
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A network that this node is on: a prefix of one of its devices."""
+
+    device: str
+    address: Address
+    network: Network
+    mtu: int = 1500
+    ethernet: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A node: its pod ranges, and its addresses, both one a family at most."""
+
+    name: str
+    pods: tuple[Network, ...] = ()
+    addresses: tuple[Address, ...] = ()
+
+    def address(self, family: int) -> Address | None:
+        return next((each for each in self.addresses if each.version == family), None)
+
+
+class Route(NamedTuple):
+    """A way to a range of pods."""
+
+    cidr: str
+    via: str
+    device: str
+
+
+class Neighbour(NamedTuple):
+    """Which MAC a tunnel end has."""
+
+    address: str
+    mac: str
+
+
+class Forward(NamedTuple):
+    """Which node a MAC is at."""
+
+    mac: str
+    destination: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tunnel:
+    """This node's tunnel end."""
+
+    mac: str
+    local: str
+    addresses: tuple[str, ...]
+    mtu: int
+    port: int
+    vni: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What the kernel should hold; `unreached` says why for each node that has no way."""
+
+    routes: frozenset[Route] = frozenset()
+    neighbours: frozenset[Neighbour] = frozenset()
+    forwards: frozenset[Forward] = frozenset()
+    tunnel: Tunnel | None = None
+    unreached: dict[str, str] = field(default_factory=dict)
+
+
+def peer_of(node: core_v1.Node | SlimNode) -> Peer:
+    """Read what matters of a Node; what cannot be read is left out."""
+    cidrs = node.spec.pod_cidrs or ([node.spec.pod_cidr] if node.spec.pod_cidr else [])
+    texts = [each.address for each in node.status.addresses if each.type == "InternalIP"]
+    pods: dict[int, Network] = {}
+    addresses: dict[int, Address] = {}
+    for text in cidrs:
+        if (network := _network(text)) is not None:
+            pods.setdefault(network.version, network)
+    for text in texts:
+        if (address := _address(text)) is not None:
+            addresses.setdefault(address.version, address)
+    return Peer(node.metadata.name or "", tuple(pods.values()), tuple(addresses.values()))
+
+
+def _network(text: str) -> Network | None:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError:
+        return None
+
+
+def _address(text: str) -> Address | None:
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    bad = found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified
+    return None if bad else found
+
+
+def tunnel_mac(pods: Network) -> str:
+    """Return the MAC of the tunnel end of the node with this pod range; locally administered, never multicast."""
+    if pods.version == 4:
+        return "0a:58:" + pods.network_address.packed.hex(":")
+    return "0e:" + hashlib.sha256(pods.network_address.packed).digest()[:5].hex(":")
+
+
+def underlay(own: Peer, links: Sequence[Link]) -> Link | None:
+    """Return the link that the node's own address is on: what travels between nodes leaves there."""
+    for address in own.addresses:
+        for link in links:
+            if link.address == address:
+                return link
+    return None
+
+
+def pod_mtu(mode: str, own: Peer, uplink_mtu: int) -> int:
+    """Return the MTU for pods in bytes: small enough for every way that the mode may take, now or later.
+
+    It does not depend on which nodes there are now: a pod keeps what it started with, and pods of different MTUs on one
+    bridge lose each other's larger datagrams without an error.
+    """
+    family = own.addresses[0].version if own.addresses else 4
+    return uplink_mtu - (OVERHEAD[family] if mode in ("auto", "vxlan") else 0)
+
+
+def plan(
+    own: Peer,
+    peers: Iterable[Peer],
+    links: Sequence[Link],
+    *,
+    mode: str = "auto",
+    cluster_cidrs: Sequence[Network] = (),
+    port: int = 8472,
+    vni: int = 1,
+) -> Ways:
+    """Return the ways to all other nodes' pods. `links` are this node's networks, without those of its own pods."""
+    if mode == "none":
+        return Ways()
+    home = underlay(own, links)
+    mine = {link.address for link in links} | set(own.addresses)
+    taken: dict[Network, str] = dict.fromkeys(own.pods, own.name)
+    routes, neighbours, forwards = set[Route](), set[Neighbour](), set[Forward]()
+    unreached: dict[str, str] = {}
+    for peer in sorted(peers, key=lambda each: each.name):
+        if peer.name == own.name or not peer.pods:
+            continue
+        if any(address in mine for address in peer.addresses):
+            unreached[peer.name] = "its address is this node's own"
+            continue
+        if any(address in cidr for address in peer.addresses for cidr in cluster_cidrs):
+            unreached[peer.name] = "its address lies in the cluster's pod range"
+            continue
+        for pods in peer.pods:
+            if problem := _disbelieve(pods, own, taken, cluster_cidrs):
+                unreached[peer.name] = problem
+                continue
+            taken[pods] = peer.name
+            near = peer.address(pods.version)
+            link = _on_link(near, links, home) if near is not None and mode != "vxlan" else None
+            if near is not None and link is not None:
+                routes.add(Route(str(pods), str(near), link.device))
+                continue
+            far = peer.address(home.address.version) if home is not None else None
+            if mode == "host-gw":
+                unreached[peer.name] = "it is on no link of this node (host-gw alone is allowed)"
+            elif far is None or not own.pods:
+                unreached[peer.name] = "this node or that one has no address or pod range yet to tunnel between"
+            else:
+                end, mac = str(pods.network_address), tunnel_mac(peer.pods[0])
+                routes.add(Route(str(pods), end, DEVICE))
+                neighbours.add(Neighbour(end, mac))
+                forwards.add(Forward(mac, str(far)))
+    tunnel = None
+    if home is not None and own.pods and (forwards or mode == "vxlan"):
+        tunnel = Tunnel(
+            mac=tunnel_mac(own.pods[0]),
+            local=str(home.address),
+            addresses=tuple(str(pods.network_address) for pods in own.pods),
+            mtu=home.mtu - OVERHEAD[home.address.version],
+            port=port,
+            vni=vni,
+        )
+    return Ways(frozenset(routes), frozenset(neighbours), frozenset(forwards), tunnel, unreached)
+
+
+def _disbelieve(pods: Network, own: Peer, taken: dict[Network, str], cluster_cidrs: Sequence[Network]) -> str:
+    """Return why a node's pod range must not be routed to it, or ""."""
+    same = [cidr for cidr in cluster_cidrs if cidr.version == pods.version]
+    if cluster_cidrs and not any(_within(pods, cidr) for cidr in same):
+        return f"its pod range {pods} lies outside of the cluster's"
+    if pods in taken:
+        return f"its pod range {pods} is that of {taken[pods]} already"
+    # Node IPAM gives ranges of one size, so two of them are equal or disjoint; only ours is worth a closer look.
+    if any(mine.version == pods.version and mine.overlaps(pods) for mine in own.pods):
+        return f"its pod range {pods} overlaps this node's"
+    return ""
+
+
+def _within(inner: Network, outer: Network) -> bool:
+    return outer.prefixlen <= inner.prefixlen and inner.network_address in outer
+
+
+def _on_link(address: Address, links: Sequence[Link], home: Link | None) -> Link | None:
+    """Return the link that reaches an address without a router; that of the node's own address if there is a choice."""
+    found = [link for link in links if link.ethernet and address in link.network]
+    return max(found, key=lambda link: (link.network.prefixlen, link == home), default=None)

@@ -1,0 +1,341 @@
+"""Three nodes with real kernels, CNI plugins and packets: two on one link, the third behind a router that knows no pods.
+
+Each node runs the whole role in a thread of its own; all are told the same Nodes. A pod answers who it is and whom it sees.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.api import core_v1, meta_v1
+from netproxy import main
+from netproxy.config import DNSConfig, PodNetworkConfig, ProxyConfig
+from tests.host.netproxy.test_podnet import cni
+from tests.support.memory_api import MemoryAPI
+from tests.support.netns import Namespace, namespaces, wire
+
+LINK_OF = {"n1": 0, "n2": 0, "n3": 1}
+NUMBER = {"n1": 1, "n2": 2, "n3": 3}
+ANSWER = """
+import socket, sys, threading
+def echo():
+    datagrams = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    datagrams.bind(("", 7000))
+    while True:
+        datagrams.sendto(*datagrams.recvfrom(65536))
+threading.Thread(target=echo, daemon=True).start()
+server = socket.create_server(("", 7000), family=socket.AF_INET6, dualstack_ipv6=True)
+while True:
+    client, peer = server.accept()
+    size = int(client.recv(100))
+    client.sendall(f"{sys.argv[1]} {peer[0].removeprefix('::ffff:')} ".encode() + b"x" * size)
+    client.close()
+"""
+ASK = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 7000), timeout=3) as link:
+    link.settimeout(5)
+    link.sendall(sys.argv[2].encode())
+    data = b""
+    while part := link.recv(65536):
+        data += part
+who, seen, rest = data.decode().split(" ")
+print(who, seen, len(rest))
+"""
+# One datagram that no router may cut up (IP_MTU_DISCOVER, IPV6_MTU_DISCOVER: IP_PMTUDISC_DO), there and back.
+SEND = """
+import errno, os, socket, sys
+address, size = sys.argv[1], int(sys.argv[2])
+six = ":" in address
+with socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM) as link:
+    link.setsockopt(*((41, 23, 2) if six else (0, 10, 2)))
+    link.settimeout(2)
+    data = os.urandom(size)
+    try:
+        link.sendto(data, (address, 7000))
+        print("whole" if link.recv(65536) == data else "other")
+    except TimeoutError:
+        print("lost")
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+"""
+
+
+def addresses_of(name: str, link: int | None = None) -> list[str]:
+    link = LINK_OF[name] if link is None else link
+    return [f"192.168.{77 + link}.{NUMBER[name]}", f"fd99:{link}::{NUMBER[name]}"]
+
+
+def node_of(name: str, link: int | None = None) -> core_v1.Node:
+    number = NUMBER[name]
+    cidrs = [f"10.244.{number}.0/24", f"fd00:0:0:{number}::/64"]
+    return core_v1.Node(
+        metadata=meta_v1.ObjectMeta(name=name),
+        spec=core_v1.NodeSpec(pod_cidr=cidrs[0], pod_cidrs=cidrs),
+        status=core_v1.NodeStatus(
+            addresses=[core_v1.NodeAddress(type="InternalIP", address=each) for each in addresses_of(name, link)]
+        ),
+    )
+
+
+@dataclass
+class RunningNode:
+    """A node's namespace with the role in it, and its one pod."""
+
+    name: str
+    namespace: Namespace
+    pod: Namespace
+    config: ProxyConfig
+    folder: Path
+    api: MemoryAPI
+    loop: asyncio.AbstractEventLoop | None = None
+    stop: asyncio.Event | None = None
+    thread: threading.Thread | None = None
+    ips: tuple[str, ...] = ()
+
+    def start(self) -> None:
+        async def work() -> None:
+            self.loop, self.stop = asyncio.get_running_loop(), asyncio.Event()
+            task = asyncio.create_task(main.run(self.config, self.api.client()))
+            stopped = asyncio.create_task(self.stop.wait())
+            await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+        self.thread = threading.Thread(target=lambda: self.namespace.inside(work, timeout=300), name=self.name)
+        self.thread.start()
+
+    def end(self) -> None:
+        if self.loop is not None and self.stop is not None and self.thread is not None:
+            self.loop.call_soon_threadsafe(self.stop.set)
+            self.thread.join()
+            self.loop = None
+
+    def tell(self, change: Callable[[MemoryAPI], None]) -> None:
+        assert self.loop is not None
+        self.loop.call_soon_threadsafe(change, self.api)
+
+    def add_pod(self) -> None:
+        path = self.folder / "net.d" / "10-wherry.conflist"
+        until(path.exists, f"{self.name} writes its CNI configuration")
+        result = cni("ADD", json.loads(path.read_text()), self.namespace, self.pod)
+        self.ips = tuple(each["address"].split("/")[0] for each in result["ips"])
+        self.pod.start(sys.executable, "-I", "-c", ANSWER, self.name)
+
+    def ask(self, address: str, size: int = 0) -> str:
+        """Return "who answered, whom it saw, how many bytes came", or "" where nobody did."""
+        argv = [sys.executable, "-I", "-c", ASK, address, str(size)]
+        return self.pod.run(*argv, check=False, timeout=30).strip()
+
+    def ways(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for family in ("-4", "-6"):
+            text = self.namespace.run("ip", family, "-j", "route", "show", "proto", "87")
+            found += [each for each in json.loads(text or "[]") if "gateway" in each]
+        return found
+
+    def way_to(self, other: str) -> tuple[str, ...]:
+        """Return the devices that lead to another node's pods, one a family."""
+        ranges = (f"10.244.{NUMBER[other]}.0/24", f"fd00:0:0:{NUMBER[other]}::/64")
+        return tuple(each["dev"] for each in self.ways() if each["dst"] in ranges)
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"still not so after {seconds:g} s: {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RunningNode]]:
+    tag = f"mesh-{os.getpid() % 10000}"
+    names = [f"{tag}-{name}" for name in ("router", *LINK_OF, *(f"{name}-pod" for name in LINK_OF))]
+    nodes: dict[str, RunningNode] = {}
+    with namespaces(*names) as (router, *rest), contextlib.ExitStack() as running:
+        router.run("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+        for link in set(LINK_OF.values()):
+            router.run("ip", "link", "add", f"br{link}", "type", "bridge")
+            router.run("ip", "address", "add", f"192.168.{77 + link}.254/24", "dev", f"br{link}")
+            router.run("ip", "address", "add", f"fd99:{link}::fe/64", "dev", f"br{link}", "nodad")
+            router.run("ip", "link", "set", f"br{link}", "up")
+        for (name, link), namespace, pod in zip(LINK_OF.items(), rest[:3], rest[3:], strict=True):
+            wire(namespace, "eth0", router, f"to-{name}")
+            plug(router, namespace, name, link)
+            folder = tmp_path_factory.mktemp(name)
+            pods = PodNetworkConfig(cni_conf_dir=str(folder / "net.d"), cni_data_dir=str(folder / "cni"))
+            config = ProxyConfig(
+                hostname_override=name,
+                healthz_bind_address="127.0.0.1:10256",
+                metrics_bind_address="127.0.0.1:10249",
+                cluster_cidrs=("10.244.0.0/16", "fd00::/48"),
+                iptables_flavour="nft",
+                dns=DNSConfig(enabled=False),
+                pod_network=pods,
+            )
+            api = MemoryAPI()
+            for each in LINK_OF:
+                api.put(node_of(each))
+            nodes[name] = RunningNode(name, namespace, pod, config, folder, api)
+            nodes[name].start()
+            running.callback(nodes[name].end)
+        for node in nodes.values():
+            node.add_pod()
+        yield nodes
+
+
+def plug(router: Namespace, node: Namespace, name: str, link: int) -> None:
+    """Put a node's uplink on one of the links, with its addresses there."""
+    router.run("ip", "link", "set", f"to-{name}", "master", f"br{link}")
+    node.run("ip", "address", "flush", "dev", "eth0", "scope", "global")
+    four, six = addresses_of(name, link)
+    node.run("ip", "address", "add", f"{four}/24", "dev", "eth0")
+    node.run("ip", "address", "add", f"{six}/64", "dev", "eth0", "nodad")
+    node.run("ip", "route", "replace", "default", "via", f"192.168.{77 + link}.254")
+    node.run("ip", "-6", "route", "replace", "default", "via", f"fd99:{link}::fe")
+
+
+PAIRS = [("n1", "n2"), ("n2", "n1"), ("n1", "n3"), ("n3", "n2")]
+
+
+def reach(mesh: dict[str, RunningNode], pairs: list[tuple[str, str]] = PAIRS, size: int = 0) -> None:
+    for source, target in pairs:
+        for family in (0, 1):
+            address, own = mesh[target].ips[family], mesh[source].ips[family]
+            wanted = f"{target} {own} {size}"
+            until(lambda s=source, a=address, w=wanted: mesh[s].ask(a, size) == w, f"{source} -> {target} {address}")  # type: ignore[misc]
+
+
+def test_pods_reach_pods_of_other_nodes_as_themselves_near_and_far(mesh: dict[str, RunningNode]) -> None:
+    reach(mesh)
+    assert mesh["n1"].way_to("n2") == ("eth0", "eth0")
+    assert mesh["n1"].way_to("n3") == mesh["n3"].way_to("n1") == ("wherry-vxlan", "wherry-vxlan")
+    assert len(mesh["n1"].ways()) == 4
+
+
+def test_nodes_reach_pods_of_other_nodes(mesh: dict[str, RunningNode]) -> None:
+    for source, target in PAIRS:
+        argv = [sys.executable, "-I", "-c", ASK, mesh[target].ips[0], "0"]
+        assert mesh[source].namespace.run(*argv).startswith(f"{target} ")
+
+
+def test_full_size_packets_pass_the_tunnel_whole(mesh: dict[str, RunningNode]) -> None:
+    pod = mesh["n1"].pod
+    mtu = json.loads(pod.run("ip", "-j", "link", "show", "dev", "eth0"))[0]["mtu"]
+    assert mtu == 1450
+
+    def send(address: str, size: int) -> str:
+        return pod.run(sys.executable, "-I", "-c", SEND, address, str(size)).strip()
+
+    for target in ("n2", "n3"):
+        for address, headers in zip(mesh[target].ips, (28, 48), strict=True):
+            until(lambda a=address, n=mtu - headers: send(a, n) == "whole", f"{mtu} bytes to {address}")  # type: ignore[misc]
+            assert send(address, mtu - headers + 1) == "EMSGSIZE"
+    reach(mesh, [("n1", "n3"), ("n3", "n1")], size=2_000_000)
+
+
+def test_a_pod_that_began_with_a_larger_mtu_learns_the_way_is_narrower(mesh: dict[str, RunningNode]) -> None:
+    """As where nodes were switched to the tunnel while pods ran: the node tells the sender, TCP and UDP go on."""
+    node = mesh["n3"]
+    veth = next(
+        each["ifname"]
+        for each in json.loads(node.namespace.run("ip", "-j", "link", "show", "master", "cni0"))
+        if each["ifname"].startswith("veth")
+    )
+    try:
+        node.namespace.run("ip", "link", "set", veth, "mtu", "1500")
+        node.pod.run("ip", "link", "set", "eth0", "mtu", "1500")
+        reach(mesh, [("n1", "n3")], size=2_000_000)
+        reach(mesh, [("n3", "n1")], size=2_000_000)
+    finally:
+        node.pod.run("ip", "link", "set", "eth0", "mtu", "1450")
+        node.namespace.run("ip", "link", "set", veth, "mtu", "1450")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "ip route del 10.244.2.0/24 proto 87",
+        "ip route replace 10.244.3.0/24 via 192.168.77.254 proto static",
+        "ip -6 route flush proto 87",
+        "ip neigh del 10.244.3.0 dev wherry-vxlan",
+        "bridge fdb del 0a:58:0a:f4:03:00 dev wherry-vxlan dst 192.168.78.3",
+        "ip link del dev wherry-vxlan",
+        "ip link set dev wherry-vxlan down",
+        "ip address flush dev wherry-vxlan",
+    ],
+)
+def test_what_others_take_away_is_put_back(mesh: dict[str, RunningNode], damage: str) -> None:
+    node = mesh["n1"]
+
+    def held() -> list[str]:
+        commands = (
+            "ip -4 route show proto 87",
+            "ip -6 route show proto 87",
+            "ip neigh show dev wherry-vxlan nud permanent",
+            "bridge fdb show dev wherry-vxlan",
+            "ip -br address show dev wherry-vxlan",
+        )
+        return [
+            line.strip()
+            for text in commands
+            for line in sorted(node.namespace.run(*text.split(), check=False).splitlines())
+        ]
+
+    before = held()
+    node.namespace.run(*damage.split())
+    until(lambda: held() == before, f"repaired after `{damage}`")
+    reach(mesh, [("n1", "n2"), ("n1", "n3")])
+
+
+def test_a_node_that_leaves_takes_its_ways_along_and_nothing_leaks(mesh: dict[str, RunningNode]) -> None:
+    node = mesh["n1"]
+    node.tell(lambda api: api.remove(node_of("n3")))
+    until(lambda: node.way_to("n3") == (), "the routes are gone")
+    assert node.way_to("n2") == ("eth0", "eth0")
+    # The last distant node has gone, and the tunnel with it.
+    until(lambda: "wherry-vxlan" not in node.namespace.run("ip", "-br", "link"), "the tunnel is gone")
+    refused = node.namespace.run("ip", "route", "get", mesh["n3"].ips[0], check=False)
+    assert refused == ""  # "No route to host": unreachable lies underneath
+    node.tell(lambda api: api.put(node_of("n3")))
+    reach(mesh, [("n1", "n3"), ("n3", "n1")])
+
+
+def test_a_node_that_moves_to_our_link_is_reached_directly(mesh: dict[str, RunningNode]) -> None:
+    router = Namespace(mesh["n1"].namespace.name.replace("-n1", "-router"))
+    for link, ways in ((0, ("eth0", "eth0")), (1, ("wherry-vxlan", "wherry-vxlan"))):
+        plug(router, mesh["n3"].namespace, "n3", link)
+        for node in mesh.values():
+            node.tell(lambda api, link=link: api.put(node_of("n3", link)))  # type: ignore[misc]
+        until(lambda ways=ways: mesh["n1"].way_to("n3") == mesh["n3"].way_to("n1") == ways, f"on link {link}")  # type: ignore[misc]
+        reach(mesh, [("n1", "n3"), ("n3", "n1"), ("n3", "n2")])
+
+
+def test_a_restart_finds_everything_and_cleanup_leaves_nothing(mesh: dict[str, RunningNode]) -> None:
+    node = mesh["n3"]
+    node.end()
+    reach(mesh, [("n3", "n1")])  # what is in force stays in force
+    node.config = replace(node.config, pod_network=replace(node.config.pod_network, node_routes="host-gw"))
+    node.api = MemoryAPI()
+    for name in LINK_OF:
+        node.api.put(node_of(name))
+    node.start()
+    until(lambda: node.ways() == [], "host-gw alone is allowed: nobody is on our link")
+    node.end()
+    node.namespace.inside(lambda: main.cleanup(node.config, everything=True))
+    left = node.namespace.run("ip", "-br", "link")
+    assert "wherry" not in left
+    assert "cni0" not in left
+    assert node.namespace.run("ip", "route", "show", "proto", "87", check=False).strip() == ""

@@ -1,0 +1,228 @@
+"""Which way leads to which node's pods, as tables of nodes and links in, routes and tunnel entries out."""
+
+import ipaddress
+import struct
+
+import pytest
+
+from kube.api import core_v1
+from netproxy.podnet import kernel, monitor
+from netproxy.podnet.peers import (
+    DEVICE,
+    Forward,
+    Link,
+    Neighbour,
+    Peer,
+    Route,
+    Ways,
+    peer_of,
+    plan,
+    pod_mtu,
+    tunnel_mac,
+)
+from tests.support.services import node
+
+CLUSTER = (ipaddress.ip_network("10.244.0.0/16"), ipaddress.ip_network("fd00::/48"))
+
+
+def link(device: str, address: str, mtu: int = 1500, ethernet: bool = True) -> Link:
+    interface = ipaddress.ip_interface(address)
+    return Link(device, interface.ip, interface.network, mtu, ethernet)
+
+
+def peer(name: str, pods: str, *addresses: str) -> Peer:
+    return Peer(
+        name,
+        tuple(ipaddress.ip_network(each) for each in pods.split()),
+        tuple(ipaddress.ip_address(each) for each in addresses),
+    )
+
+
+OWN = peer("a", "10.244.0.0/24", "192.168.1.1")
+ETH0 = link("eth0", "192.168.1.1/24")
+NEAR = peer("b", "10.244.1.0/24", "192.168.1.2")
+FAR = peer("c", "10.244.2.0/24", "192.168.9.3")
+GATEWAY = Route("10.244.1.0/24", "192.168.1.2", "eth0")
+TUNNELLED = Route("10.244.2.0/24", "10.244.2.0", DEVICE)
+
+
+def ways(*others: Peer, mode: str = "auto", own: Peer = OWN, links: tuple[Link, ...] = (ETH0,)) -> Ways:
+    return plan(own, [own, *others], links, mode=mode, cluster_cidrs=CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("mode", "routes"),
+    [
+        ("auto", {GATEWAY, TUNNELLED}),
+        ("host-gw", {GATEWAY}),
+        ("vxlan", {Route("10.244.1.0/24", "10.244.1.0", DEVICE), TUNNELLED}),
+        ("none", set()),
+    ],
+)
+def test_a_node_on_our_link_is_the_next_hop_and_others_are_behind_the_tunnel(mode: str, routes: set[Route]) -> None:
+    found = ways(NEAR, FAR, mode=mode)
+    assert found.routes == routes
+    assert (found.tunnel is not None) == (mode in ("auto", "vxlan"))
+    assert set(found.unreached) == ({"c"} if mode == "host-gw" else set())
+
+
+def test_tunnel_entries_follow_from_the_other_nodes_pod_range_and_address_alone() -> None:
+    found = ways(FAR)
+    mac = "0a:58:0a:f4:02:00"
+    assert found.neighbours == {Neighbour("10.244.2.0", mac)}
+    assert found.forwards == {Forward(mac, "192.168.9.3")}
+    assert found.tunnel is not None
+    # What the other node puts at its end is what we expect there.
+    theirs = ways(OWN, own=FAR, links=(link("eth0", "192.168.9.3/24", mtu=9000),)).tunnel
+    assert theirs is not None
+    assert (theirs.mac, theirs.addresses, theirs.local) == (mac, ("10.244.2.0",), "192.168.9.3")
+    assert (found.tunnel.mtu, theirs.mtu) == (1450, 8950)
+
+
+def test_without_a_distant_node_there_is_no_tunnel() -> None:
+    assert ways(NEAR).tunnel is None
+    assert ways().tunnel is None
+    assert ways(mode="vxlan").tunnel is not None
+
+
+def test_the_narrowest_link_wins_and_the_nodes_own_among_equals() -> None:
+    wide, other = link("eth1", "192.168.1.200/16"), link("eth2", "192.168.1.77/24")
+    assert ways(NEAR, links=(wide, other, ETH0)).routes == {GATEWAY}
+    assert ways(peer("b", "10.244.1.0/24", "192.168.5.5"), links=(wide, ETH0)).routes == {
+        Route("10.244.1.0/24", "192.168.5.5", "eth1")
+    }
+
+
+def test_a_device_without_ethernet_has_no_neighbours_to_route_through() -> None:
+    assert ways(NEAR, links=(link("wg0", "192.168.1.1/24", 1420, ethernet=False),)).routes == {
+        Route("10.244.1.0/24", "10.244.1.0", DEVICE)
+    }
+
+
+def test_both_families_go_their_own_way() -> None:
+    own = peer("a", "10.244.0.0/24 fd00:0:0:1::/64", "192.168.1.1", "fd99::1")
+    links = (ETH0, link("eth0", "fd99::1/64"))
+    both = peer("b", "10.244.1.0/24 fd00:0:0:2::/64", "192.168.1.2", "fd99::2")
+    assert ways(both, own=own, links=links).routes == {GATEWAY, Route("fd00:0:0:2::/64", "fd99::2", "eth0")}
+    # A node that is known by its IPv4 address alone still gets IPv6, inside the tunnel between IPv4 addresses.
+    four = peer("b", "10.244.1.0/24 fd00:0:0:2::/64", "192.168.1.2")
+    found = ways(four, own=own, links=links)
+    assert found.routes == {GATEWAY, Route("fd00:0:0:2::/64", "fd00:0:0:2::", DEVICE)}
+    assert found.forwards == {Forward(tunnel_mac(four.pods[0]), "192.168.1.2")}
+    assert found.tunnel is not None
+    assert found.tunnel.addresses == ("10.244.0.0", "fd00:0:0:1::")
+
+
+def test_tunnel_macs_are_locally_administered_and_differ() -> None:
+    pods = [ipaddress.ip_network(f"10.244.{n}.0/24") for n in range(50)]
+    macs = {tunnel_mac(each) for each in [*pods, *(ipaddress.ip_network(f"fd00:0:0:{n:x}::/64") for n in range(50))]}
+    assert len(macs) == 100
+    assert {int(mac[:2], 16) & 3 for mac in macs} == {2}
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (peer("x", "0.0.0.0/0", "192.168.1.9"), "outside of the cluster's"),
+        (peer("x", "10.0.0.0/8", "192.168.1.9"), "outside of the cluster's"),
+        (peer("x", "192.168.1.0/24", "192.168.1.9"), "outside of the cluster's"),
+        (peer("x", "10.244.0.0/24", "192.168.1.9"), "that of a already"),
+        (peer("x", "10.244.0.128/25", "192.168.1.9"), "overlaps this node's"),
+        (peer("x", "10.244.1.0/24", "192.168.1.9"), "that of b already"),
+        (peer("x", "10.244.3.0/24", "192.168.1.1"), "this node's own"),
+        (peer("x", "10.244.3.0/24", "10.244.0.5"), "the cluster's pod range"),
+        (peer("x", "10.244.3.0/24"), "no address"),
+    ],
+)
+def test_a_node_cannot_draw_in_what_is_not_its_own(other: Peer, why: str) -> None:
+    found = ways(NEAR, other)
+    assert found.routes == {GATEWAY}
+    assert why in found.unreached["x"]
+
+
+def test_nodes_are_read_from_their_objects() -> None:
+    made = node("b", "10.244.1.0/24", "192.168.1.2")
+    assert peer_of(made) == NEAR
+    for bad in ("127.0.0.1", "169.254.1.1", "224.0.0.1", "0.0.0.0", "elsewhere"):
+        made.status.addresses = [core_v1.NodeAddress(type="InternalIP", address=bad)]
+        assert peer_of(made).addresses == ()
+    made.status.addresses = [core_v1.NodeAddress(type="ExternalIP", address="1.2.3.4")]
+    assert peer_of(made).addresses == ()
+    assert peer_of(node("b", "not a range")).pods == ()
+
+
+@pytest.mark.parametrize(("mode", "mtu"), [("auto", 1450), ("vxlan", 1450), ("host-gw", 1500), ("none", 1500)])
+def test_pods_leave_room_for_the_tunnel_where_there_may_be_one(mode: str, mtu: int) -> None:
+    assert pod_mtu(mode, OWN, 1500) == mtu
+    assert pod_mtu(mode, peer("a", "", "fd99::1"), 1520) == mtu + 20 - (20 if mtu == 1450 else 0)
+
+
+def test_a_change_is_written_as_a_difference_entries_before_the_routes_that_need_them() -> None:
+    first, bridge, last = kernel.difference(Ways(), ways(NEAR, FAR))
+    assert first == []
+    assert bridge == [f"fdb replace 0a:58:0a:f4:02:00 dev {DEVICE} dst 192.168.9.3"]
+    assert last == [
+        f"neigh replace 10.244.2.0 lladdr 0a:58:0a:f4:02:00 dev {DEVICE} nud permanent",
+        "route replace 10.244.1.0/24 via 192.168.1.2 dev eth0 proto 87",
+        f"route replace 10.244.2.0/24 via 10.244.2.0 dev {DEVICE} onlink proto 87",
+    ]
+    assert kernel.difference(ways(NEAR, FAR), ways(NEAR, FAR)) == ([], [], [])
+    # A node that moves is one replacement, without a moment when nothing leads to it.
+    moved = peer("b", "10.244.1.0/24", "192.168.1.22")
+    assert kernel.difference(ways(NEAR), ways(moved)) == (
+        [],
+        [],
+        ["route replace 10.244.1.0/24 via 192.168.1.22 dev eth0 proto 87"],
+    )
+    gone = kernel.difference(ways(NEAR, FAR), ways(NEAR))
+    assert gone[0][0] == f"route del 10.244.2.0/24 via 10.244.2.0 dev {DEVICE} proto 87"
+    assert gone[1] == [f"fdb del 0a:58:0a:f4:02:00 dev {DEVICE} dst 192.168.9.3"]
+
+
+def test_a_thousand_nodes_are_three_commands() -> None:
+    others = [peer(f"n{n}", f"10.244.{n}.0/24", f"192.168.{n % 3}.{n}") for n in range(2, 250)]
+    batches = kernel.difference(Ways(), ways(*others))
+    assert len(batches) == 3
+    one_less = kernel.difference(ways(*others), ways(*others[1:]))
+    assert sum(map(len, one_less)) == 3  # route, neighbour, forward
+
+
+def notice(kind: int, body: bytes, flags: int = 0) -> bytes:
+    data = struct.pack("=IHHII", 16 + len(body), kind, flags, 0, 0) + body
+    return data + b"\0" * (-len(data) % 4)
+
+
+ROUTE = bytes([2, 24, 0, 0, 254, 87, 0, 1]) + bytes(4)
+FOREIGN = bytes([2, 24, 0, 0, 254, 4, 0, 1]) + bytes(4)
+
+
+def device(number: int, family: int = 0, scope: int = 0) -> bytes:
+    return struct.pack("=BBBBi", family, 0, 0, scope, number)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "flags", "ours"),
+    [
+        (monitor.DELROUTE, ROUTE, 0, True),
+        (monitor.DELROUTE, FOREIGN, 0, False),
+        (monitor.NEWROUTE, ROUTE, 0, False),
+        (monitor.NEWROUTE, FOREIGN, monitor.REPLACED, True),
+        (monitor.NEWLINK, device(2), 0, True),
+        (monitor.NEWLINK, device(77), 0, False),  # a pod's
+        (monitor.DELLINK, device(9), 0, True),
+        (monitor.NEWADDR, device(77, 2, 0), 0, True),
+        (monitor.NEWADDR, device(77, 10, 253), 0, False),  # link-local, as every pod's device gets
+        (monitor.DELNEIGH, device(9), 0, True),
+        (monitor.DELNEIGH, device(2), 0, False),
+        (monitor.DELNEIGH, b"", 0, False),
+    ],
+)
+def test_only_notices_that_may_concern_us_cause_a_comparison(kind: int, body: bytes, flags: int, ours: bool) -> None:
+    (read,) = monitor.messages(notice(kind, body, flags))
+    assert monitor.concerns(*read, links={2, 3}, tunnel=9) is ours
+
+
+def test_several_notices_are_read_from_one_datagram() -> None:
+    data = notice(monitor.DELROUTE, ROUTE) + notice(monitor.NEWLINK, device(5) + b"x")
+    assert [kind for kind, _, _ in monitor.messages(data)] == [monitor.DELROUTE, monitor.NEWLINK]
+    assert list(monitor.messages(b"\0" * 16)) == []
