@@ -16,6 +16,8 @@ from cryptography import x509
 
 from control.admission.chain import Chain, default_plugins
 from control.admission.plugin import Attributes
+from control.admission.webhooks.asking import Asker
+from control.admission.webhooks.caller import Caller
 from control.auth import setup
 from control.auth.audit import Auditor, LogFile
 from control.auth.audit_policy import Policy
@@ -87,8 +89,12 @@ class ApiServer:
             audiences=config.api_audiences,
             anonymous=AnonymousPolicy(True, None if config.anonymous_auth else HEALTH_PATHS),
         )
+        self.webhooks = Caller(self.lookup)
+        asker = Asker(self.lookup, self.webhooks)
         admission.chain = Chain(
-            default_plugins(self.lookup, self.auth.authorizer, self.auth.rbac, disabled=config.disabled_admission)
+            default_plugins(
+                self.lookup, self.auth.authorizer, self.auth.rbac, asker, disabled=config.disabled_admission
+            )
         )
         self.background = Background()
         self.health = Health()
@@ -146,6 +152,7 @@ class ApiServer:
                     await server._stop_serving()
             finally:
                 await background.stop()
+                await server.webhooks.close()
                 if server.audit_log is not None:
                     await asyncio.to_thread(server.audit_log.close)
         finally:

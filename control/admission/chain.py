@@ -1,8 +1,9 @@
 """The admission plugins in upstream's order (pkg/kubeapiserver/options/plugins.go), and how a request goes through them.
 
-All plugins' `admit` first, then (after defaults and validation) all plugins' `validate`. The order counts: what LimitRanger
-sets is what ResourceQuota counts, and quota comes last because nothing may fail after it was charged. A dry run goes
-the same way; only a plugin that writes elsewhere (ResourceQuota) asks `attributes.dry_run`.
+All plugins' `admit` first (once more where a webhook changed the object), then, after defaults and validation, all plugins'
+`validate`. The order counts: what LimitRanger sets is what ResourceQuota counts, and quota comes last because nothing may
+fail after it was charged. A dry run goes the same way; only a plugin that writes elsewhere (ResourceQuota) asks
+`attributes.dry_run`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from control.admission.service_account import ServiceAccount
 from control.admission.storage_protection import StorageObjectInUseProtection
 from control.admission.taint_nodes import TaintNodesByCondition
 from control.admission.volume_resize import PersistentVolumeClaimResize
+from control.admission.webhooks.asking import Asker
+from control.admission.webhooks.mutating import MutatingAdmissionWebhook
+from control.admission.webhooks.validating import ValidatingAdmissionWebhook
 from control.auth.rbac import RBACAuthorizer
 from control.auth.user import Authorizer
 
@@ -42,10 +46,14 @@ class Chain:
         self.plugins = tuple(plugins)
 
     async def admit(self, attributes: Attributes) -> None:
-        """Let each plugin change the object or refuse it (StatusError)."""
-        for plugin in self.plugins:
-            if plugin.handles(attributes):
-                await plugin.admit(attributes)
+        """Let each plugin change the object or refuse it (StatusError); again where a webhook changed it."""
+        for _ in range(2):
+            for plugin in self.plugins:
+                if plugin.handles(attributes):
+                    await plugin.admit(attributes)
+            if not attributes.reinvocation.wanted:
+                return
+            attributes.reinvocation.second = True
 
     async def validate(self, attributes: Attributes) -> None:
         """Let each plugin refuse the object as it is going to be stored."""
@@ -58,6 +66,7 @@ def default_plugins(
     lookup: Lookup,
     authorizer: Authorizer,
     rbac: RBACAuthorizer,
+    asker: Asker,
     *,
     enabled: Collection[str] = (),
     disabled: Collection[str] = (),
@@ -83,6 +92,8 @@ def default_plugins(
         DefaultIngressClass(lookup),
         DenyServiceExternalIPs(),
         RBACEscalation(authorizer, rbac),
+        MutatingAdmissionWebhook(asker),
+        ValidatingAdmissionWebhook(asker),
         ResourceQuota(lookup),
     ]
     off = (OFF_BY_DEFAULT - set(enabled)) | set(disabled)

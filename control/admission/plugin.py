@@ -18,6 +18,25 @@ Object = dict[str, Any]
 
 
 @dataclass(slots=True)
+class Reinvocation:
+    """What mutating webhooks did in the first round through the chain, and what the second one is to ask again."""
+
+    second: bool = False
+    wanted: bool = False
+    """A webhook changed the object: go through the chain once more."""
+    asked: set[str] = field(default_factory=set)
+    """Webhooks that were asked and may be asked again."""
+    required: set[str] = field(default_factory=set)
+    """Those of them after which the object changed."""
+    left_by_webhooks: Object | None = None
+
+    def require_those_asked(self) -> None:
+        """The object changed: those asked before see it again."""
+        self.required |= self.asked
+        self.asked.clear()
+
+
+@dataclass(slots=True)
 class Attributes:
     """One write (or connect) on its way through admission. `obj` is a JSON-shaped dict."""
 
@@ -32,6 +51,11 @@ class Attributes:
     options: Object = field(default_factory=dict)
     dry_run: bool = False
     warnings: list[str] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+    """Notes for the audit log."""
+    requested: Resource | None = None
+    """The version that the request names, where it is not the stored one."""
+    reinvocation: Reinvocation = field(default_factory=Reinvocation)
 
 
 class Plugin:

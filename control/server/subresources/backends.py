@@ -8,24 +8,19 @@ of its ready endpoints is taken at random. Only addresses that a node's agent ma
 from __future__ import annotations
 
 import asyncio
-import random
 import ssl
-from typing import Any
 from urllib.parse import quote
 
 from control.server import relay
 from control.server.exchange import Answer, Request, Response, Stream, Upgrade
-from control.server.lookup import BY_TARGET
+from control.server.lookup import Lookup
 from control.server.nodes import check_address
 from control.server.protocol import ApiProtocol
 from control.server.resources import ResourceServer
 from control.server.subresources.kubelet import headers_of, wants_upgrade
+from control.service_backend import backend
 from kube import errors
 from kube.resources import Resource
-
-Object = dict[str, Any]
-SLICES = "endpointslices.discovery.k8s.io"
-SERVICE_NAME = "kubernetes.io/service-name"
 
 
 def split_name(text: str) -> tuple[str, str, str]:
@@ -58,35 +53,9 @@ async def pod(server: ResourceServer, request: Request, resource: Resource) -> A
 async def service(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """Pass a request on to one of a Service's endpoints; 503 where none is ready."""
     scheme, name, wanted = split_name(request.info.name)
-    found = (await server.registry.get(resource, request.info.namespace, name)).obj
-    port_name = _port_name(found, wanted)
-    address, port = _endpoint(server, request.info.namespace, name, port_name)
+    await server.registry.get(resource, request.info.namespace, name)
+    address, port = backend(Lookup(server.registry), request.info.namespace, name, wanted)
     return await _pass_on(server, request, scheme, address, port)
-
-
-def _port_name(found: Object, wanted: str) -> str:
-    ports = (found.get("spec") or {}).get("ports") or []
-    if not wanted and len(ports) == 1:
-        return str(ports[0].get("name", ""))
-    for port in ports:
-        if wanted in (port.get("name"), str(port.get("port"))):
-            return str(port.get("name", ""))
-    raise errors.unavailable(f'no service port "{wanted}" found for service "{found["metadata"]["name"]}"')
-
-
-def _endpoint(server: ResourceServer, namespace: str, name: str, port_name: str) -> tuple[str, int]:
-    slices = BY_TARGET[SLICES]
-    ready: list[tuple[str, int]] = []
-    for entry in server.registry.cached(slices).list(f"{slices.storage_prefix}{namespace}/").entries:
-        if entry.labels.get(SERVICE_NAME) != name:
-            continue
-        ports = [p["port"] for p in entry.obj.get("ports") or [] if p.get("name", "") == port_name and p.get("port")]
-        for endpoint in entry.obj.get("endpoints") or []:
-            if ports and (endpoint.get("conditions") or {}).get("ready", True):
-                ready += [(address, ports[0]) for address in endpoint.get("addresses") or []]
-    if not ready:
-        raise errors.unavailable(f'no endpoints available for service "{name}"')
-    return random.choice(ready)
 
 
 async def _pass_on(server: ResourceServer, request: Request, scheme: str, address: str, port: int) -> Answer:

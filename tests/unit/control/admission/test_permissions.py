@@ -15,6 +15,8 @@ from control.admission.plugin import Attributes, Plugin
 from control.admission.rbac_escalation import RBACEscalation
 from control.admission.storage_protection import StorageObjectInUseProtection
 from control.admission.volume_resize import PersistentVolumeClaimResize
+from control.admission.webhooks.asking import Asker
+from control.admission.webhooks.caller import Caller
 from control.auth.bootstrap_policy import rule
 from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, RBACAuthorizer
 from control.auth.user import UserInfo
@@ -39,6 +41,10 @@ def holding(*rules: str) -> RBACAuthorizer:
     }
     rbac.changed(CLUSTER_BINDINGS, "ADDED", bound)
     return rbac
+
+
+def asker(objects: Objects) -> Asker:
+    return Asker(objects, Caller(objects))
 
 
 async def refusal(plugin: Plugin, request: Attributes) -> str:
@@ -243,12 +249,17 @@ async def test_blocking_an_owners_deletion_takes_the_right_to_its_finalizers() -
 # -- the chain --------------------------------------------------------------------------------------------------------
 async def test_the_chain_goes_in_upstreams_order_and_is_whole() -> None:
     rbac = holding()
-    names = [p.name for p in default_plugins(Objects(), rbac, rbac)]
+    names = [p.name for p in default_plugins(Objects(), rbac, rbac, asker(Objects()))]
     assert names.index("LimitRanger") < names.index("ServiceAccount") < names.index("Priority")
     assert names[0] == "NamespaceLifecycle" and names[-1] == "ResourceQuota"
     assert "OwnerReferencesPermissionEnforcement" not in names
     enabled = default_plugins(
-        Objects(), rbac, rbac, enabled=("OwnerReferencesPermissionEnforcement",), disabled=("DenyServiceExternalIPs",)
+        Objects(),
+        rbac,
+        rbac,
+        asker(Objects()),
+        enabled=("OwnerReferencesPermissionEnforcement",),
+        disabled=("DenyServiceExternalIPs",),
     )
     assert {p.name for p in enabled} ^ set(names) == {"OwnerReferencesPermissionEnforcement", "DenyServiceExternalIPs"}
 
@@ -259,7 +270,7 @@ async def test_a_pod_comes_out_of_the_chain_ready_to_be_stored() -> None:
         ("namespaces", {"metadata": {"name": "shop"}}),
         ("serviceaccounts", {"metadata": {"name": "default", "namespace": "shop"}}),
     )
-    chain = Chain(default_plugins(objects, rbac, rbac))
+    chain = Chain(default_plugins(objects, rbac, rbac, asker(objects)))
     pod: Object = {"metadata": {"name": "web", "namespace": "shop"}, "spec": {"containers": [{"name": "c"}]}}
     request = attributes("pods", obj=pod, user=JANE)
     await chain.admit(request)

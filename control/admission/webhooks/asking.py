@@ -1,0 +1,54 @@
+"""Asking one webhook, and what follows from failure: refuse the request or go on without, as its failurePolicy says."""
+
+from __future__ import annotations
+
+import logging
+
+from control.admission.lookup import Lookup
+from control.admission.plugin import Attributes
+from control.admission.webhooks.caller import Caller, CallFailed
+from control.admission.webhooks.matching import Invocation
+from control.admission.webhooks.review import BadAnswer, Verdict, read, refusal, request_for
+from kube import errors
+
+log = logging.getLogger(__name__)
+
+
+class Asker:
+    """What mutating and validating webhooks have in common."""
+
+    def __init__(self, lookup: Lookup, caller: Caller) -> None:
+        self.lookup, self.caller = lookup, caller
+
+    async def ask(self, invocation: Invocation, attributes: Attributes, phase: str) -> Verdict | None:
+        """Return what a webhook says; None where it failed and may be ignored. Raises its refusal, or 500.
+
+        `phase` ("mutating" or "validating") stands in the audit annotation of a failure that is ignored.
+        """
+        hook = invocation.hook
+        if attributes.dry_run and hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
+            raise errors.bad_request(f'admission webhook "{invocation.name}" does not support dry run')
+        sent = request_for(invocation, attributes)
+        try:
+            answer = await self.caller.call(
+                hook.get("clientConfig") or {}, sent, float(hook.get("timeoutSeconds") or 10)
+            )
+            verdict = read(answer, sent)
+        except (CallFailed, BadAnswer) as error:
+            self.failed(invocation, attributes, phase, error)
+            return None
+        attributes.warnings += [text[:256] for text in verdict.warnings]
+        for key, value in verdict.annotations.items():
+            attributes.annotations[f"{invocation.name}/{key}"] = value
+        if not verdict.allowed:
+            raise refusal(invocation.name, verdict.status)
+        return verdict
+
+    def failed(self, invocation: Invocation, attributes: Attributes, phase: str, error: Exception) -> None:
+        """Refuse the request with 500, or note that it goes on without the webhook."""
+        why = f'failed calling webhook "{invocation.name}": {error}'
+        if invocation.hook.get("failurePolicy") != "Ignore":
+            raise errors.internal(why) from error
+        log.warning("%s; going on without it", why)
+        key = f"failed-open.{phase}.webhook.admission.k8s.io/round_0_index_{invocation.index}"
+        attributes.annotations[key] = invocation.name

@@ -1,0 +1,148 @@
+"""Which webhooks a request concerns: rules, scope, equivalent versions, and the selectors of namespaces and objects.
+
+The rules are upstream's (apiserver/pkg/admission/plugin/webhook/predicates and generic/webhook.go). Conditions, which cost an
+evaluation, are asked by the caller afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from control.admission.lookup import Lookup, find
+from control.admission.plugin import Attributes
+from control.registry.conversion import conversion
+from kube.resources import RESOURCES, Resource
+from kube.selectors import from_label_selector
+
+Object = dict[str, Any]
+OWN_GROUP = "admissionregistration.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A webhook to be asked, and the version of the resource that it shall be shown."""
+
+    configuration: str
+    index: int
+    hook: Object
+    resource: Resource
+
+    @property
+    def name(self) -> str:
+        return str(self.hook["name"])
+
+    @property
+    def uid(self) -> str:
+        """What tells it apart from the other webhooks of all configurations."""
+        return f"{self.configuration}/{self.name}/{self.index}"
+
+
+def exempt(attributes: Attributes) -> bool:
+    """Tell whether nobody is asked: a webhook must not be able to keep others from mending webhooks."""
+    return attributes.resource.group == OWN_GROUP
+
+
+async def concerned(lookup: Lookup, configurations: Iterable[Object], attributes: Attributes) -> list[Invocation]:
+    """Return the webhooks that a request concerns, in the order of their configurations' names."""
+    found: list[Invocation] = []
+    for configuration in sorted(configurations, key=lambda obj: str(obj["metadata"]["name"])):
+        name = configuration["metadata"]["name"]
+        for index, hook in enumerate(configuration.get("webhooks") or ()):
+            resource = matching_version(hook.get("rules") or (), hook.get("matchPolicy", "Equivalent"), attributes)
+            if (
+                resource is not None
+                and await _in_namespace(lookup, hook.get("namespaceSelector") or {}, attributes)
+                and selects_object(hook.get("objectSelector") or {}, attributes)
+            ):
+                found.append(Invocation(name, index, hook, resource))
+    return found
+
+
+def matching_version(rules: Iterable[Object], policy: str, attributes: Attributes) -> Resource | None:
+    """Return the version of the request's resource that a rule names; None where no rule concerns it."""
+    asked = attributes.requested or attributes.resource
+    rules = list(rules)
+    if any(_matches(rule, attributes, asked) for rule in rules):
+        return asked
+    if policy == "Exact":
+        return None
+    for other in versions_of(asked):
+        if other is not asked and any(_matches(rule, attributes, other) for rule in rules):
+            return other
+    return None
+
+
+def versions_of(resource: Resource) -> list[Resource]:
+    """Return all resources that show the same stored objects."""
+    return [other for other in RESOURCES if other.storage_prefix == resource.storage_prefix]
+
+
+def in_version(obj: Object | None, stored: Resource, resource: Resource) -> Object | None:
+    """Return an object of the stored version as another version shows it."""
+    if obj is None or resource.api_version == stored.api_version:
+        return obj
+    way = conversion(resource)
+    return obj if way is None else way.to_served(obj)
+
+
+def from_version(obj: Object, stored: Resource, resource: Resource) -> Object:
+    """Return the stored form of an object that a webhook was shown in another version."""
+    way = None if resource.api_version == stored.api_version else conversion(resource)
+    return obj if way is None else way.to_stored(obj)
+
+
+def _matches(rule: Object, attributes: Attributes, resource: Resource) -> bool:
+    return (
+        _one(rule.get("operations"), attributes.operation)
+        and _one(rule.get("apiGroups"), resource.group)
+        and _one(rule.get("apiVersions"), resource.version)
+        and _in_scope(rule.get("scope") or "*", attributes)
+        and any(_names(text, resource.plural, attributes.subresource) for text in rule.get("resources") or ())
+    )
+
+
+def _one(words: Iterable[str] | None, word: str) -> bool:
+    return any(candidate in ("*", word) for candidate in words or ())
+
+
+def _in_scope(scope: str, attributes: Attributes) -> bool:
+    if scope == "*":
+        return True
+    # A Namespace is cluster-scoped although requests for one carry its name as their namespace.
+    namespaced = attributes.resource.namespaced
+    return namespaced if scope == "Namespaced" else not namespaced
+
+
+def _names(text: str, plural: str, subresource: str) -> bool:
+    """Match "pods", "pods/log", "pods/*", "*/status", "*" and "*/*"."""
+    wanted, _, part = text.partition("/")
+    return wanted in ("*", plural) and (part == subresource or part == "*")
+
+
+async def _in_namespace(lookup: Lookup, selector: Object, attributes: Attributes) -> bool:
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        return True
+    if attributes.resource.target == "namespaces":
+        if attributes.operation != "CREATE" and attributes.subresource == "":
+            shown = attributes.old or attributes.obj
+        else:
+            shown = attributes.obj or attributes.old
+    elif attributes.namespace:
+        shown = await find(lookup, "namespaces", "", attributes.namespace)
+    else:
+        return True  # a cluster-scoped object is never passed over for a namespace's labels
+    return from_label_selector(selector).matches(_labels(shown))
+
+
+def selects_object(selector: Object, attributes: Attributes) -> bool:
+    """Tell whether the new or the old object has the labels that are asked for."""
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        return True
+    parsed = from_label_selector(selector)
+    return any(parsed.matches(_labels(obj)) for obj in (attributes.obj, attributes.old) if obj and "metadata" in obj)
+
+
+def _labels(obj: Object | None) -> dict[str, str]:
+    return ((obj or {}).get("metadata") or {}).get("labels") or {}

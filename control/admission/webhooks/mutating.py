@@ -1,0 +1,88 @@
+"""MutatingAdmissionWebhook: webhooks are asked one after the other, each shown what those before it made of the object.
+
+Where one changed the object, the whole chain is gone through once more (`control.admission.chain`), so that the built-in
+plugins see it too; in that second round only webhooks with reinvocationPolicy IfNeeded are asked again, and only if the
+object changed after they were asked (upstream's mutating/reinvocationcontext.go).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from control.admission.plugin import Attributes, Plugin
+from control.admission.webhooks.asking import Asker
+from control.admission.webhooks.matching import Invocation, concerned, exempt, from_version, in_version
+from control.admission.webhooks.review import BadAnswer
+from control.patch.json_patch import apply_json_patch
+from kube import serialize
+from kube.errors import StatusError
+
+Object = dict[str, Any]
+CONFIGURATIONS = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+
+
+class MutatingAdmissionWebhook(Plugin):
+    name = "MutatingAdmissionWebhook"
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+
+    async def admit(self, attributes: Attributes) -> None:
+        configurations = list(self._asker.lookup.list(CONFIGURATIONS))
+        if not configurations or exempt(attributes):
+            return
+        rounds = attributes.reinvocation
+        if rounds.second and attributes.obj != rounds.left_by_webhooks:
+            rounds.require_those_asked()
+        for invocation in await concerned(self._asker.lookup, configurations, attributes):
+            if rounds.second and invocation.uid not in rounds.required:
+                continue
+            changed = await self._ask(invocation, attributes)
+            if changed:
+                rounds.require_those_asked()
+                rounds.wanted = True
+            if invocation.hook.get("reinvocationPolicy") == "IfNeeded":
+                rounds.asked.add(invocation.uid)
+        rounds.left_by_webhooks = msgspec.json.decode(msgspec.json.encode(attributes.obj))
+
+    async def _ask(self, invocation: Invocation, attributes: Attributes) -> bool:
+        """Ask one webhook and carry out its patch; tell whether that changed the object."""
+        verdict = await self._asker.ask(invocation, attributes, "mutating")
+        if verdict is None or not verdict.patch or attributes.obj is None or attributes.operation == "CONNECT":
+            return False
+        shown = in_version(attributes.obj, attributes.resource, invocation.resource)
+        try:
+            patched = self._typed(apply_json_patch(shown, verdict.patch), invocation)
+        except (StatusError, msgspec.ValidationError) as error:
+            why = "; ".join((str(error), *getattr(error, "__notes__", ())))
+            self._asker.failed(invocation, attributes, "mutating", BadAnswer(f"its patch cannot be applied: {why}"))
+            return False
+        made = from_version(patched, attributes.resource, invocation.resource)
+        made["metadata"] = _ours(made.get("metadata") or {}, attributes.obj.get("metadata") or {})
+        if made == attributes.obj:
+            return False
+        # In place: the object is the caller's.
+        attributes.obj.clear()
+        attributes.obj.update(made)
+        return True
+
+    @staticmethod
+    def _typed(patched: Any, invocation: Invocation) -> Object:
+        """Return a patched object with the types of its kind, and without fields that it does not have."""
+        struct = invocation.resource.type
+        if patched.get("kind") != invocation.resource.kind:
+            return dict(patched)  # of a subresource
+        typed = serialize.to_dict(serialize.convert(patched, struct))
+        return typed | {"kind": invocation.resource.kind, "apiVersion": invocation.resource.api_version}
+
+
+def _ours(meta: Object, before: Object) -> Object:
+    """Keep what no webhook may change: who owns which field, the identity, and the revision."""
+    for key in ("managedFields", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "selfLink"):
+        if key in before:
+            meta[key] = before[key]
+        else:
+            meta.pop(key, None)
+    return meta

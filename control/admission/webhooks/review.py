@@ -1,0 +1,152 @@
+"""The AdmissionReview that is sent, and what an answer means (admission.k8s.io/v1 and v1beta1).
+
+An answer that is not one (another uid, no patch type, a patch that cannot be read) is a `BadAnswer`, which counts as a
+failed call: whether that refuses the request is the webhook's failurePolicy.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from control.admission.plugin import Attributes
+from control.admission.webhooks.matching import Invocation, in_version
+from control.auth.reviews import user_info
+from kube.errors import StatusError
+from kube.resources import Resource
+
+Object = dict[str, Any]
+_VERSIONS = ("v1", "v1beta1")
+
+
+class BadAnswer(Exception):
+    """The webhook answered, but not with an AdmissionReview that can be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a webhook said."""
+
+    allowed: bool
+    status: Object = field(default_factory=dict)
+    patch: list[Any] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+def version_of(hook: Object) -> str:
+    """Return the version of AdmissionReview to send: the first of the webhook's that is known."""
+    versions: list[str] = hook["admissionReviewVersions"]
+    return next(version for version in versions if version in _VERSIONS)
+
+
+def request_for(invocation: Invocation, attributes: Attributes) -> Object:
+    """Build the AdmissionReview."""
+    shown, asked, stored = invocation.resource, attributes.requested or attributes.resource, attributes.resource
+    operation, options = attributes.operation, dict(attributes.options)
+    if operation == "CONNECT":
+        kind = {"group": "", "version": "v1", "kind": (attributes.obj or {}).get("kind", "")}
+        request_kind, new, old = kind, attributes.obj, None
+    else:
+        kind, request_kind = _kind(shown, attributes.obj), _kind(asked, attributes.obj)
+        new, old = in_version(attributes.obj, stored, shown), in_version(attributes.old, stored, shown)
+    request: Object = {
+        "uid": str(uuid.uuid4()),
+        "kind": kind,
+        "resource": _resource(shown),
+        "requestKind": request_kind,
+        "requestResource": _resource(asked),
+        "operation": operation,
+        "userInfo": user_info(attributes.user),
+        "object": new,
+        "oldObject": old,
+        "dryRun": attributes.dry_run,
+        "options": options or None,
+    }
+    if attributes.subresource:
+        request["subResource"] = request["requestSubResource"] = attributes.subresource
+    if attributes.name:
+        request["name"] = attributes.name
+    if attributes.namespace:
+        request["namespace"] = attributes.namespace
+    version = version_of(invocation.hook)
+    return {"kind": "AdmissionReview", "apiVersion": f"admission.k8s.io/{version}", "request": request}
+
+
+def _kind(resource: Resource, obj: Object | None) -> Object:
+    """Name the kind that is shown: a subresource's object may be of another one (Eviction, Scale)."""
+    if obj is not None and obj.get("kind") not in (None, "", resource.kind) and obj.get("apiVersion"):
+        group, _, version = str(obj["apiVersion"]).rpartition("/")
+        if obj["apiVersion"] != resource.api_version:
+            return {"group": group, "version": version, "kind": obj["kind"]}
+    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
+
+
+def _resource(resource: Resource) -> Object:
+    return {"group": resource.group, "version": resource.version, "resource": resource.plural}
+
+
+def read(answer: bytes, sent: Object) -> Verdict:
+    """Read the webhook's answer to a review."""
+    try:
+        review = msgspec.json.decode(answer)
+    except msgspec.DecodeError as error:
+        raise BadAnswer(f"couldn't get version/kind; json parse error: {error}") from error
+    version = sent["apiVersion"]
+    if not isinstance(review, dict) or review.get("kind") != "AdmissionReview" or review.get("apiVersion") != version:
+        seen = review if isinstance(review, dict) else {}
+        raise BadAnswer(
+            f"expected webhook response of {version}, Kind=AdmissionReview,"
+            f" got {seen.get('apiVersion', '')}, Kind={seen.get('kind', '')}"
+        )
+    response = review.get("response")
+    if not isinstance(response, dict):
+        raise BadAnswer("webhook response was absent")
+    if version.endswith("/v1") and response.get("uid") != sent["request"]["uid"]:
+        raise BadAnswer(f"expected response.uid={sent['request']['uid']!r}, got {response.get('uid')!r}")
+    status = response.get("status")
+    return Verdict(
+        bool(response.get("allowed")),
+        status if isinstance(status, dict) else {},
+        _patch(response, version),
+        tuple(str(text) for text in response.get("warnings") or ()),
+        {str(k): str(v) for k, v in (response.get("auditAnnotations") or {}).items()},
+    )
+
+
+def _patch(response: Object, version: str) -> list[Any]:
+    encoded, kind = response.get("patch"), response.get("patchType")
+    if not encoded:
+        if kind and version.endswith("/v1"):
+            raise BadAnswer("webhook returned response.patchType but not response.patch")
+        return []
+    if kind != "JSONPatch" and (kind or version.endswith("/v1")):
+        raise BadAnswer(f'webhook returned response.patch, but response.patchType must be "JSONPatch", not {kind!r}')
+    try:
+        patch = msgspec.json.decode(base64.b64decode(encoded, validate=True))
+    except (binascii.Error, msgspec.DecodeError, TypeError) as error:
+        raise BadAnswer(f"webhook returned a patch that cannot be read: {error}") from error
+    if not isinstance(patch, list):
+        raise BadAnswer("webhook returned a patch that is not an array of operations")
+    return patch
+
+
+def refusal(name: str, status: Object) -> StatusError:
+    """Make the error of a request that a webhook denied: its own code and reason, at least 400."""
+    code = status.get("code")
+    message, reason = status.get("message"), status.get("reason")
+    told = f'admission webhook "{name}" denied the request'
+    if message:
+        told += f": {message}"
+    elif reason:
+        told += f": {reason}"
+    else:
+        told += " without explanation"
+    if not isinstance(code, int) or code < 400:
+        code = 400
+    return StatusError(code, str(reason or ""), told, status.get("details"))

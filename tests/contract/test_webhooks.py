@@ -1,0 +1,237 @@
+"""Admission webhooks over real HTTPS: who is asked, what their answers do, and what their failures do."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.control import ApiUnderTest, api_server
+from tests.support.webhook import Webhook, patching, webhook
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+Object = dict[str, Any]
+MAPS = "/api/v1/namespaces/default/configmaps"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
+RULE = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path_factory.mktemp("api")) as api:
+        yield api
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Webhook]:
+    async with webhook(tmp_path_factory.mktemp("hook")) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def hook(server: ApiUnderTest, running: Webhook) -> AsyncIterator[Webhook]:
+    running.asked.clear()
+    running.answers.clear()
+    running.sleep = 0.0
+    yield running
+    for kind in ("mutating", "validating"):
+        await server.request("DELETE", f"{CONFIGURATIONS}/{kind}webhookconfigurations")
+
+
+async def configure(server: ApiUnderTest, kind: str, *hooks: Object, name: str = "test") -> None:
+    full = [
+        {
+            "name": f"h{index}.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "rules": [RULE],
+            **hook,
+        }
+        for index, hook in enumerate(hooks)
+    ]
+    body = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": f"{kind}WebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": full,
+    }
+    made = await server.request("POST", f"{CONFIGURATIONS}/{kind.lower()}webhookconfigurations", body)
+    assert made.status == 201, made.body
+
+
+async def create(server: ApiUnderTest, name: str, query: str = "", **metadata: Any) -> Any:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}, "data": {"a": "1"}}
+    return await server.request("POST", MAPS + query, body)
+
+
+async def test_a_mutating_webhook_changes_what_is_stored(server: ApiUnderTest, hook: Webhook) -> None:
+    hook.answers["/m"] = patching({"op": "add", "path": "/data/b", "value": "2"})
+    await configure(server, "Mutating", {"clientConfig": hook.client("/m")})
+    made = await create(server, "mutated")
+    assert made.status == 201 and made.json["data"] == {"a": "1", "b": "2"}
+    assert (await server.request("GET", f"{MAPS}/mutated")).json["data"] == {"a": "1", "b": "2"}
+    [(_, asked)] = hook.asked
+    assert asked["operation"] == "CREATE" and asked["dryRun"] is False and asked["name"] == "mutated"
+    assert asked["kind"] == asked["requestKind"] == {"group": "", "version": "v1", "kind": "ConfigMap"}
+    assert asked["resource"] == {"group": "", "version": "v1", "resource": "configmaps"}
+    assert asked["object"]["data"] == {"a": "1"} and asked["oldObject"] is None
+    assert asked["userInfo"]["username"] == "kubernetes-admin" and asked["namespace"] == "default"
+    assert asked["options"]["kind"] == "CreateOptions"
+
+
+async def test_what_webhooks_add_belongs_to_nobody_and_identity_stays(server: ApiUnderTest, hook: Webhook) -> None:
+    hook.answers["/m"] = patching(
+        {"op": "add", "path": "/metadata/uid", "value": "mine"},
+        {"op": "remove", "path": "/metadata/managedFields"},
+        {"op": "add", "path": "/metadata/labels", "value": {"x": "y"}},
+    )
+    await configure(server, "Mutating", {"clientConfig": hook.client("/m")})
+    metadata = (await create(server, "identity")).json["metadata"]
+    assert metadata["uid"] != "mine" and metadata["labels"] == {"x": "y"}
+    assert "f:labels" not in metadata["managedFields"][0]["fieldsV1"].get("f:metadata", {})
+
+
+async def test_webhooks_see_what_those_before_them_made_and_ifneeded_ones_what_came_after(
+    server: ApiUnderTest, hook: Webhook
+) -> None:
+    hook.answers["/first"] = lambda request: {"allowed": True}
+    hook.answers["/second"] = patching({"op": "add", "path": "/data/b", "value": "2"})
+    await configure(
+        server,
+        "Mutating",
+        {"clientConfig": hook.client("/first"), "reinvocationPolicy": "IfNeeded"},
+        {"clientConfig": hook.client("/second")},
+    )
+    await create(server, "rounds")
+    assert hook.paths() == ["/first", "/second", "/first"]
+    assert [request["object"]["data"] for _, request in hook.asked] == [{"a": "1"}, {"a": "1"}, {"a": "1", "b": "2"}]
+
+
+async def test_a_refusal_says_who_refused_and_why(server: ApiUnderTest, hook: Webhook) -> None:
+    status = {"code": 403, "reason": "Forbidden", "message": "not on Saturdays"}
+    hook.answers["/v"] = lambda request: {"allowed": False, "status": status, "warnings": ["careful"]}
+    hook.answers["/silent"] = lambda request: {"allowed": False}
+    await configure(server, "Validating", {"clientConfig": hook.client("/v")})
+    refused = await create(server, "refused")
+    assert (refused.status, refused.json["reason"]) == (403, "Forbidden")
+    assert refused.json["message"] == 'admission webhook "h0.example.com" denied the request: not on Saturdays'
+    assert refused.headers["Warning"] == '299 - "careful"'
+    await server.request("DELETE", f"{CONFIGURATIONS}/validatingwebhookconfigurations/test")
+    await configure(server, "Validating", {"clientConfig": hook.client("/silent")})
+    refused = await create(server, "refused")
+    assert refused.status == 400
+    assert refused.json["message"] == 'admission webhook "h0.example.com" denied the request without explanation'
+    assert (await server.request("GET", f"{MAPS}/refused")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"nonsense", "couldn't get version/kind; json parse error"),
+        (b'{"kind": "Pod", "apiVersion": "v1"}', "expected webhook response of admission.k8s.io/v1"),
+        (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}', "webhook response was absent"),
+        (
+            b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {"uid": "x"}}',
+            "expected response.uid=",
+        ),
+    ],
+)
+async def test_an_answer_that_is_none_counts_as_failure(
+    server: ApiUnderTest, hook: Webhook, answer: bytes, why: str
+) -> None:
+    hook.answers["/v"] = answer
+    await configure(server, "Validating", {"clientConfig": hook.client("/v")})
+    failed = await create(server, "unanswered")
+    assert (failed.status, failed.json["reason"]) == (500, "InternalError")
+    begin = 'Internal error occurred: failed calling webhook "h0.example.com": '
+    assert failed.json["message"].startswith(begin + why)
+
+
+async def test_a_patch_that_cannot_be_applied_counts_as_failure(server: ApiUnderTest, hook: Webhook) -> None:
+    hook.answers["/typed"] = patching({"op": "replace", "path": "/data", "value": [1]})
+    hook.answers["/path"] = patching({"op": "remove", "path": "/none"})
+    await configure(
+        server,
+        "Mutating",
+        *({"clientConfig": hook.client(p), "failurePolicy": "Ignore"} for p in ("/typed", "/path")),
+    )
+    made = await create(server, "unpatched")
+    assert made.status == 201 and made.json["data"] == {"a": "1"}
+    await server.request("DELETE", f"{CONFIGURATIONS}/mutatingwebhookconfigurations/test")
+    await configure(server, "Mutating", {"clientConfig": hook.client("/path")})
+    assert (await create(server, "unpatched2")).status == 500
+
+
+async def test_failure_policy_decides_when_nobody_answers(server: ApiUnderTest, hook: Webhook) -> None:
+    gone = {"url": "https://127.0.0.1:1/x", "caBundle": hook.bundle}
+    untrusted = {"url": hook.client("/v")["url"]}
+    await configure(server, "Validating", *({"clientConfig": c, "failurePolicy": "Ignore"} for c in (gone, untrusted)))
+    assert (await create(server, "ignored")).status == 201
+    await server.request("DELETE", f"{CONFIGURATIONS}/validatingwebhookconfigurations/test")
+    await configure(server, "Validating", {"clientConfig": gone})
+    failed = await create(server, "failed")
+    assert failed.status == 500
+    assert 'failed to call webhook: Post "https://127.0.0.1:1/x?timeout=10s": ' in failed.json["message"]
+    service = {"service": {"namespace": "default", "name": "none"}, "caBundle": hook.bundle}
+    await configure(server, "Validating", {"clientConfig": service}, name="another")
+    await server.request("DELETE", f"{CONFIGURATIONS}/validatingwebhookconfigurations/test")
+    failed = await create(server, "failed")
+    assert 'Post "https://none.default.svc:443/?timeout=10s": services "none" not found' in failed.json["message"]
+
+
+async def test_a_slow_webhook_has_its_time_and_no_more(server: ApiUnderTest, hook: Webhook) -> None:
+    hook.answers["/v"] = lambda request: {"allowed": True}
+    hook.sleep = 30.0
+    await configure(server, "Validating", {"clientConfig": hook.client("/v"), "timeoutSeconds": 1})
+    async with asyncio.timeout(20):
+        failed = await create(server, "slow")
+    assert failed.status == 500 and failed.json["message"].endswith("context deadline exceeded")
+
+
+@pytest.mark.parametrize(
+    ("hook_fields", "asked"),
+    [
+        ({}, True),
+        ({"rules": [RULE | {"operations": ["UPDATE", "DELETE"]}]}, False),
+        ({"rules": [RULE | {"resources": ["*"]}]}, True),
+        ({"rules": [RULE | {"resources": ["*/status"]}]}, False),
+        ({"rules": [RULE | {"resources": ["configmaps/*"]}]}, True),
+        ({"rules": [RULE | {"apiGroups": ["apps"]}]}, False),
+        ({"rules": [RULE | {"scope": "Cluster"}]}, False),
+        ({"rules": [RULE | {"scope": "Namespaced"}]}, True),
+        ({"objectSelector": {"matchLabels": {"team": "a"}}}, True),
+        ({"objectSelector": {"matchLabels": {"team": "b"}}}, False),
+        ({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}, True),
+        ({"namespaceSelector": {"matchExpressions": [{"key": "off", "operator": "Exists"}]}}, False),
+    ],
+)
+async def test_rules_and_selectors_say_who_is_asked(
+    server: ApiUnderTest, hook: Webhook, hook_fields: Object, asked: bool
+) -> None:
+    hook.answers["/v"] = lambda request: {"allowed": True}
+    await configure(server, "Validating", {"clientConfig": hook.client("/v")} | hook_fields)
+    assert (await create(server, "selected", "?dryRun=All", labels={"team": "a"})).status == 201
+    assert bool(hook.asked) is asked
+
+
+async def test_deletions_show_the_old_object_and_can_be_refused(server: ApiUnderTest, hook: Webhook) -> None:
+    await create(server, "kept")
+    hook.answers["/v"] = lambda request: {"allowed": False, "status": {"message": "kept"}}
+    await configure(
+        server, "Validating", {"clientConfig": hook.client("/v"), "rules": [RULE | {"operations": ["DELETE"]}]}
+    )
+    refused = await server.request("DELETE", f"{MAPS}/kept")
+    assert refused.json["message"].endswith("denied the request: kept")
+    [(_, request)] = hook.asked
+    assert request["object"] is None and request["oldObject"]["metadata"]["name"] == "kept"
+    assert (await server.request("GET", f"{MAPS}/kept")).status == 200
+
+
+async def test_webhooks_cannot_keep_anybody_from_mending_webhooks(server: ApiUnderTest, hook: Webhook) -> None:
+    everything = [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"]}]
+    hook.answers["/v"] = lambda request: {"allowed": False}
+    await configure(server, "Validating", {"clientConfig": hook.client("/v"), "rules": everything})
+    assert (await create(server, "blocked")).status == 400
+    done = await server.request("DELETE", f"{CONFIGURATIONS}/validatingwebhookconfigurations/test")
+    assert done.status == 200

@@ -1,0 +1,80 @@
+"""A webhook for tests: a real HTTPS server on loopback that answers as the test says, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from kube import pki
+
+Object = dict[str, Any]
+Answer = Callable[[Object], Object]
+"""From a review's request to its response, without the uid."""
+
+
+class Webhook:
+    """A running server. `answers` maps a path to what is answered there; `asked` are (path, request) in order."""
+
+    def __init__(self, authority: bytes) -> None:
+        self.bundle = base64.b64encode(authority).decode()
+        self.answers: dict[str, Answer | bytes] = {}
+        self.asked: list[tuple[str, Object]] = []
+        self.sleep = 0.0
+        self.port = 0
+
+    def client(self, path: str) -> Object:
+        """Return a clientConfig for a path."""
+        return {"url": f"https://127.0.0.1:{self.port}{path}", "caBundle": self.bundle}
+
+    def paths(self) -> list[str]:
+        return [path for path, _ in self.asked]
+
+    async def serve(self, request: web.Request) -> web.Response:
+        review = await request.json()
+        self.asked.append((request.path, review["request"]))
+        if self.sleep:
+            await asyncio.sleep(self.sleep)
+        answer = self.answers[request.path]
+        if isinstance(answer, bytes):
+            return web.Response(body=answer, content_type="application/json")
+        response = {"uid": review["request"]["uid"], **answer(review["request"])}
+        return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
+
+
+def patching(*operations: Object) -> Answer:
+    """Answer with a JSON patch."""
+    patch = base64.b64encode(json.dumps(operations).encode()).decode()
+    return lambda request: {"allowed": True, "patchType": "JSONPatch", "patch": patch}
+
+
+@contextlib.asynccontextmanager
+async def webhook(directory: Path) -> AsyncIterator[Webhook]:
+    """Run a webhook with a certificate of an authority of its own."""
+    now = datetime.now(UTC)
+    authority = pki.new_ca("webhooks", now)
+    sans = ("127.0.0.1", "hook.default.svc")
+    pair = pki.issue(authority, "hook", usages=(pki.SERVER,), sans=sans, now=now)
+    pair.save(directory, "hook")
+    hook = Webhook(authority.cert_pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(directory / "hook.crt", directory / "hook.key")
+    application = web.Application()
+    application.router.add_post("/{path:.*}", hook.serve)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+        await site.start()
+        hook.port = runner.addresses[0][1]
+        yield hook
+    finally:
+        await runner.cleanup()
