@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from kube import bootstrap_tokens, pki
 from kube.api import core_v1
@@ -85,27 +86,28 @@ async def discover(server: str, token: Token, pin: str, *, clock: Clock = SYSTEM
         )
     if not bootstrap_tokens.verify(content, signature, token):
         raise WherryError(f"the token's second half is wrong, or {server} is not the cluster that the token is of")
-    ca = _authority(content, pin)
-    again = await _read(Access(server=server, ca=ca), clock)
+    bundle, pinned = _authorities(content, pin)
+    again = await _read(Access(server=server, ca=pinned), clock)
     if again.data.get(KUBECONFIG_KEY) != content:
         raise WherryError(f"{server} tells one thing unchecked and another over checked TLS: somebody stands between")
-    return Discovered(server, ca)
+    return Discovered(server, bundle)
 
 
-def _authority(content: str, pin: str) -> bytes:
-    """Return the CA certificate in the document whose hash is the one given."""
+def _authorities(content: str, pin: str) -> tuple[bytes, bytes]:
+    """Return the CAs in the document, and the one whose hash is the one given: by it the others are to be confirmed."""
     try:
         document: Any = yaml.safe_load(content)
         bundle = base64.b64decode(document["clusters"][0]["cluster"]["certificate-authority-data"])
         found = x509.load_pem_x509_certificates(bundle)
     except (yaml.YAMLError, ValueError, LookupError, TypeError) as error:
         raise WherryError("the cluster's discovery document names no CA") from error
-    if pin not in [pki.ca_hash(certificate) for certificate in found]:
+    pinned = [certificate for certificate in found if pki.ca_hash(certificate) == pin]
+    if not pinned:
         raise WherryError(
             f"the cluster's CA has the hash {pki.ca_hash(found[0])}, not the one given: this is another cluster, or the hash "
             "was copied wrongly"
         )
-    return bundle
+    return bundle, pinned[0].public_bytes(serialization.Encoding.PEM)
 
 
 async def _read(access: Access, clock: Clock) -> core_v1.ConfigMap:

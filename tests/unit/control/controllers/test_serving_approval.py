@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from control.controllers.certificates.approver import candidates
+from control.controllers.certificates.serving import doubt, requesting_node
+from kube import pki
+from kube.api import certificates_v1, core_v1, meta_v1
+
+SERVER = {"10.96.0.1", "192.0.2.1"}
+SERVING, CLIENT = "kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client"
+
+
+def node(name: str, *addresses: str) -> core_v1.Node:
+    found = [core_v1.NodeAddress(type="InternalIP", address=a) for a in addresses]
+    found.append(core_v1.NodeAddress(type="Hostname", address="kubernetes"))
+    return core_v1.Node(metadata=meta_v1.ObjectMeta(name=name), status=core_v1.NodeStatus(addresses=found))
+
+
+def request(
+    pem: bytes, user: str, signer: str = SERVING, usage: str = "server auth"
+) -> certificates_v1.CertificateSigningRequest:
+    spec = certificates_v1.CertificateSigningRequestSpec(
+        request=base64.b64encode(pem).decode(),
+        signer_name=signer,
+        username=user,
+        usages=["digital signature", usage],
+    )
+    return certificates_v1.CertificateSigningRequest(spec=spec)
+
+
+def serving(*sans: str, name: str = "n1") -> certificates_v1.CertificateSigningRequest:
+    return request(pki.kubelet_serving_request(pki.new_key(), name, sans), f"system:node:{name}")
+
+
+def test_a_node_is_given_what_names_it_alone() -> None:
+    csr = serving("n1", "192.0.2.11", "fd00::11")
+    assert requesting_node(csr) == "n1"
+    assert doubt(csr, node("n1", "192.0.2.11", "fd00::11"), [node("n2", "192.0.2.12")], SERVER) == ""
+
+
+@pytest.mark.parametrize(
+    ("sans", "why"),
+    [
+        (("n2", "192.0.2.11"), "n2 is not the node's name"),
+        (("kubernetes", "192.0.2.11"), "kubernetes is not the node's name"),
+        (("n1", "192.0.2.12"), "192.0.2.12 is not an address of the node"),
+        (("n1", "192.0.2.13"), "192.0.2.13 is an address of another node too"),
+        (("n1", "192.0.2.1"), "192.0.2.1 is an address of the API server"),
+        (("n1", "10.96.0.1"), "10.96.0.1 is an address of the API server"),
+        (("n1", "127.0.0.1"), "127.0.0.1 is an address of the API server"),
+    ],
+)
+def test_a_node_that_asks_for_more_has_to_wait_for_a_person(sans: tuple[str, ...], why: str) -> None:
+    # The node says of itself that it has all of these addresses.
+    itself = node("n1", "192.0.2.11", "192.0.2.13", "192.0.2.1", "10.96.0.1", "127.0.0.1")
+    assert doubt(serving(*sans), itself, [node("n2", "192.0.2.13")], SERVER) == why
+
+
+def test_a_node_by_a_name_of_the_api_server_is_not_given_that_name() -> None:
+    csr = serving("kubernetes", "192.0.2.11", name="kubernetes")
+    assert doubt(csr, node("kubernetes", "192.0.2.11"), [], SERVER) == "kubernetes is a name of the API server"
+
+
+def test_a_request_before_its_node_is_there_is_looked_at_again() -> None:
+    assert doubt(serving("n1"), None, [], SERVER) == "there is no such Node"
+
+
+def test_nobody_asks_for_another_nodes_certificate() -> None:
+    pem = pki.kubelet_serving_request(pki.new_key(), "n1", ("n1",))
+    assert requesting_node(request(pem, "system:node:n2")) == ""
+    assert requesting_node(request(pem, "system:node:n1", CLIENT)) == ""
+    assert requesting_node(request(pem, "system:node:n1", usage="client auth")) == ""
+    assert requesting_node(request(b"nothing", "system:node:n1")) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "sans", "user", "asked"),
+    [
+        ("system:kube-proxy", (), (), "system:bootstrap:abcdef", ["proxyclient"]),
+        ("system:kube-proxy", (), (), "system:kube-proxy", ["selfproxyclient"]),
+        ("system:kube-proxy", ("system:masters",), (), "system:bootstrap:abcdef", []),
+        ("system:kube-proxy", (), ("n1",), "system:bootstrap:abcdef", []),
+        ("system:kube-scheduler", (), (), "system:bootstrap:abcdef", []),
+        ("jane", (), (), "jane", []),
+    ],
+)
+def test_of_client_certificates_only_the_proxys_own_is_approved(
+    name: str, groups: tuple[str, ...], sans: tuple[str, ...], user: str, asked: list[str]
+) -> None:
+    csr = request(pki.new_request(pki.new_key(), name, groups, sans), user, CLIENT, "client auth")
+    assert [subresource for subresource, _ in candidates(csr)] == asked
