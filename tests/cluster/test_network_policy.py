@@ -1,0 +1,70 @@
+"""NetworkPolicies applied with kubectl: who reaches whom, and that a pod is never open before its policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.cluster import WEB_IMAGE, Cluster, eventually
+from tests.support.kube import web
+from tests.support.pods import apply, container, execute, logs, pod, wait_running, wait_terminated
+
+
+def policy(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name},
+        "spec": {"podSelector": {}, **spec},
+    }
+
+
+def test_a_policy_closes_a_service_to_all_but_whom_it_names_and_to_the_node(shared: Cluster, ns: str) -> None:
+    address = web(shared, ns, 1)
+    apply(shared, ns, pod("friend", labels={"role": "friend"}), pod("stranger"))
+    wait_running(shared, ns, "friend", "stranger")
+
+    def reach(name: str) -> bool:
+        return execute(shared, ns, name, "timeout 1 wget -q -O - http://web || true") != ""
+
+    assert reach("friend")
+    assert reach("stranger")
+    friends = {"from": [{"podSelector": {"matchLabels": {"role": "friend"}}}], "ports": [{"port": 80}]}
+    apply(shared, ns, policy("friends", podSelector={"matchLabels": {"app": "web"}}, ingress=[friends]))
+    eventually(lambda: not reach("stranger"), "the stranger is shut out")
+    assert reach("friend")
+    assert shared.http(address) != ""  # from the node
+    shared.kubectl("label", "pod", "stranger", "role=friend", "-n", ns)
+    eventually(lambda: reach("stranger"), "a label makes a friend")
+    shared.kubectl("delete", "networkpolicy", "friends", "-n", ns)
+    shared.kubectl("label", "pod", "stranger", "role-", "-n", ns)
+    eventually(lambda: reach("stranger"), "open again without the policy")
+
+
+def test_a_pod_reaches_nobody_from_its_first_moment_where_nothing_may_leave(shared: Cluster, ns: str) -> None:
+    address = web(shared, ns, 1)
+    apply(shared, ns, policy("quiet", podSelector={"matchLabels": {"role": "quiet"}}, policyTypes=["Egress"]))
+    # Attempts at once and for the whole window in which its address becomes known; DNS is the node's, so always there.
+    attempts = (
+        f"for i in 1 2 3; do timeout 1 wget -q -O - http://{address} > /dev/null && echo reached; done; "
+        f"nslookup web.{ns}.svc.cluster.local > /dev/null && echo resolved; true"
+    )
+    names = [f"quiet-{number}" for number in range(3)]
+    quiet = [pod(name, container(attempts), labels={"role": "quiet"}, restartPolicy="Never") for name in names]
+    apply(shared, ns, *quiet, pod("loud", container(attempts), restartPolicy="Never"))
+    for name in (*names, "loud"):
+        wait_terminated(shared, ns, name)
+    told = {name: [line for line in logs(shared, ns, name).splitlines() if line.startswith("re")] for name in names}
+    assert told == dict.fromkeys(names, ["resolved"])
+    assert logs(shared, ns, "loud").splitlines() == ["reached"] * 3 + ["resolved"]
+
+
+def test_probes_reach_a_pod_that_nobody_else_may(shared: Cluster, ns: str) -> None:
+    apply(shared, ns, policy("deny"))
+    probed = {"httpGet": {"port": 80}, "periodSeconds": 1}
+    served = {"name": "c", "image": WEB_IMAGE, "readinessProbe": probed, "livenessProbe": probed}
+    apply(shared, ns, pod("web", served), pod("client"))
+    wait_running(shared, ns, "web", "client")
+    address = shared.get("pod", "web", "-n", ns)["status"]["podIP"]
+    assert execute(shared, ns, "client", f"timeout 1 wget -q -O - http://{address} || true") == ""
+    shown = shared.kubectl("describe", "networkpolicy", "deny", "-n", ns).stdout
+    assert "Allowing ingress traffic:\n    <none> (Selected pods are isolated for ingress connectivity)" in shown
