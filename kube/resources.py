@@ -107,7 +107,7 @@ _TABLE = """
   endpoints Endpoints ns short=ep
   events Event ns short=ev
   limitranges LimitRange ns short=limits
-  namespaces Namespace cluster short=ns sub=status,finalize
+  namespaces Namespace cluster short=ns verbs=single sub=status,finalize
   nodes Node cluster short=no sub=status,proxy
   persistentvolumeclaims PersistentVolumeClaim ns short=pvc sub=status
   persistentvolumes PersistentVolume cluster short=pv sub=status
@@ -194,7 +194,7 @@ storage.k8s.io/v1 storage_v1
 
 
 def _read_table() -> tuple[Resource, ...]:
-    verbs = {"create": CREATE_ONLY, "read": READ_ONLY}
+    verbs = {"create": CREATE_ONLY, "read": READ_ONLY, "single": tuple(v for v in ALL_VERBS if v != "deletecollection")}
     found: list[Resource] = []
     group = version = module = ""
     for line in _TABLE.strip().splitlines():

@@ -44,14 +44,14 @@ _POINTERS = frozenset(
     currentCPUUtilizationPercentage defaultMode deletionGracePeriodSeconds enableServiceLinks expirationSeconds
     failedJobsHistoryLimit fsGroup gracePeriodSeconds hostnameOverride hostUsers immutable int leaseDurationSeconds
     leaseTransitions lendablePercent manualSelector maxExpirationSeconds maxFailedIndexes maximum maxItems maxLength
-    maxProperties minimum minItems minLength minProperties minReplicas mode multipleOf nominalConcurrencyShares
-    observedGeneration optional optionalOldSelf ordinal orphanDependents parallelism partition perDeviceNodeSelection
-    podInfoOnMount port preemptionPolicy priority privileged progressDeadlineSeconds readOnlyRootFilesystem ready
-    replicas requiresRepublish revisionHistoryLimit runAsGroup runAsNonRoot runAsUser seLinuxMount
-    serviceAccountTokenInSecrets serving setHostnameAsFQDN shareProcessNamespace stabilizationWindowSeconds started
-    startingDeadlineSeconds storageCapacity storageClassName successfulJobsHistoryLimit suspend terminating
-    terminatingReplicas terminationGracePeriodSeconds timeoutSeconds tolerationSeconds ttlSecondsAfterFinished
-    volumeName
+    maxProperties maxSurge maxUnavailable minAvailable minimum minItems minLength minProperties minReplicas mode
+    multipleOf nominalConcurrencyShares observedGeneration optional optionalOldSelf ordinal orphanDependents
+    parallelism partition perDeviceNodeSelection podInfoOnMount port preemptionPolicy priority privileged
+    progressDeadlineSeconds readOnlyRootFilesystem ready replicas requiresRepublish revisionHistoryLimit runAsGroup
+    runAsNonRoot runAsUser seLinuxMount serviceAccountTokenInSecrets serving setHostnameAsFQDN shareProcessNamespace
+    stabilizationWindowSeconds started startingDeadlineSeconds storageCapacity storageClassName
+    successfulJobsHistoryLimit suspend terminating terminatingReplicas terminationGracePeriodSeconds timeoutSeconds
+    tolerationSeconds ttlSecondsAfterFinished volumeName
     """.split()
 )
 
