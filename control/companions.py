@@ -64,6 +64,8 @@ def companions(
                 signing_cert=config.client_ca_file.read_text() if config.ca_key_file else "",
                 signing_key=config.ca_key_file.read_text() if config.ca_key_file else "",
                 service_account_key=config.service_account_key_file.read_text(),
+                service_load_balancer=config.service_load_balancer,
+                api_port=config.port,
                 autoscaling=configuration.load(config.controller_config_file),
             )
             await manager.run(client, settings, clock, informers)

@@ -40,6 +40,10 @@ class ControlConfig:
     cluster_dns: str = "10.96.0.10"
     anonymous_auth: bool = False
     """Let requests without credentials through as system:anonymous; health is open to all in any case."""
+    authentication_config_file: Path | None = None
+    """Issuers of ID tokens and who may be anonymous (AuthenticationConfiguration); None: none, and `anonymous_auth`."""
+    token_file: Path | None = None
+    """Static tokens, a line `token,user,uid,"group1,group2"` each; None: none."""
     max_readonly_in_flight: int = 400
     max_mutating_in_flight: int = 200
     request_timeout: float = 60.0
@@ -71,6 +75,8 @@ class ControlConfig:
     """Upstream's KubeControllerManagerConfiguration (see control.controllers.configuration); None: its defaults."""
     scheduler_config_file: Path | None = None
     """Upstream's KubeSchedulerConfiguration; None: its defaults."""
+    service_load_balancer: bool = True
+    """Give Services of type LoadBalancer the nodes' addresses; off where another load balancer serves the cluster."""
     enable_controllers: bool = True
     enable_scheduler: bool = True
     feature_gates: dict[str, bool] = field(default_factory=dict)

@@ -36,6 +36,8 @@ from control.controllers.replicaset import ReplicaSetController
 from control.controllers.resource_quota import ResourceQuotaController
 from control.controllers.role_aggregation import RoleAggregationController
 from control.controllers.root_ca import RootCAPublisher
+from control.controllers.service_lb import ServiceLoadBalancerController
+from control.controllers.service_lb.ports import NODES_OWN
 from control.controllers.serviceaccount import ServiceAccountController
 from control.controllers.statefulset import StatefulSetController
 from control.controllers.storage_protection import (
@@ -65,6 +67,9 @@ class ControllerConfig:
     """PEM of the CA that signs certificates of nodes and users."""
     service_account_key: str = ""
     """PEM of the key that signs service accounts' tokens."""
+    service_load_balancer: bool = True
+    """Whether Services of type LoadBalancer get addresses of nodes; off where something else gives them some."""
+    api_port: int = 6443
 
     autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
 
@@ -92,6 +97,11 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "endpointslice": lambda context, config: EndpointSliceController(context),
     "endpointslice-mirroring": lambda context, config: EndpointSliceMirroringController(context),
     "endpoints": lambda context, config: EndpointsController(context),
+    "service-lb": lambda context, config: ServiceLoadBalancerController(
+        context,
+        enabled=config.service_load_balancer,
+        reserved={**NODES_OWN, ("TCP", config.api_port): "the API server"},
+    ),
     "namespace": lambda context, config: NamespaceController(context),
     "pod-garbage-collector": lambda context, config: PodGC(context),
     "node-ipam": lambda context, config: (

@@ -1,0 +1,199 @@
+"""Gives Services of type LoadBalancer their addresses, and takes them back. Events and finalizer are upstream's
+(cloud-provider/controllers/service), whose place this takes where there is no cloud.
+
+Switched off, it only lets go of what it gave: nobody else would take its finalizer off, and the Service could never go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from control.controllers.context import Context
+from control.controllers.service_lb import plan
+from control.controllers.service_lb.plan import FINALIZER, NoLoadBalancer
+from control.controllers.service_lb.ports import NODES_OWN, Port, PortLedger, node_ports_of, ports_of
+from kube.api import core_v1, discovery_v1
+from kube.client import key_of, name_of, namespace_of
+from kube.controller import Controller
+from kube.errors import StatusError
+from kube.informer import Change
+
+log = logging.getLogger(__name__)
+SERVICE_NAME = "kubernetes.io/service-name"
+BALANCED, NODE_PORT, OF_SERVICE = "load-balanced", "node-port", "service-name"
+"""Names of indexes: Services that concern us, Services by node port, slices by Service."""
+
+
+def _concerns(service: core_v1.Service) -> tuple[str, ...]:
+    return ("yes",) if plan.wanted(service) or FINALIZER in service.metadata.finalizers else ()
+
+
+def _node_ports(service: core_v1.Service) -> list[str]:
+    return [f"{protocol}/{number}" for protocol, number in node_ports_of(service)]
+
+
+def _owner(found: discovery_v1.EndpointSlice) -> tuple[str, ...]:
+    name = found.metadata.labels.get(SERVICE_NAME)
+    return (f"{found.metadata.namespace}/{name}",) if name else ()
+
+
+class ServiceLoadBalancerController:
+    """Follows Services, nodes and slices."""
+
+    def __init__(self, context: Context, *, enabled: bool = True, reserved: Mapping[Port, str] = NODES_OWN) -> None:
+        self._client, self._enabled = context.client, enabled
+        self._recorder = context.recorder("service-controller")
+        self._services = context.informers.of(core_v1.Service)
+        self._nodes = context.informers.of(core_v1.Node)
+        self._slices = context.informers.of(discovery_v1.EndpointSlice)
+        self._services.add_index(BALANCED, _concerns)
+        self._services.add_index(NODE_PORT, _node_ports)
+        self._slices.add_index(OF_SERVICE, _owner)
+        self._ports = PortLedger(reserved)
+        self._told: dict[str, str] = {}
+        # One worker: whoever is first in the queue is first at a port.
+        self.controller = Controller("service load balancer", self.reconcile, workers=1, clock=context.clock)
+        self._services.subscribe(self._service_changed)
+        self._nodes.subscribe(self._node_changed)
+        self._slices.subscribe(self._slice_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled. Who was served before this process began is served before all others, then by age."""
+        known = self._services.by_index(BALANCED, "yes")
+        for service in sorted(known, key=lambda each: (each.metadata.creation_timestamp or "", key_of(each))):
+            if plan.wanted(service) and plan.given(service):
+                try:
+                    self._claim(key_of(service), service)
+                except NoLoadBalancer as error:
+                    log.info("%s: %s", key_of(service), error)
+        await self.controller.run()
+
+    # -- what changed ---------------------------------------------------------------------------------------------
+    def _service_changed(self, change: Change[core_v1.Service]) -> None:
+        if any(each is not None and _concerns(each) for each in (change.old, change.new)):
+            self.controller.enqueue(change.key)
+        old, new = change.old, change.new if change.type != "DELETED" else None
+        if old is not None and new is not None and old.spec == new.spec:
+            return
+        if change.type != "ADDED" and self._told:
+            # A port may have become free for one that waits.
+            for key in self._told:
+                self.controller.enqueue(key)
+
+    def _node_changed(self, change: Change[core_v1.Node]) -> None:
+        before = _facts(change.old) if change.old is not None else None
+        after = _facts(change.new) if change.type != "DELETED" else None
+        if before != after:
+            for service in self._services.by_index(BALANCED, "yes"):
+                self.controller.enqueue(key_of(service))
+
+    def _slice_changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
+        for each in (change.old, change.new):
+            for key in _owner(each) if each is not None else ():
+                service = self._services.get(key)
+                if service is not None and _concerns(service) and service.spec.external_traffic_policy == "Local":
+                    self.controller.enqueue(key)
+
+    # -- what to do -----------------------------------------------------------------------------------------------
+    async def reconcile(self, key: str) -> None:
+        """Bring one Service's addresses to what they should be."""
+        service = self._services.get(key)
+        if service is None:
+            self._forget(key)
+        elif not self._enabled:
+            if plan.ours(service, self._nodes.list()):
+                await self._take_back(service)
+        elif plan.wanted(service) and service.metadata.deletion_timestamp is None:
+            await self._ensure(key, service)
+        else:
+            self._forget(key)
+            if FINALIZER in service.metadata.finalizers and not service.spec.load_balancer_class:
+                await self._take_back(service)
+
+    def _forget(self, key: str) -> None:
+        self._told.pop(key, None)
+        if self._ports.release(key):
+            for waiting in self._told:
+                self.controller.enqueue(waiting)
+
+    def _claim(self, key: str, service: core_v1.Service) -> None:
+        ports = ports_of(service)
+        others = {
+            port: [key_of(each) for each in self._services.by_index(NODE_PORT, f"{port[0]}/{port[1]}")]
+            for port in ports
+        }
+        self._ports.claim(key, ports, others)
+
+    async def _ensure(self, key: str, service: core_v1.Service) -> None:
+        try:
+            self._claim(key, service)
+            slices = self._slices.by_index(OF_SERVICE, key)
+            addresses = plan.balancer_addresses(service, self._nodes.list(), slices)
+        except NoLoadBalancer as error:
+            self._ports.release(key)
+            self._tell(
+                service,
+                "SyncLoadBalancerFailed",
+                f"Error syncing load balancer: failed to ensure load balancer: {error}",
+            )
+            await self._write(service, [])
+            return
+        given = plan.given(service)
+        if not addresses:
+            self._tell(service, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
+        elif not given:
+            self._told.pop(key, None)
+            self._recorder.event(service, "Normal", "EnsuringLoadBalancer", "Ensuring load balancer")
+            await self._set_finalizer(service, True)
+        await self._write(service, addresses)
+        if addresses and not given:
+            self._recorder.event(service, "Normal", "EnsuredLoadBalancer", "Ensured load balancer")
+        elif addresses and set(addresses) != set(given):
+            self._recorder.event(service, "Normal", "UpdatedLoadBalancer", "Updated load balancer with new hosts")
+
+    def _tell(self, service: core_v1.Service, reason: str, message: str) -> None:
+        """Say why a Service waits, once for each reason."""
+        key = key_of(service)
+        if self._told.get(key) != message:
+            self._told[key] = message
+            self._recorder.event(service, "Warning", reason, message)
+
+    async def _take_back(self, service: core_v1.Service) -> None:
+        self._recorder.event(service, "Normal", "DeletingLoadBalancer", "Deleting load balancer")
+        if service.metadata.deletion_timestamp is None:
+            service = await self._write(service, [])
+        await self._set_finalizer(service, False)
+        self._recorder.event(service, "Normal", "DeletedLoadBalancer", "Deleted load balancer")
+
+    async def _write(self, service: core_v1.Service, addresses: list[str]) -> core_v1.Service:
+        balancer = service.status.load_balancer
+        held = balancer.ingress if balancer is not None else []
+        if [(each.ip, each.ip_mode or "VIP") for each in held] == [(address, "VIP") for address in addresses]:
+            return service
+        ingress = [{"ip": address, "ipMode": "VIP"} for address in addresses] or None
+        return await self._patch(service, {"status": {"loadBalancer": {"ingress": ingress}}}, "status")
+
+    async def _set_finalizer(self, service: core_v1.Service, wanted: bool) -> None:
+        metadata = service.metadata
+        if (FINALIZER in metadata.finalizers) == wanted:
+            return
+        names = [name for name in metadata.finalizers if name != FINALIZER] + ([FINALIZER] if wanted else [])
+        latest = {"uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": names}
+        await self._patch(service, {"metadata": latest})
+
+    async def _patch(self, service: core_v1.Service, body: dict[str, Any], subresource: str = "") -> core_v1.Service:
+        """Write; one that has gone meanwhile needs nothing any more."""
+        name, namespace = name_of(service), namespace_of(service)
+        try:
+            return await self._client.patch(core_v1.Service, name, namespace, body, subresource=subresource)
+        except StatusError as error:
+            if not error.not_found:
+                raise
+            return service
+
+
+def _facts(node: core_v1.Node) -> tuple[bool, tuple[str, ...]]:
+    """Return what of a node matters here."""
+    return plan.serves(node), plan.addresses_of(node)

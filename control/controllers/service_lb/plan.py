@@ -1,0 +1,88 @@
+"""Which nodes' addresses serve a Service of type LoadBalancer? Pure.
+
+The service proxy of every node answers the addresses that a Service's status names, on the Service's ports. So a load
+balancer without a cloud is nothing but its nodes' addresses in the status (ipMode VIP): those of the nodes that can take
+traffic, and under the external policy Local of those that have an endpoint. Clients choose among them, by DNS or by hand.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable
+
+from control.controllers.nodes.health import readiness
+from kube.api import core_v1, discovery_v1
+
+EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
+FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
+
+
+class NoLoadBalancer(Exception):
+    """A Service cannot be given an address; the message says why."""
+
+
+def wanted(service: core_v1.Service) -> bool:
+    """Tell whether a Service wants a load balancer of us: one with a class belongs to somebody else's controller."""
+    spec = service.spec
+    return spec.type == "LoadBalancer" and not spec.load_balancer_class
+
+
+def serves(node: core_v1.Node) -> bool:
+    """Tell whether traffic from outside may be sent to a node."""
+    metadata = node.metadata
+    return EXCLUDED not in metadata.labels and metadata.deletion_timestamp is None and readiness(node) == "True"
+
+
+def addresses_of(node: core_v1.Node) -> tuple[str, ...]:
+    """Return a node's first InternalIP of each family."""
+    found: dict[int, str] = {}
+    for each in node.status.addresses:
+        if each.type == "InternalIP":
+            found.setdefault(6 if ":" in each.address else 4, each.address)
+    return tuple(found.values())
+
+
+def nodes_with_endpoints(slices: Iterable[discovery_v1.EndpointSlice]) -> set[str]:
+    """Return the names of the nodes that have a ready endpoint."""
+    return {
+        endpoint.node_name
+        for each in slices
+        for endpoint in each.endpoints
+        if endpoint.node_name and (endpoint.conditions is None or endpoint.conditions.ready is not False)
+    }
+
+
+def balancer_addresses(
+    service: core_v1.Service, nodes: Iterable[core_v1.Node], slices: Iterable[discovery_v1.EndpointSlice]
+) -> list[str]:
+    """Return the addresses for a Service, in the order of its families; NoLoadBalancer where its wish cannot be met."""
+    spec = service.spec
+    able = [node for node in nodes if serves(node)]
+    if spec.external_traffic_policy == "Local":
+        local = nodes_with_endpoints(slices)
+        able = [node for node in able if node.metadata.name in local]
+    every = {address for node in able for address in addresses_of(node)}
+    if spec.load_balancer_ip:
+        if able and spec.load_balancer_ip not in every:
+            raise NoLoadBalancer(f"the address {spec.load_balancer_ip} is not one of an available node")
+        every &= {spec.load_balancer_ip}
+    families = spec.ip_families or ["IPv6" if ":" in (spec.cluster_ip or "") else "IPv4"]
+    found: list[str] = []
+    for family in families:
+        found += sorted((each for each in every if (":" in each) == (family == "IPv6")), key=ipaddress.ip_address)
+    return found
+
+
+def given(service: core_v1.Service) -> list[str]:
+    """Return the addresses that a Service's status names."""
+    balancer = service.status.load_balancer
+    return [each.ip for each in (balancer.ingress if balancer is not None else ()) if each.ip]
+
+
+def ours(service: core_v1.Service, nodes: Iterable[core_v1.Node]) -> bool:
+    """Tell whether we gave a Service its addresses: no other load balancer gives those of nodes."""
+    if FINALIZER not in service.metadata.finalizers:
+        return False
+    known: Collection[str] = {address for node in nodes for address in addresses_of(node)}
+    addresses = given(service)
+    return bool(addresses) and all(address in known for address in addresses)

@@ -1,0 +1,130 @@
+"""Which nodes' addresses serve a load balancer, and whose port it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from control.controllers.service_lb import plan
+from control.controllers.service_lb.plan import EXCLUDED, FINALIZER, NoLoadBalancer
+from control.controllers.service_lb.ports import PortLedger, node_ports_of, ports_of
+from kube.api import core_v1, discovery_v1, meta_v1
+
+
+def node(name: str, *addresses: str, ready: str = "True", deleting: bool = False, **labels: str) -> core_v1.Node:
+    return core_v1.Node(
+        metadata=meta_v1.ObjectMeta(
+            name=name, labels=labels, deletion_timestamp="2026-01-01T00:00:00Z" if deleting else None
+        ),
+        status=core_v1.NodeStatus(
+            conditions=[core_v1.NodeCondition(type="Ready", status=ready)],
+            addresses=[core_v1.NodeAddress(type="InternalIP", address=each) for each in addresses],
+        ),
+    )
+
+
+def service(*given: str, finalizer: bool = True, **spec: object) -> core_v1.Service:
+    spec = {"type": "LoadBalancer", "ports": [core_v1.ServicePort(port=80)], "ip_families": ["IPv4"]} | spec
+    return core_v1.Service(
+        metadata=meta_v1.ObjectMeta(name="web", namespace="default", finalizers=[FINALIZER] if finalizer else []),
+        spec=core_v1.ServiceSpec(**spec),  # type: ignore[arg-type]
+        status=core_v1.ServiceStatus(
+            load_balancer=core_v1.LoadBalancerStatus(ingress=[core_v1.LoadBalancerIngress(ip=ip) for ip in given])
+        ),
+    )
+
+
+def slice_on(*nodes: str, ready: bool | None = True) -> discovery_v1.EndpointSlice:
+    conditions = discovery_v1.EndpointConditions(ready=ready)
+    endpoints = [
+        discovery_v1.Endpoint(addresses=["10.244.0.9"], node_name=name, conditions=conditions) for name in nodes
+    ]
+    return discovery_v1.EndpointSlice(address_type="IPv4", endpoints=endpoints)
+
+
+NODES = [
+    node("a", "10.0.0.10", "fd99::10"),
+    node("b", "10.0.0.2", "fd99::2"),
+    node("silent", "10.0.0.3", ready="Unknown"),
+    node("sick", "10.0.0.4", ready="False"),
+    node("leaving", "10.0.0.5", deleting=True),
+    node("apart", "10.0.0.6", **{EXCLUDED: ""}),
+    node("new"),
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "slices", "addresses"),
+    [
+        ({}, [], ["10.0.0.2", "10.0.0.10"]),
+        ({"ip_families": ["IPv6"]}, [], ["fd99::2", "fd99::10"]),
+        ({"ip_families": ["IPv6", "IPv4"]}, [], ["fd99::2", "fd99::10", "10.0.0.2", "10.0.0.10"]),
+        ({"ip_families": [], "cluster_ip": "fd00::1"}, [], ["fd99::2", "fd99::10"]),
+        ({"external_traffic_policy": "Cluster"}, [slice_on("a")], ["10.0.0.2", "10.0.0.10"]),
+        ({"external_traffic_policy": "Local"}, [slice_on("a")], ["10.0.0.10"]),
+        ({"external_traffic_policy": "Local"}, [slice_on("a"), slice_on("b", "silent")], ["10.0.0.2", "10.0.0.10"]),
+        ({"external_traffic_policy": "Local"}, [slice_on("a", ready=False)], []),
+        ({"external_traffic_policy": "Local"}, [slice_on("a", ready=None)], ["10.0.0.10"]),
+        ({"external_traffic_policy": "Local"}, [], []),
+        ({"load_balancer_ip": "10.0.0.2"}, [], ["10.0.0.2"]),
+    ],
+)
+def test_addresses_are_those_of_nodes_that_can_take_traffic(
+    spec: dict[str, object], slices: list[discovery_v1.EndpointSlice], addresses: list[str]
+) -> None:
+    assert plan.balancer_addresses(service(**spec), NODES, slices) == addresses
+
+
+def test_an_address_that_no_node_has_is_refused() -> None:
+    with pytest.raises(NoLoadBalancer, match=r"the address 10\.0\.0\.6 is not one of an available node"):
+        plan.balancer_addresses(service(load_balancer_ip="10.0.0.6"), NODES, [])
+
+
+def test_a_service_with_a_class_or_of_another_type_is_not_ours() -> None:
+    assert plan.wanted(service())
+    assert not plan.wanted(service(load_balancer_class="example.com/other"))
+    assert not plan.wanted(service(type="NodePort"))
+
+
+def test_only_nodes_addresses_with_our_finalizer_are_taken_back_when_switched_off() -> None:
+    assert plan.ours(service("10.0.0.2", "10.0.0.4"), NODES)
+    assert not plan.ours(service("10.0.0.2", "203.0.113.1"), NODES)
+    assert not plan.ours(service("10.0.0.2", finalizer=False), NODES)
+    assert not plan.ours(service(), NODES)
+
+
+def test_the_first_holds_a_port_until_it_lets_go() -> None:
+    ledger = PortLedger({})
+    ledger.claim("default/one", [("TCP", 80), ("TCP", 443)], {})
+    with pytest.raises(NoLoadBalancer, match=r"port 443/TCP is already used by Service default/one"):
+        ledger.claim("default/two", [("TCP", 443), ("TCP", 8443)], {})
+    # Nothing of a refused claim stays, and UDP is another port.
+    ledger.claim("default/three", [("TCP", 8443), ("UDP", 443)], {})
+    ledger.claim("default/one", [("TCP", 80)], {})
+    ledger.claim("default/two", [("TCP", 443)], {})
+    assert ledger.release("default/two") == {("TCP", 443)}
+    assert ledger.release("default/two") == frozenset()
+
+
+def test_a_claim_that_is_refused_loses_what_was_held() -> None:
+    ledger = PortLedger({("TCP", 22): "ssh"})
+    ledger.claim("default/one", [("TCP", 80)], {})
+    with pytest.raises(NoLoadBalancer, match=r"port 22/TCP is that of ssh on the nodes"):
+        ledger.claim("default/one", [("TCP", 80), ("TCP", 22)], {})
+    ledger.claim("default/two", [("TCP", 80)], {})
+
+
+def test_node_ports_of_other_services_are_left_to_them() -> None:
+    ledger = PortLedger({})
+    port = ("TCP", 30080)
+    with pytest.raises(NoLoadBalancer, match=r"port 30080/TCP is the node port of Service default/other"):
+        ledger.claim("default/one", [port], {port: ["default/other"]})
+    ledger.claim("default/one", [port], {port: ["default/one"]})
+
+
+def test_a_services_ports_are_read() -> None:
+    made = service(
+        ports=[core_v1.ServicePort(port=53, protocol="UDP", node_port=30053), core_v1.ServicePort(port=80)],
+        health_check_node_port=30099,
+    )
+    assert ports_of(made) == [("UDP", 53), ("TCP", 80)]
+    assert node_ports_of(made) == [("UDP", 30053), ("TCP", 30099)]
