@@ -80,6 +80,7 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(_until_stopped(), name="signals")
+            group.create_task(servers.follow(client, known), name="follow the API servers")
             if config.rotate_certificates and Path(access.certificate_file).name == certificates.CLIENT.file:
                 rotation = certificates.Rotation(
                     certificates.CLIENT,

@@ -1,10 +1,10 @@
 """Which API servers there are, and which of them a client uses.
 
 A kubeconfig names one server, the preferred one. The others are the endpoints of the Service `kubernetes`, which the servers
-themselves keep; what was learned is written beside the kubeconfig, so that a client that starts while the preferred server is
-away finds the others. A server is left only for one that says it is ready: one that is merely slow is better than none, and
-clients that all run from a slow server to the next would bring that down too. Others are tried in random order, which
-spreads the clients of a lost server over the rest; they come back to the preferred one at moments of their own choice.
+keep and clients follow; what was learned is written beside the kubeconfig, so that a client that starts while the
+preferred server is away finds the others. A server is left only for one that says it is ready: one that is merely slow is
+better than none, and clients that all run from a slow server to the next would bring that down too. Others are tried in
+random order, which spreads the clients of a lost server; they come back to the preferred one at moments of their own choice.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from pathlib import Path
 
 from kube import kubeconfig
 from kube.api import discovery_v1
+from kube.client import Client
+from kube.informer import Change, Informer
 
 log = logging.getLogger(__name__)
+
+NAMESPACE, NAME = "default", "kubernetes"
+"""The endpoint slice that lists the servers."""
 
 CHECK_SECONDS = 5.0
 """How often a server that nothing was heard of is asked whether it is ready."""
 ANSWER_SECONDS = 3.0
 """A server that has not said by then that it is ready is not."""
-LEARN_SECONDS = 300.0
 RETURN_SECONDS = (30.0, 90.0)
 """A client goes back to the preferred server at a moment between these after it has left it, if that is ready then."""
 
@@ -35,11 +39,6 @@ class Servers:
         self.preferred = self.current = preferred
         self._remembered = remembered
         self._learned: list[str] = _read(remembered) if remembered else []
-
-    @property
-    def learns(self) -> bool:
-        """True where other servers are to be looked for."""
-        return self._remembered is not None
 
     @property
     def all(self) -> list[str]:
@@ -55,6 +54,11 @@ class Servers:
     def use(self, server: str, why: str) -> None:
         log.warning("going on with the API server at %s: %s", server, why)
         self.current = server
+
+    def changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
+        """Take in a change of any endpoint slice; a handler for informers."""
+        if change.key == f"{NAMESPACE}/{NAME}" and change.type != "DELETED":
+            self.learn(of_slice(change.new))
 
     def learn(self, found: Iterable[str]) -> None:
         """Take in the servers that there are now; none at all is a mistake and changes nothing."""
@@ -72,6 +76,13 @@ class Servers:
 def beside(path: str | Path) -> Path:
     """Return the file that belongs to a kubeconfig: agent.kubeconfig -> agent.servers."""
     return Path(path).with_suffix(".servers")
+
+
+async def follow(client: Client, servers: Servers) -> None:
+    """Keep `servers` what the cluster has, until cancelled; for clients that do not follow endpoint slices anyway."""
+    informer = Informer(client, discovery_v1.EndpointSlice, NAMESPACE, field_selector=f"metadata.name={NAME}")
+    informer.subscribe(servers.changed)
+    await informer.run()
 
 
 def of_slice(slice_: discovery_v1.EndpointSlice) -> list[str]:

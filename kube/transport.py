@@ -18,11 +18,8 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import aiohttp
-import msgspec
 
-from kube import resources, serialize
 from kube import servers as known
-from kube.api import discovery_v1
 from kube.client import Response, error_of
 from kube.clock import SYSTEM, Clock
 from kube.connections import ERRORS, Connections
@@ -48,7 +45,7 @@ class HttpsTransport:
         self, access: Access, user_agent: str = "wherry", servers: Servers | None = None, clock: Clock = SYSTEM
     ) -> None:
         self._access, self._agent, self._clock = access, user_agent, clock
-        self._servers = servers or Servers(access.server)
+        self._servers, self._several = servers or Servers(access.server), servers is not None
         self._token = access.token
         self._token_read = float("-inf")
         self._connections: dict[str, Connections] = {}
@@ -127,7 +124,7 @@ class HttpsTransport:
                 found = self._connections[server] = Connections(server, self._access, self._agent)
             except OSError as error:
                 raise _unreachable(server, error) from error
-        if self._keeper is None and self._servers.learns:
+        if self._keeper is None and self._several:
             self._keeper = asyncio.create_task(self._keep(), name="API servers")
         return found
 
@@ -153,16 +150,11 @@ class HttpsTransport:
             await left.leave()
 
     async def _keep(self) -> None:
-        """Learn which servers there are, leave one that hangs, come back to the preferred one; until cancelled."""
-        learn_at = float("-inf")
+        """Leave a server that hangs and come back to the preferred one, until cancelled."""
         used, return_at = self.server, 0.0
         while True:
-            now = self._clock.monotonic()
             if self.server != used:
-                # What the others know of the servers has just changed.
-                used, learn_at, return_at = self.server, float("-inf"), now + random.uniform(*known.RETURN_SECONDS)
-            if now >= learn_at and await self._learn():
-                learn_at = now + known.LEARN_SECONDS * random.uniform(0.8, 1.2)
+                used, return_at = self.server, self._clock.monotonic() + random.uniform(*known.RETURN_SECONDS)
             await self._clock.sleep(known.CHECK_SECONDS * random.uniform(0.8, 1.2))
             server, now = self.server, self._clock.monotonic()
             if not self._servers.others():
@@ -179,24 +171,6 @@ class HttpsTransport:
         if await self._to(preferred).ready(known.ANSWER_SECONDS):
             async with self._choosing:
                 await self._use(preferred, "it is ready again")
-
-    async def _learn(self) -> bool:
-        """Ask for the servers' addresses; True unless it is worth asking again soon."""
-        path = resources.of(discovery_v1.EndpointSlice).path("default", "kubernetes")
-        try:
-            answer = await self.request("GET", path, headers={"Accept": "application/json"}, timeout=10)
-        except StatusError:
-            return False
-        if answer.status != 200:
-            log.debug("the servers' addresses are not told: HTTP status %d", answer.status)
-            return answer.status < 500
-        try:
-            slice_ = serialize.decode(answer.body, discovery_v1.EndpointSlice)
-        except msgspec.DecodeError as error:
-            log.warning("the servers' addresses cannot be read: %s", error)
-        else:
-            self._servers.learn(known.of_slice(slice_))
-        return True
 
     async def reconnect(self) -> None:
         """Drop all connections, so that new ones are made with the certificate as its file now is."""

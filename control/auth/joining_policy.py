@@ -51,7 +51,7 @@ ROLES: list[tuple[str, str, str, list[Subject]]] = [
     (
         "default",
         "wherry:servers",
-        "get discovery.k8s.io endpointslices kubernetes",
+        "get,list,watch discovery.k8s.io endpointslices kubernetes",
         [_NODES, ("User", PROXY_USER)],
     ),
     ("kube-system", "wherry:certificates", "get core secrets wherry-certs", [("Group", CONTROL_PLANE_GROUP)]),

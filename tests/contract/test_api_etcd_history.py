@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ class Clients:
         self.servers, self.seen = servers, Seen()
         self.chance = random.Random(seed)
         self.stop = asyncio.Event()
+        self.last = sys.maxsize
+        """The revision that ends the watch."""
 
     async def write(self, number: int) -> None:
         """Create, count up by compare-and-swap and delete, each time at whichever server."""
@@ -106,10 +109,8 @@ class Clients:
                             self.seen.events.append((int(version), name, count))
                 except TimeoutError:
                     pass
-            if self.stop.is_set() and int(version) >= self.last:
+            if int(version) >= self.last:
                 return
-
-    last = 0
 
     async def read(self) -> None:
         """List whole or in pages, every page at another server."""

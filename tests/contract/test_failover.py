@@ -19,8 +19,6 @@ from kube.kubeconfig import Access
 from kube.servers import Servers
 from kube.transport import HttpsTransport
 
-SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
-
 
 class Server:
     """Answers with its name; `hang` makes it accept everything and answer nothing, as a stopped process does."""
@@ -57,8 +55,6 @@ class Server:
 
     async def _answer(self, request: web.Request) -> web.Response:
         await self.going.wait()
-        if request.path == SLICE:
-            return web.Response(status=403)
         self.writes += request.method == "POST"
         if request.path == "/drop":
             assert request.transport is not None

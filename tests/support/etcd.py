@@ -1,6 +1,7 @@
 """Real etcd for tests: one member or three, on free loopback ports, with or without TLS, in a folder of the test's own.
 
-A member is started, killed with SIGKILL and started again by name; what it had stored stays in its folder.
+A member is started, killed with SIGKILL and started again by name; what it had stored stays in its folder. Where machines
+(host.py) are named, each has one member, on upstream's ports.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ import pytest
 from control.storage.etcd.cluster import Tls
 from control.storage.etcd.store import EtcdStore
 from kube import pki
+from tests.support.host import Host
 
 ETCD = shutil.which("etcd")
 ETCDCTL = shutil.which("etcdctl")
@@ -38,13 +40,16 @@ class Member:
     client_port: int
     peer_port: int
     directory: Path
+    address: str = "127.0.0.1"
+    enter: list[str] = field(default_factory=list)
+    """What puts the process into its machine."""
     argv: list[str] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         assert self.process is None
         with (self.directory / f"{self.name}.log").open("ab") as log:
-            self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen([*self.enter, *self.argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """End the process at once, as a power cut would."""
@@ -57,17 +62,20 @@ class Member:
 class Etcd:
     """A cluster of members."""
 
-    def __init__(self, directory: Path, members: int, tls: bool) -> None:
+    def __init__(self, directory: Path, members: int, tls: bool, machines: Sequence[Host] = ()) -> None:
         self.directory, self.tls = directory, tls
         directory.mkdir(parents=True, exist_ok=True)
         self.scheme = "https" if tls else "http"
         self.ca_file, self.cert_file, self.key_file = (directory / name for name in ("ca.crt", "etcd.crt", "etcd.key"))
+        if machines:
+            places = enumerate(machines)
+            self.members = [Member(f"m{i}", 2379, 2380, directory, host.address, host.enter) for i, host in places]
+        else:
+            with _free_ports(2 * members) as ports:
+                self.members = [Member(f"m{i}", *ports[2 * i : 2 * i + 2], directory) for i in range(members)]
         if tls:
             self._certificates()
-        with _free_ports(2 * members) as ports:
-            found = [(f"m{i}", ports[2 * i], ports[2 * i + 1]) for i in range(members)]
-        self.members = [Member(name, client, peer, directory) for name, client, peer in found]
-        whole = ",".join(f"{m.name}=http://127.0.0.1:{m.peer_port}" for m in self.members)
+        whole = ",".join(f"{m.name}=http://{m.address}:{m.peer_port}" for m in self.members)
         for member in self.members:
             member.argv = self._argv(member, whole)
 
@@ -75,7 +83,10 @@ class Etcd:
         now = datetime.now(UTC)
         ca = pki.new_ca("etcd-ca", now=now)
         # One pair for both sides, as a member is also its own gateway's client.
-        names, usages = ["127.0.0.1", "localhost"], (pki.SERVER, pki.CLIENT)
+        names, usages = (
+            ["127.0.0.1", "localhost", *(member.address for member in self.members)],
+            (pki.SERVER, pki.CLIENT),
+        )
         pair = pki.issue(ca, "etcd", usages=usages, sans=names, now=now)
         self.ca_file.write_bytes(ca.cert_pem)
         self.cert_file.write_bytes(pair.cert_pem)
@@ -83,7 +94,7 @@ class Etcd:
 
     def _argv(self, member: Member, whole: str) -> list[str]:
         assert ETCD is not None
-        url, peer = f"{self.scheme}://127.0.0.1:{member.client_port}", f"http://127.0.0.1:{member.peer_port}"
+        url, peer = self._url(member), f"http://{member.address}:{member.peer_port}"
         argv = [ETCD, "--name", member.name, "--data-dir", str(self.directory / member.name), "--log-level", "warn"]
         argv += ["--listen-client-urls", url, "--advertise-client-urls", url]
         argv += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", whole]
@@ -93,9 +104,12 @@ class Etcd:
             argv += ["--client-cert-auth", "--trusted-ca-file", str(self.ca_file)]
         return argv
 
+    def _url(self, member: Member) -> str:
+        return f"{self.scheme}://{member.address}:{member.client_port}"
+
     @property
     def servers(self) -> list[str]:
-        return [f"{self.scheme}://127.0.0.1:{member.client_port}" for member in self.members]
+        return [self._url(member) for member in self.members]
 
     async def start(self) -> None:
         for member in self.members:
@@ -109,7 +123,7 @@ class Etcd:
         if self.tls:
             context = ssl.create_default_context(cafile=str(self.ca_file))
             context.load_cert_chain(self.cert_file, self.key_file)
-        url = f"{self.scheme}://127.0.0.1:{member.client_port}/health"
+        url = f"{self._url(member)}/health"
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
             async with asyncio.timeout(START_SECONDS):
                 while True:

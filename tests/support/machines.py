@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cluster import Cluster, eventually
+from tests.support.etcd import Etcd
 from tests.support.host import Host, hosts
 from wherry.layout import Layout
 
@@ -163,13 +164,40 @@ def machines(
 
     `up` are more options for the first machine; with `join` False the others are machines without Wherry.
     """
+    with bare_machines(name, links) as made:
+        printed = made.first.up(*up)
+        if join:
+            made.token, made.ca_hash = _credentials(printed)
+            at_once(lambda machine: _join(made, machine), made.all)
+        yield made
+
+
+@contextlib.contextmanager
+def control_planes(name: str, directory: Path) -> Iterator[tuple[Machines, Etcd]]:
+    """Make three machines that are all members of the control plane, each with a member of etcd and its own node."""
+    with bare_machines(name, (0, 0, 0)) as made:
+        etcd = Etcd(directory, 3, tls=True, machines=[machine.host for machine in made])
+        try:
+            for member in etcd.members:
+                member.start()
+            files = {"cafile": etcd.ca_file, "certfile": etcd.cert_file, "keyfile": etcd.key_file}
+            options = [f"--etcd-{name}={path}" for name, path in files.items()]
+            made.first.up("--store=etcd", f"--etcd-servers={','.join(etcd.servers)}", *options)
+            words = made.first.wherry("token", "create", "--control-plane").stdout.split()
+            for machine in made.all[1:]:
+                machine.wherry(*words[words.index("join") :], *machine.identity())
+            at_once(Machine.load_usual, made.all)
+            yield made, etcd
+        finally:
+            etcd.stop()
+
+
+@contextlib.contextmanager
+def bare_machines(name: str, links: tuple[int, ...]) -> Iterator[Machines]:
+    """Make machines without Wherry, and take them away with what was installed."""
     with hosts(name, links) as found:
         made = Machines([_machine(host, number) for number, host in enumerate(found, 1)])
         try:
-            printed = made.first.up(*up)
-            if join:
-                made.token, made.ca_hash = _credentials(printed)
-                at_once(lambda machine: _join(made, machine), made.all)
             yield made
         finally:
             at_once(Machine.remove, made.all)

@@ -30,7 +30,9 @@ log = logging.getLogger(__name__)
 
 DEADLINE = 10.0
 """Seconds until a call gives up, over all members."""
-ATTEMPT = 5.0
+FIRST_ATTEMPT = 2.0
+"""Seconds that a member is given for the first attempt, and twice as long for each next one: what was proposed while the
+leader changed is never answered, and an etcd whose disk is slow must get through in the end."""
 FIRST_PAUSE, LAST_PAUSE = 0.05, 0.5
 # A member that has lost its leader must end the streams it serves instead of holding them open in silence.
 _LEADER = (("hasleader", "true"),)
@@ -91,12 +93,12 @@ class Cluster:
     async def attempt(self, path: str, request: Message, answer: type[R], deadline: float = DEADLINE) -> tuple[R, bool]:
         """Make a call, again where need be; return the answer and whether an earlier attempt may have taken effect."""
         loop = asyncio.get_running_loop()
-        end, pause, unsure = loop.time() + deadline, FIRST_PAUSE, False
+        end, pause, seconds, unsure = loop.time() + deadline, FIRST_PAUSE, FIRST_ATTEMPT, False
         while True:
             at = self._at
             try:
                 left = max(0.001, end - loop.time())
-                result = await self._call(at, path, answer)(request, timeout=min(ATTEMPT, left))
+                result = await self._call(at, path, answer)(request, timeout=min(seconds, left))
                 self.trouble = ""
                 return result, unsure
             except grpc.aio.AioRpcError as error:
@@ -109,7 +111,7 @@ class Cluster:
             except grpc.aio.UsageError as error:
                 raise Unavailable("the connection to etcd is closed") from error
             await asyncio.sleep(pause)
-            pause = min(pause * 2, LAST_PAUSE)
+            pause, seconds = min(pause * 2, LAST_PAUSE), seconds * 2
 
     def _call(self, at: int, path: str, answer: type[R]) -> Any:
         call = self._calls[at].get(path)
