@@ -160,6 +160,7 @@ def unreachable(access: Access, error: StatusError, now: datetime) -> WherryErro
     """Say why a server could not be talked to."""
     cause: BaseException | None = error
     while cause is not None:
+        cause = getattr(cause, "certificate_error", cause)  # inside of aiohttp's own error
         if isinstance(cause, ssl.SSLCertVerificationError):
             why = cause.verify_message
             if "not yet valid" in why or "has expired" in why:

@@ -12,6 +12,7 @@ import logging
 import msgspec
 
 from control.auth.certificates import CLIENT, KUBELET_CLIENT, decode_request, has_condition, refusal
+from control.auth.node import NODE_PREFIX
 from control.auth.x509 import subject_user
 from control.controllers.certificates import serving
 from control.controllers.context import Context
@@ -19,11 +20,12 @@ from kube.api import authorization_v1, certificates_v1, core_v1, discovery_v1
 from kube.certificates import PROXY_USER
 from kube.clock import format_time, parse_time
 from kube.controller import Controller
+from kube.informer import Change
 from kube.serialize import to_dict
 
 log = logging.getLogger(__name__)
 Request = certificates_v1.CertificateSigningRequest
-LOOK_AGAIN_SECONDS, LOOK_SECONDS = 5.0, 15 * 60.0
+LOOK_AGAIN_SECONDS, LOOK_SECONDS = 30.0, 15 * 60.0
 """How often a serving request is looked at again whose names are not the node's yet, and for how long."""
 
 
@@ -58,6 +60,7 @@ class CertificateApprover:
         self.controller = Controller("CSR approver", self.reconcile, workers=2, clock=context.clock)
         self._requests.subscribe(lambda change: self.controller.enqueue(change.key))
         self._nodes = context.informers.of(core_v1.Node)
+        self._nodes.subscribe(self._node_changed)
         self._services = context.informers.of(core_v1.Service)
         self._slices = context.informers.of(discovery_v1.EndpointSlice)
 
@@ -83,6 +86,12 @@ class CertificateApprover:
                 log.info("%s of node %s is not approved: %s", key, name, doubt)
                 return LOOK_AGAIN_SECONDS
         return None
+
+    def _node_changed(self, change: Change[core_v1.Node]) -> None:
+        """A node's addresses may be those now that it waits for a certificate for."""
+        for csr in self._requests.list():
+            if not csr.status.certificate and csr.spec.username == NODE_PREFIX + change.key:
+                self.controller.enqueue(csr.metadata.name or "")
 
     def _server_addresses(self) -> set[str]:
         """Return where the API server is found: the Service `kubernetes` and what is behind it."""

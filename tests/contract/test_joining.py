@@ -1,0 +1,389 @@
+"""Joining against a real API server with its controllers: discovery, tokens, certificates, and every way it is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.auth import certificates as signers
+from kube import bootstrap_tokens, certificates, kubeconfig, pki
+from kube.api import core_v1, meta_v1
+from kube.bootstrap_tokens import CONTROL_PLANE_GROUP, NODE_GROUP, Token
+from kube.certificates import PROXY, PROXY_USER, Rotation
+from kube.client import Client
+from kube.clock import SYSTEM
+from kube.errors import StatusError
+from kube.kubeconfig import Access
+from kube.transport import HttpsTransport
+from netproxy import own_certificate
+from tests.support.control import ApiUnderTest, api_server
+from wherry import certificate_bundle, discovery, published, tokens
+from wherry.errors import WherryError
+from wherry.settings import Settings
+
+INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+WRONG_PIN = "sha256:" + "ab" * 32
+
+
+class Offered:
+    """A cluster that other machines can join, and a token."""
+
+    def __init__(self, api: ApiUnderTest, settings: Settings, token: Token) -> None:
+        self.api, self.settings, self.token = api, settings, token
+        self.admin = api.client()
+        self.ca = api.keys.ca.cert_pem
+        self.pin = pki.ca_hash(api.keys.ca.certificate)
+
+    def as_joining(self, token: Token | None = None) -> Client:
+        access = Access(server=self.api.url, ca=self.ca, token=str(token or self.token))
+        client = Client(HttpsTransport(access))
+        self.api._clients.append(client)
+        return client
+
+    async def signatures(self) -> set[str]:
+        data = (await self.admin.get(core_v1.ConfigMap, "cluster-info", "kube-public")).data
+        return {key.removeprefix("jws-kubeconfig-") for key in data if key.startswith("jws-kubeconfig-")}
+
+
+@contextlib.asynccontextmanager
+async def offered(path: Path) -> AsyncIterator[Offered]:
+    async with api_server(path, enable_controllers=True) as api:
+        settings = Settings(
+            prefix=str(path / "first"),
+            node_name="n1",
+            node_ip="127.0.0.1",
+            api_port=int(api.url.rpartition(":")[2]),
+            cluster_dns="10.96.0.10",
+        )
+        api.keys.ca.save(settings.layout.pki, "ca")
+        client = api.client()
+        await published.publish(client, settings)
+        yield Offered(api, settings, await tokens.create(client))
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Offered]:
+    async with offered(tmp_path) as made:
+        yield made
+
+
+async def until(look: Callable[[], Any], seconds: float = 30) -> None:
+    async with asyncio.timeout(seconds):
+        while not await look():
+            await asyncio.sleep(0.02)
+
+
+async def test_everybody_may_read_the_discovery_document_and_nothing_else(cluster: Offered) -> None:
+    nobody: tuple[str, tuple[str, ...]] = ("", ())
+    found = await cluster.api.request("GET", INFO, user=nobody)
+    assert found.status == 200
+    assert set(found.json["data"]) == {"kubeconfig", f"jws-kubeconfig-{cluster.token.id}"}
+    folder = INFO.rpartition("/")[0]
+    for method, path in [
+        ("GET", folder),
+        ("GET", f"{folder}?watch=true&fieldSelector=metadata.name=cluster-info"),
+        ("GET", f"{folder}/kube-root-ca.crt"),
+        ("GET", INFO + "/"),
+        ("PUT", INFO),
+        ("PATCH", INFO),
+        ("DELETE", INFO),
+        ("GET", "/api/v1/namespaces/kube-system/configmaps/kubelet-config"),
+        ("GET", "/api/v1/namespaces/kube-system/secrets"),
+        ("GET", "/api"),
+    ]:
+        refused = await cluster.api.request(method, path, user=nobody)
+        assert refused.status in (401, 404), (method, path, refused.body)
+        assert b'"data"' not in refused.body
+
+
+async def test_without_the_role_nobody_reads_even_that(cluster: Offered) -> None:
+    await cluster.api.kubectl("delete", "rolebinding", "-n", "kube-public", "wherry:bootstrap-signer-clusterinfo")
+
+    async def forbidden() -> bool:
+        return (await cluster.api.request("GET", INFO, user=("", ()))).status == 403
+
+    await until(forbidden)
+
+
+async def test_the_document_is_signed_for_each_token_while_it_lives(cluster: Offered) -> None:
+    second = await tokens.create(cluster.admin)
+    assert await cluster.signatures() == {cluster.token.id, second.id}
+    await tokens.delete(cluster.admin, str(second))
+
+    async def one_left() -> bool:
+        return await cluster.signatures() == {cluster.token.id}
+
+    await until(one_left)
+    short = bootstrap_tokens.new()
+    await cluster.admin.create(tokens.secret(short, SYSTEM.now() + timedelta(seconds=2), "", (NODE_GROUP,)))
+
+    async def expired() -> bool:
+        return short.id not in [entry.token.id for entry in await tokens.known(cluster.admin)]
+
+    await until(expired)
+    await until(one_left)
+    with pytest.raises(StatusError) as refused:
+        await cluster.as_joining(short).get(core_v1.Node, "n1")
+    assert refused.value.code == 401
+
+
+async def test_the_document_is_signed_anew_when_it_changes(cluster: Offered) -> None:
+    patch = {"data": {"kubeconfig": "another"}}
+    await cluster.admin.patch(core_v1.ConfigMap, "cluster-info", "kube-public", patch)
+
+    async def right() -> bool:
+        data = (await cluster.admin.get(core_v1.ConfigMap, "cluster-info", "kube-public")).data
+        return bootstrap_tokens.verify("another", data.get(f"jws-kubeconfig-{cluster.token.id}", ""), cluster.token)
+
+    await until(right)
+
+
+async def test_tokens_are_listed_with_what_is_known_of_them(cluster: Offered) -> None:
+    made = await tokens.create(cluster.admin, timedelta(0), "for ever")
+    first, last = await tokens.known(cluster.admin)
+    assert (first.token, last.token) == (cluster.token, made)
+    assert first.expires is not None and first.expires - SYSTEM.now() > timedelta(hours=23, minutes=59)
+    assert last.expires is None and last.description == "for ever"
+    assert last.usages == ("authentication", "signing")
+    with pytest.raises(WherryError, match=f"there is a token {made.id} already"):
+        await tokens.create(cluster.admin, token=made)
+    with pytest.raises(WherryError, match="there is no token zzzzzz"):
+        await tokens.delete(cluster.admin, "zzzzzz")
+
+
+# -- discovery --------------------------------------------------------------------------------------------------------
+async def test_the_cluster_is_found_with_token_and_hash(cluster: Offered) -> None:
+    found = await discovery.discover(cluster.api.url, cluster.token, cluster.pin)
+    assert (found.server, found.ca) == (cluster.api.url, cluster.ca)
+
+
+async def test_each_wrong_credential_is_told_apart(cluster: Offered, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "SIGNATURE_SECONDS", 0.3)
+    with pytest.raises(WherryError, match=f"has the hash {cluster.pin}, not the one given"):
+        await discovery.discover(cluster.api.url, cluster.token, WRONG_PIN)
+    with pytest.raises(WherryError, match="second half is wrong"):
+        await discovery.discover(cluster.api.url, Token(cluster.token.id, "0" * 16), cluster.pin)
+    with pytest.raises(WherryError, match="does not know the token zzzzzz, or it has expired"):
+        await discovery.discover(cluster.api.url, Token("zzzzzz", "0" * 16), cluster.pin)
+
+
+class Shifted:
+    """The system's clock, wrong by some time."""
+
+    def __init__(self, shift: timedelta) -> None:
+        self._shift = shift
+
+    def now(self) -> datetime:
+        return SYSTEM.now() + self._shift
+
+    def monotonic(self) -> float:
+        return SYSTEM.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await SYSTEM.sleep(seconds)
+
+
+@pytest.mark.parametrize(("shift", "said"), [(timedelta(hours=-2), "behind"), (timedelta(days=3), "ahead of")])
+async def test_a_clock_that_is_wrong_is_noticed_before_certificates_fail(
+    cluster: Offered, shift: timedelta, said: str
+) -> None:
+    with pytest.raises(WherryError, match=f"this machine's clock is .* {said} the server's"):
+        await discovery.discover(cluster.api.url, cluster.token, cluster.pin, clock=Shifted(shift))
+
+
+async def test_a_server_by_a_name_that_its_certificate_lacks_is_told_so(cluster: Offered) -> None:
+    forward = await asyncio.start_server(
+        lambda reader, writer: _splice(reader, writer, cluster.settings.api_port), "127.0.0.2", 0
+    )
+    port = forward.sockets[0].getsockname()[1]
+    async with forward:
+        with pytest.raises(WherryError, match=r"does not name 127\.0\.0\.2: .*`wherry up --name 127\.0\.0\.2`"):
+            await discovery.discover(f"https://127.0.0.2:{port}", cluster.token, cluster.pin)
+
+
+async def _splice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+    inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+
+    async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                sink.write(data)
+                await sink.drain()
+        sink.close()
+
+    await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
+
+
+async def test_a_server_that_does_not_answer_is_told_apart_from_one_that_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(discovery, "CONNECT_SECONDS", 0.5)
+    token = bootstrap_tokens.new()
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        with pytest.raises(WherryError, match="check the address, and that the server runs"):
+            await discovery.discover(f"https://127.0.0.1:{port}", token, WRONG_PIN)
+        # A gateway that takes any connection and says nothing.
+        silent.listen()
+        with pytest.raises(WherryError, match=r"no API server answers .* within 0\.5 s"):
+            await discovery.discover(f"https://127.0.0.1:{port}", token, WRONG_PIN)
+
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
+        with pytest.raises(WherryError, match="does not speak TLS"):
+            await discovery.discover(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", token, WRONG_PIN)
+
+
+async def test_a_server_that_is_not_a_clusters_is_told_so(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as api:
+        with pytest.raises(WherryError, match="offers nothing to join"):
+            await discovery.discover(api.url, bootstrap_tokens.new(), WRONG_PIN)
+
+
+async def test_another_ca_is_not_trusted_though_its_holder_knows_the_token(cluster: Offered, tmp_path: Path) -> None:
+    """Somebody between who learned the token, and so can sign, but has not the CA's key."""
+    impostor = pki.new_ca("kubernetes", SYSTEM.now())
+    pair = pki.issue(impostor, "kube-apiserver", usages=(pki.SERVER,), sans=("127.0.0.1",), now=SYSTEM.now())
+    pair.save(tmp_path, "impostor")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "impostor.crt", tmp_path / "impostor.key")
+    document = kubeconfig.render_cluster(Access(server=cluster.api.url, ca=cluster.ca))
+    data = {
+        "kubeconfig": document,
+        f"jws-kubeconfig-{cluster.token.id}": bootstrap_tokens.sign(document, cluster.token),
+    }
+    body = json.dumps({"metadata": {"name": "cluster-info"}, "data": data}).encode()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(WherryError, match="is not from the cluster's CA"):
+            await discovery.discover(f"https://127.0.0.1:{port}", cluster.token, cluster.pin)
+
+
+# -- what the token opens ---------------------------------------------------------------------------------------------
+async def test_the_token_reads_how_nodes_are_configured(cluster: Offered) -> None:
+    documents = await published.read(cluster.as_joining())
+    assert documents.kubelet["clusterDNS"] == ["10.96.0.10"]
+    assert documents.kubelet["serverTLSBootstrap"] is True
+    assert documents.proxy["clusterCIDR"] == "10.244.0.0/16"
+    assert documents.cluster["service_cidr"] == "10.96.0.0/12"
+    with pytest.raises(StatusError) as refused:
+        await cluster.as_joining().list(core_v1.Secret, "kube-system")
+    assert refused.value.code == 403
+
+
+async def test_what_was_added_to_a_document_stays_when_it_is_published_again(cluster: Offered) -> None:
+    text = (await cluster.admin.get(core_v1.ConfigMap, "kubelet-config", "kube-system")).data["kubelet"]
+    patch = {"data": {"kubelet": text.replace("clusterDomain: cluster.local", "clusterDomain: no\nmaxOpenFiles: 5")}}
+    await cluster.admin.patch(core_v1.ConfigMap, "kubelet-config", "kube-system", patch)
+    await published.publish(cluster.admin, cluster.settings)
+    documents = await published.read(cluster.as_joining())
+    assert (documents.kubelet["maxOpenFiles"], documents.kubelet["clusterDomain"]) == (5, "cluster.local")
+
+
+async def test_the_token_gets_certificates_for_a_node_and_its_proxy(cluster: Offered) -> None:
+    client = cluster.as_joining()
+    for kind, make, user in (
+        (certificates.CLIENT, lambda key: pki.kubelet_client_request(key, "n2"), "system:node:n2"),
+        (PROXY, lambda key: pki.new_request(key, PROXY_USER), PROXY_USER),
+    ):
+        key = pki.new_key()
+        pem = await certificates.request(client, kind, key, make(key), clock=SYSTEM)
+        certificate = pki.decode_certificate(pem)
+        certificate.verify_directly_issued_by(cluster.api.keys.ca.certificate)
+        assert f"CN={user}" in certificate.subject.rfc4514_string()
+
+
+async def test_a_node_is_given_a_serving_certificate_once_its_node_has_the_address(cluster: Offered) -> None:
+    key = pki.new_key()
+    pem = pki.kubelet_serving_request(key, "n2", ("n2", "192.0.2.12"))
+    itself = cluster.api.client("system:node:n2", ("system:nodes",))
+    asking = asyncio.create_task(certificates.request(itself, certificates.SERVING, key, pem, clock=SYSTEM))
+    status = {"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.12"}]}}
+    await cluster.admin.create(core_v1.Node(metadata=meta_v1.ObjectMeta(name="n2")))
+    await cluster.admin.patch(core_v1.Node, "n2", "", status, subresource="status")
+    certificate = pki.decode_certificate(await asking)
+    certificate.verify_directly_issued_by(cluster.api.keys.ca.certificate)
+
+
+async def test_a_proxys_certificate_is_renewed_before_it_ends(
+    cluster: Offered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a life of some seconds, the identity is used until long after the first certificate has ended."""
+    monkeypatch.setattr(signers, "LIFETIME", timedelta(seconds=10))
+    # Of 20 seconds renewal is due after 14 to 18, 2 to 6 before the end.
+    monkeypatch.setattr(pki, "BACKDATE", timedelta(seconds=10))
+    key = pki.new_key()
+    pem = await certificates.request(cluster.as_joining(), PROXY, key, pki.new_request(key, PROXY_USER), clock=SYSTEM)
+    first = pki.decode_certificate(pem)
+    file = str(certificates.store(tmp_path, PROXY, pem, key, SYSTEM.now()))
+    access = Access(server=cluster.api.url, ca=cluster.ca, certificate_file=file, key_file=file)
+    transport = HttpsTransport(access)
+    client, rotation = Client(transport), own_certificate.rotation(access, transport, SYSTEM)
+    assert isinstance(rotation, Rotation)
+    task = asyncio.create_task(rotation.run())
+    try:
+        while SYSTEM.now() < first.not_valid_after_utc + timedelta(seconds=2):
+            await client.list(core_v1.Service)
+            await asyncio.sleep(0.1)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await client.close()
+    now_used = pki.decode_certificate(await asyncio.to_thread(Path(file).read_bytes))
+    assert now_used.serial_number != first.serial_number
+    assert now_used.public_key() != first.public_key(), "a new certificate is for a new key"
+
+
+async def test_a_kubeconfig_with_its_certificate_inside_is_left_to_whoever_wrote_it(cluster: Offered) -> None:
+    transport = HttpsTransport(Access(server=cluster.api.url))
+    assert own_certificate.rotation(Access(server=cluster.api.url, certificate=b"x"), transport, SYSTEM) is None
+
+
+# -- members of the control plane -------------------------------------------------------------------------------------
+async def test_another_members_certificates_open_with_a_token_and_a_key_for_that(cluster: Offered) -> None:
+    key = certificate_bundle.new_key()
+    bundle = certificate_bundle.Bundle({"ca.key": b"the key"}, {"etcd_servers": "https://10.0.0.1:2379"})
+    with pytest.raises(WherryError, match="`wherry token create --control-plane`"):
+        await certificate_bundle.download(cluster.as_joining(), key)
+    groups = (NODE_GROUP, CONTROL_PLANE_GROUP)
+    token = await tokens.create(cluster.admin, certificate_bundle.LIFETIME, groups=groups)
+    await certificate_bundle.upload(cluster.admin, bundle, key, token)
+
+    found = await certificate_bundle.download(cluster.as_joining(token), key)
+    assert found == bundle
+    stored = await cluster.admin.get(core_v1.Secret, "wherry-certs", "kube-system")
+    assert b"the key" not in json.dumps(stored.data).encode()
+    with pytest.raises(WherryError, match="--certificate-key does not open"):
+        await certificate_bundle.download(cluster.as_joining(token), certificate_bundle.new_key())
+    with pytest.raises(WherryError, match="offers no certificates"):
+        await certificate_bundle.download(cluster.as_joining(), key)
+
+    await tokens.delete(cluster.admin, token.id)
+
+    async def gone() -> bool:
+        found = await cluster.admin.list(core_v1.Secret, "kube-system", field_selector="metadata.name=wherry-certs")
+        return not found.items
+
+    await until(gone)
