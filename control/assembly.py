@@ -22,6 +22,8 @@ from control.auth import setup
 from control.auth.audit import Auditor, LogFile
 from control.auth.audit_policy import Policy
 from control.auth.authenticators import HEALTH_PATHS, AnonymousPolicy
+from control.auth.configuration import Authentication, ConfigurationError
+from control.auth.configuration import parse as parse_authentication
 from control.auth.user import UserInfo
 from control.background import Background
 from control.bootstrap import Bootstrap
@@ -66,6 +68,16 @@ class _Late:
         await self.chain.validate(attributes)
 
 
+def _authentication(config: ControlConfig) -> Authentication:
+    path = config.authentication_config_file
+    if path is None:
+        return Authentication()
+    try:
+        return parse_authentication(path.read_bytes())
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+
+
 class ApiServer:
     """A running API server."""
 
@@ -80,6 +92,7 @@ class ApiServer:
         )
         self.registry = Registry(store, self.cache, admission, clock, settings, config.event_ttl)
         self.lookup = Lookup(self.registry)
+        authentication = _authentication(config)
         self.auth = setup.build(
             client_authorities=x509.load_pem_x509_certificates(config.client_ca_file.read_bytes()),
             service_account_key=pki.decode_key(config.service_account_key_file.read_bytes()),
@@ -87,7 +100,10 @@ class ApiServer:
             clock=clock,
             issuer=config.service_account_issuer,
             audiences=config.api_audiences,
-            anonymous=AnonymousPolicy(True, None if config.anonymous_auth else HEALTH_PATHS),
+            static_tokens=config.token_file.read_text() if config.token_file else "",
+            issuers=authentication.issuers,
+            anonymous=authentication.anonymous
+            or AnonymousPolicy(True, None if config.anonymous_auth else HEALTH_PATHS),
         )
         self.webhooks = Caller(self.lookup)
         asker = Asker(self.lookup, self.webhooks)

@@ -1,7 +1,8 @@
 """All ways of saying who one is, in upstream's order, and who one is without saying it.
 
-Client certificate, then bearer token: static file, service account, bootstrap. The first that knows the credential decides. A
-token that nobody knows is an error (401), never the anonymous user: a client with an expired token should hear of it.
+Client certificate, then bearer token: static file, service account, bootstrap, OpenID Connect. The first that knows the
+credential decides. A token that nobody knows is an error (401), never the anonymous user: a client with an expired token
+should hear of it.
 """
 
 from __future__ import annotations

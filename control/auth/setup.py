@@ -15,6 +15,7 @@ from cryptography import x509
 from control.auth.authenticators import AnonymousPolicy, UnionAuthenticator
 from control.auth.authorizers import MastersAuthorizer, UnionAuthorizer
 from control.auth.node import NodeAuthorizer
+from control.auth.oidc import Issuer, OIDCAuthenticator
 from control.auth.rbac import RBACAuthorizer
 from control.auth.service_account import ISSUER, Lookup, ServiceAccountAuthenticator, TokenSigner
 from control.auth.tokens import BootstrapTokenAuthenticator, StaticTokenAuthenticator
@@ -64,6 +65,7 @@ def build(
     issuer: str = ISSUER,
     audiences: Sequence[str] = (),
     static_tokens: str = "",
+    issuers: Sequence[Issuer] = (),
     anonymous: AnonymousPolicy | None = None,
 ) -> Auth:
     """Build it. `lookup(plural, namespace, name)` returns core objects from the watch cache."""
@@ -73,6 +75,7 @@ def build(
     if static_tokens:
         authenticators.append(StaticTokenAuthenticator(static_tokens))
     authenticators += [accounts, BootstrapTokenAuthenticator(lambda ns, name: lookup("secrets", ns, name), clock)]
+    authenticators += [OIDCAuthenticator(issuer, clock) for issuer in issuers]
     rbac, node = RBACAuthorizer(), NodeAuthorizer()
     return Auth(
         UnionAuthenticator(authenticators),

@@ -7,12 +7,22 @@ import re
 from pathlib import Path
 
 from control.auth.audit_policy import Policy
+from control.auth.configuration import parse
 from control.auth.user import AuthzAttributes, UserInfo
 from control.storage.encryption import Encryption
 from kube.resources import RESOURCES
 
 TEXT = (Path(__file__).parents[4] / "docs" / "security.md").read_text()
-AUDIT, ENCRYPTION = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
+AUTHENTICATION, AUDIT, ENCRYPTION = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
+
+
+def test_the_authentication_configuration_in_the_documentation_is_read() -> None:
+    [issuer] = parse(AUTHENTICATION).issuers
+    assert (issuer.url, issuer.username.prefix, issuer.required) == (
+        "https://id.example.com",
+        "oidc:",
+        {"hd": "example.com"},
+    )
 
 
 def test_the_audit_policy_in_the_documentation_does_what_it_says() -> None:

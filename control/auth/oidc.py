@@ -1,0 +1,184 @@
+"""OpenID Connect: ID tokens of an issuer outside the cluster.
+
+An issuer's keys are fetched from its discovery document when its first token comes, and again (at most every ten seconds) when
+a token names a key that is not known: issuers rotate their keys. Only asymmetric algorithms are taken, so that nobody can
+sign with a public key. Which claim is the name and what is put before it follow AuthenticationConfiguration
+(apiserver.config.k8s.io/v1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import jwt
+
+from control.auth.user import Credentials, UserInfo
+from kube.clock import Clock
+from kube.errors import unauthorized
+
+log = logging.getLogger(__name__)
+Claims = dict[str, Any]
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+FETCH_SECONDS = 10.0
+"""Seconds between two looks at an issuer's keys, at least, and for one of them at most."""
+DOCUMENT_LIMIT = 1024 * 1024
+
+
+class IssuerAway(Exception):
+    """The issuer's discovery document or keys could not be fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimMapping:
+    """Which claim gives a name, and what is put before it."""
+
+    claim: str
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """One entry of AuthenticationConfiguration's `jwt`."""
+
+    url: str
+    audiences: tuple[str, ...]
+    username: ClaimMapping
+    groups: ClaimMapping | None = None
+    uid: str = ""
+    required: dict[str, str] = field(default_factory=dict)
+    """Claims that must be there with these values."""
+    discovery_url: str = ""
+    authority: str = ""
+    """PEM of the CA of the issuer's server; empty: the machine's."""
+
+
+class KeySet:
+    """An issuer's public keys by key ID."""
+
+    def __init__(self, issuer: Issuer, clock: Clock) -> None:
+        self._issuer, self._clock = issuer, clock
+        self._keys: dict[str, jwt.PyJWK] = {}
+        self._fetched = float("-inf")
+        self._lock = asyncio.Lock()
+
+    async def find(self, key_id: str) -> jwt.PyJWK | None:
+        """Return a key, None where the issuer has no such key; raises IssuerAway."""
+        if key_id not in self._keys:
+            async with self._lock:
+                if key_id not in self._keys and self._clock.monotonic() - self._fetched >= FETCH_SECONDS:
+                    self._fetched = self._clock.monotonic()
+                    self._keys = await self._fetch()
+        return self._keys.get(key_id)
+
+    async def _fetch(self) -> dict[str, jwt.PyJWK]:
+        issuer = self._issuer
+        context = ssl.create_default_context(cadata=issuer.authority or None)
+        where = issuer.discovery_url or issuer.url.rstrip("/") + "/.well-known/openid-configuration"
+        timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
+        try:
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as session:
+                document = await _json(session, where)
+                if document.get("issuer") != issuer.url:
+                    raise IssuerAway(f"{where} is of issuer {document.get('issuer')!r}")
+                found = await _json(session, str(document.get("jwks_uri")))
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise IssuerAway(f"cannot fetch the keys of {issuer.url}: {error or type(error).__name__}") from error
+        keys: dict[str, jwt.PyJWK] = {}
+        for entry in found.get("keys") or ():
+            try:
+                if entry.get("use") in (None, "sig"):
+                    keys[str(entry.get("kid", ""))] = jwt.PyJWK(entry)
+            except jwt.PyJWTError as error:
+                log.info("passing over a key of %s: %s", issuer.url, error)
+        return keys
+
+
+async def _json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
+    if not url.startswith("https://"):
+        raise ValueError(f"{url!r} is not an https URL")
+    async with session.get(url, allow_redirects=False) as answer:
+        if answer.status != 200:
+            raise ValueError(f"{url} answered {answer.status}")
+        if (answer.content_length or 0) > DOCUMENT_LIMIT:
+            raise ValueError(f"{url} is longer than {DOCUMENT_LIMIT} bytes")
+        document = await answer.json(content_type=None)
+        if not isinstance(document, dict):
+            raise ValueError(f"{url} is no JSON object")
+        return document
+
+
+class OIDCAuthenticator:
+    """Believes ID tokens of one issuer."""
+
+    def __init__(self, issuer: Issuer, clock: Clock) -> None:
+        self.issuer, self._clock = issuer, clock
+        self._keys = KeySet(issuer, clock)
+
+    async def authenticate(self, credentials: Credentials) -> UserInfo | None:
+        """Return the user of a token of this issuer; None for other tokens, 401 for a bad one."""
+        token = credentials.token
+        if token is None or token.count(".") != 2:
+            return None
+        try:
+            header = jwt.get_unverified_header(token)
+            if jwt.decode(token, options={"verify_signature": False}).get("iss") != self.issuer.url:
+                return None
+            key = await self._keys.find(str(header.get("kid", "")))
+            if key is None or header.get("alg") not in ALGORITHMS:
+                raise unauthorized()
+            claims = jwt.decode(
+                token,
+                key.key,
+                algorithms=[str(header["alg"])],
+                audience=self.issuer.audiences,
+                issuer=self.issuer.url,
+                options={
+                    "require": ["exp", "iss", "aud"],
+                    "verify_exp": False,
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                },
+            )
+            return self._user(claims)
+        except (jwt.PyJWTError, IssuerAway) as error:
+            log.info("a token of %s is not good: %s", self.issuer.url, error)
+            raise unauthorized() from error
+
+    def _user(self, claims: Claims) -> UserInfo:
+        now = self._clock.now().timestamp()
+        if not _number(claims, "nbf", now) <= now < _number(claims, "exp", 0.0):
+            raise jwt.InvalidTokenError("it is past its time, or before it")
+        for claim, value in self.issuer.required.items():
+            if claims.get(claim) != value:
+                raise jwt.InvalidTokenError(f"claim {claim} is not {value!r}")
+        mapping = self.issuer.username
+        name = claims.get(mapping.claim)
+        if not isinstance(name, str) or not name:
+            raise jwt.InvalidTokenError(f"there is no claim {mapping.claim} to be the user's name")
+        # An address that the issuer did not check could be anybody's.
+        if mapping.claim == "email" and claims.get("email_verified", True) is not True:
+            raise jwt.InvalidTokenError("the e-mail address is not verified")
+        uid = claims.get(self.issuer.uid, "") if self.issuer.uid else ""
+        return UserInfo(mapping.prefix + name, str(uid), self._groups(claims))
+
+    def _groups(self, claims: Claims) -> tuple[str, ...]:
+        mapping = self.issuer.groups
+        found = claims.get(mapping.claim) if mapping else None
+        if mapping is None or found is None:
+            return ()
+        names = [found] if isinstance(found, str) else found
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise jwt.InvalidTokenError(f"claim {mapping.claim} is no list of strings")
+        return tuple(mapping.prefix + name for name in names)
+
+
+def _number(claims: Claims, name: str, missing: float) -> float:
+    value = claims.get(name, missing)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise jwt.InvalidTokenError(f"claim {name} is no number")
+    return float(value)

@@ -1,0 +1,135 @@
+"""ID tokens of an issuer outside the cluster, and static tokens, over the wire."""
+
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from control.auth import oidc
+from control.auth.encoding import base64url
+from tests.support.control import ApiUnderTest, api_server
+from tests.support.issuer import IssuerServer, issuer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[ApiUnderTest, IssuerServer]]:
+    directory = tmp_path_factory.mktemp("api")
+    async with issuer(directory) as outside:
+        entry = {
+            "issuer": {"url": outside.url, "certificateAuthority": outside.authority, "audiences": ["wherry"]},
+            "claimValidationRules": [{"claim": "org", "requiredValue": "acme"}],
+            "claimMappings": {
+                "username": {"claim": "email", "prefix": "oidc:"},
+                "groups": {"claim": "roles", "prefix": "acme:"},
+                "uid": {"claim": "sub"},
+            },
+        }
+        configuration = directory / "authentication.yaml"
+        configuration.write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "apiserver.config.k8s.io/v1",
+                    "kind": "AuthenticationConfiguration",
+                    "jwt": [entry],
+                    "anonymous": {"enabled": True, "conditions": [{"path": "/livez"}]},
+                }
+            )
+        )
+        tokens = directory / "tokens.csv"
+        tokens.write_text('s3cret,robot,r1,"builders,testers"\n')
+        async with api_server(directory, authentication_config_file=configuration, token_file=tokens) as api:
+            yield api, outside
+
+
+async def who(api: ApiUnderTest, token: str) -> tuple[int, Any]:
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = await api.request("POST", REVIEW, body, user=("", ()), headers=headers)
+    return answer.status, answer.json["status"]["userInfo"] if answer.status == 201 else None
+
+
+def good(outside: IssuerServer, **claims: Any) -> str:
+    return outside.token(**({"email": "jane@acme.example", "roles": ["dev"], "org": "acme"} | claims))
+
+
+async def test_a_token_of_the_issuer_is_its_user(server: tuple[ApiUnderTest, IssuerServer]) -> None:
+    api, outside = server
+    status, user = await who(api, good(outside))
+    assert status == 201
+    assert (user["username"], user["uid"]) == ("oidc:jane@acme.example", "jane")
+    assert user["groups"] == ["acme:dev", "system:authenticated"]
+    fetched = outside.fetched
+    assert (await who(api, good(outside, roles="ops")))[1]["groups"] == ["acme:ops", "system:authenticated"]
+    assert outside.fetched == fetched
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"aud": "somebody-else"},
+        {"aud": None},
+        {"exp": int(time.time()) - 1},
+        {"exp": None},
+        {"nbf": int(time.time()) + 600},
+        {"org": "rival"},
+        {"org": None},
+        {"email": None},
+        {"email_verified": False},
+        {"roles": [1]},
+        {"iss": "https://127.0.0.1:1"},
+    ],
+)
+async def test_other_tokens_are_refused(server: tuple[ApiUnderTest, IssuerServer], claims: dict[str, Any]) -> None:
+    api, outside = server
+    assert (await who(api, good(outside, **claims)))[0] == 401
+
+
+async def test_nobody_else_can_sign(server: tuple[ApiUnderTest, IssuerServer]) -> None:
+    api, outside = server
+    assert (await who(api, good(outside, key=rsa.generate_private_key(65537, 2048))))[0] == 401
+    # The public key as the secret of a symmetric algorithm. PyJWT would not make such a token.
+    public = outside.key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.PKCS1)
+    header = base64url(json.dumps({"alg": "HS256", "kid": outside.key_id}).encode())
+    signed = f"{header}.{good(outside).split('.')[1]}"
+    forged = f"{signed}.{base64url(hmac.digest(public, signed.encode(), 'sha256'))}"
+    assert (await who(api, forged))[0] == 401
+    assert (await who(api, good(outside) + "x"))[0] == 401
+
+
+async def test_keys_that_rotate_are_fetched_again(
+    server: tuple[ApiUnderTest, IssuerServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, outside = server
+    old = good(outside)
+    assert (await who(api, old))[0] == 201
+    monkeypatch.setattr(oidc, "FETCH_SECONDS", 0.0)
+    outside.rotate("k2")
+    assert (await who(api, good(outside)))[0] == 201
+    assert (await who(api, old))[0] == 401
+
+
+async def test_static_tokens_and_who_may_be_anonymous(server: tuple[ApiUnderTest, IssuerServer]) -> None:
+    api, _ = server
+    status, user = await who(api, "s3cret")
+    assert status == 201 and user["username"] == "robot" and user["groups"][:2] == ["builders", "testers"]
+    assert (await api.request("GET", "/livez", user=("", ()))).status == 200
+    assert (await api.request("GET", "/readyz", user=("", ()))).status == 401
+
+
+async def test_service_accounts_still_work_beside_an_issuer(server: tuple[ApiUnderTest, IssuerServer]) -> None:
+    api, _ = server
+    account = {"metadata": {"name": "app"}}
+    await api.request("POST", "/api/v1/namespaces/default/serviceaccounts", account)
+    made = await api.request("POST", "/api/v1/namespaces/default/serviceaccounts/app/token", {"spec": {}})
+    status, user = await who(api, json.loads(made.body)["status"]["token"])
+    assert status == 201 and user["username"] == "system:serviceaccount:default:app"
