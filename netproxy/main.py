@@ -12,18 +12,20 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 from aiohttp import web
 
-from kube import kubeconfig
+from kube import kubeconfig, servers
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.informer import Change
 from kube.process import CommandError
+from kube.servers import Servers
 from kube.transport import HttpsTransport
-from netproxy import backend, health, sysctl
+from netproxy import backend, health, own_certificate, sysctl
 from netproxy.assembly import Parts, build, of_family, removers
 from netproxy.config import ProxyConfig, host_port
 from netproxy.errors import ConfigError, WriteError
@@ -54,17 +56,23 @@ async def run(
     made from the configuration's kubeconfig.
     """
     mode = backend.check_mode(config.mode)
-    owned = client is None
+    owned, renewal, known = client is None, None, None
     if client is None:
         if not config.kubeconfig:
             raise ConfigError("clientConnection.kubeconfig: required: it says where the API server is")
-        client = Client(HttpsTransport(kubeconfig.load(config.kubeconfig), "wherry-netproxy"))
+        access = kubeconfig.load(config.kubeconfig)
+        known = Servers(access.server, servers.beside(config.kubeconfig))
+        transport = HttpsTransport(access, "wherry-netproxy", known)
+        client, renewal = Client(transport), own_certificate.rotation(access, transport, clock)
     runners: list[web.AppRunner] = []
     parts: Parts | None = None
     try:
         parts = await build(config, mode, client, clock)
+        if known is not None:
+            parts.slices.subscribe(known.changed)
         runners = await _serve_http(config, mode, parts)
-        await _run_parts(config, mode, parts, clock, ready)
+        extra = [] if renewal is None else [renewal.run()]
+        await _run_parts(config, mode, parts, clock, ready, extra)
     finally:
         if parts is not None:
             await parts.check_ports.close()
@@ -90,7 +98,14 @@ async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
             await routes.remove_local_address(address)
 
 
-async def _run_parts(config: ProxyConfig, mode: str, parts: Parts, clock: Clock, ready: Callable[[], None]) -> None:
+async def _run_parts(
+    config: ProxyConfig,
+    mode: str,
+    parts: Parts,
+    clock: Clock,
+    ready: Callable[[], None],
+    extra: Iterable[Coroutine[Any, Any, None]] = (),
+) -> None:
     node_known = asyncio.Event()
 
     def node_changed(change: Change[core_v1.Node]) -> None:
@@ -101,6 +116,8 @@ async def _run_parts(config: ProxyConfig, mode: str, parts: Parts, clock: Clock,
 
     parts.nodes.subscribe(node_changed)
     async with asyncio.TaskGroup() as group:
+        for work in extra:
+            group.create_task(work, name="own certificate")
         # The first lists come in while the host is prepared; nothing answers and no rule is written before it is.
         group.create_task(parts.services.run(), name="follow services")
         group.create_task(parts.slices.run(), name="follow endpoint slices")
