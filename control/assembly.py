@@ -29,6 +29,8 @@ from control.background import Background
 from control.bootstrap import Bootstrap
 from control.companions import companions
 from control.config import ControlConfig
+from control.custom.definitions import Definitions
+from control.custom.keeper import Keeper
 from control.registry.registry import Registry
 from control.registry.strategy import Settings
 from control.server.discovery import Discovery
@@ -121,6 +123,7 @@ class ApiServer:
         self.listing = Listing(self.registry, config.min_watch_timeout)
         resources = ResourceServer(self.registry, self.listing, config.max_body_bytes, Subresources())
         resources.parts.update(auth=self.auth, config=config)
+        self.custom = resources.custom = Definitions(self.registry, self.webhooks)
         self.mounted = Mounted(self.health, self._finite_routes)
         self.pipeline = Pipeline(config, self.auth, resources, self.mounted)
         self.audit_log: LogFile | None = None
@@ -154,6 +157,7 @@ class ApiServer:
             try:
                 await background.until(server.cache.wait_ready())
                 followed = asyncio.Event()
+                background.start(Keeper(server.registry, server.custom).run(), "looking after definitions")
                 background.start(follow_auth(server.auth, server.registry, followed), "following roles and pods")
                 await background.until(followed.wait())
                 bootstrap = Bootstrap(server.registry, config, server.listener.port)
@@ -193,7 +197,7 @@ class ApiServer:
     def _finite_routes(self) -> Any:
         from control.server.finite import build
 
-        return build(self.health, Discovery(), self.auth.signer, self._metrics)
+        return build(self.health, Discovery(custom=self.custom), self.auth.signer, self._metrics)
 
     def _metrics(self) -> bytes:
         return self.pipeline.metrics.text(self.pipeline.in_flight)

@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
-from control.openapi import definitions, gnostic, paths
+from control.custom.definitions import Definitions
+from control.custom.resource import CustomResource
+from control.openapi import definitions, gnostic, paths, publishing
 from kube.resources import Resource
 
 TITLE = "Kubernetes"
@@ -28,22 +30,41 @@ class Documents:
         for resource in resources:
             self._groups.setdefault(resource.root.lstrip("/"), []).append(resource)
         self._made: dict[str, bytes] = {}
+        self._custom: dict[str, list[CustomResource]] = {}
+        self._seen = -1
+
+    def follow(self, custom: Definitions) -> None:
+        """Take over which custom resources are served."""
+        if custom.revision == self._seen:
+            return
+        self._seen = custom.revision
+        groups: dict[str, list[CustomResource]] = {}
+        for resource in custom.every():
+            groups.setdefault(resource.root.lstrip("/"), []).append(resource)
+        changed = {root for root in groups.keys() | self._custom.keys() if groups.get(root) != self._custom.get(root)}
+        self._custom = groups
+        for name in (*changed, "v2", "v2 protobuf") if changed else ():
+            self._made.pop(name, None)
+
+    def _roots(self) -> list[str]:
+        return sorted(self._groups.keys() | self._custom.keys())
 
     def index(self) -> dict[str, Any]:
         """Return the v3 index: group version -> URL with a hash that changes when the document does."""
         urls = {
-            root: {"serverRelativeURL": f"/openapi/v3/{root}?hash={self.hash(root)}"} for root in sorted(self._groups)
+            root: {"serverRelativeURL": f"/openapi/v3/{root}?hash={self.hash(root)}"} for root in self._roots()
         }
         return {"paths": urls}
 
     def hash(self, root: str) -> str:
         """Return the hash of one group version's document, without making it: it follows from its resources."""
-        text = repr([definitions.VERSION, *map(repr, self._groups.get(root, ()))])
+        more = [publishing.identity(resource) for resource in self._custom.get(root, ())]
+        text = repr([definitions.VERSION, *map(repr, self._groups.get(root, ())), *more])
         return hashlib.sha256(text.encode()).hexdigest().upper()
 
     def v3(self, root: str) -> bytes | None:
         """Return the document of "api/v1" or "apis/apps/v1" as JSON; None where nothing is served there."""
-        if root not in self._groups:
+        if root not in self._groups and root not in self._custom:
             return None
         return self._kept(root, lambda: msgspec.json.encode(self._v3(root)))
 
@@ -56,7 +77,7 @@ class Documents:
         return self._kept("v2 protobuf", lambda: gnostic.document(self._v2()))
 
     def v2_etag(self) -> str:
-        return hashlib.sha256("".join(self.hash(root) for root in sorted(self._groups)).encode()).hexdigest().upper()
+        return hashlib.sha256("".join(self.hash(root) for root in self._roots()).encode()).hexdigest().upper()
 
     def _kept(self, name: str, make: Callable[[], bytes]) -> bytes:
         if name not in self._made:
@@ -66,11 +87,12 @@ class Documents:
     def _v3(self, root: str) -> dict[str, Any]:
         found = definitions.load()
         served: dict[str, Any] = {}
-        for resource in self._groups[root]:
+        built_in, custom = self._groups.get(root, []), self._custom.get(root, [])
+        for resource in (*built_in, *custom):
             served.update(paths.of(resource, "v3"))
-        schemas = {
-            n: definitions.convert(n, found[n], "v3") for n in definitions.closure(_names(self._groups[root]), found)
-        }
+        names = [*_names(built_in), *(publishing.REFERENCES if custom else ())]
+        schemas = {n: definitions.convert(n, found[n], "v3") for n in definitions.closure(names, found)}
+        schemas |= publishing.schemas(custom, "v3")
         return {
             "openapi": "3.0.0",
             "info": {"title": TITLE, "version": definitions.VERSION},
@@ -81,15 +103,17 @@ class Documents:
     def _v2(self) -> dict[str, Any]:
         found = definitions.load()
         every = [resource for group in self._groups.values() for resource in group]
+        custom = [resource for group in self._custom.values() for resource in group]
         served: dict[str, Any] = {}
-        for resource in every:
+        for resource in (*every, *custom):
             served.update(paths.of(resource, "v2"))
-        names = definitions.closure(_names(every), found)
+        names = definitions.closure([*_names(every), *publishing.REFERENCES], found)
+        schemas = {n: definitions.convert(n, found[n], "v2") for n in names} | publishing.schemas(custom, "v2")
         return {
             "swagger": "2.0",
             "info": {"title": TITLE, "version": definitions.VERSION},
             "paths": served,
-            "definitions": {n: definitions.convert(n, found[n], "v2") for n in names},
+            "definitions": schemas,
         }
 
 

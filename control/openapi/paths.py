@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from control.custom.resource import CustomResource
+from control.openapi import publishing
 from control.openapi.definitions import Style
 from kube import schema
 from kube.client import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC
@@ -21,6 +23,7 @@ DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 STATUS = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
 PATCH = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch"
 PATCH_TYPES = [APPLY, JSON_PATCH, MERGE, STRATEGIC]
+CUSTOM_PATCH_TYPES = [APPLY, JSON_PATCH, MERGE]
 
 _WRITE = (("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"))
 _LIST = (
@@ -59,6 +62,8 @@ class Operation:
 
 def definition(resource: Resource) -> str:
     """Return the OpenAPI name of the resource's type."""
+    if isinstance(resource, CustomResource):
+        return publishing.name(resource)
     return schema.facts(resource.type).id
 
 
@@ -119,7 +124,8 @@ def _part(kind: str, name: str) -> Iterator[Operation]:
 
 def _patch(kind: str, name: str) -> Operation:
     query = (*_WRITE, ("force", "boolean"))
-    return Operation("patch", "patch", f"patch{name}", query, PATCH, tuple(PATCH_TYPES), kind, (200, 201))
+    types = PATCH_TYPES if kind.startswith("io.k8s.") else CUSTOM_PATCH_TYPES
+    return Operation("patch", "patch", f"patch{name}", query, PATCH, tuple(types), kind, (200, 201))
 
 
 def _camel(text: str) -> str:

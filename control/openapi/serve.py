@@ -10,15 +10,30 @@ import msgspec
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 
+from control.custom.definitions import Definitions
 from control.openapi.documents import PROTOBUF, Documents
 from kube.resources import RESOURCES
 
-_documents = Documents(RESOURCES)
+_built_in = Documents(RESOURCES)
+_with_custom: dict[int, Documents] = {}
+"""By server: in a test several live in one process."""
 _V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3"
 
 
-async def answer(path: str, request: Request) -> Response:
+def documents(custom: Definitions | None) -> Documents:
+    """Return the documents of a server as of now."""
+    if custom is None:
+        return _built_in
+    found = _with_custom.get(id(custom))
+    if found is None:
+        found = _with_custom[id(custom)] = Documents(RESOURCES)
+    found.follow(custom)
+    return found
+
+
+async def answer(path: str, request: Request, custom: Definitions | None = None) -> Response:
     """Answer /openapi/v2, /openapi/v3 and /openapi/v3/{api/v1,apis/group/version}; 404 for what is not served."""
+    _documents = documents(custom)
     parts = path.strip("/").split("/")
     accept = request.headers.get("accept", "")
     if parts == ["openapi", "v2"]:

@@ -116,7 +116,7 @@ def of_object(kind: Any) -> Node:
     return _without_bookkeeping(of_struct(kind))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def of_custom(schema: str) -> Node:
     """Return the shape of a custom resource from its OpenAPI v3 schema, given as JSON text so that it can be kept."""
     from kube.api.meta_v1 import ObjectMeta

@@ -10,7 +10,7 @@ from control.admission.plugin import Attributes
 from control.registry import metadata
 from control.registry.context import Allocation, Context, Written
 from control.registry.managed import track
-from control.registry.storing import always_status, arrived, encode, merge_problems, storage_error, ttl
+from control.registry.storing import always_status, encode, landed, merge_problems, storage_error, ttl
 from control.storage import codec
 from control.storage.store import KeyExists, StoreError
 from kube import errors
@@ -69,7 +69,7 @@ async def _create_once(
     strategy.prepare_create(obj)
     always_status(resource, obj)
     strategy.default(obj)
-    if metadata.keeps_generation(resource):
+    if strategy.keeps_generation:
         meta["generation"] = 1
     finish = await strategy.allocate(obj, None, Allocation(registry, context))
     stored = False
@@ -96,7 +96,9 @@ async def _store_new(registry: Registry, context: Context, resource: Resource, n
             raise errors.already_exists(resource.group, resource.plural, name)
         return Written(_without_revision(obj), True)
     try:
-        item = await registry.store.create(key, value, ttl(registry, resource))
+        strategy = registry.strategy(resource)
+        stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
+        item = await registry.store.create(key, stored, ttl(registry, resource))
     except KeyExists as error:
         found = errors.already_exists(resource.group, resource.plural, name)
         if error.current and codec.decode(error.current.value)["metadata"].get("deletionTimestamp"):
@@ -104,7 +106,8 @@ async def _store_new(registry: Registry, context: Context, resource: Resource, n
         raise found from error
     except StoreError as error:
         raise storage_error(error) from error
-    return Written(await arrived(registry, item), True)
+    await landed(registry, item)
+    return Written(codec.with_revision(value, item.revision), True)
 
 
 def _without_revision(obj: Object) -> bytes:

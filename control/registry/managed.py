@@ -9,8 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.custom.resource import CustomResource
 from control.patch.apply import track_update
-from control.patch.schema import of_object
+from control.patch.schema import Node, of_object
 from kube.resources import Resource
 
 Object = dict[str, Any]
@@ -25,6 +26,11 @@ def reset_fields(resource: Resource, subresource: str) -> frozenset[str]:
     return STATUS if not subresource and "status" in resource.subresources else NOTHING
 
 
+def shape_of(resource: Resource) -> Node:
+    """Return how a resource's objects merge, by their type or by their schema."""
+    return resource.parts.shape if isinstance(resource, CustomResource) else of_object(resource.type)
+
+
 def track(
     resource: Resource, obj: Object, old: Object | None, manager: str, operation: str, subresource: str, now: datetime
 ) -> None:
@@ -33,7 +39,7 @@ def track(
         return
     metadata = obj["metadata"]
     skip = reset_fields(resource, subresource)
-    entries = track_update(old, obj, manager or "unknown", subresource, of_object(resource.type), now, skip)
+    entries = track_update(old, obj, manager or "unknown", subresource, shape_of(resource), now, skip)
     if entries:
         metadata["managedFields"] = entries
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from control.custom.resource import CustomResource
 from control.registry import creation, removal, updating
 from control.registry.context import Admission, Change, Context, Written
 from control.registry.deletion import DeleteOptions
@@ -55,15 +56,34 @@ class Registry:
             self._caches[prefix] = self.cache.resource(prefix, resource.kind, resource.api_version, strategy.fields)
 
     def strategy(self, resource: Resource) -> Strategy:
-        """Return the strategy of a resource, one for the server's life."""
+        """Return the strategy of a resource, one for the server's life (of a custom one: for its definition's)."""
+        if isinstance(resource, CustomResource):
+            return resource.parts.strategy
         found = self._strategies.get(resource)
         if found is None:
             found = self._strategies[resource] = strategy_for(resource, self.settings)
         return found
 
     def cached(self, resource: Resource) -> ResourceCache:
-        """Return the watch cache of a resource."""
-        return self._caches[resource.storage_prefix]
+        """Return the watch cache of a resource; raises 404 for a custom one that is gone."""
+        found = self._caches.get(resource.storage_prefix)
+        if found is None:
+            raise errors.path_not_found()
+        return found
+
+    def loaded(self, resource: CustomResource) -> bool:
+        """Say whether a custom resource's objects are in the watch cache."""
+        return resource.storage_prefix in self._caches
+
+    async def load(self, resource: CustomResource) -> None:
+        """Bring a custom resource's objects into the watch cache."""
+        prefix, fields = resource.storage_prefix, resource.parts.strategy.fields
+        self._caches[prefix] = await self.cache.add_resource(prefix, resource.kind, resource.api_version, fields)
+
+    def drop(self, resource: CustomResource) -> None:
+        """Forget a custom resource's objects and end the watches on them."""
+        if self._caches.pop(resource.storage_prefix, None) is not None:
+            self.cache.remove_resource(resource.storage_prefix)
 
     def caches(self) -> Iterable[ResourceCache]:
         """Return the watch caches of all resources."""
@@ -72,7 +92,7 @@ class Registry:
     # -- reads ----------------------------------------------------------------------------------------------------
     def peek(self, resource: Resource, namespace: str, name: str) -> Entry | None:
         """Return what the cache holds of an object."""
-        return self._caches[resource.storage_prefix].get(resource.key(namespace, name))
+        return self.cached(resource).get(resource.key(namespace, name))
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Entry:
         """Return an object as of now; raises 404."""
@@ -80,7 +100,8 @@ class Registry:
         entry = self.peek(resource, namespace, name)
         if entry is None:
             raise errors.not_found(resource.group, resource.plural, name)
-        return entry
+        strategy = self.strategy(resource)
+        return entry if strategy.stored_as_served else (await strategy.view((entry,)))[0]
 
     # -- writes ---------------------------------------------------------------------------------------------------
     async def create(self, context: Context, resource: Resource, namespace: str, obj: Object) -> Written:

@@ -8,7 +8,7 @@ from control.admission.plugin import Attributes
 from control.registry import deletion, metadata
 from control.registry.context import Allocation, Context, Written
 from control.registry.deletion import DeleteOptions
-from control.registry.storing import arrived, encode, landed, storage_error, ttl
+from control.registry.storing import encode, landed, storage_error, ttl
 from control.storage import codec
 from control.storage.store import KeyNotFound, RevisionConflict, StoreError
 from kube import errors
@@ -42,7 +42,7 @@ async def delete(
     while True:
         if entry is None:
             raise errors.not_found(resource.group, resource.plural, name)
-        obj = codec.decode(entry.data)
+        obj = await strategy.read(entry)
         metadata.precondition(resource, obj["metadata"], options.preconditions)
         if not admitted:
             attributes = Attributes(
@@ -51,7 +51,7 @@ async def delete(
                 context.user,
                 namespace,
                 name,
-                old=entry.obj,
+                old=entry.obj if strategy.stored_as_served else await strategy.read(entry),
                 options=context.options,
                 dry_run=options.dry_run,
                 warnings=context.warnings,
@@ -61,6 +61,7 @@ async def delete(
             admitted = True
         outcome = _namespace_outcome(obj, registry.clock) if resource.target == "namespaces" else None
         if outcome is None:
+            strategy.prepare_delete(obj, registry.clock.now())
             grace = strategy.deletion_grace(obj, options.grace_period)
             outcome = deletion.plan(obj["metadata"], options, grace, registry.clock.now())
         try:
@@ -69,8 +70,11 @@ async def delete(
             if options.dry_run:
                 return Written(codec.with_revision(codec.encode(obj), entry.revision)), outcome == "delete", obj
             if outcome == "mark":
-                item = await registry.store.update(key, encode(obj), entry.revision, ttl(registry, resource))
-                return Written(await arrived(registry, item)), False, obj
+                value = encode(obj)
+                stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
+                item = await registry.store.update(key, stored, entry.revision, ttl(registry, resource))
+                await landed(registry, item)
+                return Written(codec.with_revision(value, item.revision)), False, obj
             item = await landed(registry, await registry.store.delete(key, entry.revision))
         except RevisionConflict as conflict:
             entry = registry.cached(resource).entry(key, conflict.current.value, conflict.current.revision)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from control.custom.resource import CustomResource
 from control.storage import codec
 from control.storage.store import FutureRevision, Item, StoreError, Unavailable
 from kube import errors
@@ -44,12 +45,6 @@ async def landed(registry: Registry, item: Item) -> Item:
     return item
 
 
-async def arrived(registry: Registry, item: Item) -> bytes:
-    """Wait until the cache shows a write and return the object's bytes."""
-    await landed(registry, item)
-    return codec.with_revision(item.value, item.revision)
-
-
 def storage_error(error: StoreError) -> StatusError:
     """Translate what a store raises to what a client is told."""
     if isinstance(error, Unavailable):
@@ -72,5 +67,5 @@ def _has_status(resource: Resource) -> bool:
 
 def always_status(resource: Resource, obj: Object) -> None:
     """Give an object its empty status, which Go's encoder writes for every kind that has one."""
-    if "status" not in obj and _has_status(resource):
+    if "status" not in obj and not isinstance(resource, CustomResource) and _has_status(resource):
         obj["status"] = {}

@@ -16,7 +16,11 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from control.auth.user import UserInfo
+from control.registry import metadata
+from control.storage import codec
+from control.storage.entry import Entry
 from control.storage.store import Store
+from control.storage.watcher import Notice
 from kube.errors import FieldError
 from kube.resources import Resource
 
@@ -100,8 +104,32 @@ class Strategy:
     default_grace_period: int | None = None
     """Not None: deletion is graceful (see `deletion_grace`)."""
 
+    stored_as_served = True
+    """The bytes in the store are what clients are shown. Where not, `read`, `to_stored` and `view` convert."""
+
     def __init__(self, resource: Resource, settings: Settings = Settings()) -> None:
         self.resource, self.settings = resource, settings
+
+    # -- stored and served ----------------------------------------------------------------------------------------
+    async def read(self, entry: Entry) -> Object:
+        """Return a stored object in the served version, as a dict to change."""
+        return codec.decode(entry.data)
+
+    def stale(self, entry: Entry) -> bool:
+        """Say whether an object would be stored differently today, so that also an update without changes is written."""
+        return False
+
+    async def to_stored(self, obj: Object) -> Object:
+        """Return an object of the served version as it is stored."""
+        return obj
+
+    async def view(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Return stored objects as the served version shows them."""
+        return entries
+
+    async def view_notices(self, notices: Sequence[Notice]) -> Sequence[Notice]:
+        """Return watch events with their objects as the served version shows them."""
+        return notices
 
     # -- writes ---------------------------------------------------------------------------------------------------
     def default(self, obj: Object) -> None:
@@ -146,6 +174,15 @@ class Strategy:
 
         return subdomain(name, prefix)
 
+    @property
+    def keeps_generation(self) -> bool:
+        """Say whether objects carry metadata.generation."""
+        return metadata.keeps_generation(self.resource)
+
+    def counts(self, obj: Object, old: Object) -> bool:
+        """Say whether a change raises metadata.generation."""
+        return metadata.spec_changed(obj, old)
+
     def validate(self, obj: Object) -> list[FieldError]:
         """Return everything wrong with a new object, with upstream's field paths and messages."""
         return []
@@ -183,6 +220,9 @@ class Strategy:
         return []
 
     # -- deletion -------------------------------------------------------------------------------------------------
+    def prepare_delete(self, obj: Object, now: datetime) -> None:
+        """Change an object that is about to be marked for deletion or deleted (definitions get a finalizer)."""
+
     def deletion_grace(self, obj: Object, requested: int | None) -> int | None:
         """Return the seconds of grace for a deletion, or None where the object goes at once."""
         return None

@@ -12,7 +12,7 @@ from control.admission.plugin import Attributes
 from control.registry import deletion, metadata
 from control.registry.context import Allocation, Change, Context, Written
 from control.registry.managed import track
-from control.registry.storing import always_status, arrived, encode, landed, merge_problems, storage_error, ttl
+from control.registry.storing import always_status, encode, landed, merge_problems, storage_error, ttl
 from control.registry.strategy import Finish, Strategy
 from control.storage import codec
 from control.storage.entry import Entry
@@ -79,8 +79,8 @@ async def _update_once(
     admit_as: str | None,
 ) -> Written:
     resource = strategy.resource
-    old = codec.decode(entry.data)
-    obj = await change(codec.decode(entry.data))
+    old = await strategy.read(entry)
+    obj = await change(await strategy.read(entry))
     obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
     meta, old_meta = obj.setdefault("metadata", {}), old["metadata"]
     _check_revision(strategy, meta, entry, name)
@@ -114,7 +114,7 @@ async def _update_once(
         strategy.prepare_update(obj, old)
     always_status(resource, obj)
     strategy.default(obj)
-    if metadata.keeps_generation(resource) and subresource not in _SILENT and metadata.spec_changed(obj, old):
+    if strategy.keeps_generation and subresource not in _SILENT and strategy.counts(obj, old):
         meta["generation"] = (old_meta.get("generation") or 0) + 1
     finish: Finish | None = None
     if subresource not in _SILENT:
@@ -143,8 +143,8 @@ async def _store_changed(
     registry: Registry, context: Context, strategy: Strategy, entry: Entry, obj: Object, old: Object
 ) -> Written:
     resource = strategy.resource
-    if obj == old:
-        return Written(entry.data)
+    if obj == old and not strategy.stale(entry):
+        return Written(entry.data if strategy.stored_as_served else codec.with_revision(encode(obj), entry.revision))
     value = encode(obj)
     if context.dry_run:
         return Written(codec.with_revision(value, entry.revision))
@@ -153,12 +153,14 @@ async def _store_changed(
             item = await landed(registry, await registry.store.delete(entry.key, entry.revision))
             await strategy.release(obj, Allocation(registry, context))
             return Written(codec.with_revision(value, item.revision))
-        item = await registry.store.update(entry.key, value, entry.revision, ttl(registry, resource))
+        stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
+        item = await registry.store.update(entry.key, stored, entry.revision, ttl(registry, resource))
     except (RevisionConflict, KeyNotFound):
         raise
     except StoreError as error:
         raise storage_error(error) from error
-    return Written(await arrived(registry, item))
+    await landed(registry, item)
+    return Written(codec.with_revision(value, item.revision))
 
 
 def _check_revision(strategy: Strategy, meta: Object, entry: Entry, name: str) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from control.custom.definitions import Definitions, version_rank
+from control.custom.resource import CustomResource
 from control.resource_metrics.objects import RESOURCES as METRICS
 from control.server.negotiate import JSON, PROTOBUF, YAML
 from kube.resources import RESOURCES, Resource
@@ -73,18 +75,41 @@ def subresource(resource: Resource, name: str) -> tuple[tuple[str, str, str], tu
 
 def storage_hash(resource: Resource) -> str:
     """Return upstream's storageVersionHash: eight bytes of a digest of group, version and kind."""
-    text = f"{resource.group}/{resource.version}/{resource.kind}"
+    version = resource.version
+    if isinstance(resource, CustomResource):
+        version = next(v["name"] for v in resource.definition["spec"]["versions"] if v.get("storage"))
+    text = f"{resource.group}/{version}/{resource.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
 class Discovery:
     """All documents for a set of resources, encoded."""
 
-    def __init__(self, resources: Iterable[Resource] = (*RESOURCES, *METRICS)) -> None:
-        self.by_version: dict[tuple[str, str], list[Resource]] = {}
+    def __init__(
+        self, resources: Iterable[Resource] = (*RESOURCES, *METRICS), custom: Definitions | None = None
+    ) -> None:
+        self._built_in: dict[tuple[str, str], list[Resource]] = {}
         for resource in resources:
-            self.by_version.setdefault((resource.group, resource.version), []).append(resource)
+            self._built_in.setdefault((resource.group, resource.version), []).append(resource)
+        self.custom, self._seen = custom, -1
+        self._by_version = self._built_in
         self._documents: dict[str, tuple[bytes, str]] = {}
+
+    @property
+    def by_version(self) -> dict[tuple[str, str], list[Resource]]:
+        """All resources by group and version, custom ones behind the built-in ones."""
+        if self.custom is not None and self.custom.revision != self._seen:
+            self._seen = self.custom.revision
+            self._documents.clear()
+            found = {place: list(resources) for place, resources in self._built_in.items()}
+            added: dict[tuple[str, str], list[Resource]] = {}
+            for resource in self.custom.every():
+                place = (resource.group, resource.version)
+                (found if place in found else added).setdefault(place, []).append(resource)
+            for place in sorted(added, key=lambda p: (p[0], version_rank(p[1]))):
+                found[place] = added[place]
+            self._by_version = found
+        return self._by_version
 
     def groups(self) -> dict[str, list[str]]:
         """Return the groups and their versions, most preferred first."""
@@ -97,6 +122,7 @@ class Discovery:
     def document(self, path: str, aggregated: str = "") -> tuple[bytes, str] | None:
         """Return a document and its ETag, None where nothing is there. `aggregated`: "", "v2" or "v2beta1"."""
         key = f"{path}#{aggregated}"
+        _ = self.by_version  # forgets documents that are no longer true
         if key not in self._documents:
             made = self._make(path.rstrip("/"), aggregated)
             if made is None:

@@ -70,7 +70,7 @@ def build(health: Health, discovery: Discovery, signer: TokenSigner, metrics: Ca
         if top in ("api", "apis"):
             return _discovered(discovery, path, request)
         if top == "openapi":
-            return await _openapi(path, request)
+            return await _openapi(path, request, discovery)
         if path == "/metrics":
             return Response(metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
         if path == "/.well-known/openid-configuration":
@@ -110,13 +110,13 @@ def _negotiated(accept: str) -> Wanted:
         raise HTTPException(error.code, error.message) from error
 
 
-async def _openapi(path: str, request: Request) -> Response:
+async def _openapi(path: str, request: Request, discovery: Discovery) -> Response:
     """Answer from `control.openapi.serve`, which is imported when somebody first asks for a schema."""
     try:
         serve = importlib.import_module("control.openapi.serve")
     except ModuleNotFoundError:
         raise HTTPException(404) from None
-    found: Response = await serve.answer(path, request)
+    found: Response = await serve.answer(path, request, discovery.custom)
     return found
 
 

@@ -165,7 +165,7 @@ class Listing:
             metadata["continue"] = found.continue_token
             if found.remaining is not None:
                 metadata["remainingItemCount"] = found.remaining
-        return found.entries, metadata
+        return list(await self.registry.strategy(resource).view(found.entries)), metadata
 
     # -- watch ----------------------------------------------------------------------------------------------------
     async def watch(self, resource: Resource, namespace: str, options: ListOptions, form: Form) -> Response | Stream:
@@ -193,11 +193,14 @@ class Listing:
         )
         timeout = float(options.timeout) if options.timeout else self.min_watch_timeout * (1 + random.random())
 
+        strategy = self.registry.strategy(resource)
+
         async def chunks() -> AsyncIterator[bytes]:
             loop = asyncio.get_running_loop()
             ending = loop.call_later(timeout, watcher.close)
             try:
-                async for notices in watcher:
+                async for changes in watcher:
+                    notices = changes if strategy.stored_as_served else await strategy.view_notices(changes)
                     if form.plain:
                         yield b"".join([notice.wire for notice in notices])
                     else:

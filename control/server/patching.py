@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
+from control.custom.resource import CustomResource
 from control.patch.apply import apply
 from control.patch.json_patch import apply_json_patch
 from control.patch.merge_patch import apply_merge_patch
-from control.patch.schema import of_object
 from control.patch.strategic import strategic_merge
 from control.registry.context import Context
-from control.registry.managed import reset_fields
+from control.registry.managed import reset_fields, shape_of
 from control.server.decode import Decoder, directive, load_json, media_type
 from control.server.exchange import Request
 from control.server.yaml_body import load_yaml
@@ -33,6 +33,7 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 ACCEPTED = ", ".join((JSON_PATCH, MERGE, STRATEGIC, APPLY))
+ACCEPTED_CUSTOM = ", ".join((JSON_PATCH, MERGE, APPLY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ def read(
         return _apply(request, body, resource, decoder, context, now, subresource)
     if kind not in (JSON_PATCH, MERGE, STRATEGIC):
         raise errors.unsupported_media_type(ACCEPTED)
+    if kind == STRATEGIC and isinstance(resource, CustomResource):
+        raise errors.unsupported_media_type(ACCEPTED_CUSTOM)
     if request.flag("force") is not None:
         problem = errors.forbidden_field("force", "may not be specified for non-apply patch")
         raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
@@ -142,8 +145,7 @@ def _apply(
     checked = decoder.convert(applied, validation, request.warnings, kind=resource.kind)
     configuration = _same_shape(applied, checked)
     force = bool(request.flag("force"))
-    struct: Any = resource.type
-    schema, skip = of_object(struct), reset_fields(resource, subresource)
+    schema, skip = shape_of(resource), reset_fields(resource, subresource)
 
     async def change(old: Object | None) -> Object:
         meta = configuration.get("metadata", {})

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from control.custom.definitions import Definitions
+from control.custom.resource import CustomResource
 from control.registry import deletion, metadata
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
@@ -46,6 +48,8 @@ class ResourceServer:
         self.subresources = subresources
         self.parts: dict[str, Any] = {}
         """What subresources need besides the registry (authenticators, configuration), by name."""
+        self.custom: Definitions | None = None
+        """What is served besides the built-in resources."""
         self._decoders: dict[Resource, Decoder] = {}
         self._delete_options = Decoder(meta_v1.DeleteOptions, "v1", "DeleteOptions")
         self._known_fields: dict[Resource, frozenset[str]] = {}
@@ -56,7 +60,9 @@ class ResourceServer:
             from control.resource_metrics import serve
 
             return await serve.answer(self, request)
-        resource = by_path(info.group, info.version, info.resource)
+        resource: Resource | None = by_path(info.group, info.version, info.resource)
+        if resource is None and self.custom is not None:
+            resource = await self.custom.serve(info.group, info.version, info.resource, info.verb)
         # A list's name is not in its path: it comes from `fieldSelector=metadata.name=x`, which spans namespaces.
         named = bool(info.name) and info.verb not in ("list", "watch", "deletecollection")
         if resource is None or (resource.namespaced and named and not info.namespace):
@@ -146,6 +152,8 @@ class ResourceServer:
 
     def list_options(self, request: Request, resource: Resource) -> ListOptions:
         """Read a list's or a watch's options; raises 400."""
+        if isinstance(resource, CustomResource):
+            return read_options(request, frozenset(resource.parts.strategy.fields({})))
         known = self._known_fields.get(resource)
         if known is None:
             # A strategy names its selectable fields for any object, also an empty one.
@@ -188,6 +196,8 @@ class ResourceServer:
 
     def decoder(self, resource: Resource) -> Decoder:
         """Return the decoder of a resource's own kind."""
+        if isinstance(resource, CustomResource):
+            return resource.parts.decoder
         found = self._decoders.get(resource)
         if found is None:
             found = self._decoders[resource] = Decoder(resource.type, resource.api_version, resource.kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.custom.marking import mark
 from control.registry.apiextensions.validation import validate_definition
 from control.registry.cells import CREATED_AT, NAME, created, name_of
 from control.registry.strategy import Object, Strategy
@@ -43,6 +44,9 @@ class CustomResourceDefinitionStrategy(Strategy):
             if version.get("storage") and version.get("name") not in stored:
                 stored.append(version.get("name"))
         obj["status"] = {**status, "storedVersions": stored}
+
+    def prepare_delete(self, obj: Object, now: datetime) -> None:
+        mark(obj, now)
 
     def validate(self, obj: Object) -> list[FieldError]:
         return validate_definition(obj)

@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from control.custom.resource import CustomResource
 from control.server.exchange import Answer, Request
 from kube import errors
 from kube.resources import Resource
@@ -20,6 +21,7 @@ Handler = Callable[["ResourceServer", Request, Resource], Awaitable[Answer]]
 
 _PART = {"get": "parts:get", "update": "parts:update", "patch": "parts:patch"}
 _SCALE = {"get": "scale:get", "update": "scale:update", "patch": "scale:patch"}
+_CUSTOM_SCALE = {"get": "custom_scale:get", "update": "custom_scale:update", "patch": "custom_scale:patch"}
 _STREAM = {"create": "kubelet:connect", "get": "kubelet:connect"}
 _PROXY = {verb: "kubelet:proxy" for verb in ("get", "create", "update", "patch", "delete")}
 
@@ -72,6 +74,8 @@ class Subresources:
     async def __call__(self, server: ResourceServer, request: Request, resource: Resource) -> Answer:
         info = request.info
         verbs = _HANDLERS.get((resource.target, info.subresource))
+        if isinstance(resource, CustomResource) and info.subresource in resource.subresources:
+            verbs = _CUSTOM_SCALE
         if verbs is None or not info.name:
             raise errors.path_not_found()
         if info.verb not in verbs:

@@ -22,7 +22,7 @@ from kube.resources import Resource
 
 Object = dict[str, Any]
 SCALE = Resource("autoscaling", "v1", "scales", "Scale", "autoscaling_v1")
-_DECODER = Decoder(autoscaling_v1.Scale, "autoscaling/v1", "Scale")
+DECODER = Decoder(autoscaling_v1.Scale, "autoscaling/v1", "Scale")
 
 
 class ScaleStrategy(Strategy):
@@ -76,7 +76,7 @@ async def get(server: ResourceServer, request: Request, resource: Resource) -> A
 async def update(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """Set replicas from a Scale; 409 where it carries an older resourceVersion."""
     context = server.context(request, "UpdateOptions")
-    scale = await body_of(server, request, _DECODER)
+    scale = await body_of(server, request, DECODER)
     name = request.info.name
     given = (scale.get("metadata") or {}).get("name")
     if given != name:
@@ -95,7 +95,7 @@ async def patch(server: ResourceServer, request: Request, resource: Resource) ->
     context = server.context(request, "PatchOptions")
     body = await request.body(server.max_body)
     name = request.info.name
-    found = patching.read(request, body, SCALE, _DECODER, context, server.registry.clock.now(), "scale")
+    found = patching.read(request, body, SCALE, DECODER, context, server.registry.clock.now(), "scale")
 
     async def change(obj: Object | None) -> Object:
         if obj is None:
@@ -108,6 +108,12 @@ async def patch(server: ResourceServer, request: Request, resource: Resource) ->
 
 
 def _scaled(obj: Object, scale: Object, name: str) -> Object:
+    obj.setdefault("spec", {})["replicas"] = checked_replicas(obj, scale, name)
+    return obj
+
+
+def checked_replicas(obj: Object, scale: Object, name: str) -> int:
+    """Return the replicas that a Scale asks for an object; raises 409 and 422. Takes over the Scale's resourceVersion."""
     meta = scale.get("metadata") or {}
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if replicas < 0:
@@ -118,13 +124,16 @@ def _scaled(obj: Object, scale: Object, name: str) -> Object:
         raise errors.conflict("", "scales", name, why)
     if meta.get("resourceVersion"):
         obj["metadata"]["resourceVersion"] = meta["resourceVersion"]
-    obj.setdefault("spec", {})["replicas"] = replicas
-    return obj
+    return int(replicas)
 
 
 def _shown(server: ResourceServer, request: Request, data: bytes) -> Answer:
-    """Show a workload as its Scale, in the form that was asked for."""
+    return shown(server, request, scale_of(msgspec.json.decode(data)))
+
+
+def shown(server: ResourceServer, request: Request, scale: Object) -> Answer:
+    """Show a Scale in the form that was asked for."""
     wanted = negotiate(request.header(b"accept"))
     form = Form(wanted, _STRATEGY, request.option("includeObject"), server.registry.clock)
-    body = form.object(msgspec.json.encode(scale_of(msgspec.json.decode(data))))
+    body = form.object(msgspec.json.encode(scale))
     return Response(200, body, form.wanted.content_type)

@@ -1,0 +1,37 @@
+"""The condition that says whether a definition of a protected group (*.k8s.io) carries its approval."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from control.registry.apiextensions.validation import APPROVED, PROTECTED
+
+Object = dict[str, Any]
+CONDITION = "KubernetesAPIApprovalPolicyConformant"
+
+
+def approval_condition(definition: Object) -> Object | None:
+    """Return the condition, None where the group is nobody's but its owner's."""
+    group = definition["spec"]["group"]
+    if not f".{group}".endswith(PROTECTED):
+        return None
+    text = (definition["metadata"].get("annotations") or {}).get(APPROVED) or ""
+    url = urlsplit(text)
+    if not text:
+        status, reason = "False", "MissingAnnotation"
+        message = (
+            f'protected groups must have approval annotation "{APPROVED}", see '
+            "https://github.com/kubernetes/enhancements/pull/1111"
+        )
+    elif text.startswith("unapproved"):
+        status, reason, message = "False", "UnapprovedAnnotation", f'not approved: "{text}"'
+    elif url.scheme and url.netloc:
+        status, reason, message = "True", "ApprovedAnnotation", f"approved in {text}"
+    else:
+        status, reason = "False", "InvalidAnnotation"
+        message = (
+            f'protected groups must have approval annotation "{APPROVED}" with either a URL or a reason starting with '
+            '"unapproved", see https://github.com/kubernetes/enhancements/pull/1111'
+        )
+    return {"type": CONDITION, "status": status, "reason": reason, "message": message}

@@ -1,0 +1,206 @@
+"""From what is stored to the version that is served, and back: by renaming (strategy None) or by asking a webhook.
+
+An object is stored in the version that was the stored one when it was written. Reading it puts in the defaults and drops the
+fields of that version's schema as it is now, converts, and drops what the served version does not know. The outcome is kept
+by revision, so that an object pays for this once, and one that needs nothing stays the bytes that the cache holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from control.admission.webhooks.caller import CallFailed
+from control.custom.schema import Schema, fill, prune
+from control.storage import codec
+from control.storage.entry import Entry
+from control.storage.watcher import Notice
+from kube.errors import StatusError
+from kube.uid import new_uid
+
+Object = dict[str, Any]
+KEPT = 20_000
+"""How many converted objects of one version are kept."""
+TIMEOUT = 30.0
+REVIEW = "apiextensions.k8s.io/v1"
+
+
+class Webhooks(Protocol):
+    """How webhooks are asked (control.admission.webhooks.caller)."""
+
+    async def call(self, client: Object, body: Object, timeout: float) -> bytes:
+        """Post to what a clientConfig names and return the answer; raises CallFailed."""
+
+
+class BadConversion(Exception):
+    """A webhook answered, but not what it was asked."""
+
+
+class Versions:
+    """All versions of one definition and how its objects get from one to another."""
+
+    def __init__(self, definition: Object, schemas: dict[str, Schema], webhooks: Webhooks) -> None:
+        spec = definition["spec"]
+        self.group: str = spec["group"]
+        self.kind: str = spec["names"]["kind"]
+        self.schemas, self._webhooks = schemas, webhooks
+        self.storage: str = next(v["name"] for v in spec["versions"] if v.get("storage"))
+        conversion = spec.get("conversion") or {}
+        self._webhook: Object | None = conversion.get("webhook") if conversion.get("strategy") == "Webhook" else None
+
+    def api_version(self, version: str) -> str:
+        return f"{self.group}/{version}"
+
+    async def convert(self, objects: list[Object], version: str) -> list[Object]:
+        """Return objects in a version, all of one other version before; raises 500 where a webhook fails."""
+        wanted = self.api_version(version)
+        if self._webhook is None or not objects:
+            return [{**obj, "apiVersion": wanted} for obj in objects]
+        source = f"{objects[0]['apiVersion']}, Kind={self.kind}"
+        uid = new_uid()
+        review = {
+            "kind": "ConversionReview",
+            "apiVersion": REVIEW,
+            "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": objects},
+        }
+        try:
+            answer = await self._webhooks.call(self._webhook.get("clientConfig") or {}, review, TIMEOUT)
+            return self._checked(msgspec.json.decode(answer), uid, objects, wanted, source)
+        except (CallFailed, BadConversion, msgspec.DecodeError) as error:
+            raise StatusError(500, "", f"conversion webhook for {source} failed: {_plain(error)}") from error
+
+    def _checked(self, answer: Any, uid: str, objects: list[Object], wanted: str, source: str) -> list[Object]:
+        """Check a webhook's answer, and let it change nothing of metadata but labels and annotations."""
+        review = answer if isinstance(answer, dict) else {}
+        response = review.get("response")
+        if review.get("apiVersion") != REVIEW or review.get("kind") != "ConversionReview":
+            raise BadConversion(f"invalid response: expected {REVIEW}, Kind=ConversionReview")
+        if not isinstance(response, dict):
+            raise BadConversion("invalid response: no response provided")
+        if response.get("uid") != uid:
+            raise BadConversion(f'invalid response: expected response.uid="{uid}", got "{response.get("uid")}"')
+        result = response.get("result") or {}
+        if result.get("status") != "Success":
+            raise BadConversion(result.get("message") or f"response.result.status was '{result.get('status', '')}'")
+        converted = response.get("convertedObjects") or []
+        if len(converted) != len(objects):
+            why = f"returned {len(converted)} objects, expected {len(objects)}"
+            raise StatusError(500, "", f"conversion webhook for {source} {why}")
+        found = []
+        for index, (new, old) in enumerate(zip(converted, objects, strict=True)):
+            why = ""
+            if new.get("apiVersion") != wanted:
+                why = f"invalid groupVersion (expected {wanted}, received {new.get('apiVersion')})"
+            elif new.get("kind") != self.kind:
+                why = f"invalid kind (expected {self.kind}, received {new.get('kind')})"
+            if why:
+                raise StatusError(
+                    500,
+                    "",
+                    f"conversion webhook for {source} returned invalid converted object at index {index}: {why}",
+                )
+            given, metadata = new.get("metadata") or {}, dict(old["metadata"])
+            if given.get("uid", metadata.get("uid")) != metadata.get("uid") or given.get("name") != metadata.get(
+                "name"
+            ):
+                why = f"returned invalid metadata in object at index {index}: must have the same name and UID"
+                raise StatusError(500, "", f"conversion webhook for {source} {why}")
+            for part in ("labels", "annotations"):
+                if given.get(part):
+                    metadata[part] = given[part]
+                else:
+                    metadata.pop(part, None)
+            found.append({**new, "metadata": metadata})
+        return found
+
+
+class Reader:
+    """Reads and writes a definition's objects in one served version."""
+
+    def __init__(self, versions: Versions, served: str) -> None:
+        self._versions, self._served = versions, served
+        self._wanted = versions.api_version(served)
+        self._stored = versions.api_version(versions.storage)
+        self._kept: dict[str, tuple[int, bytes]] = {}
+
+    def current(self, entry: Entry) -> bool:
+        """Say whether an object is stored in the version that new ones are stored in."""
+        return bool(entry.obj.get("apiVersion") == self._stored)
+
+    async def read(self, entry: Entry) -> Object:
+        """Return a stored object in the served version, to be changed."""
+        return codec.decode((await self.view([entry]))[0].data)
+
+    async def view(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Return stored objects as the served version shows them; raises 500 where a webhook fails."""
+        found = list(entries)
+        foreign: dict[str, list[tuple[int, Object]]] = {}
+        for index, entry in enumerate(entries):
+            kept = self._kept.get(entry.key)
+            if kept is not None and kept[0] == entry.revision:
+                if kept[1] is not entry.data:
+                    found[index] = entry.shown_as(kept[1])
+                continue
+            before = entry.obj
+            version = str(before.get("apiVersion", "")).rpartition("/")[2]
+            obj = self._settled(before, version)
+            if version != self._served:
+                foreign.setdefault(version, []).append((index, obj))
+            elif obj == before:
+                self._keep(entry, entry.data)
+            else:
+                found[index] = self._shown(entry, obj)
+            if index % 500 == 499:
+                await asyncio.sleep(0)  # a long list must not hold up everybody else
+        for items in foreign.values():
+            converted = await self._versions.convert([obj for _, obj in items], self._served)
+            for (index, _), obj in zip(items, converted, strict=True):
+                found[index] = self._shown(entries[index], self._pruned(obj, self._served))
+        return found
+
+    async def notices(self, notices: Sequence[Notice]) -> list[Notice]:
+        """Return watch events with their objects in the served version."""
+        entries = await self.view([notice.entry for notice in notices if notice.type != "BOOKMARK"])
+        shown = iter(entries)
+        return [Notice(n.type, self._renamed(n.entry) if n.type == "BOOKMARK" else next(shown)) for n in notices]
+
+    async def to_stored(self, obj: Object) -> Object:
+        """Return an object of the served version as it is to be stored."""
+        if self._served == self._versions.storage:
+            return obj
+        converted = (await self._versions.convert([obj], self._versions.storage))[0]
+        return self._pruned(converted, self._versions.storage)
+
+    def _settled(self, obj: Object, version: str) -> Object:
+        """Return a copy with the defaults of its version put in and what that does not know dropped."""
+        schema = self._versions.schemas.get(version)
+        if schema is None:
+            return obj
+        copy: Object = prune(obj, schema, "", [], True)
+        fill(copy, schema)
+        return copy
+
+    def _pruned(self, obj: Object, version: str) -> Object:
+        pruned: Object = prune(obj, self._versions.schemas[version], "", [], True)
+        return pruned
+
+    def _renamed(self, entry: Entry) -> Entry:
+        data = codec.encode({**entry.obj, "apiVersion": self._wanted})
+        return entry.shown_as(codec.with_revision(data, entry.revision))
+
+    def _shown(self, entry: Entry, obj: Object) -> Entry:
+        data = codec.with_revision(codec.encode(obj), entry.revision)
+        self._keep(entry, data)
+        return entry.shown_as(data)
+
+    def _keep(self, entry: Entry, data: bytes) -> None:
+        if len(self._kept) >= KEPT:
+            self._kept.clear()
+        self._kept[entry.key] = entry.revision, data
+
+
+def _plain(error: Exception) -> str:
+    return str(error).removeprefix("failed to call webhook: ")

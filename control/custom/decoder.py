@@ -1,0 +1,103 @@
+"""A request's body to an object of a custom resource: as `control.server.decode`, with a schema in the type's place.
+
+Metadata are decoded into their type as everywhere. All else is pruned by the schema, with what is dropped reported as
+fieldValidation asks, and then the schema's defaults are put in: on every decode, so that also what a patch makes has them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import msgspec
+
+from control.custom.schema import Schema, fill, prune
+from control.server import canonical, shapes
+from control.server.decode import JSON_TYPES, YAML_TYPES, Decoder, FieldValidation, media_type, raw_value
+from control.server.decode_errors import duplicates, go_message, summary
+from kube import errors, serialize
+from kube.api import meta_v1
+
+Object = dict[str, Any]
+ACCEPTED = "application/json, application/yaml"
+
+
+class CustomDecoder(Decoder):
+    """Decodes bodies of one served version of a custom resource."""
+
+    def __init__(self, schema: Schema, api_version: str, kind: str) -> None:
+        super().__init__(meta_v1.ObjectMeta, api_version, kind)
+        self.schema = schema
+
+    def decode(
+        self, body: bytes, content_type: str, validation: FieldValidation, warnings: list[str], check_kind: bool = True
+    ) -> Object:
+        """Return the object; raises 400 (or 415), and adds to `warnings` what fieldValidation Warn finds."""
+        media = media_type(content_type)
+        if media not in JSON_TYPES and media not in YAML_TYPES:
+            raise errors.unsupported_media_type(ACCEPTED)
+        try:
+            raw = raw_value(body, content_type)
+        except ValueError as error:
+            raise errors.bad_request(
+                f"the object provided is unrecognized (must be of type {self.kind}): couldn't get version/kind; "
+                f"json parse error: {error} ({summary(body)})"
+            ) from error
+        if isinstance(raw, dict) and check_kind:
+            for part in ("kind", "apiVersion"):
+                if not isinstance(raw.get(part, ""), str):
+                    self._reject(f"json: cannot unmarshal into Go struct field .{part} of type string")
+            if not raw.get("kind"):
+                raise errors.bad_request(f"Object 'Kind' is missing in '{body.decode('utf-8', 'replace')}'")
+            given = raw.get("apiVersion") or ""
+            if given != self.api_version:
+                raise errors.bad_request(
+                    f"the API version in the data ({given}) does not match the expected API version ({self.api_version})"
+                )
+        return self.convert(raw, validation, warnings, body, content_type)
+
+    def convert(
+        self,
+        raw: Any,
+        validation: FieldValidation,
+        warnings: list[str],
+        body: bytes = b"",
+        content_type: str = "",
+        kind: str = "",
+    ) -> Object:
+        """Turn JSON values into an object of the schema, checking as `decode` does; `raw` stays as it is."""
+        if not isinstance(raw, dict):
+            self._reject("json: cannot unmarshal into Go value of type map[string]interface {}")
+        unknown: list[str] = []
+        obj: Object = prune(raw, self.schema, "", unknown, True)
+        obj["metadata"] = self._metadata(raw.get("metadata"), unknown)
+        if validation != "Ignore":
+            problems = [f'unknown field "{path}"' for path in unknown]
+            if body and media_type(content_type) in JSON_TYPES:
+                problems = [f'duplicate field "{path}"' for path in duplicates(body)] + problems
+            if problems and validation == "Strict":
+                self._reject("strict decoding error: " + ", ".join(problems))
+            if validation == "Warn":
+                warnings += problems
+        fill(obj, self.schema)
+        obj.setdefault("apiVersion", self.api_version)
+        obj.setdefault("kind", self.kind)
+        return obj
+
+    def _metadata(self, raw: Any, unknown: list[str]) -> Object:
+        if raw is None:
+            return {}
+        try:
+            typed = serialize.convert(raw, meta_v1.ObjectMeta)
+        except msgspec.ValidationError as error:
+            self._reject(go_message(error, raw, meta_v1.ObjectMeta).replace("ObjectMeta.", "ObjectMeta.metadata."))
+        unknown += [f"metadata.{path}" for path in shapes.inspect(raw, meta_v1.ObjectMeta)[0]]
+        found = serialize.to_dict(typed)
+        try:
+            canonical.rewrite(found, meta_v1.ObjectMeta)
+        except ValueError as error:
+            self._reject(str(error))
+        return found
+
+    def _reject(self, message: str) -> NoReturn:
+        version = self.api_version.rpartition("/")[2]
+        raise errors.bad_request(f'{self.kind} in version "{version}" cannot be handled as a {self.kind}: {message}')

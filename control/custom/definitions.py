@@ -1,0 +1,203 @@
+"""Which custom resources are served: looked up in the definitions that the watch cache holds, at the moment of a request.
+
+Nothing has to be installed when a definition comes, and with several servers on one store each sees it as soon as its cache
+does. What a definition means is compiled when its first request comes, and again when its spec has changed; then the old
+watch cache and with it the old watches end, as upstream's do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from control.custom.conversion import Reader, Versions, Webhooks
+from control.custom.decoder import CustomDecoder
+from control.custom.resource import CustomResource
+from control.custom.schema import Schema, compile_root
+from control.custom.strategy import CustomStrategy
+from control.patch.schema import of_custom
+from control.storage.entry import Entry
+from kube import errors
+from kube.resources import Resource, by_path
+
+if TYPE_CHECKING:
+    from control.registry.registry import Registry
+
+Object = dict[str, Any]
+_found = by_path("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+assert _found is not None
+DEFINITIONS: Resource = _found
+
+
+def condition(definition: Object, kind: str) -> Object | None:
+    """Return a definition's condition of a type."""
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if c.get("type") == kind), None)
+
+
+def holds(definition: Object, kind: str) -> bool:
+    """Say whether a definition's condition is True."""
+    found = condition(definition, kind)
+    return found is not None and found.get("status") == "True"
+
+
+@dataclass(slots=True)
+class Served:
+    """A compiled definition. `revision` is the entry's it was made or last confirmed from."""
+
+    revision: int
+    made_of: bytes
+    resources: dict[str, CustomResource]
+
+
+class Definitions:
+    """The custom resources of one server."""
+
+    def __init__(self, registry: Registry, webhooks: Webhooks) -> None:
+        self.registry, self.webhooks = registry, webhooks
+        self._cached = registry.cached(DEFINITIONS)
+        self._served: dict[str, Served] = {}
+        self._loading: dict[str, asyncio.Lock] = {}
+        self._listed: tuple[int, list[CustomResource]] = (-1, [])
+
+    # -- looking up -----------------------------------------------------------------------------------------------
+    def find(self, group: str, version: str, plural: str) -> CustomResource | None:
+        """Return the served version of a custom resource, None where there is none."""
+        name = f"{plural}.{group}"
+        entry = self._cached.get(DEFINITIONS.key("", name))
+        if entry is None:
+            if name in self._served:
+                self._forget(name)
+            return None
+        return self._compiled(name, entry).get(version)
+
+    def every(self) -> list[CustomResource]:
+        """Return all served versions, each definition's in the order of preference."""
+        if self._listed[0] != self._cached.changed:
+            found: list[CustomResource] = []
+            for entry in self._cached.list().entries:
+                resources = self._compiled(entry.key.rpartition("/")[2], entry)
+                found += sorted(resources.values(), key=lambda r: version_rank(r.version))
+            self._listed = self._cached.changed, found
+        return self._listed[1]
+
+    @property
+    def revision(self) -> int:
+        """A number that changes when `every` may."""
+        return self._cached.changed
+
+    def _compiled(self, name: str, entry: Entry) -> dict[str, CustomResource]:
+        known = self._served.get(name)
+        if known is not None and known.revision == entry.revision:
+            return known.resources
+        definition = entry.obj
+        made_of = _meaning(definition)
+        if known is not None:
+            if known.made_of == made_of:
+                known.revision = entry.revision
+                return known.resources
+            self._forget(name)
+        resources = build(definition, self.webhooks) if holds(definition, "Established") else {}
+        self._served[name] = Served(entry.revision, made_of, resources)
+        return resources
+
+    def _forget(self, name: str) -> None:
+        for resource in self._served.pop(name).resources.values():
+            self.registry.drop(resource)
+
+    async def serve(self, group: str, version: str, plural: str, verb: str) -> CustomResource | None:
+        """Return a served version with its objects at hand, None where there is none; raises 405 (see `ready`)."""
+        found = self.find(group, version, plural)
+        if found is None and "." in group:
+            # Another server may have let it in a moment ago.
+            await self.registry.cache.wait_current()
+            found = self.find(group, version, plural)
+        if found is not None:
+            await self.ready(found, verb)
+        return found
+
+    # -- being ready ----------------------------------------------------------------------------------------------
+    async def ready(self, resource: CustomResource, verb: str = "") -> None:
+        """Wait until a resource's objects are in the watch cache; raises 405 for a create that comes too late."""
+        if verb == "create" and self._terminating(resource):
+            raise errors.StatusError(
+                405,
+                "MethodNotAllowed",
+                f"{verb} not allowed while custom resource definition is terminating",
+                {"group": resource.group, "kind": resource.plural},
+            )
+        prefix = resource.storage_prefix
+        if self.registry.loaded(resource):
+            return
+        lock = self._loading.setdefault(prefix, asyncio.Lock())
+        async with lock:
+            if not self.registry.loaded(resource):
+                await self.registry.load(resource)
+        self._loading.pop(prefix, None)
+
+    def _terminating(self, resource: CustomResource) -> bool:
+        entry = self._cached.get(DEFINITIONS.key("", resource.target))
+        return entry is not None and holds(entry.obj, "Terminating")
+
+
+def _meaning(definition: Object) -> bytes:
+    """Return what a definition's compiled form follows from."""
+    status = definition.get("status") or {}
+    parts = [definition["metadata"].get("uid"), definition["spec"], status.get("acceptedNames")]
+    return msgspec.json.encode([*parts, holds(definition, "Established")])
+
+
+def build(definition: Object, webhooks: Webhooks) -> dict[str, CustomResource]:
+    """Compile a definition into its served versions."""
+    spec = definition["spec"]
+    names = (definition.get("status") or {}).get("acceptedNames") or spec["names"]
+    if spec.get("preserveUnknownFields"):
+        return {}
+    schemas: dict[str, Schema] = {
+        v["name"]: compile_root((v.get("schema") or {}).get("openAPIV3Schema")) for v in spec["versions"]
+    }
+    versions = Versions(definition, schemas, webhooks)
+    found: dict[str, CustomResource] = {}
+    for version in spec["versions"]:
+        if not version.get("served"):
+            continue
+        subresources = version.get("subresources") or {}
+        resource = CustomResource(
+            spec["group"],
+            version["name"],
+            names["plural"],
+            names["kind"],
+            "",
+            spec["scope"] == "Namespaced",
+            tuple(names.get("shortNames") or ()),
+            tuple(names.get("categories") or ()),
+            subresources=tuple(name for name in ("status", "scale") if name in subresources),
+            singular_name=names.get("singular") or names["kind"].lower(),
+            list_kind_name=names.get("listKind") or names["kind"] + "List",
+            definition=definition,
+        )
+        parts, schema = resource.parts, schemas[version["name"]]
+        parts.schema = schema
+        parts.decoder = CustomDecoder(schema, resource.api_version, resource.kind)
+        parts.strategy = CustomStrategy(resource, version, schema, Reader(versions, version["name"]), None)
+        parts.shape = of_custom(msgspec.json.encode(schema.source).decode())
+        found[version["name"]] = resource
+    return found
+
+
+def version_rank(version: str) -> tuple[int, int, int, int, str]:
+    """Sort versions as upstream's CompareKubeAwareVersionStrings does, the most preferred first (v10 v2 v1 v3beta1 foo)."""
+    with contextlib.suppress(ValueError):
+        text = version.removeprefix("v")
+        if text != version:
+            for rank, word in ((1, "beta"), (2, "alpha")):
+                major, found, minor = text.partition(word)
+                if found and major.isdigit() and (minor == "" or minor.isdigit()):
+                    return 0, rank, -int(major), -int(minor or 0), ""
+            if text.isdigit():
+                return 0, 0, -int(text), 0, ""
+    return 1, 0, 0, 0, version

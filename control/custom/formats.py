@@ -1,0 +1,145 @@
+"""String formats of custom resources' schemas: a table of name -> test, those of kube-openapi's strfmt that CRDs may use.
+
+A format that is not in the table is no constraint. Durations are Go's (`1h30m`) as well as the words strfmt takes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import re
+import uuid
+from collections.abc import Callable
+from datetime import date
+from urllib.parse import urlsplit
+
+from kube import names
+from kube.clock import parse_time
+
+_HOSTNAME = re.compile(
+    r"(?=.{1,255}$)([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?"
+)
+_EMAIL = re.compile(r"[^@\s<>\"]+@[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
+_MAC = re.compile(
+    r"[0-9A-Fa-f]{2}([:-])[0-9A-Fa-f]{2}(\1[0-9A-Fa-f]{2}){4}(?:(\1[0-9A-Fa-f]{2}){2})?|([0-9A-Fa-f]{4}\.){2,3}[0-9A-Fa-f]{4}"
+)
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_DURATION = re.compile(
+    r"[+-]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))*|[+-]?0"
+)
+_WORDS = re.compile(
+    r"\s*\d+(\.\d+)?\s*(nanoseconds?|nanos?|microseconds?|micros?|milliseconds?|millis?|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|wks?|ns|us|µs|ms|s|m|h|d|w)",
+)
+_HEX_COLOR = re.compile(r"#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
+_BYTE = r"\s*(0|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5])\s*"
+_RGB = re.compile(rf"rgb\({_BYTE},{_BYTE},{_BYTE}\)")
+_SSN = re.compile(r"\d{3}[- ]?\d{2}[- ]?\d{4}")
+_CARD = re.compile(
+    r"(?:4\d{12}(?:\d{3})?|5[1-5]\d{14}|6(?:011|5\d\d)\d{12}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}|(?:2131|1800|35\d{3})\d{11})"
+)
+
+
+def valid(name: str, text: str) -> bool:
+    """Say whether a text has a format; any text has one that is not known."""
+    test = _TESTS.get(name.replace("-", ""))
+    return True if test is None else test(text)
+
+
+def _tries(make: Callable[[str], object]) -> Callable[[str], bool]:
+    def test(text: str) -> bool:
+        try:
+            make(text)
+        except (ValueError, OverflowError):
+            return False
+        return True
+
+    return test
+
+
+def _matches(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+    return lambda text: pattern.fullmatch(text) is not None
+
+
+def _uuid(version: int = 0) -> Callable[[str], bool]:
+    def test(text: str) -> bool:
+        if not re.fullmatch(r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}", text):
+            return False
+        found = uuid.UUID(text)
+        return not version or (found.version == version and found.variant == uuid.RFC_4122)
+
+    return test
+
+
+def _uri(text: str) -> bool:
+    """As Go's url.ParseRequestURI takes it: absolute, or a path from the root."""
+    if not text or any(ord(c) < 0x21 or ord(c) == 0x7F for c in text):
+        return False
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    return text.startswith("/") or bool(parts.scheme)
+
+
+def _base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
+
+
+def _date_time(text: str) -> bool:
+    return _DATE_TIME.fullmatch(text) is not None and _tries(lambda t: parse_time(t.upper()))(text)
+
+
+def _isbn(length: int) -> Callable[[str], bool]:
+    def test(text: str) -> bool:
+        digits = text.replace("-", "").replace(" ", "")
+        if len(digits) == 10 and length in (0, 10) and re.fullmatch(r"\d{9}[\dX]", digits):
+            values = [10 if c == "X" else int(c) for c in digits]
+            return sum((10 - i) * v for i, v in enumerate(values)) % 11 == 0
+        if len(digits) == 13 and length in (0, 13) and digits.isdigit():
+            return sum((1, 3)[i % 2] * int(c) for i, c in enumerate(digits)) % 10 == 0
+        return False
+
+    return test
+
+
+def _card(text: str) -> bool:
+    digits = re.sub(r"[^0-9]+", "", text)
+    if not _CARD.fullmatch(digits):
+        return False
+    doubled = [int(c) * (2 if i % 2 else 1) for i, c in enumerate(reversed(digits))]
+    return sum(v - 9 if v > 9 else v for v in doubled) % 10 == 0
+
+
+_TESTS: dict[str, Callable[[str], bool]] = {
+    "bsonobjectid": _matches(re.compile("[0-9a-fA-F]{24}")),
+    "byte": _base64,
+    "cidr": lambda text: "/" in text and _tries(lambda t: ipaddress.ip_network(t, strict=False))(text),
+    "creditcard": _card,
+    "date": lambda text: len(text) == 10 and _tries(date.fromisoformat)(text),
+    "datetime": _date_time,
+    "duration": lambda text: _DURATION.fullmatch(text) is not None or _WORDS.fullmatch(text) is not None,
+    "email": _matches(_EMAIL),
+    "hexcolor": _matches(_HEX_COLOR),
+    "hostname": _matches(_HOSTNAME),
+    "ipv4": _tries(ipaddress.IPv4Address),
+    "ipv6": _tries(ipaddress.IPv6Address),
+    "isbn": _isbn(0),
+    "isbn10": _isbn(10),
+    "isbn13": _isbn(13),
+    "k8slongname": lambda text: not names.dns1123_subdomain(text),
+    "k8sshortname": lambda text: not names.dns1123_label(text),
+    "mac": _matches(_MAC),
+    "rgbcolor": _matches(_RGB),
+    "ssn": _matches(_SSN),
+    "uri": _uri,
+    "uuid": _uuid(),
+    "uuid3": _uuid(3),
+    "uuid4": _uuid(4),
+    "uuid5": _uuid(5),
+}

@@ -1,0 +1,180 @@
+"""What the server does to definitions by itself: names are given and versions established, and who is deleted is emptied.
+
+One loop follows the watch cache. A definition that comes or changes gets its conditions at once; where a name becomes free,
+those of its group that wait for it are looked at again. One that is marked for deletion has its objects deleted first and loses
+upstream's finalizer when none is left. Every server does this: writes are compare-and-swap, so the second finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from control.custom import naming
+from control.custom.approval import approval_condition
+from control.custom.definitions import DEFINITIONS, Definitions, build, holds
+from control.custom.marking import FINALIZER
+from control.custom.resource import CustomResource
+from control.registry.context import SERVER, Context
+from control.registry.deletion import DeleteOptions
+from control.storage.store import Compacted
+from kube.errors import StatusError
+
+if TYPE_CHECKING:
+    from control.registry.registry import Registry
+
+log = logging.getLogger(__name__)
+Object = dict[str, Any]
+RETRY = 0.5
+"""Seconds between looks at objects that hold back their definition's deletion by finalizers of their own."""
+
+
+class Keeper:
+    """Looks after all definitions."""
+
+    def __init__(self, registry: Registry, definitions: Definitions) -> None:
+        self.registry, self.definitions = registry, definitions
+        self._cleaning: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        cached = self.registry.cached(DEFINITIONS)
+        try:
+            while True:
+                page = cached.list()
+                watcher = cached.watch(page.revision)
+                try:
+                    for entry in page.entries:
+                        await self.look(entry.obj["metadata"]["name"])
+                    async for notices in watcher:
+                        for notice in notices:
+                            if notice.type != "BOOKMARK":
+                                await self._changed(notice.type, notice.entry.obj)
+                except Compacted:
+                    await self.registry.cache.wait_ready()
+                finally:
+                    await watcher.aclose()
+                await asyncio.sleep(0.1)
+        finally:
+            for task in self._cleaning.values():
+                task.cancel()
+            await asyncio.gather(*self._cleaning.values(), return_exceptions=True)
+
+    async def _changed(self, kind: str, definition: Object) -> None:
+        if kind == "DELETED":
+            # Asking for it makes the server forget what it served.
+            spec = definition["spec"]
+            self.definitions.find(spec["group"], "", spec["names"]["plural"])
+            for entry in self.registry.cached(DEFINITIONS).list().entries:
+                other = entry.obj
+                if other["spec"]["group"] == definition["spec"]["group"] and not holds(other, "NamesAccepted"):
+                    await self.look(other["metadata"]["name"])
+        else:
+            await self.look(definition["metadata"]["name"])
+
+    async def look(self, name: str) -> None:
+        """Bring one definition's status up to date, or its deletion on its way."""
+        entry = self.registry.cached(DEFINITIONS).get(DEFINITIONS.key("", name))
+        if entry is None:
+            return
+        definition = entry.obj
+        if definition["metadata"].get("deletionTimestamp"):
+            if FINALIZER in (definition["metadata"].get("finalizers") or ()) and name not in self._cleaning:
+                task = asyncio.create_task(self._clean(name), name=f"deleting all {name}")
+                self._cleaning[name] = task
+                task.add_done_callback(lambda _: self._cleaning.pop(name, None))
+            return
+        group = definition["spec"]["group"]
+        others = [
+            e.obj
+            for e in self.registry.cached(DEFINITIONS).list().entries
+            if e.obj["spec"]["group"] == group and e.obj["metadata"]["name"] != name
+        ]
+        now = self.registry.clock.now()
+        status = naming.plan(definition, others, now)
+        approved = approval_condition(definition)
+        if approved is not None:
+            naming.set_condition(status, approved, now)
+        if status != definition.get("status"):
+            await self._write(name, definition, status)
+
+    async def _write(self, name: str, seen: Object, status: Object) -> None:
+        async def change(old: Object | None) -> Object:
+            assert old is not None
+            old["metadata"]["resourceVersion"] = seen["metadata"]["resourceVersion"]
+            return {**old, "status": status}
+
+        try:
+            await self.registry.update(Context(SERVER), DEFINITIONS, "", name, change, subresource="status")
+        except StatusError as error:
+            if not (error.conflict or error.not_found):
+                log.error("the status of definition %s cannot be written: %s", name, error)
+
+    # -- deletion -------------------------------------------------------------------------------------------------
+    async def _clean(self, name: str) -> None:
+        """Delete all objects of a definition, then let it go."""
+        try:
+            await self._condition(name, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+            while (left := await self._delete_objects(name)) > 0:
+                log.info("definition %s waits for %d objects", name, left)
+                await asyncio.sleep(RETRY)
+            await self._condition(name, "False", "InstanceDeletionCompleted", "removed all instances", done=True)
+        except StatusError as error:
+            if not error.not_found:
+                log.error("the objects of definition %s cannot be deleted: %s", name, error)
+
+    async def _delete_objects(self, name: str) -> int:
+        """Ask for all objects' deletion and return how many are still there."""
+        entry = self.registry.cached(DEFINITIONS).get(DEFINITIONS.key("", name))
+        if entry is None:
+            return 0
+        resource = self._resource(entry.obj)
+        if resource is None:
+            return 0
+        await self.definitions.ready(resource)
+        await self.registry.cache.wait_current()
+        for found in self.registry.cached(resource).list().entries:
+            metadata = found.obj["metadata"]
+            if metadata.get("deletionTimestamp"):
+                continue
+            try:
+                namespace = metadata.get("namespace", "")
+                await self.registry.delete(
+                    Context(SERVER), resource, namespace, metadata["name"], DeleteOptions(propagation="Background")
+                )
+            except StatusError as error:
+                if not error.not_found:
+                    raise
+        return len(self.registry.cached(resource))
+
+    def _resource(self, definition: Object) -> CustomResource | None:
+        """Return any version that the objects can be reached through: also of a definition that serves none."""
+        spec = definition["spec"]
+        for version in spec["versions"]:
+            found = self.definitions.find(spec["group"], version["name"], spec["names"]["plural"])
+            if found is not None:
+                return found
+        if not holds(definition, "Established"):
+            return None
+        served = {**definition, "spec": {**spec, "versions": [{**v, "served": True} for v in spec["versions"]]}}
+        return next(iter(build(served, self.definitions.webhooks).values()), None)
+
+    async def _condition(self, name: str, status: str, reason: str, message: str, done: bool = False) -> None:
+        now = self.registry.clock.now()
+
+        async def change(old: Object | None) -> Object:
+            assert old is not None
+            new = {"type": "Terminating", "status": status, "reason": reason, "message": message}
+            naming.set_condition(old.setdefault("status", {}), new, now)
+            return old
+
+        async def release(old: Object | None) -> Object:
+            assert old is not None
+            finalizers = [f for f in old["metadata"].get("finalizers") or () if f != FINALIZER]
+            old["metadata"]["finalizers"] = finalizers
+            return old
+
+        await self.registry.update(Context(SERVER), DEFINITIONS, "", name, change, subresource="status")
+        if done:
+            await self.registry.update(Context(SERVER), DEFINITIONS, "", name, release)

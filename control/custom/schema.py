@@ -1,0 +1,186 @@
+"""A structural OpenAPI v3 schema, compiled once a definition into nodes that prune, default and validate walk over.
+
+A node has what every value is asked as plain attributes, and the rest (bounds, patterns, enums) as a tuple of checks, so
+that a schema without them costs nothing. `checks` and the logical parts (allOf, anyOf, oneOf, not) only judge; the shape of
+a value comes from `properties`, `items` and `additional` alone, which is what "structural" means.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Object = dict[str, Any]
+MISSING: Any = object()
+_META = ("apiVersion", "kind", "metadata")
+
+
+class Schema:
+    """One place in a schema."""
+
+    __slots__ = (
+        "additional",
+        "all_of",
+        "any_of",
+        "closed",
+        "default",
+        "defaults_below",
+        "embedded",
+        "enum",
+        "format",
+        "int_or_string",
+        "items",
+        "limits",
+        "list_keys",
+        "list_type",
+        "map_type",
+        "negation",
+        "nullable",
+        "one_of",
+        "preserve",
+        "properties",
+        "required",
+        "rules",
+        "source",
+        "type",
+    )
+
+    def __init__(self, source: Object) -> None:
+        self.source = source
+        self.type: str = source.get("type") or ""
+        self.format: str = source.get("format") or ""
+        self.nullable = bool(source.get("nullable"))
+        self.int_or_string = bool(source.get("x-kubernetes-int-or-string"))
+        self.preserve = bool(source.get("x-kubernetes-preserve-unknown-fields"))
+        self.embedded = bool(source.get("x-kubernetes-embedded-resource"))
+        self.list_type: str = source.get("x-kubernetes-list-type") or ""
+        self.list_keys: tuple[str, ...] = tuple(source.get("x-kubernetes-list-map-keys") or ())
+        self.map_type: str = source.get("x-kubernetes-map-type") or ""
+        self.rules: list[Object] = source.get("x-kubernetes-validations") or []
+        self.default: Any = source.get("default", MISSING)
+        self.properties: dict[str, Schema] = {
+            name: Schema(part) for name, part in (source.get("properties") or {}).items()
+        }
+        extra = source.get("additionalProperties")
+        self.additional: Schema | None = (
+            Schema(extra) if isinstance(extra, dict) else (Schema({}) if extra is True else None)
+        )
+        if extra is True and self.additional is not None:
+            self.additional.preserve = True
+        self.closed = extra is False
+        items = source.get("items")
+        self.items = Schema(items) if isinstance(items, dict) else None
+        self.required: tuple[str, ...] = tuple(source.get("required") or ())
+        self.enum: list[Any] | None = source.get("enum") or None
+        self.all_of = [Schema(part) for part in source.get("allOf") or ()]
+        self.any_of = [Schema(part) for part in source.get("anyOf") or ()]
+        self.one_of = [Schema(part) for part in source.get("oneOf") or ()]
+        negation = source.get("not")
+        self.negation = Schema(negation) if negation is not None else None
+        self.limits = {name: source[name] for name in _LIMITS if source.get(name) is not None}
+        below = [*self.properties.values(), *(s for s in (self.items, self.additional) if s is not None)]
+        self.defaults_below: bool = any(s.default is not MISSING or s.defaults_below for s in below)
+
+    def below(self, key: str) -> Schema | None:
+        """Return the schema of an object's field."""
+        return self.properties.get(key) or self.additional
+
+
+_LIMITS = (
+    "minimum",
+    "maximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "minProperties",
+    "maxProperties",
+)
+
+
+def compile_root(source: Object | None) -> Schema:
+    """Compile the schema of a whole object; apiVersion, kind and metadata are always there."""
+    return Schema(source or {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+
+
+# -- pruning --------------------------------------------------------------------------------------------------------
+def prune(value: Any, schema: Schema, path: str, unknown: list[str], resource: bool = False) -> Any:
+    """Return a copy without the fields that the schema does not know and without nulls that it does not allow.
+
+    `unknown` collects the paths of dropped fields; `resource` marks the object that has metadata of its own. As upstream's
+    pruning package and PruneNonNullableNullsWithoutDefaults do it.
+    """
+    if isinstance(value, dict):
+        kept: Object = {}
+        properties, additional = schema.properties, schema.additional
+        for key, part in value.items():
+            known = properties.get(key)
+            if resource and key in _META:
+                kept[key] = part
+                continue
+            if known is None:
+                if additional is not None:
+                    known = additional
+                elif schema.preserve:
+                    kept[key] = part
+                    continue
+                else:
+                    unknown.append(f"{path}.{key}" if path else key)
+                    continue
+            if part is None:
+                if known.nullable or known.default is not MISSING or (not known.type and known.preserve):
+                    kept[key] = None
+                continue
+            if isinstance(part, dict | list):
+                kept[key] = prune(part, known, f"{path}.{key}" if path else key, unknown, known.embedded)
+            else:
+                kept[key] = part
+        return kept
+    if isinstance(value, list):
+        items = schema.items
+        if items is None:
+            return list(value)
+        return [
+            prune(part, items, f"{path}[{index}]", unknown, items.embedded) if isinstance(part, dict | list) else part
+            for index, part in enumerate(value)
+        ]
+    return value
+
+
+# -- defaulting -----------------------------------------------------------------------------------------------------
+def fill(value: Any, schema: Schema) -> None:
+    """Put the schema's defaults into what is absent, in place; null stands for absent where it is not allowed."""
+    if not schema.defaults_below:
+        return
+    if isinstance(value, dict):
+        for name, part in schema.properties.items():
+            if part.default is not MISSING:
+                present = value.get(name, MISSING)
+                if present is MISSING or (present is None and not part.nullable):
+                    value[name] = _copy(part.default)
+            if part.defaults_below and name in value:
+                fill(value[name], part)
+        additional = schema.additional
+        if additional is not None:
+            for key, part_value in value.items():
+                if key in schema.properties:
+                    continue
+                if part_value is None and additional.default is not MISSING and not additional.nullable:
+                    value[key] = _copy(additional.default)
+                fill(value[key], additional)
+    elif isinstance(value, list) and schema.items is not None:
+        items = schema.items
+        for index, part_value in enumerate(value):
+            if part_value is None and items.default is not MISSING and not items.nullable:
+                value[index] = _copy(items.default)
+            fill(value[index], items)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_copy(part) for part in value]
+    return value

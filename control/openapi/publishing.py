@@ -1,0 +1,114 @@
+"""Custom resources in the OpenAPI documents: their definitions' schemas, with what every object has added.
+
+The v3 document shows a schema as it was written. The v2 form knows less, and old clients stumble over more: what v2 cannot
+say is left out, and where a field may be null or hold unknown fields, so is what would make a client refuse it
+(apiextensions-apiserver's openapi/v2 conversion).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from control.custom.resource import CustomResource
+from control.openapi.definitions import Style
+
+Schema = dict[str, Any]
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+OBJECT_META, LIST_META = f"{_META}ObjectMeta", f"{_META}ListMeta"
+REFERENCES = (
+    OBJECT_META,
+    LIST_META,
+    f"{_META}DeleteOptions",
+    f"{_META}Status",
+    f"{_META}Patch",
+    "io.k8s.api.autoscaling.v1.Scale",
+)
+"""The built-in definitions that documents with custom resources refer to."""
+_PLACE = {"v2": "#/definitions/", "v3": "#/components/schemas/"}
+_VERSION = "The version of the schema that this object is written in, such as apps/v1."
+_KIND = "What this object is, a name in CamelCase."
+_SHAPE = ("type", "items", "properties", "additionalProperties")
+_NOT_IN_V2 = (
+    "oneOf",
+    "anyOf",
+    "allOf",
+    "not",
+    "nullable",
+    "default",
+    "x-kubernetes-validations",
+    "example",
+    "externalDocs",
+)
+
+
+def name(resource: CustomResource) -> str:
+    """Return a kind's name in the documents: com.example.stable.v1.CronTab."""
+    return ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind])
+
+
+def identity(resource: CustomResource) -> str:
+    """Return a text that changes whenever what is published of a resource does."""
+    metadata = resource.definition["metadata"]
+    return f"{metadata.get('uid')} {metadata.get('generation')} {resource.version} {resource.kind} {resource.list_kind}"
+
+
+def schemas(resources: Iterable[CustomResource], style: Style) -> dict[str, Schema]:
+    """Return the definitions of kinds and their lists, by name."""
+    found: dict[str, Schema] = {}
+    for resource in resources:
+        kind = name(resource)
+        found[kind] = _object(resource, style)
+        found[f"{kind}List"] = _list(resource, kind, style)
+    return found
+
+
+def _reference(target: str, style: Style, description: str) -> Schema:
+    reference = {"$ref": _PLACE[style] + target}
+    return {"description": description, **({"allOf": [reference]} if style == "v3" else reference)}
+
+
+def _gvk(resource: CustomResource, kind: str) -> list[dict[str, str]]:
+    return [{"group": resource.group, "kind": kind, "version": resource.version}]
+
+
+def _object(resource: CustomResource, style: Style) -> Schema:
+    source = resource.parts.schema.source
+    shown = _v2(source) if style == "v2" else dict(source)
+    properties = dict(shown.get("properties") or {})
+    properties["apiVersion"] = {"description": _VERSION, "type": "string"}
+    properties["kind"] = {"description": _KIND, "type": "string"}
+    properties["metadata"] = _reference(OBJECT_META, style, "Standard object's metadata.")
+    gvk = _gvk(resource, resource.kind)
+    return {**shown, "type": "object", "properties": properties, "x-kubernetes-group-version-kind": gvk}
+
+
+def _list(resource: CustomResource, kind: str, style: Style) -> Schema:
+    items = {"$ref": _PLACE[style] + kind}
+    properties = {
+        "apiVersion": {"description": _VERSION, "type": "string"},
+        "items": {"description": f"List of {resource.plural}.", "items": items, "type": "array"},
+        "kind": {"description": _KIND, "type": "string"},
+        "metadata": _reference(LIST_META, style, "Standard list metadata."),
+    }
+    return {
+        "description": f"{resource.list_kind} is a list of {resource.kind}",
+        "type": "object",
+        "required": ["items"],
+        "properties": properties,
+        "x-kubernetes-group-version-kind": _gvk(resource, resource.list_kind),
+    }
+
+
+def _v2(source: Schema) -> Schema:
+    found = {key: value for key, value in source.items() if key not in _NOT_IN_V2}
+    if source.get("x-kubernetes-int-or-string") or source.get("nullable"):
+        return {key: value for key, value in found.items() if key not in _SHAPE}
+    if source.get("x-kubernetes-preserve-unknown-fields"):
+        return {key: value for key, value in found.items() if key not in _SHAPE[1:]}
+    if "properties" in source:
+        found["properties"] = {key: _v2(part) for key, part in source["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(source.get(key), dict):
+            found[key] = _v2(source[key])
+    return found

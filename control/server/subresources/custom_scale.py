@@ -1,0 +1,94 @@
+"""The scale subresource of custom resources: replicas and selector at the places that the definition names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from control.custom import jsonpath
+from control.custom.strategy import CustomStrategy
+from control.server import patching
+from control.server.exchange import Answer, Request
+from control.server.resources import ResourceServer
+from control.server.subresources.pods import body_of
+from control.server.subresources.scale import DECODER, SCALE, checked_replicas, shown
+from kube import errors
+from kube.resources import Resource
+
+Object = dict[str, Any]
+_KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def _paths(server: ResourceServer, resource: Resource) -> Object:
+    strategy = server.registry.strategy(resource)
+    assert isinstance(strategy, CustomStrategy) and strategy.scale is not None
+    return strategy.scale
+
+
+def scale_of(obj: Object, paths: Object) -> Object:
+    """Return a custom resource's Scale; raises 500 where it has no replicas to tell."""
+    replicas = jsonpath.get(jsonpath.plain(paths["specReplicasPath"]), obj)
+    if replicas is None:
+        raise errors.internal(f'the spec replicas field "{paths["specReplicasPath"]}" does not exist')
+    status: Object = {"replicas": int(jsonpath.get(jsonpath.plain(paths["statusReplicasPath"]), obj) or 0)}
+    selector = jsonpath.get(jsonpath.plain(paths.get("labelSelectorPath") or ""), obj)
+    if isinstance(selector, str) and selector:
+        status["selector"] = selector
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {part: obj["metadata"][part] for part in _KEPT if part in obj["metadata"]},
+        "spec": {"replicas": int(replicas)} if replicas else {},
+        "status": status,
+    }
+
+
+async def get(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Show the Scale."""
+    entry = await server.registry.get(resource, request.info.namespace, request.info.name)
+    return shown(server, request, scale_of(entry.obj, _paths(server, resource)))
+
+
+async def update(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Set replicas from a Scale; 409 where it carries an older resourceVersion."""
+    context = server.context(request, "UpdateOptions")
+    scale = await body_of(server, request, DECODER)
+    name, paths = request.info.name, _paths(server, resource)
+    given = (scale.get("metadata") or {}).get("name")
+    if given != name:
+        raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+
+    async def change(obj: Object | None) -> Object:
+        assert obj is not None
+        return _scaled(obj, scale, name, paths)
+
+    written = await server.registry.update(context, resource, request.info.namespace, name, change, admit_as="scale")
+    return shown(server, request, scale_of(msgspec.json.decode(written.data), paths))
+
+
+async def patch(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Patch the object as if it were its Scale."""
+    context = server.context(request, "PatchOptions")
+    body = await request.body(server.max_body)
+    name, paths = request.info.name, _paths(server, resource)
+    found = patching.read(request, body, SCALE, DECODER, context, server.registry.clock.now(), "scale")
+
+    async def change(obj: Object | None) -> Object:
+        if obj is None:
+            raise errors.not_found(resource.group, resource.plural, name)
+        return _scaled(obj, await found.change(scale_of(obj, paths)), name, paths)
+
+    context.operation = "Update"
+    written = await server.registry.update(context, resource, request.info.namespace, name, change, admit_as="scale")
+    return shown(server, request, scale_of(msgspec.json.decode(written.data), paths))
+
+
+def _scaled(obj: Object, scale: Object, name: str, paths: Object) -> Object:
+    replicas = checked_replicas(obj, scale, name)
+    *above, last = jsonpath.plain(paths["specReplicasPath"])
+    place = obj
+    for part in above:
+        place = place.setdefault(part, {})
+    place[last] = replicas
+    return obj

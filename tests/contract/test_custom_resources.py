@@ -1,0 +1,340 @@
+"""Custom resources over a real server: from a definition to objects of it, on both storage engines."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.control import Answer, ApiUnderTest, api_server
+from tests.support.etcd import etcd
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+GROUP = "stable.example.com"
+SPEC = {
+    "type": "object",
+    "required": ["cronSpec"],
+    "properties": {
+        "cronSpec": {"type": "string", "pattern": "^[0-9*/ ]+$"},
+        "image": {"type": "string", "default": "busybox"},
+        "replicas": {"type": "integer", "minimum": 1, "maximum": 10, "default": 1},
+        "ports": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {"name": {"type": "string"}, "port": {"type": "integer"}},
+            },
+        },
+        "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+    },
+}
+STATUS = {
+    "type": "object",
+    "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}, "phase": {"type": "string"}},
+}
+
+
+def version(name: str = "v1", **more: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"spec": copy.deepcopy(SPEC), "status": copy.deepcopy(STATUS)}}
+    return {"name": name, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, **more}
+
+
+def definition(kind: str, *versions: dict[str, Any], group: str = GROUP, scope: str = "Namespaced") -> dict[str, Any]:
+    plural = kind.lower() + "s"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {"plural": plural, "kind": kind},
+            "versions": list(versions) or [version()],
+        },
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["sqlite", "etcd"])
+async def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ApiUnderTest]:
+    directory: Path = tmp_path_factory.mktemp("api")
+    async with AsyncExitStack() as stack:
+        changes: dict[str, Any] = {}
+        if request.param == "etcd":
+            cluster = await stack.enter_async_context(etcd(directory / "etcd"))
+            changes = {"store": "etcd", "etcd_servers": tuple(cluster.servers)}
+        yield await stack.enter_async_context(api_server(directory, **changes))
+
+
+def conditions(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in found.get("status", {}).get("conditions", [])}
+
+
+async def settled(server: ApiUnderTest, name: str, kind: str = "NamesAccepted") -> dict[str, Any]:
+    """Wait for a definition's condition, whatever its status."""
+    async with asyncio.timeout(30):
+        while True:
+            found = (await server.request("GET", f"{DEFINITIONS}/{name}")).json
+            if kind in conditions(found):
+                return found
+            await asyncio.sleep(0.01)
+
+
+async def install(server: ApiUnderTest, made: dict[str, Any]) -> str:
+    """Create a definition, wait until it is established, and return the path of its objects in `default`."""
+    answer = await server.request("POST", DEFINITIONS, made)
+    assert answer.status == 201, answer.body
+    found = await settled(server, made["metadata"]["name"], "Established")
+    assert conditions(found)["Established"] == ("True", "InitialNamesAccepted"), found
+    spec = made["spec"]
+    place = "/namespaces/default" if spec["scope"] == "Namespaced" else ""
+    return f"/apis/{spec['group']}/{spec['versions'][0]['name']}{place}/{spec['names']['plural']}"
+
+
+def obj(kind: str, name: str = "a", api_version: str = f"{GROUP}/v1", **spec: Any) -> dict[str, Any]:
+    whole = {"cronSpec": "* * *", **spec}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": whole}
+
+
+async def post(server: ApiUnderTest, path: str, body: Any, status: int = 201) -> dict[str, Any]:
+    answer: Answer = await server.request("POST", path, body)
+    assert answer.status == status, answer.body
+    found: dict[str, Any] = answer.json
+    return found
+
+
+async def test_objects_are_defaulted_pruned_and_versioned(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Basic"))
+    made = await post(server, path, obj("Basic", bogus=1))
+    assert made["spec"] == {"cronSpec": "* * *", "image": "busybox", "replicas": 1}
+    assert made["metadata"]["generation"] == 1
+    answer = await server.request("POST", path, obj("Basic", "warned", bogus=1))
+    assert answer.headers["Warning"] == '299 - "unknown field \\"spec.bogus\\""'
+    answer = await server.request("POST", f"{path}?fieldValidation=Strict", obj("Basic", "strict", bogus=1))
+    assert answer.json["message"] == (
+        'Basic in version "v1" cannot be handled as a Basic: strict decoding error: unknown field "spec.bogus"'
+    )
+    listed = (await server.request("GET", path)).json
+    assert (listed["kind"], [o["metadata"]["name"] for o in listed["items"]]) == ("BasicList", ["a", "warned"])
+
+
+async def test_what_is_wrong_is_said_in_upstreams_words(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Checked"))
+    bad = obj("Checked", replicas="x", tags=["a", "a"], ports=[{"port": 1}])
+    found = await post(server, path, bad, 422)
+    causes = [(c["field"], c["reason"], c["message"]) for c in found["details"]["causes"]]
+    assert sorted(causes) == [
+        ("spec.ports[0].name", "FieldValueRequired", "Required value"),
+        (
+            "spec.replicas",
+            "FieldValueTypeInvalid",
+            'Invalid value: "string": spec.replicas in body must be of type integer: "string"',
+        ),
+        ("spec.tags[1]", "FieldValueDuplicate", 'Duplicate value: "a"'),
+    ]
+
+
+async def test_status_and_scale_are_doors_of_their_own(server: ApiUnderTest) -> None:
+    scale = {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+    path = await install(server, definition("Scaled", version(subresources={"status": {}, "scale": scale})))
+    made = await post(server, path, {**obj("Scaled"), "status": {"phase": "ignored"}})
+    assert "status" not in made
+    made["status"] = {"replicas": 2, "selector": "app=x", "phase": "Fine"}
+    made["spec"]["image"] = "ignored"
+    written = (await server.request("PUT", f"{path}/a/status", made)).json
+    assert written["status"]["phase"] == "Fine" and written["spec"]["image"] == "busybox"
+    assert written["metadata"]["generation"] == 1
+    found = (await server.request("GET", f"{path}/a/scale")).json
+    assert (found["kind"], found["spec"], found["status"]) == (
+        "Scale",
+        {"replicas": 1},
+        {"replicas": 2, "selector": "app=x"},
+    )
+    merge = {"Content-Type": "application/merge-patch+json"}
+    patch = json.dumps({"spec": {"replicas": 5}}).encode()
+    assert (await server.request("PATCH", f"{path}/a/scale", patch, headers=merge)).json["spec"] == {"replicas": 5}
+    whole = (await server.request("GET", f"{path}/a")).json
+    assert (whole["spec"]["replicas"], whole["metadata"]["generation"]) == (5, 2)
+
+
+async def test_lists_merge_by_their_keys_in_an_apply(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Applied"))
+    headers = {"Content-Type": "application/apply-patch+yaml"}
+    for manager, port in (("one", "x"), ("two", "y")):
+        body = json.dumps(obj("Applied", ports=[{"name": port, "port": 1}], tags=[port])).encode()
+        answer = await server.request("PATCH", f"{path}/a?fieldManager={manager}", body, headers=headers)
+        assert answer.status in (200, 201), answer.body
+    found = answer.json
+    assert [p["name"] for p in found["spec"]["ports"]] == ["x", "y"] and found["spec"]["tags"] == ["x", "y"]
+    body = json.dumps(obj("Applied", ports=[{"name": "x", "port": 2}])).encode()
+    answer = await server.request("PATCH", f"{path}/a?fieldManager=two", body, headers=headers)
+    assert answer.status == 409 and '.spec.ports[name="x"].port' in answer.json["message"]
+    strategic = {"Content-Type": "application/strategic-merge-patch+json"}
+    assert (await server.request("PATCH", f"{path}/a", b"{}", headers=strategic)).status == 415
+
+
+async def test_versions_are_converted_by_renaming_and_stored_in_the_newest(server: ApiUnderTest) -> None:
+    made = definition("Versioned", version("v1"), version("v2", storage=False))
+    path = await install(server, made)
+    await post(server, path, obj("Versioned"))
+    newer = path.replace("/v1/", "/v2/")
+    assert (await server.request("GET", f"{newer}/a")).json["apiVersion"] == f"{GROUP}/v2"
+    listed = (await server.request("GET", newer)).json
+    assert (listed["apiVersion"], listed["items"][0]["apiVersion"]) == (f"{GROUP}/v2", f"{GROUP}/v2")
+    await post(server, newer, obj("Versioned", "b", f"{GROUP}/v2"))
+    name = made["metadata"]["name"]
+    current = (await server.request("GET", f"{DEFINITIONS}/{name}")).json
+    for each in current["spec"]["versions"]:
+        each["storage"] = each["name"] == "v2"
+    current = (await server.request("PUT", f"{DEFINITIONS}/{name}", current)).json
+    assert current["status"]["storedVersions"] == ["v1", "v2"]
+    before = (await server.request("GET", f"{path}/a")).json
+    after = (await server.request("PUT", f"{path}/a", before)).json
+    assert after["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"], "it is stored anew"
+    again = (await server.request("PUT", f"{path}/a", after)).json
+    assert again["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"], "nothing is left to do"
+
+
+async def test_defaults_that_come_later_show_on_what_is_there(server: ApiUnderTest) -> None:
+    made = definition("Later")
+    path = await install(server, made)
+    await post(server, path, obj("Later"))
+    name = made["metadata"]["name"]
+    current = (await server.request("GET", f"{DEFINITIONS}/{name}")).json
+    schema = current["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["properties"]["mode"] = {"type": "string", "default": "slow"}
+    del schema["properties"]["spec"]["properties"]["image"]
+    assert (await server.request("PUT", f"{DEFINITIONS}/{name}", current)).status == 200
+    found = (await server.request("GET", f"{path}/a")).json
+    assert found["spec"] == {"cronSpec": "* * *", "replicas": 1, "mode": "slow"}
+
+
+async def test_a_table_has_the_columns_asked_for(server: ApiUnderTest) -> None:
+    columns = [
+        {"name": "Spec", "type": "string", "jsonPath": ".spec.cronSpec"},
+        {"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1},
+        {"name": "Port", "type": "integer", "jsonPath": '.spec.ports[?(@.name=="web")].port'},
+    ]
+    path = await install(server, definition("Printed", version(additionalPrinterColumns=columns)))
+    await post(server, path, obj("Printed", ports=[{"name": "db", "port": 1}, {"name": "web", "port": 80}]))
+    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    table = (await server.request("GET", path, headers=accept)).json
+    assert [(c["name"], c["priority"]) for c in table["columnDefinitions"]] == [
+        ("Name", 0),
+        ("Spec", 0),
+        ("Replicas", 1),
+        ("Port", 0),
+    ]
+    assert table["rows"][0]["cells"] == ["a", "* * *", 1, 80]
+
+
+async def test_selectable_fields_select(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Chosen", version(selectableFields=[{"jsonPath": ".spec.image"}])))
+    await post(server, path, obj("Chosen", "a", image="x"))
+    await post(server, path, obj("Chosen", "b", image="y"))
+    listed = (await server.request("GET", f"{path}?fieldSelector=spec.image%3Dy")).json
+    assert [o["metadata"]["name"] for o in listed["items"]] == ["b"]
+    assert (await server.request("GET", f"{path}?fieldSelector=spec.cronSpec%3Dy")).status == 400
+
+
+async def test_a_name_that_is_taken_is_not_accepted_until_it_is_free(server: ApiUnderTest) -> None:
+    first, second = definition("Taken", group="names.example.com"), definition("Other", group="names.example.com")
+    await install(server, first)
+    second["spec"]["names"]["shortNames"] = ["takens"]
+    assert (await server.request("POST", DEFINITIONS, second)).status == 201
+    name = second["metadata"]["name"]
+    found = conditions(await settled(server, name))
+    assert found == {"NamesAccepted": ("False", "ShortNamesConflict"), "Established": ("False", "NotAccepted")}
+    assert (await server.request("GET", "/apis/names.example.com/v1/others")).status == 404
+    assert (await server.request("DELETE", f"{DEFINITIONS}/{first['metadata']['name']}")).status == 200
+    async with asyncio.timeout(30):
+        while conditions(await settled(server, name))["Established"][0] != "True":
+            await asyncio.sleep(0.01)
+    assert (await server.request("GET", "/apis/names.example.com/v1/others")).status == 200
+
+
+async def test_deleting_a_definition_deletes_its_objects_first(server: ApiUnderTest) -> None:
+    made = definition("Doomed")
+    path, name = await install(server, made), made["metadata"]["name"]
+    held = obj("Doomed", "held")
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    await post(server, path, held)
+    await post(server, path, obj("Doomed", "free"))
+    assert (await server.request("DELETE", f"{DEFINITIONS}/{name}")).status == 200
+    async with asyncio.timeout(30):
+        while [o["metadata"]["name"] for o in (await server.request("GET", path)).json["items"]] != ["held"]:
+            await asyncio.sleep(0.01)
+    found = await settled(server, name, "Terminating")
+    assert conditions(found)["Terminating"] == ("True", "InstanceDeletionInProgress")
+    late = await server.request("POST", path, obj("Doomed", "late"))
+    assert late.status == 405
+    assert late.json["message"] == "create not allowed while custom resource definition is terminating"
+    merge = {"Content-Type": "application/merge-patch+json"}
+    body = b'{"metadata":{"finalizers":null}}'
+    assert (await server.request("PATCH", f"{path}/held", body, headers=merge)).status == 200
+    async with asyncio.timeout(30):
+        while (await server.request("GET", f"{DEFINITIONS}/{name}")).status != 404:
+            await asyncio.sleep(0.01)
+    assert (await server.request("GET", path)).status == 404
+    await install(server, made)
+    assert (await server.request("GET", path)).json["items"] == [], "a new definition of that name finds nothing old"
+
+
+async def test_watches_see_changes_in_the_version_they_asked_for(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Watched", version("v1"), version("v2", storage=False)))
+    newer = path.replace("/v1/", "/v2/")
+    await post(server, path, obj("Watched"))
+    url = f"{server.url}{newer}?watch=true"
+    async with server.session().get(url) as stream:
+        event = json.loads(await stream.content.readline())
+        assert (event["type"], event["object"]["apiVersion"]) == ("ADDED", f"{GROUP}/v2")
+        await post(server, path, obj("Watched", "b"))
+        event = json.loads(await stream.content.readline())
+        assert (event["object"]["metadata"]["name"], event["object"]["apiVersion"]) == ("b", f"{GROUP}/v2")
+
+
+async def test_discovery_and_schemas_follow_at_once(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Found", version(subresources={"status": {}}), group="found.example.com"))
+    listed = (await server.request("GET", "/apis/found.example.com/v1")).json
+    assert [r["name"] for r in listed["resources"]] == ["founds", "founds/status"]
+    aggregated = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
+    groups = (await server.request("GET", "/apis", headers=aggregated)).json["items"]
+    group = next(g for g in groups if g["metadata"]["name"] == "found.example.com")
+    assert group["versions"][0]["resources"][0]["responseKind"]["kind"] == "Found"
+    index = (await server.request("GET", "/openapi/v3")).json["paths"]
+    url = index["apis/found.example.com/v1"]["serverRelativeURL"]
+    document = (await server.request("GET", url, headers={"Accept-Encoding": "identity"})).json
+    schema = document["components"]["schemas"]["com.example.found.v1.Found"]
+    assert schema["properties"]["spec"]["required"] == ["cronSpec"]
+    assert path.replace("default", "{namespace}") in document["paths"]
+    whole = (await server.request("GET", "/openapi/v2", headers={"Accept-Encoding": "identity"})).json
+    assert "com.example.found.v1.Found" in whole["definitions"]
+    await server.request("DELETE", f"{DEFINITIONS}/founds.found.example.com")
+    async with asyncio.timeout(30):
+        while (await server.request("GET", "/apis/found.example.com")).status != 404:
+            await asyncio.sleep(0.01)
+
+
+async def test_rights_are_asked_for_as_for_any_resource(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Guarded"))
+    user = ("jane", ())
+    answer = await server.request("GET", path, user=user)
+    assert answer.status == 403
+    assert 'cannot list resource "guardeds" in API group "stable.example.com"' in answer.json["message"]
