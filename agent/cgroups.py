@@ -3,13 +3,14 @@
 The runtime makes a container's cgroup; the agent makes its parents, so that a pod's limits hold for all its containers
 together and CPU time is first shared between classes. On v1 every controller has a tree of its own: values are set
 in cpu, memory and pids, and on removal all trees are swept, because runc makes the same path in each. With the systemd
-driver the runtime makes the slices, named after the path; the agent writes the same values into them once they are
-there.
+driver they are slices, named after the path, and systemd is asked to set them (slices.py).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import dataclasses
 import errno
 import logging
 import os
@@ -18,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent import qos
+from agent import qos, slices
 from kube.api import core_v1
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ def is_v2(mount: Path = _MOUNT) -> bool:
 
 
 class Cgroups:
-    """The cgroup tree of one agent. Methods touch the kernel for well under a millisecond each."""
+    """The cgroup tree of one agent. What is not async touches the kernel for well under a millisecond."""
 
     def __init__(self, root: str, driver: str, *, mount: Path = _MOUNT) -> None:
         self._mount, self._driver = mount, driver
@@ -73,16 +74,21 @@ class Cgroups:
         return "/".join(part for part in (self._root, *parts) if part)
 
     # -- making and setting -----------------------------------------------------------------------------------------
+    async def apply(self, path: str, limits: Limits) -> None:
+        """Give a cgroup its limits in the driver's way, and with cgroupfs make it where it is missing."""
+        if self._driver == "systemd":
+            await slices.set_properties(path.rpartition("/")[2], slices.properties(**dataclasses.asdict(limits)))
+        else:
+            await asyncio.to_thread(self.ensure, path, limits)
+
     def ensure(self, path: str, limits: Limits) -> None:
-        """Make a cgroup where it is missing and set its limits."""
-        if self._driver == "systemd" and not self._exists(path):
-            return
+        """Make a cgroup where it is missing and set its limits, through the file system."""
         if self.v2:
             self._ensure_v2(path, limits)
         else:
             self._ensure_v1(path, limits)
 
-    def ensure_pod(self, pod: core_v1.Pod, *, cfs_quota: bool, period_us: int, pids: int) -> None:
+    async def ensure_pod(self, pod: core_v1.Pod, *, cfs_quota: bool, period_us: int, pids: int) -> None:
         """Make the pod's cgroup and give it the sums of its containers' resources."""
         found = qos.qos_class(pod)
         shares = qos.cpu_shares(qos.pod_request(pod, "cpu")) if found != qos.BEST_EFFORT else qos.MIN_SHARES
@@ -93,18 +99,18 @@ class Cgroups:
             memory=qos.pod_limit(pod, "memory"),
             pids=max(pids, 0),
         )
-        self.ensure(self.pod_path(pod), limits)
+        await self.apply(self.pod_path(pod), limits)
 
-    def ensure_node(self, cpu_milli: int, memory: int) -> None:
+    async def ensure_node(self, cpu_milli: int, memory: int) -> None:
         """Make kubepods with what the node can give to pods, and the two classes below it."""
-        self.ensure(self._path(["kubepods"]), Limits(cpu_shares=qos.cpu_shares(cpu_milli), memory=memory))
-        self.ensure(self._path(["kubepods", "burstable"]), Limits(cpu_shares=qos.MIN_SHARES))
-        self.ensure(self._path(["kubepods", "besteffort"]), Limits(cpu_shares=qos.MIN_SHARES))
+        await self.apply(self._path(["kubepods"]), Limits(cpu_shares=qos.cpu_shares(cpu_milli), memory=memory))
+        await self.apply(self._path(["kubepods", "burstable"]), Limits(cpu_shares=qos.MIN_SHARES))
+        await self.apply(self._path(["kubepods", "besteffort"]), Limits(cpu_shares=qos.MIN_SHARES))
 
-    def share_burstable(self, pods: Iterable[core_v1.Pod]) -> None:
+    async def share_burstable(self, pods: Iterable[core_v1.Pod]) -> None:
         """Give the burstable class the CPU shares that its pods request together."""
         total = sum(qos.pod_request(pod, "cpu") for pod in pods if qos.qos_class(pod) == qos.BURSTABLE)
-        self.ensure(self._path(["kubepods", "burstable"]), Limits(cpu_shares=qos.cpu_shares(total)))
+        await self.apply(self._path(["kubepods", "burstable"]), Limits(cpu_shares=qos.cpu_shares(total)))
 
     def _ensure_v1(self, path: str, limits: Limits) -> None:
         wanted = {
@@ -143,12 +149,12 @@ class Cgroups:
         if limits.pids:
             _write(folder / "pids.max", limits.pids)
 
-    def _exists(self, path: str) -> bool:
-        return any((tree / path).is_dir() for tree in self._trees)
-
     # -- removing -----------------------------------------------------------------------------------------------------
-    def remove_pod(self, pod: core_v1.Pod) -> None:
-        self.remove(self.pod_path(pod))
+    async def take_away(self, path: str) -> bool:
+        """Remove a cgroup in the driver's way, killing what still runs in it; False where it has to be tried again."""
+        if self._driver == "systemd":
+            return await slices.stop(path.rpartition("/")[2])
+        return await asyncio.to_thread(self.remove, path)
 
     def remove(self, path: str) -> bool:
         """Remove a cgroup with those below it, killing what still runs in it; False where the kernel says busy."""
@@ -158,8 +164,15 @@ class Cgroups:
         return gone
 
     def pod_uids(self) -> dict[str, str]:
-        """Return the pods that have a cgroup, by UID, with its path (cgroupfs driver)."""
+        """Return the pods that have a cgroup, by UID, with its path."""
         found: dict[str, str] = {}
+        if self._driver == "systemd":
+            for tree in self._trees:
+                for parts in (["kubepods"], ["kubepods", "burstable"], ["kubepods", "besteffort"]):
+                    for folder in (tree / self._path(parts)).glob("kubepods-*pod*.slice"):
+                        uid = folder.name.removesuffix(".slice").rpartition("-pod")[2].replace("_", "-")
+                        found[uid] = f"{self._path(parts)}/{folder.name}"
+            return found
         for tree in self._trees:
             for group in ("kubepods", "kubepods/burstable", "kubepods/besteffort"):
                 for folder in (tree / self._join(group)).glob("pod*"):

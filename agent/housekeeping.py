@@ -56,13 +56,13 @@ class Housekeeping:
                 await self._volumes.clean(uid)
             except (CleanupError, OSError) as error:
                 log.warning("removing the folder of pod %s: %s", uid, error)
+        if self._cgroups is not None:
+            for uid, path in (await asyncio.to_thread(self._cgroups.pod_uids)).items():
+                if uid not in self._known():
+                    await self._cgroups.take_away(path)
         await asyncio.to_thread(self._sweep_files, self._known())
 
     def _sweep_files(self, known: set[str]) -> None:
-        if self._cgroups is not None:
-            for uid, path in self._cgroups.pod_uids().items():
-                if uid not in known:
-                    self._cgroups.remove(path)
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self._pod_logs_dir):
                 parts = entry.name.split("_")

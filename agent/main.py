@@ -131,7 +131,7 @@ async def _assemble(
     cgroups = Cgroups(config.cgroup_root, config.cgroup_driver)
     if config.cgroups_per_qos:
         allocatable = state.allocatable
-        cgroups.ensure_node(milli(allocatable["cpu"]), value(allocatable["memory"]))
+        await cgroups.ensure_node(milli(allocatable["cpu"]), value(allocatable["memory"]))
 
     pods: PodManager
     references = ReferenceStore(client, lambda uids: pods.references_changed(uids), clock=clock)

@@ -149,7 +149,7 @@ async def _free(worker: PodWorker) -> None:
             delay = min(delay * 2, 60.0)
     if tools.config.cgroups_per_qos:
         for pause in (0.01, 0.02, 0.05, 0.1, 0.5, 1.0):
-            if await asyncio.to_thread(tools.cgroups.remove, tools.cgroups.pod_path(worker.pod)):
+            if await tools.cgroups.take_away(tools.cgroups.pod_path(worker.pod)):
                 break
             await tools.clock.sleep(pause)
 

@@ -57,18 +57,15 @@ def make_sandbox_config(tools: Toolbox, pod: core_v1.Pod, attempt: int) -> PodSa
 async def make_folders(tools: Toolbox, pod: core_v1.Pod) -> None:
     """Make the pod's cgroup and the folder of its logs. Raise OSError."""
     config = tools.config
-
-    def make() -> None:
-        if config.cgroups_per_qos:
-            tools.cgroups.ensure_pod(
-                pod,
-                cfs_quota=config.cpu_cfs_quota,
-                period_us=int(config.cpu_cfs_period * 1e6),
-                pids=config.pod_pids_limit,
-            )
-        log_directory(config.pod_logs_dir, pod).mkdir(parents=True, exist_ok=True, mode=0o755)
-
-    await asyncio.to_thread(make)
+    if config.cgroups_per_qos:
+        await tools.cgroups.ensure_pod(
+            pod,
+            cfs_quota=config.cpu_cfs_quota,
+            period_us=int(config.cpu_cfs_period * 1e6),
+            pids=config.pod_pids_limit,
+        )
+    log = log_directory(config.pod_logs_dir, pod)
+    await asyncio.to_thread(log.mkdir, parents=True, exist_ok=True, mode=0o755)
 
 
 async def pull_secrets(tools: Toolbox, pod: core_v1.Pod) -> list[core_v1.Secret]:

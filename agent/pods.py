@@ -48,6 +48,7 @@ class PodManager:
         self._found: dict[str, Found] = {}
         """What the runtime had at the start, until a worker takes it over."""
         self._group: asyncio.TaskGroup | None = None
+        self._pods_changed = asyncio.Event()
         self._known_to_api = False
 
     # -- sources ------------------------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ class PodManager:
         self._workers[uid] = worker
         name = f"pod {worker.pod.metadata.namespace}/{worker.pod.metadata.name}"
         self._tasks[uid] = self._group.create_task(self._work(worker), name=name)
-        self._share()
+        self._pods_changed.set()
 
     async def _work(self, worker: PodWorker) -> None:
         while True:
@@ -163,7 +164,7 @@ class PodManager:
         self._workers.pop(worker.uid, None)
         self._tasks.pop(worker.uid, None)
         self._tools.writer.forget(worker.uid)
-        self._share()
+        self._pods_changed.set()
         for other in self._workers.values():
             if other.held is not None:
                 other.look_again()  # there is room now, perhaps
@@ -175,10 +176,12 @@ class PodManager:
         others = [w.pod for w in self._workers.values() if w.uid != pod.metadata.uid and not w.ending]
         return hold(pod, others, self._tools.node.allocatable)
 
-    def _share(self) -> None:
-        """Set the CPU shares of the burstable class to what its pods request."""
-        if self._tools.config.cgroups_per_qos:
-            self._tools.cgroups.share_burstable(w.pod for w in self._workers.values() if not w.ending)
+    async def _share_cpu(self) -> None:
+        """Keep the CPU shares of the burstable class at what its pods request, looking after pods came or went."""
+        while True:
+            await self._pods_changed.wait()
+            self._pods_changed.clear()
+            await self._tools.cgroups.share_burstable(w.pod for w in self._workers.values() if not w.ending)
 
     # -- the runtime --------------------------------------------------------------------------------------------------
     async def load(self) -> None:
@@ -191,6 +194,8 @@ class PodManager:
             self._group = group
             group.create_task(self._follow_events(), name="runtime events")
             group.create_task(self._relist_forever(), name="runtime relist")
+            if self._tools.config.cgroups_per_qos:
+                group.create_task(self._share_cpu(), name="CPU shares")
 
     async def _follow_events(self) -> None:
         tools = self._tools

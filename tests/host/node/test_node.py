@@ -95,7 +95,7 @@ async def test_what_belongs_to_no_pod_is_swept_up(server: ApiUnderTest, tmp_path
     try:
         pod = core_v1.Pod()
         pod.metadata.uid = orphan
-        cgroups.ensure_pod(pod, cfs_quota=True, period_us=100_000, pids=-1)
+        await cgroups.ensure_pod(pod, cfs_quota=True, period_us=100_000, pids=-1)
         assert orphan in cgroups.pod_uids()
         client = server.client()
         volumes = VolumeManager(

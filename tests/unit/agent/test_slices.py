@@ -1,0 +1,51 @@
+"""Pods' cgroups as systemd's slices: names, properties, and finding them again."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from agent import cgroups, slices
+from agent.cgroups import Cgroups, Limits
+from kube.api import core_v1
+
+
+def pod(uid: str) -> core_v1.Pod:
+    made = core_v1.Pod()
+    made.metadata.uid = uid
+    return made
+
+
+def test_limits_become_properties_of_a_unit() -> None:
+    limits = Limits(cpu_shares=512, cpu_quota=25_000, cpu_period=100_000, memory=64 << 20, pids=9)
+    found = dict(p.split("=") for p in slices.properties(**dataclasses.asdict(limits)))
+    assert found == {"CPUWeight": "20", "CPUQuota": "25%", "MemoryMax": str(64 << 20), "TasksMax": "9"}
+
+
+def test_what_is_not_limited_is_set_free_again() -> None:
+    found = dict(p.split("=") for p in slices.properties(**dataclasses.asdict(Limits())))
+    assert found == {"CPUWeight": "1", "CPUQuota": "", "MemoryMax": "infinity", "TasksMax": "infinity"}
+
+
+def test_a_thousandth_of_a_cpu_is_a_quota_still() -> None:
+    limits = Limits(cpu_quota=1_000, cpu_period=1_000_000)
+    assert "CPUQuota=0.1%" in slices.properties(**dataclasses.asdict(limits))
+
+
+async def test_a_pods_slice_is_asked_for_by_its_own_name_and_found_by_its_uid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    async def note(name: str, wanted: list[str]) -> None:
+        asked.append(name)
+
+    monkeypatch.setattr(cgroups.slices, "set_properties", note)
+    (tmp_path / "cgroup.controllers").touch()
+    groups = Cgroups("/", "systemd", mount=tmp_path)
+    given = pod("0b6a-77")
+    await groups.ensure_pod(given, cfs_quota=True, period_us=100_000, pids=-1)
+    assert asked == ["kubepods-besteffort-pod0b6a_77.slice"]
+    assert groups.pod_uids() == {}
+    (tmp_path / groups.pod_path(given)).mkdir(parents=True)
+    assert groups.pod_uids() == {"0b6a-77": groups.pod_path(given)}
