@@ -54,7 +54,7 @@ def test_a_pod_reaches_nobody_from_its_first_moment_where_nothing_may_leave(shar
     for name in (*names, "loud"):
         wait_terminated(shared, ns, name)
     told = {name: [line for line in logs(shared, ns, name).splitlines() if line.startswith("re")] for name in names}
-    assert told == dict.fromkeys(names, ["resolved"])
+    assert told == {name: ["resolved"] for name in names}
     assert logs(shared, ns, "loud").splitlines() == ["reached"] * 3 + ["resolved"]
 
 
