@@ -23,7 +23,7 @@ def shared() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def three() -> Iterator[Machines]:
     """Three machines, the first of which is the control plane; a test that breaks something mends it."""
-    with machines(f"wherry-m{os.getpid()}") as made:
+    with machines(f"wherry-m{os.getpid()}", (0, 0, 1)) as made:
         yield made
 
 
@@ -55,8 +55,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Show what the daemons said last beside a failure."""
     report = yield
     found = getattr(item, "funcargs", {})
-    several = list(found["three"]) if "three" in found else []
-    for made in [found["shared"]] * ("shared" in found) + several if report.failed else []:
+    several = [found[name] for name in ("shared",) if name in found] + list(found.get("three", ()))
+    for made in several if report.failed else []:
         for daemon in ("control", "agent", "netproxy"):
             tail = "\n".join(made.log(daemon).splitlines()[-15:])
             if tail:
