@@ -8,9 +8,11 @@ import logging
 import signal
 import sys
 from dataclasses import replace
+from typing import Any
 
 from kube.kubeconfig import KubeconfigError
 from netproxy import config, main
+from netproxy import flags as kube_proxy
 from netproxy.errors import ConfigError, UnsupportedModeError, WriteError
 
 
@@ -18,15 +20,15 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line's grammar; names are kube-proxy's where it has the flag."""
     flags = argparse.ArgumentParser(prog="netproxy", description="Service proxy, cluster DNS and pod network of a node")
     flags.add_argument("--config", help="a KubeProxyConfiguration file; flags given beside it win")
-    flags.add_argument("--kubeconfig", help="how to reach the API server")
-    flags.add_argument("--hostname-override", help="this node's name")
-    flags.add_argument("--proxy-mode", dest="mode", help="iptables (default) or nftables; ipvs is not built yet")
-    flags.add_argument("--cluster-cidr", dest="cluster_cidrs", type=_listing, help="the pods' address ranges")
-    flags.add_argument("--service-cidr", dest="service_cidrs", type=_listing, help="the Services' address ranges")
-    flags.add_argument("--healthz-bind-address")
-    flags.add_argument("--metrics-bind-address")
+    kube_proxy.add_to(flags)
+    flags.add_argument("--healthz-bind-address", help="where health is served; '' nowhere")
+    flags.add_argument("--metrics-bind-address", help="where metrics are served; '' nowhere")
+    flags.add_argument("--version", action="version", version="Kubernetes v1.36.2+wherry")
+    flags.add_argument(
+        "--service-cidr", dest="service_cidrs", type=kube_proxy.listing, help="the Services' address ranges"
+    )
     flags.add_argument("--iptables-flavour", choices=("auto", "nft", "legacy"), help="which tables to write")
-    flags.add_argument("--cluster-dns", type=_listing, help="addresses of cluster DNS")
+    flags.add_argument("--cluster-dns", type=kube_proxy.listing, help="addresses of cluster DNS")
     flags.add_argument("--cluster-domain", help="the domain of cluster DNS")
     flags.add_argument("--resolv-conf", help="where the resolvers for all other names stand")
     flags.add_argument("--no-dns", action="store_true", help="do not serve cluster DNS on this node")
@@ -41,17 +43,15 @@ def parser() -> argparse.ArgumentParser:
     return flags
 
 
-def _listing(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
 def configuration(arguments: argparse.Namespace) -> config.ProxyConfig:
     """Build the configuration from the file and the flags; ConfigError for what cannot be used."""
     result = config.load(arguments.config) if arguments.config else config.ProxyConfig()
-    plain = ["kubeconfig", "hostname_override", "mode", "cluster_cidrs", "service_cidrs", "healthz_bind_address"]
-    plain += ["metrics_bind_address", "iptables_flavour"]
-    given = {name: getattr(arguments, name) for name in plain if getattr(arguments, name) is not None}
+    document = kube_proxy.document(arguments)
+    result = config.parse({"apiVersion": config.API_VERSION, "kind": config.KIND, **document}, result)
+    plain = ["service_cidrs", "healthz_bind_address", "metrics_bind_address", "iptables_flavour"]
+    given = {name: _frozen(getattr(arguments, name)) for name in plain if getattr(arguments, name) is not None}
     dns = {"addresses": arguments.cluster_dns, "domain": arguments.cluster_domain, "resolv_conf": arguments.resolv_conf}
+    dns = {name: _frozen(value) for name, value in dns.items()}
     pods = {"cni_conf_dir": arguments.cni_conf_dir, "cni_data_dir": arguments.cni_data_dir}
     pods |= {"node_routes": arguments.node_routes, "vxlan_port": arguments.vxlan_port}
     result = replace(
@@ -71,6 +71,10 @@ def configuration(arguments: argparse.Namespace) -> config.ProxyConfig:
     )
     config.validate(result)
     return result
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 async def _serve(settings: config.ProxyConfig) -> None:

@@ -72,7 +72,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
     nodes = Informer(client, core_v1.Node, field_selector=f"metadata.name={node_name}", clock=clock)
     state = health.Health(clock)
     addresses = await routes.node_addresses()
-    settings = {family: static_settings(config, family, addresses) for family in config.families}
+    settings = {family: static_settings(config, family, addresses, mode) for family in config.families}
     backends: list[Backend] = []
     stale: list[Remover] = []
     for family in config.families:
@@ -136,7 +136,8 @@ async def _choose(
     family = settings.family
     rules = RuleSettings(
         family=family,
-        local_cidrs=() if config.detect_local_mode == "NodeCIDR" else of_family(config.cluster_cidrs, family),
+        local_cidrs=of_family(config.cluster_cidrs, family) if config.detect_local_mode == "ClusterCIDR" else (),
+        local_interface=config.local_interface,
         masquerade_all=config.masquerade_all,
         node_addresses=of_family(addresses, family),
     )
@@ -198,11 +199,18 @@ def _cluster_dns(
     return responder, DNSServer(responder, settings.addresses, settings.port)
 
 
-def static_settings(config: ProxyConfig, family: int, node_addresses: tuple[str, ...]) -> StaticSettings:
-    """Return what shapes the fixed chains of a family, before the node's pod ranges are known."""
-    node_ports = tuple(cidr for cidr in config.node_port_addresses if cidr != "primary")
-    if "primary" in config.node_port_addresses:
-        node_ports += of_family(node_addresses, family)[:1]
+def static_settings(
+    config: ProxyConfig, family: int, primary: tuple[str, ...], mode: str = "iptables"
+) -> StaticSettings:
+    """Return what shapes the fixed chains of a family, before the node's pod ranges are known.
+
+    `primary` are the node's addresses, as far as known: the first of the family serves node ports where they are asked
+    for on the primary address, as they are in the nftables mode unless the configuration names others (upstream's rule).
+    """
+    wanted = config.node_port_addresses or (("primary",) if mode == "nftables" else ())
+    node_ports = tuple(cidr for cidr in wanted if cidr != "primary")
+    if "primary" in wanted:
+        node_ports += of_family(primary, family)[:1]
     return StaticSettings(
         family=family,
         mark=config.masquerade_mark,

@@ -23,6 +23,7 @@ from netproxy.errors import ConfigError
 API_VERSION = "kubeproxy.config.k8s.io/v1alpha1"
 KIND = "KubeProxyConfiguration"
 MODES = ("iptables", "nftables", "ipvs", "auto")
+LOCAL_MODES = ("ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
 NODE_ROUTES = ("auto", "host-gw", "vxlan", "none")
 
 
@@ -37,6 +38,19 @@ class ConntrackConfig:
     tcp_be_liberal: bool = False
     udp_timeout: float = 0
     udp_stream_timeout: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IPVSConfig:
+    """The IPVS mode; seconds, 0 leaves the kernel's value."""
+
+    scheduler: str = "rr"
+    exclude_cidrs: tuple[str, ...] = ()
+    """Virtual servers in these ranges are somebody else's."""
+    strict_arp: bool = False
+    tcp_timeout: float = 0
+    tcp_fin_timeout: float = 0
+    udp_timeout: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +102,12 @@ class ProxyConfig:
     localhost_node_ports: bool = True
     node_port_addresses: tuple[str, ...] = ()
     detect_local_mode: str = "ClusterCIDR"
+    bridge_interface: str = ""
+    interface_name_prefix: str = ""
     sync_period: float = 30
     iptables_flavour: str = "auto"
     conntrack: ConntrackConfig = field(default_factory=ConntrackConfig)
+    ipvs: IPVSConfig = field(default_factory=IPVSConfig)
     dns: DNSConfig = field(default_factory=DNSConfig)
     pod_network: PodNetworkConfig = field(default_factory=PodNetworkConfig)
 
@@ -98,6 +115,13 @@ class ProxyConfig:
     def masquerade_mark(self) -> str:
         """The packet mark that asks for source NAT, as iptables prints it."""
         return f"{1 << self.masquerade_bit:#x}"
+
+    @property
+    def local_interface(self) -> str:
+        """Where this node's pods' packets come in, as iptables writes it, if that is how they are told."""
+        if self.detect_local_mode == "BridgeInterface":
+            return self.bridge_interface
+        return f"{self.interface_name_prefix}+" if self.detect_local_mode == "InterfaceNamePrefix" else ""
 
     @property
     def families(self) -> tuple[int, ...]:
@@ -214,6 +238,7 @@ def parse(document: Any, base: ProxyConfig | None = None) -> ProxyConfig:
     read = _Reader(document)
     mode = read.text("mode", config.mode) or "iptables"
     backend = "nftables" if mode == "nftables" else "iptables"
+    timing = mode if mode in ("nftables", "ipvs") else "iptables"
     conntrack = config.conntrack
     config = replace(
         config,
@@ -221,8 +246,8 @@ def parse(document: Any, base: ProxyConfig | None = None) -> ProxyConfig:
         hostname_override=read.text("hostnameOverride", config.hostname_override),
         mode=mode,
         bind_address=read.text("bindAddress", config.bind_address) or "0.0.0.0",
-        healthz_bind_address=read.text("healthzBindAddress", config.healthz_bind_address),
-        metrics_bind_address=read.text("metricsBindAddress", config.metrics_bind_address),
+        healthz_bind_address=read.text("healthzBindAddress", "") or config.healthz_bind_address,
+        metrics_bind_address=read.text("metricsBindAddress", "") or config.metrics_bind_address,
         bind_address_hard_fail=read.flag("bindAddressHardFail", config.bind_address_hard_fail),
         cluster_cidrs=read.listing("clusterCIDR", config.cluster_cidrs),
         masquerade_bit=read.number(f"{backend}.masqueradeBit", config.masquerade_bit),
@@ -230,7 +255,17 @@ def parse(document: Any, base: ProxyConfig | None = None) -> ProxyConfig:
         localhost_node_ports=read.flag("iptables.localhostNodePorts", config.localhost_node_ports),
         node_port_addresses=read.listing("nodePortAddresses", config.node_port_addresses),
         detect_local_mode=read.text("detectLocalMode", config.detect_local_mode) or "ClusterCIDR",
-        sync_period=read.seconds(f"{backend}.syncPeriod", config.sync_period) or 30,
+        bridge_interface=read.text("detectLocal.bridgeInterface", config.bridge_interface),
+        interface_name_prefix=read.text("detectLocal.interfaceNamePrefix", config.interface_name_prefix),
+        sync_period=read.seconds(f"{timing}.syncPeriod", config.sync_period) or 30,
+        ipvs=IPVSConfig(
+            scheduler=read.text("ipvs.scheduler", config.ipvs.scheduler) or "rr",
+            exclude_cidrs=read.listing("ipvs.excludeCIDRs", config.ipvs.exclude_cidrs),
+            strict_arp=read.flag("ipvs.strictARP", config.ipvs.strict_arp),
+            tcp_timeout=read.seconds("ipvs.tcpTimeout", config.ipvs.tcp_timeout),
+            tcp_fin_timeout=read.seconds("ipvs.tcpFinTimeout", config.ipvs.tcp_fin_timeout),
+            udp_timeout=read.seconds("ipvs.udpTimeout", config.ipvs.udp_timeout),
+        ),
         conntrack=ConntrackConfig(
             max_per_core=read.number("conntrack.maxPerCore", conntrack.max_per_core),
             min=read.number("conntrack.min", conntrack.min),
@@ -251,10 +286,19 @@ def validate(config: ProxyConfig) -> None:
         raise ConfigError(f"mode: unsupported value {config.mode!r}: use one of {', '.join(MODES)}")
     if not 0 <= config.masquerade_bit <= 31:
         raise ConfigError(f"iptables.masqueradeBit: {config.masquerade_bit} is not within 0 to 31")
-    if config.detect_local_mode not in ("ClusterCIDR", "NodeCIDR"):
+    if config.detect_local_mode not in LOCAL_MODES:
         raise ConfigError(
-            f"detectLocalMode: {config.detect_local_mode!r} is not built yet: use ClusterCIDR or NodeCIDR"
+            f"detectLocalMode: unsupported value {config.detect_local_mode!r}: use one of {', '.join(LOCAL_MODES)}"
         )
+    for wanted, name, value in (
+        ("BridgeInterface", "bridgeInterface", config.bridge_interface),
+        ("InterfaceNamePrefix", "interfaceNamePrefix", config.interface_name_prefix),
+    ):
+        if config.detect_local_mode == wanted and not re.fullmatch(r"[^\s/+]{1,15}", value):
+            raise ConfigError(f"detectLocal.{name}: {value!r} is not the name of a network device")
+    if not re.fullmatch(r"[a-z0-9]+", config.ipvs.scheduler):
+        raise ConfigError(f"ipvs.scheduler: {config.ipvs.scheduler!r} is not the name of a scheduler")
+    _each(config.ipvs.exclude_cidrs, "ipvs.excludeCIDRs", ipaddress.ip_network)
     pods = config.pod_network
     if pods.node_routes not in NODE_ROUTES:
         raise ConfigError(f"node routes: unsupported value {pods.node_routes!r}: use one of {', '.join(NODE_ROUTES)}")

@@ -1,9 +1,9 @@
 """Flows that connection tracking would keep sending to an endpoint that is gone.
 
-TCP notices a dead peer by itself. A UDP client that keeps its port keeps its flow, and with it the translation to an
-endpoint that no longer answers; or, where the flow began while the Service had no endpoint, no translation at all. So
-after a change of a UDP port's endpoints the flows to removed endpoints are deleted, and those of a port that gains its
-first endpoint. Upstream's rule (pkg/proxy/conntrack) for the same reason.
+TCP notices a dead peer by itself, SCTP and UDP do not. A UDP client that keeps its port keeps its flow, and with it the
+translation to an endpoint that no longer answers; or, where the flow began while the Service had no endpoint, no
+translation at all. So after a change of such a port's endpoints the flows to removed endpoints are deleted, and those of
+a port that gains its first endpoint. Upstream's rule (pkg/proxy/conntrack) for the same reason.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from netproxy.model import ServicePort
 
 log = logging.getLogger(__name__)
 
+KEPT = ("UDP", "SCTP")
+"""Protocols whose flows outlive their endpoint."""
+
 
 def stale_flows(old: Iterable[ServicePort], new: Iterable[ServicePort]) -> list[list[str]]:
     """Return the arguments of `conntrack -D` for each set of flows that a change makes stale."""
-    before = {(port.name, port.family): port for port in old if port.protocol == "UDP"}
-    after = {(port.name, port.family): port for port in new if port.protocol == "UDP"}
+    before = {(port.name, port.family, port.protocol): port for port in old if port.protocol in KEPT}
+    after = {(port.name, port.family, port.protocol): port for port in new if port.protocol in KEPT}
     result: list[list[str]] = []
     for key, was in before.items():
         now = after.get(key)
@@ -37,7 +40,7 @@ def stale_flows(old: Iterable[ServicePort], new: Iterable[ServicePort]) -> list[
 
 def _targets(port: ServicePort) -> list[list[str]]:
     family = "ipv4" if port.family == 4 else "ipv6"
-    base = ["-f", family, "-p", "udp"]
+    base = ["-f", family, "-p", port.protocol.lower()]
     addresses = (port.cluster_ip, *port.external_ips, *port.load_balancer_ips)
     targets = [[*base, "--orig-dst", ip, "--orig-port-dst", str(port.port)] for ip in addresses]
     if port.node_port:
@@ -51,7 +54,7 @@ async def delete_flows(flows: list[list[str]]) -> None:
         try:
             done = await run(["conntrack", "-D", *arguments], check=False, timeout=10)
         except CommandError as error:
-            log.warning("stale UDP flows stay until they time out: %s", error)
+            log.warning("stale flows stay until they time out: %s", error)
             return
         # Exit status 1 with "0 flow entries" is the ordinary case of nothing to delete.
         if done.returncode not in (0, 1):

@@ -26,9 +26,10 @@ from kube.process import CommandError
 from kube.servers import Servers
 from kube.transport import HttpsTransport
 from netproxy import backend, health, own_certificate, sysctl
-from netproxy.assembly import Parts, build, of_family, removers
+from netproxy.assembly import Parts, build, of_family, removers, static_settings
 from netproxy.config import ProxyConfig, host_port
 from netproxy.errors import ConfigError, WriteError
+from netproxy.iptables.static import StaticSettings
 from netproxy.nftables.writer import NftWriter
 from netproxy.podnet import network, routes
 from netproxy.podnet.network import PodNetwork
@@ -134,7 +135,7 @@ async def _run_parts(
         group.create_task(_tell_ready(parts.proxy, ready), name="readiness")
         if parts.dns is not None:
             group.create_task(parts.dns.run(), name="cluster DNS")
-        group.create_task(_follow_node(config, parts, node_known, clock), name="configure this node")
+        group.create_task(_follow_node(config, mode, parts, node_known, clock), name="configure this node")
         if parts.pods is not None:
             group.create_task(_keep_routes(parts.pods, clock), name="verify routes")
         if parts.peers is not None and parts.mesh is not None:
@@ -151,7 +152,7 @@ async def _prepare(config: ProxyConfig, parts: Parts) -> None:
             await routes.add_local_address(address)
 
 
-async def _follow_node(config: ProxyConfig, parts: Parts, known: asyncio.Event, clock: Clock) -> None:
+async def _follow_node(config: ProxyConfig, mode: str, parts: Parts, known: asyncio.Event, clock: Clock) -> None:
     """Take in the node's pod ranges when it has them, and again whenever they change."""
     await parts.proxy.started.wait()
     while True:
@@ -159,27 +160,33 @@ async def _follow_node(config: ProxyConfig, parts: Parts, known: asyncio.Event, 
         known.clear()
         try:
             for node in parts.nodes.list():
-                await _configure_node(config, parts, node)
+                await _configure_node(config, mode, parts, node)
         except (CommandError, WriteError, OSError) as error:
             log.error("this node is not set up yet: %s", error)
             await clock.sleep(RETRY)
             known.set()
 
 
-async def _configure_node(config: ProxyConfig, parts: Parts, node: core_v1.Node) -> None:
+async def _configure_node(config: ProxyConfig, mode: str, parts: Parts, node: core_v1.Node) -> None:
     """Rules before the CNI configuration: the runtime starts pods as soon as that is there."""
     pod_cidrs = network.pod_cidrs_of(node)
     for each in parts.backends:
         async with parts.proxy.exclusive():
             if config.detect_local_mode == "NodeCIDR":
                 await each.set_local_cidrs(of_family(pod_cidrs, each.family), parts.proxy.ports)
-            if parts.pods is not None:
-                await each.set_static(network.with_pods(parts.settings[each.family], pod_cidrs))
+            await each.set_static(_settings(config, mode, parts, each.family, node))
     if parts.policy is not None:
         parts.policy.set_node_ranges(pod_cidrs)
         await _await_policies(parts.policy)
     if parts.pods is not None:
         await parts.pods.configure(node)
+
+
+def _settings(config: ProxyConfig, mode: str, parts: Parts, family: int, node: core_v1.Node) -> StaticSettings:
+    """Return the fixed chains' settings, now that the node is known."""
+    primary = network.internal_ip(node, family)
+    settings = static_settings(config, family, (primary,), mode) if primary else parts.settings[family]
+    return settings if parts.pods is None else network.with_pods(settings, network.pod_cidrs_of(node))
 
 
 async def _await_policies(policy: PolicyEnforcer) -> None:

@@ -29,8 +29,15 @@ class RuleSettings:
     family: int = 4
     local_cidrs: tuple[str, ...] = ()
     """Where pods live: traffic to a cluster IP from elsewhere is masqueraded. Empty: none is."""
+    local_interface: str = ""
+    """Where this node's pods' packets come in, instead of `local_cidrs`; "veth+" are all whose name begins so."""
     masquerade_all: bool = False
     node_addresses: tuple[str, ...] = ()
+
+    @property
+    def from_pods(self) -> list[str]:
+        """The matches of what comes from pods."""
+        return [f"-i {self.local_interface}"] if self.local_interface else [f"-s {cidr}" for cidr in self.local_cidrs]
 
 
 @dataclass(slots=True)
@@ -137,8 +144,8 @@ class _PortRules:
             if port.endpoints:
                 # Traffic from inside is not bound to this node's endpoints: it goes the way of the cluster policy.
                 rules += [
-                    f"-s {cidr} {comment(f'pod traffic for {self.label} external destinations')} -j {self.svc}"
-                    for cidr in settings.local_cidrs
+                    f"{match} {comment(f'pod traffic for {self.label} external destinations')} -j {self.svc}"
+                    for match in settings.from_pods
                 ]
                 rules.append(
                     f"{comment(f'masquerade LOCAL traffic for {self.label} external destinations')} "
@@ -204,6 +211,8 @@ class _PortRules:
             to_cluster_ip = self._to(port.cluster_ip, port.port, "cluster IP", names.MARK_MASQ)
             if settings.masquerade_all:
                 rules.append(to_cluster_ip)
+            elif settings.local_interface:
+                rules.append(to_cluster_ip.replace(" -p ", f" ! -i {settings.local_interface} -p ", 1))
             elif settings.local_cidrs:
                 rules.append(f"! -s {settings.local_cidrs[0]} {to_cluster_ip}")
         targets = [

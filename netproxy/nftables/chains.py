@@ -87,7 +87,10 @@ def shared_rules(name: str, settings: RuleSettings) -> tuple[str, ...]:
 def external_local(settings: RuleSettings, to_cluster: str, to_local: str) -> tuple[str, ...]:
     """Under the external policy Local what starts in the cluster takes the cluster policy's way, the rest stays here."""
     ip = word(settings.family)
-    rules = [f"{ip} saddr {cidr} {to_cluster}" for cidr in settings.local_cidrs]
+    if settings.local_interface:
+        rules = [f"iifname {_pattern(settings)} {to_cluster}"]
+    else:
+        rules = [f"{ip} saddr {cidr} {to_cluster}" for cidr in settings.local_cidrs]
     rules += [f"fib saddr type local jump {MARK}", f"fib saddr type local {to_cluster}"]
     return (*rules, to_local) if to_local else tuple(rules)
 
@@ -95,9 +98,16 @@ def external_local(settings: RuleSettings, to_cluster: str, to_local: str) -> tu
 def mark_unless_pod(settings: RuleSettings) -> tuple[str, ...]:
     if settings.masquerade_all:
         return (f"jump {MARK}",)
+    if settings.local_interface:
+        return (f"iifname != {_pattern(settings)} jump {MARK}",)
     if settings.local_cidrs:
         return (f"{word(settings.family)} saddr != {settings.local_cidrs[0]} jump {MARK}",)
     return ()
+
+
+def _pattern(settings: RuleSettings) -> str:
+    name = settings.local_interface
+    return f'"{name[:-1]}*"' if name.endswith("+") else f'"{name}"'
 
 
 def _translate(family: int, map_name: str, protocol: str, count: int) -> str:

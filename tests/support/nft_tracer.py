@@ -4,6 +4,7 @@ Each rule is read from left to right, statement by statement; one that the trace
 explored in all its ways: the outcome is the set of endpoints that a packet may reach.
 """
 
+import fnmatch
 import ipaddress
 import re
 from collections.abc import Iterator
@@ -140,6 +141,11 @@ def _address(tracer: TableTracer, found: re.Match[str], state: _State) -> bool:
     return any(address in ipaddress.ip_network(cidr) for cidr in ranges) != bool(found["not"])
 
 
+def _interface(tracer: TableTracer, found: re.Match[str], state: _State) -> bool:
+    name = tracer.host.interface_of(state.packet.source)
+    return fnmatch.fnmatch(name, found["value"]) != bool(found["not"])
+
+
 def _fib(tracer: TableTracer, found: re.Match[str], state: _State) -> bool:
     packet = state.packet
     address = packet.source if found["side"] == "saddr" else packet.destination
@@ -169,6 +175,7 @@ def _translated(state: _State, ip: str, port: int) -> _State:
 
 
 STATEMENTS = [
+    (r'iifname (?P<not>!= )?"(?P<value>[^"]*)"', _interface),
     (r"ct state new", lambda tracer, found, state: True),
     (r"ct state invalid", lambda tracer, found, state: False),
     (r"ct status dnat", lambda tracer, found, state: state.translated),

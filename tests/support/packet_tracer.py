@@ -4,6 +4,7 @@ The interpreter knows the matches and targets that the proxy uses and fails on a
 unseen. Chance is explored both ways: the outcome is the set of endpoints that a packet may reach.
 """
 
+import fnmatch
 import ipaddress
 import shlex
 from collections.abc import Iterator
@@ -31,6 +32,12 @@ class Host:
 
     addresses: frozenset[str] = frozenset({"192.168.0.1", "127.0.0.1"})
     remembered: frozenset[tuple[str, str]] = frozenset()
+
+    def interface_of(self, source: str) -> str:
+        """Return where a packet comes in: "" for one of the host's own."""
+        if self.is_local(source):
+            return ""
+        return "cni0" if ipaddress.ip_address(source) in ipaddress.ip_network("10.244.1.0/24") else "eth0"
 
     def is_local(self, address: str) -> bool:
         return address in self.addresses or ipaddress.ip_address(address).is_loopback
@@ -163,6 +170,8 @@ class _Rule:
                 return ipaddress.ip_address(packet.source) in ipaddress.ip_network(value)
             case "-d":
                 return ipaddress.ip_address(packet.destination) in ipaddress.ip_network(value)
+            case "-i":
+                return fnmatch.fnmatch(host.interface_of(packet.source), value.replace("+", "*"))
             case "-p":
                 return packet.protocol == value
             case "--dport":
@@ -187,7 +196,7 @@ class _Rule:
 _FLAGS = {"--reap", "--rsource", "--random-fully", "--set"}
 _IGNORED = {"--comment", "--mode", "--seconds", "--mask", "--name", "--reject-with"}
 _TARGET_OPTIONS = {"--set-xmark", "--to-destination"}
-_TESTS = {"-s", "-d", "-p", "--dport", "--dst-type", "--src-type", "--mark", "--ctstate", "--probability"}
+_TESTS = {"-s", "-d", "-i", "-p", "--dport", "--dst-type", "--src-type", "--mark", "--ctstate", "--probability"}
 
 
 def _parse(text: str) -> _Rule:

@@ -1,5 +1,7 @@
 """What is written reads back word for word: the ground that comparisons stand on."""
 
+import dataclasses
+
 import pytest
 
 from netproxy.endpoints import NodeView
@@ -53,10 +55,11 @@ def everything(family: int) -> tuple[list[object], RuleSettings, StaticSettings]
     return ports, rules, settings  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("family", [4, 6])
-def test_rules_read_back_as_they_were_written(site: Site, family: int) -> None:
+@pytest.mark.parametrize(("family", "interface"), [(4, ""), (6, ""), (4, "veth+")])
+def test_rules_read_back_as_they_were_written(site: Site, family: int, interface: str) -> None:
     async def check() -> None:
         ports, rules, settings = everything(family)
+        rules = dataclasses.replace(rules, local_interface=interface)
         if site.config.mode == "nftables":
             table = NftShadow(settings, rules)
             table.put("all", nft_fragment(ports, rules))  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import pytest
 
 from netproxy import config
 from netproxy.__main__ import configuration, parser
+from netproxy.assembly import static_settings
 from netproxy.backend import check_mode
 from netproxy.errors import ConfigError, UnsupportedModeError
 
@@ -45,6 +46,7 @@ def test_a_file_as_kubeadm_writes_it_is_read(tmp_path: Path) -> None:
     assert (found.masquerade_all, found.masquerade_mark) == (True, "0x8000")
     assert found.conntrack.tcp_established_timeout == 5400
     assert (found.mode, found.sync_period) == ("iptables", 30)
+    assert (found.healthz_bind_address, found.metrics_bind_address) == ("0.0.0.0:10256", "127.0.0.1:10249")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,9 @@ def test_a_file_as_kubeadm_writes_it_is_read(tmp_path: Path) -> None:
         ({"clusterCIDR": "10.244.0.0/33"}, "clusterCIDR: "),
         ({"bindAddress": "localhost"}, "bindAddress: "),
         ({"healthzBindAddress": "0.0.0.0"}, "healthzBindAddress: '0.0.0.0' is not an address and a port"),
-        ({"detectLocalMode": "BridgeInterface"}, "detectLocalMode: 'BridgeInterface' is not built yet"),
+        ({"detectLocalMode": "Bridge"}, "detectLocalMode: unsupported value 'Bridge'"),
+        ({"detectLocalMode": "BridgeInterface"}, "detectLocal.bridgeInterface: '' is not the name of a network device"),
+        ({"ipvs": {"scheduler": "rr; reboot"}}, "ipvs.scheduler: 'rr; reboot' is not the name of a scheduler"),
         ({"kind": "KubeletConfiguration"}, "expected apiVersion"),
     ],
 )
@@ -92,6 +96,39 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     assert (found.hostname_override, found.cluster_cidrs) == ("b", ("10.1.0.0/16",))
     assert found.dns.addresses == ("10.96.0.11",)
     assert not found.pod_network.enabled
+
+
+def test_kube_proxys_command_line_is_understood() -> None:
+    line = (
+        "--kubeconfig=/etc/kp.conf --proxy-mode=nftables --masquerade-all --cluster-cidr=10.1.0.0/16,fd00::/48 "
+        "--nodeport-addresses=10.0.0.0/8,primary --conntrack-tcp-timeout-established=2h --bind-address-hard-fail=false "
+        "--iptables-masquerade-bit=12 --detect-local-mode=InterfaceNamePrefix --pod-interface-name-prefix=veth "
+        "--ipvs-scheduler=wrr --healthz-bind-address= --v=2 --feature-gates=A=true --profiling --oom-score-adj=-999"
+    )
+    found = configuration(parser().parse_args(line.split(" ")))
+    assert (found.kubeconfig, found.mode, found.masquerade_all) == ("/etc/kp.conf", "nftables", True)
+    assert found.cluster_cidrs == ("10.1.0.0/16", "fd00::/48")
+    assert found.node_port_addresses == ("10.0.0.0/8", "primary")
+    assert (found.masquerade_mark, found.local_interface) == ("0x1000", "veth+")
+    assert found.conntrack.tcp_established_timeout == 7200
+    assert (found.ipvs.scheduler, found.healthz_bind_address) == ("wrr", "")
+    assert found.metrics_bind_address == "127.0.0.1:10249"
+
+
+@pytest.mark.parametrize(
+    ("mode", "given", "expected"),
+    [
+        ("iptables", (), ()),
+        ("nftables", (), ("192.168.0.1",)),
+        ("iptables", ("primary", "10.0.0.0/8"), ("10.0.0.0/8", "192.168.0.1")),
+        ("nftables", ("0.0.0.0/0",), ("0.0.0.0/0",)),
+    ],
+)
+def test_node_ports_are_served_where_upstream_serves_them(
+    mode: str, given: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    found = static_settings(config.ProxyConfig(node_port_addresses=given), 4, ("fd00::1", "192.168.0.1"), mode)
+    assert found.node_port_cidrs == expected
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,53 @@ CASES = [
         },
     ),
     Case(
+        "a load balancer that sends to node ports itself is not short-circuited",
+        msgspec.structs.replace(
+            balanced(),
+            status=core_v1.ServiceStatus(
+                load_balancer=core_v1.LoadBalancerStatus(
+                    ingress=[core_v1.LoadBalancerIngress(ip="198.51.100.1", ip_mode="Proxy")]
+                )
+            ),
+        ),
+        [slice_of("web", HERE, THERE)],
+        {
+            Packet(POD, "198.51.100.1", 80): to("198.51.100.1:80"),
+            Packet(WORLD, NODE, 30080): BOTH_SNAT,
+        },
+    ),
+    Case(
+        "a load balancer's address under the external policy Local",
+        balanced(external_traffic_policy="Local"),
+        [slice_of("web", HERE, THERE)],
+        {
+            Packet(WORLD, "198.51.100.1", 80): to(HERE_ADDRESS),
+            Packet(POD, "198.51.100.1", 80): BOTH,
+            Packet(NODE, "198.51.100.1", 80): BOTH_SNAT,
+        },
+    ),
+    Case(
+        "endpoints from several slices, and more of them than one slice holds",
+        service("web", IP),
+        [slice_of("web", *(f"10.244.{2 + part}.{n}" for n in range(1, 101)), suffix=str(part)) for part in range(3)],
+        {Packet(POD, IP, 80): to(*(f"10.244.{2 + part}.{n}:8080" for part in range(3) for n in range(1, 101)))},
+    ),
+    Case(
+        "a port by name leads to each pod's own number",
+        service("web", IP),
+        [
+            slice_of("web", HERE, ports={"http": 8080}, suffix="a"),
+            slice_of("web", THERE, ports={"http": 9090, "other": 1}, suffix="b"),
+        ],
+        {Packet(POD, IP, 80): to(HERE_ADDRESS, "10.244.2.2:9090")},
+    ),
+    Case(
+        "an endpoint on the node's own network",
+        service("web", IP),
+        [slice_of("web", endpoint(NODE, node="node-1"))],
+        {Packet(POD, IP, 80): to(f"{NODE}:8080"), Packet(NODE, IP, 80): to(f"{NODE}:8080", snat=True)},
+    ),
+    Case(
         "UDP and SCTP ports are told from TCP ports of the same number",
         service("dns", IP, port("udp", 53, "UDP"), port("tcp", 53, "TCP"), port("sctp", 53, "SCTP")),
         [
@@ -320,6 +367,31 @@ async def test_nftables_leads_packets_where_the_table_says(case: Case, affinity:
     for packet, expected in case.packets.items():
         if packet.destination != "127.0.0.1":  # node ports on localhost are a matter of the iptables mode
             assert tracer.trace(packet) == expected, packet
+
+
+@pytest.mark.parametrize("interface", ["cni0", "cni+"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_pods_may_be_told_by_where_their_packets_come_in(case: Case, interface: str) -> None:
+    """The detection modes BridgeInterface and InterfaceNamePrefix lead packets as the ranges do."""
+    rules = RuleSettings(local_interface=interface, node_addresses=(NODE,))
+    services = {"default/x": plan_service(case.service, case.slices, NODE_VIEW)}
+    iptables, nftables = RecordingWriter(), nftables_writer.RecordingWriter()
+    await IPTablesBackend(iptables, rules, FIXED).start(services)
+    await NFTablesBackend(nftables, rules, FIXED).start(services)
+    for packet, expected in case.packets.items():
+        assert RuleTracer(iptables.tables, case.host).trace(packet) == expected, packet
+        if packet.destination != "127.0.0.1":
+            assert TableTracer(nftables.contents, case.host).trace(packet) == expected, packet
+
+
+async def test_with_masquerade_all_pods_are_masqueraded_too() -> None:
+    rules = RuleSettings(local_cidrs=(PODS,), masquerade_all=True)
+    services = {"default/x": plan_service(service("web", IP), [slice_of("web", HERE, THERE)], NODE_VIEW)}
+    iptables, nftables = RecordingWriter(), nftables_writer.RecordingWriter()
+    await IPTablesBackend(iptables, rules, FIXED).start(services)
+    await NFTablesBackend(nftables, rules, FIXED).start(services)
+    for tracer in (RuleTracer(iptables.tables), TableTracer(nftables.contents)):
+        assert tracer.trace(Packet(POD, IP, 80)) == BOTH_SNAT
 
 
 async def test_the_rules_balance_evenly() -> None:
