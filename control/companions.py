@@ -66,6 +66,7 @@ def companions(
                 service_account_key=config.service_account_key_file.read_text(),
                 service_load_balancer=config.service_load_balancer,
                 api_port=config.port,
+                local_path=config.local_path_volumes,
                 autoscaling=configuration.load(config.controller_config_file),
             )
             await manager.run(client, settings, clock, informers)
@@ -75,9 +76,11 @@ def companions(
     if config.enable_scheduler:
 
         async def scheduler() -> None:
-            from control.scheduler import main
+            from control.scheduler import configuration, main
 
-            await main.run(make_client(SCHEDULER, "kube-scheduler"), None, clock, informers)
+            path = config.scheduler_config_file
+            settings = configuration.parse(path.read_bytes()) if path is not None else None
+            await main.run(make_client(SCHEDULER, "kube-scheduler"), settings, clock, informers)
 
         found.append(("scheduler", _supervised("scheduler", elected("kube-scheduler", scheduler))))
     return found

@@ -70,13 +70,25 @@ class _Bucket:
     last: float = 0.0
 
 
-class EventRecorder:
-    """Record events of one component ("kubelet", "default-scheduler") on one host. `run` sends them."""
+@dataclass(slots=True)
+class _Lane:
+    """Events that are sent one after another."""
 
-    def __init__(self, client: Client, component: str, host: str = "", *, clock: Clock = SYSTEM) -> None:
+    queue: deque[core_v1.Event] = field(default_factory=lambda: deque(maxlen=MAX_QUEUED))
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class EventRecorder:
+    """Record events of one component ("kubelet", "default-scheduler") on one host. `run` sends them.
+
+    With several `workers` so many are sent at once; those about one object stay in order.
+    """
+
+    def __init__(
+        self, client: Client, component: str, host: str = "", *, clock: Clock = SYSTEM, workers: int = 1
+    ) -> None:
         self._client, self._component, self._host, self._clock = client, component, host, clock
-        self._queue: deque[core_v1.Event] = deque(maxlen=MAX_QUEUED)
-        self._wake = asyncio.Event()
+        self._lanes = [_Lane() for _ in range(workers)]
         self._numbers = itertools.count()
         self._known: OrderedDict[tuple[str, ...], _Known] = OrderedDict()
         self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
@@ -98,7 +110,8 @@ class EventRecorder:
         now = self._clock.now()
         stamp = format_time(now)
         nanos = int(now.timestamp() * 1e6) * 1000 + next(self._numbers) % 1000
-        self._queue.append(
+        lane = self._lanes[hash((about.kind, about.namespace, about.name)) % len(self._lanes)]
+        lane.queue.append(
             core_v1.Event(
                 api_version="v1",
                 kind="Event",
@@ -122,20 +135,26 @@ class EventRecorder:
                 reporting_instance=self._host or (self._component if action else ""),
             )
         )
-        self._wake.set()
+        lane.wake.set()
 
     async def run(self) -> None:
         """Send what is recorded until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number, lane in enumerate(self._lanes):
+                group.create_task(self._run(lane), name=f"events of {self._component} {number}")
+
+    async def _run(self, lane: _Lane) -> None:
         while True:
-            while self._queue:
-                await self._send(self._queue.popleft())
-            self._wake.clear()
-            await self._wake.wait()
+            while lane.queue:
+                await self._send(lane.queue.popleft())
+            lane.wake.clear()
+            await lane.wake.wait()
 
     async def flush(self) -> None:
         """Send what is queued now (at shutdown)."""
-        while self._queue:
-            await self._send(self._queue.popleft())
+        for lane in self._lanes:
+            while lane.queue:
+                await self._send(lane.queue.popleft())
 
     async def _send(self, event: core_v1.Event) -> None:
         if not self._allowed(event):

@@ -8,6 +8,7 @@ generation, so for the hundredth replica of a template only the nodes that chang
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from control.scheduler.cluster import Cluster
@@ -27,6 +28,23 @@ from control.scheduler.podinfo import PodInfo
 SAMPLE = 100
 """Fitting nodes that are enough to choose from (upstream: minFeasibleNodesToFind)."""
 MOST_SIGNATURES = 64
+Scorer = tuple[ScorePlugin, int]
+
+
+@dataclass(slots=True)
+class Candidates:
+    """The nodes that fit a pod, and what is needed to choose between them."""
+
+    nodes: list[NodeInfo]
+    verdicts: list[Verdict]
+    constraints: list[tuple[Constraint, int]]
+    relative: list[Scorer]
+    diagnosis: Diagnosis
+
+    def keep(self, names: Container[str]) -> None:
+        """Leave out all nodes but these."""
+        kept = [i for i, node in enumerate(self.nodes) if node.name in names]
+        self.nodes, self.verdicts = [self.nodes[i] for i in kept], [self.verdicts[i] for i in kept]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +69,19 @@ class Algorithm:
 
     def place(self, pod: PodInfo) -> str:
         """Return the name of the best node for a pod; raises Unschedulable where none fits."""
+        return self.choose(self.feasible(pod))
+
+    def feasible(self, pod: PodInfo) -> Candidates:
+        """Return nodes that fit a pod, as many as are enough; raises Unschedulable where none does."""
         constraints: list[tuple[Constraint, int]] = []
+        checks: list[Constraint] = []
         try:
-            for plugin in self._profile.cluster:
-                found = plugin.pre_filter(pod, self._cluster)
+            for use in self._profile.cluster:
+                found = use.plugin.pre_filter(pod, self._cluster)
                 if found is not None:
-                    constraints.append((found, plugin.weight))
+                    constraints.append((found, use.weight))
+                    if use.filters:
+                        checks.append(found)
         except PreFilterRejected as refusal:
             nowhere = dict.fromkeys(self._cluster.nodes, refusal.rejection)
             raise Unschedulable(Diagnosis(len(nowhere), nowhere, str(refusal))) from refusal
@@ -67,7 +92,7 @@ class Algorithm:
         feasible: list[NodeInfo] = []
         verdicts: list[Verdict] = []
         total = len(nodes)
-        looked = 0
+        looked, enough = 0, self._enough()
         for offset in range(total):
             node = nodes[(start + offset) % total]
             looked += 1
@@ -76,7 +101,7 @@ class Algorithm:
                 verdict = known[node.name] = self._judge(pod, node, fixed, relative)
             rejection = verdict.rejection
             if rejection is None:
-                for constraint, _ in constraints:
+                for constraint in checks:
                     rejection = constraint.filter(node)
                     if rejection is not None:
                         break
@@ -87,23 +112,25 @@ class Algorithm:
                 continue
             feasible.append(node)
             verdicts.append(verdict)
-            if len(feasible) >= SAMPLE:
+            if len(feasible) >= enough:
                 break
         if nodes is self._cluster.order and total:
             self._start = (start + looked) % total
         if not feasible:
             self._explain_unlisted(nodes, diagnosis)
             raise Unschedulable(diagnosis)
-        if len(feasible) == 1:
-            return feasible[0].name
-        return self._best(feasible, verdicts, constraints, relative)
+        return Candidates(feasible, verdicts, constraints, relative, diagnosis)
+
+    def _enough(self) -> int:
+        share = self._profile.percentage
+        return max(SAMPLE, len(self._cluster.order) * share // 100) if share else SAMPLE
 
     def fits_with_all(self, pod: PodInfo, node: NodeInfo) -> bool:
         """True where every filter lets the pod onto a node as the cache has it now, remembering nothing."""
         if any(plugin.filter(pod, node) is not None for plugin in self._profile.filters):
             return False
-        for plugin in self._profile.cluster:
-            constraint = plugin.pre_filter(pod, self._cluster)
+        for use in self._profile.cluster:
+            constraint = use.plugin.pre_filter(pod, self._cluster) if use.filters else None
             if constraint is not None and constraint.filter(node) is not None:
                 return False
         return self._crowded_out(pod, node) is None
@@ -140,9 +167,9 @@ class Algorithm:
         for name in self._cluster.nodes:
             diagnosis.rejections.setdefault(name, away)
 
-    def _scorers(self, pod: PodInfo) -> tuple[list[ScorePlugin], list[ScorePlugin]]:
-        applicable = [plugin for plugin in self._profile.scores if plugin.applies(pod)]
-        return [p for p in applicable if not p.normalized], [p for p in applicable if p.normalized]
+    def _scorers(self, pod: PodInfo) -> tuple[list[Scorer], list[Scorer]]:
+        applicable = [scorer for scorer in self._profile.scores if scorer[0].applies(pod)]
+        return [s for s in applicable if not s[0].normalized], [s for s in applicable if s[0].normalized]
 
     def _remembered(self, signature: bytes) -> dict[str, Verdict]:
         known = self._verdicts.get(signature)
@@ -154,7 +181,7 @@ class Algorithm:
             self._verdicts.move_to_end(signature)
         return known
 
-    def _judge(self, pod: PodInfo, node: NodeInfo, fixed: list[ScorePlugin], relative: list[ScorePlugin]) -> Verdict:
+    def _judge(self, pod: PodInfo, node: NodeInfo, fixed: list[Scorer], relative: list[Scorer]) -> Verdict:
         for plugin in self._profile.filters:
             rejection = plugin.filter(pod, node)
             if rejection is not None:
@@ -162,26 +189,27 @@ class Algorithm:
         return Verdict(
             node.generation,
             None,
-            sum(plugin.weight * plugin.score(pod, node) for plugin in fixed),
-            tuple(plugin.score(pod, node) for plugin in relative),
+            sum(weight * plugin.score(pod, node) for plugin, weight in fixed),
+            tuple(plugin.score(pod, node) for plugin, _ in relative),
         )
 
-    def _best(
-        self,
-        feasible: list[NodeInfo],
-        verdicts: list[Verdict],
-        constraints: list[tuple[Constraint, int]],
-        relative: list[ScorePlugin],
-    ) -> str:
+    def choose(self, candidates: Candidates, more: Mapping[str, int] | None = None) -> str:
+        """Return the name of the node with the most points; `more` are points from elsewhere."""
+        feasible, verdicts = candidates.nodes, candidates.verdicts
+        if len(feasible) == 1:
+            return feasible[0].name
         totals = [verdict.fixed for verdict in verdicts]
-        for position, plugin in enumerate(relative):
+        for position, (plugin, weight) in enumerate(candidates.relative):
             raw = [verdict.relative[position] for verdict in verdicts]
             if any(raw):
                 for i, score in enumerate(normalize(raw, plugin.normalized)):
-                    totals[i] += plugin.weight * score
-        for constraint, weight in constraints:
-            scores = constraint.score(feasible)
+                    totals[i] += weight * score
+        for constraint, weight in candidates.constraints:
+            scores = constraint.score(feasible) if weight else None
             if scores is not None:
                 for i, score in enumerate(scores):
                     totals[i] += weight * score
+        if more:
+            for i, node in enumerate(feasible):
+                totals[i] += more.get(node.name, 0)
         return feasible[totals.index(max(totals))].name

@@ -6,6 +6,7 @@ A placed pod counts from the moment of the decision (assume), is confirmed when 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
@@ -31,7 +32,11 @@ class Cluster:
         self.anti_terms: dict[AffinityTerm, NodeCounts] = {}
         """Required anti-affinity of the pods that are there, which a new pod must respect."""
         self.scored_terms: dict[tuple[AffinityTerm, int], NodeCounts] = {}
-        """Other affinity of the pods that are there, with the weight it has for a new pod."""
+        """Preferred affinity of the pods that are there, with the weight it has for a new pod."""
+        self.hard_terms: dict[AffinityTerm, NodeCounts] = {}
+        """Required affinity of the pods that are there, which draws a new pod as much as a profile says."""
+        self.claim_uses: dict[str, int] = {}
+        """How many pods use a claim."""
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         """Pods that are to go to a node as soon as their victims have left it."""
         self._nominations: dict[str, str] = {}
@@ -65,7 +70,8 @@ class Cluster:
             self.topology_version += 1
         if old_labels != info.labels:
             self._indexes.forget_domains()
-            for counts in [*self.anti_terms.values(), *self.scored_terms.values()]:
+            indexes = [self.anti_terms.values(), self.scored_terms.values(), self.hard_terms.values()]
+            for counts in itertools.chain.from_iterable(indexes):
                 counts.forget_domains()
 
     def remove_node(self, name: str) -> None:
@@ -172,15 +178,25 @@ class Cluster:
     # -- indexes ----------------------------------------------------------------------------------------------------
     def _move_indexes(self, pod: PodInfo, info: NodeInfo, sign: int) -> None:
         self._indexes.count(pod, info, sign)
+        for key in pod.claims if pod.pod.spec.volumes else ():
+            self._use_claim(key, sign)
         if pod.pod.spec.affinity is None:
             return
         for term in pod.anti_affinity.required:
             _count_term(self.anti_terms, term, info, sign)
-        weighted = [(term, 1) for term in pod.affinity.required]
-        weighted += pod.affinity.preferred
+        for term in pod.affinity.required:
+            _count_term(self.hard_terms, term, info, sign)
+        weighted = list(pod.affinity.preferred)
         weighted += [(term, -weight) for term, weight in pod.anti_affinity.preferred]
         for pair in weighted:
             _count_term(self.scored_terms, pair, info, sign)
+
+    def _use_claim(self, key: str, sign: int) -> None:
+        number = self.claim_uses.get(key, 0) + sign
+        if number > 0:
+            self.claim_uses[key] = number
+        else:
+            self.claim_uses.pop(key, None)
 
     def count(self, question: Question) -> NodeCounts:
         """Return how many pods fit a question, by node and domain."""

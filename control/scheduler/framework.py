@@ -3,7 +3,8 @@
 Two kinds of plugins. A *node-local* one looks at the pod and one node only (resources, taints, ports, images); its
 verdict holds for all pods of one signature until the node changes, so it is remembered and a pod costs work only on the
 nodes that changed since the last one. A *cluster* plugin (inter-pod affinity, topology spread) looks at other nodes too;
-its PreFilter reads incremental counts once a pod, and Filter and Score are then look-ups.
+its PreFilter reads incremental counts once a pod, and Filter and Score are then look-ups. What comes before and after the
+choice (PreEnqueue, Reserve, Permit, PreBind, Bind, PostBind) are protocols of their own; one plugin may be several.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
+from kube.api import core_v1
 
 if TYPE_CHECKING:
     from control.scheduler.cluster import Cluster
@@ -74,13 +76,102 @@ class ClusterPlugin(Protocol):
     def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None: ...
 
 
+# -- around the choice ------------------------------------------------------------------------------------------------
+class BindingFailed(Exception):
+    """A pod cannot go where it was placed; the message says why."""
+
+
+class PreEnqueuePlugin(Protocol):
+    """Keeps pods out of the queue."""
+
+    name: str
+
+    def pre_enqueue(self, pod: core_v1.Pod) -> str:
+        """Return why a pod is not to be tried yet; "" where it is."""
+        ...
+
+
+class ReservePlugin(Protocol):
+    """Keeps something for a placed pod until it is bound."""
+
+    name: str
+
+    def reserve(self, pod: PodInfo, node: core_v1.Node) -> None:
+        """Raise BindingFailed where it cannot be kept."""
+        ...
+
+    def unreserve(self, pod: PodInfo) -> None:
+        """Give back what was kept; also called where nothing was."""
+        ...
+
+
+class PermitPlugin(Protocol):
+    """Lets a placed pod go on, later or never."""
+
+    name: str
+
+    async def permit(self, pod: PodInfo, node: str) -> None:
+        """Return when the pod may be bound; raise BindingFailed where it may not."""
+        ...
+
+
+class PreBindPlugin(Protocol):
+    """Does what must be done before a pod is bound."""
+
+    name: str
+
+    def waits(self, pod: PodInfo) -> bool:
+        """True where pre_bind will have something to wait for."""
+        ...
+
+    async def pre_bind(self, pod: PodInfo, node: str) -> None:
+        """Raise BindingFailed or StatusError where it cannot be done."""
+        ...
+
+
+class BindPlugin(Protocol):
+    """Binds pods."""
+
+    name: str
+
+    async def bind(self, pod: PodInfo, node: str) -> bool:
+        """Bind a pod, or return False to leave it to the next plugin."""
+        ...
+
+
+class PostBindPlugin(Protocol):
+    """Is told of pods that were bound."""
+
+    name: str
+
+    def post_bind(self, pod: PodInfo, node: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUse:
+    """How a profile uses a cluster plugin: does it filter, and with what weight does it score (0: not at all)."""
+
+    plugin: ClusterPlugin
+    filters: bool
+    weight: int
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The plugins of one scheduler name, in order."""
+    """The plugins of one scheduler name, in order. Scores have their weights."""
 
     filters: tuple[FilterPlugin, ...]
-    scores: tuple[ScorePlugin, ...]
-    cluster: tuple[ClusterPlugin, ...]
+    scores: tuple[tuple[ScorePlugin, int], ...]
+    cluster: tuple[ClusterUse, ...]
+    name: str = "default-scheduler"
+    percentage: int = 0
+    preempts: bool = True
+    pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
+    reserve: tuple[ReservePlugin, ...] = ()
+    permit: tuple[PermitPlugin, ...] = ()
+    pre_bind: tuple[PreBindPlugin, ...] = ()
+    bind: tuple[BindPlugin, ...] = ()
+    post_bind: tuple[PostBindPlugin, ...] = ()
 
 
 @dataclass(slots=True)

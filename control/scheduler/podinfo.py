@@ -70,6 +70,11 @@ class PodInfo:
         )
 
     @cached_property
+    def claims(self) -> tuple[str, ...]:
+        """The keys of the claims that the pod uses, those of its ephemeral volumes among them."""
+        return tuple(f"{self.namespace}/{name}" for name in claim_names(self.pod))
+
+    @cached_property
     def images(self) -> tuple[str, ...]:
         containers = self.pod.spec.init_containers + self.pod.spec.containers
         return tuple(normalized_image(container.image or "") for container in containers)
@@ -144,6 +149,12 @@ class QueuedPod:
     @property
     def key(self) -> str:
         return self.info.key
+
+
+def claim_names(pod: core_v1.Pod) -> list[str]:
+    """Return the names of the claims that a pod uses."""
+    names = [v.persistent_volume_claim.claim_name for v in pod.spec.volumes if v.persistent_volume_claim is not None]
+    return names + [f"{pod.metadata.name}-{v.name}" for v in pod.spec.volumes if v.ephemeral is not None]
 
 
 def normalized_image(name: str) -> str:

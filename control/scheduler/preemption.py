@@ -67,7 +67,23 @@ def find(
     budgets: Callable[[], Sequence[policy_v1.PodDisruptionBudget]],
 ) -> Victims | None:
     """Return the victims whose eviction lets the pod onto a node, or None."""
-    candidates: list[Victims] = []
+    return best(candidates(pod, diagnosis, algorithm, cluster, budgets))
+
+
+def best(found: Sequence[Victims]) -> Victims | None:
+    """Return the victims that matter least."""
+    return min(found, key=lambda victims: victims.cost, default=None)
+
+
+def candidates(
+    pod: PodInfo,
+    diagnosis: Diagnosis,
+    algorithm: Algorithm,
+    cluster: Cluster,
+    budgets: Callable[[], Sequence[policy_v1.PodDisruptionBudget]],
+) -> list[Victims]:
+    """Return for each node that eviction could help whom to evict from it."""
+    result: list[Victims] = []
     disruptions = list(budgets())
     for name, rejection in diagnosis.rejections.items():
         if rejection.unresolvable:
@@ -75,10 +91,10 @@ def find(
         node = cluster.nodes.get(name)
         found = _victims_on(pod, node, algorithm, cluster, disruptions) if node is not None else None
         if found is not None:
-            candidates.append(found)
-            if len(candidates) >= MOST_CANDIDATES:
+            result.append(found)
+            if len(result) >= MOST_CANDIDATES:
                 break
-    return min(candidates, key=lambda victims: victims.cost, default=None)
+    return result
 
 
 def _victims_on(

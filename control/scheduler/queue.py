@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+from collections.abc import Callable
 
 from control.scheduler.podinfo import PodInfo, QueuedPod
 from kube.clock import Clock
@@ -18,14 +19,15 @@ FIRST_BACKOFF, LAST_BACKOFF = 1.0, 10.0
 STALE_SECONDS = 300.0
 SWEEP_SECONDS = 30.0
 
+Hint = Callable[[str, PodInfo], bool]
 _Entry = tuple[int, float, int, QueuedPod]
 
 
 class SchedulingQueue:
     """Pods that are not placed yet, each in exactly one of the three places."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, first: float = FIRST_BACKOFF, last: float = LAST_BACKOFF) -> None:
+        self._clock, self._first, self._last = clock, first, last
         self._active: list[_Entry] = []
         self._backoff: list[tuple[float, int, QueuedPod]] = []
         self._unschedulable: dict[str, QueuedPod] = {}
@@ -73,11 +75,18 @@ class SchedulingQueue:
         self._pods.pop(key, None)
         self._unschedulable.pop(key, None)
 
-    def event(self, plugins: frozenset[str]) -> None:
-        """The cluster changed in a way that these plugins care for: try what they rejected."""
+    def event(self, plugins: frozenset[str], hint: Hint | None = None) -> None:
+        """The cluster changed in a way that these plugins care for: try what they rejected.
+
+        A queueing hint says of a plugin and a pod whether this change can have helped; where it cannot, the pod stays.
+        """
         for events in self._in_flight.values():
             events.update(plugins)
-        moved = [pod for pod in self._unschedulable.values() if not pod.rejected_by or pod.rejected_by & plugins]
+        moved = []
+        for pod in self._unschedulable.values():
+            concerned = pod.rejected_by & plugins
+            if not pod.rejected_by or (concerned and (hint is None or any(hint(p, pod.info) for p in concerned))):
+                moved.append(pod)
         for pod in moved:
             self._requeue(pod)
 
@@ -128,7 +137,7 @@ class SchedulingQueue:
 
     def _requeue(self, pod: QueuedPod) -> None:
         self._unschedulable.pop(pod.key, None)
-        due = pod.last_try + min(FIRST_BACKOFF * 2 ** (min(pod.attempts, 10) - 1), LAST_BACKOFF)
+        due = pod.last_try + min(self._first * 2 ** (min(pod.attempts, 10) - 1), self._last)
         if due <= self._clock.monotonic():
             self._activate(pod)
             return

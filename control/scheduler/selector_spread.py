@@ -6,6 +6,7 @@ workload changes. Upstream: pkg/scheduler/framework/plugins/helper/spread.go.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kube.api import apps_v1, core_v1
@@ -13,6 +14,8 @@ from kube.informer import Change, Informer
 from kube.selectors import LabelSelector, Requirement, from_label_selector, from_map
 
 MOST_REMEMBERED = 1024
+KinOf = Callable[[core_v1.Pod], LabelSelector | None]
+"""Returns the selector of a pod's kin, None where it has none."""
 
 
 class DefaultSelectors:

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+from control.scheduler import hints
 from control.scheduler.cluster import Cluster
+from control.scheduler.configuration import DEFAULT_NAME
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import SchedulingQueue
 from kube.api import core_v1
 from kube.client import key_of
 from kube.informer import Change, Informer
 
-ROOM = frozenset({"NodeResourcesFit", "NodePorts", "InterPodAffinity", "PodTopologySpread"})
+ROOM = frozenset(
+    {
+        "NodeResourcesFit",
+        "NodePorts",
+        "InterPodAffinity",
+        "PodTopologySpread",
+        "VolumeRestrictions",
+        "NodeVolumeLimits",
+    }
+)
 """Plugins that may think otherwise when a pod has left a node."""
 COMPANY = frozenset({"InterPodAffinity", "PodTopologySpread"})
 """Plugins that may think otherwise when a pod has come to a node."""
 LABELS = frozenset({"NodeAffinity", "InterPodAffinity", "PodTopologySpread"})
 TAINTS = frozenset({"TaintToleration", "NodeUnschedulable"})
 RESOURCES = frozenset({"NodeResourcesFit"})
-STORAGE = frozenset({"VolumeBinding"})
+STORAGE = frozenset({"VolumeBinding", "VolumeRestrictions", "NodeVolumeLimits", "VolumeZone"})
 ALL = ROOM | LABELS | TAINTS | STORAGE | frozenset({"NodeName"})
 
 
-class Watching:
-    """Keeps a cluster cache and a queue in step with pods and nodes."""
+Gate = Callable[[core_v1.Pod], bool]
+"""Says whether a waiting pod may be tried (PreEnqueue)."""
 
-    def __init__(self, name: str, cluster: Cluster, queue: SchedulingQueue) -> None:
-        self._name, self._cluster, self._queue = name, cluster, queue
+
+class Watching:
+    """Keeps a cluster cache and a queue in step with pods and nodes. `gates` has one for each scheduler name served."""
+
+    def __init__(self, gates: Mapping[str, Gate], cluster: Cluster, queue: SchedulingQueue) -> None:
+        self._gates, self._cluster, self._queue = gates, cluster, queue
 
     def follow(self, pods: Informer[core_v1.Pod], nodes: Informer[core_v1.Node]) -> None:
         nodes.subscribe(self.node_changed)
@@ -37,8 +54,9 @@ class Watching:
             self._queue.event(COMPANY)
             return
         self._cluster.set_node(change.new)
+        hint = hints.of_node(self._cluster.nodes[change.key])
         if change.old is None:
-            self._queue.event(ALL)
+            self._queue.event(ALL, hint)
             return
         old, new = change.old, change.new
         touched: frozenset[str] = frozenset()
@@ -49,14 +67,14 @@ class Watching:
         if old.spec.taints != new.spec.taints or old.spec.unschedulable != new.spec.unschedulable:
             touched |= TAINTS
         if touched:
-            self._queue.event(touched)
+            self._queue.event(touched, hint)
 
     def pod_changed(self, change: Change[core_v1.Pod]) -> None:
         """Take in a pod, bound or waiting."""
         pod = change.new
         if pod.spec.node_name:
             self._bound(change)
-        elif pod.spec.scheduler_name in (self._name, None, ""):
+        elif (pod.spec.scheduler_name or DEFAULT_NAME) in self._gates:
             self._waiting(change)
 
     def _bound(self, change: Change[core_v1.Pod]) -> None:
@@ -64,9 +82,10 @@ class Watching:
         self._queue.remove(key)
         self._cluster.withdraw(key)
         if change.type == "DELETED" or pod.status.phase in ("Succeeded", "Failed"):
-            if self._cluster.node_of(key) is not None:
+            node = self._cluster.node_of(key)
+            if node is not None:
                 self._cluster.remove_pod(key)
-                self._queue.event(ROOM)
+                self._queue.event(ROOM, hints.of_departure(PodInfo(pod), self._cluster.nodes.get(node)))
             return
         old = change.old
         self._cluster.set_pod(pod)
@@ -88,7 +107,7 @@ class Watching:
         if pod.status.phase in ("Succeeded", "Failed"):
             self._queue.remove(key)
             return
-        if pod.spec.scheduling_gates or self._cluster.is_assumed(key):
+        if self._cluster.is_assumed(key) or not self._gates[pod.spec.scheduler_name or DEFAULT_NAME](pod):
             return
         old = change.old
         if old is not None and (old.spec != pod.spec or old.metadata.labels != pod.metadata.labels):

@@ -6,7 +6,7 @@ from typing import Any
 
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.preemption import Victims
-from kube.api import core_v1, meta_v1
+from kube.api import core_v1
 from kube.client import STRATEGIC, Client, name_of, namespace_of
 from kube.clock import Clock, format_time
 from kube.errors import StatusError
@@ -19,18 +19,10 @@ class Writer:
     def __init__(self, client: Client, recorder: EventRecorder, clock: Clock) -> None:
         self._client, self._recorder, self._clock = client, recorder, clock
 
-    async def bind(self, info: PodInfo, node: str) -> None:
-        """Bind a pod to a node (pods/binding) and tell of it."""
-        pod = info.pod
-        binding = core_v1.Binding(
-            api_version="v1",
-            kind="Binding",
-            metadata=meta_v1.ObjectMeta(name=name_of(pod), namespace=namespace_of(pod), uid=info.uid),
-            target=core_v1.ObjectReference(kind="Node", name=node),
-        )
-        await self._client.post(core_v1.Pod, name_of(pod), namespace_of(pod), "binding", binding)
+    def bound(self, info: PodInfo, node: str) -> None:
+        """Tell that a pod was bound."""
         message = f"Successfully assigned {info.key} to {node}"
-        self._recorder.event(pod, "Normal", "Scheduled", message, action="Binding")
+        self._recorder.event(info.pod, "Normal", "Scheduled", message, action="Binding")
 
     async def failed(self, info: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
         """Tell why a pod was not placed, as an event and as its PodScheduled condition.

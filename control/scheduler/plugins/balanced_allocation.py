@@ -1,9 +1,14 @@
-"""NodeResourcesBalancedAllocation: prefer the node whose cpu and memory would be used in like shares."""
+"""NodeResourcesBalancedAllocation: prefer the node whose resources would be used in like shares."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 from control.scheduler.framework import MAX_SCORE
 from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.plugins.node_resources_fit import CPU_AND_MEMORY
 from control.scheduler.podinfo import PodInfo
 
 
@@ -12,14 +17,27 @@ class BalancedAllocation:
     weight = 1
     normalized = ""
 
+    def __init__(self, args: Mapping[str, Any] | None = None) -> None:
+        named = tuple(str(r["name"]) for r in (args or {}).get("resources") or ())
+        self._resources = named or tuple(name for name, _ in CPU_AND_MEMORY)
+
     def applies(self, pod: PodInfo) -> bool:
-        """Pods that ask for neither would all be drawn to one node."""
-        return bool(pod.cpu or pod.memory)
+        """Pods that ask for none of the resources would all be drawn to one node."""
+        return any(pod.requests.get(resource) for resource in self._resources)
 
     def score(self, pod: PodInfo, node: NodeInfo) -> int:
-        """Take the standard deviation of the two shares (half their difference) from the full score."""
-        if not node.cpu_capacity or not node.memory_capacity:
+        """Take the standard deviation of the shares from the full score."""
+        shares = []
+        for resource in self._resources:
+            capacity = node.allocatable.get(resource, 0)
+            if capacity:
+                used = {"cpu": node.cpu, "memory": node.memory}.get(resource, node.others.get(resource, 0))
+                shares.append(min(1.0, (used + pod.requests.get(resource, 0)) / capacity))
+        if len(shares) < 2:
             return MAX_SCORE
-        cpu = min(1.0, (node.cpu + pod.cpu) / node.cpu_capacity)
-        memory = min(1.0, (node.memory + pod.memory) / node.memory_capacity)
-        return int((1 - abs(cpu - memory) / 2) * MAX_SCORE)
+        if len(shares) == 2:
+            deviation = abs(shares[0] - shares[1]) / 2
+        else:
+            mean = sum(shares) / len(shares)
+            deviation = math.sqrt(sum((share - mean) ** 2 for share in shares) / len(shares))
+        return int((1 - deviation) * MAX_SCORE)

@@ -7,8 +7,10 @@ own required anti-affinity speaks of the new pod. Score: weights of preferred te
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from control.scheduler.cluster import Cluster
+from control.scheduler.configuration import ConfigurationError
 from control.scheduler.counts import Question
 from control.scheduler.framework import MAX_SCORE, Constraint, Rejection
 from control.scheduler.nodeinfo import NodeInfo
@@ -24,8 +26,15 @@ class InterPodAffinity:
     name = NAME
     weight = 2
 
-    def __init__(self, namespaces: Callable[[], Mapping[str, Mapping[str, str]]]) -> None:
+    def __init__(
+        self, namespaces: Callable[[], Mapping[str, Mapping[str, str]]], args: Mapping[str, Any] | None = None
+    ) -> None:
         self._namespaces = namespaces
+        given = args or {}
+        self._hard_weight = int(given.get("hardPodAffinityWeight", 1))
+        self._deaf = bool(given.get("ignorePreferredTermsOfExistingPods"))
+        if not 0 <= self._hard_weight <= 100:
+            raise ConfigurationError("hardPodAffinityWeight: not in valid range [0-100]")
 
     def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
         """Look up the domains that matter; None where no affinity is in play."""
@@ -35,7 +44,7 @@ class InterPodAffinity:
             if cluster.term_matches(term, pod)
         ]
         affinity, anti = pod.affinity, pod.anti_affinity
-        if not forbidden and not cluster.scored_terms and pod.pod.spec.affinity is None:
+        if not forbidden and not cluster.scored_terms and not cluster.hard_terms and pod.pod.spec.affinity is None:
             return None
         repelled = [
             (term.key, cluster.count(self._question([term], cluster)).domains(term.key, cluster.nodes))
@@ -67,9 +76,13 @@ class InterPodAffinity:
         for term, weight in weighted:
             found = cluster.count(self._question([term], cluster)).domains(term.key, cluster.nodes)
             _add_points(scores, term.key, found, weight)
-        for (term, weight), counts in cluster.scored_terms.items():
+        if weighted or not self._deaf:
+            for (term, weight), counts in cluster.scored_terms.items():
+                if cluster.term_matches(term, pod):
+                    _add_points(scores, term.key, counts.domains(term.key, cluster.nodes), weight)
+        for term, counts in cluster.hard_terms.items() if self._hard_weight else ():
             if cluster.term_matches(term, pod):
-                _add_points(scores, term.key, counts.domains(term.key, cluster.nodes), weight)
+                _add_points(scores, term.key, counts.domains(term.key, cluster.nodes), self._hard_weight)
         return scores
 
 

@@ -1,10 +1,16 @@
-"""NodeAffinity: nodeSelector and required node affinity filter, preferred terms score."""
+"""NodeAffinity: nodeSelector and required node affinity filter, preferred terms score; a profile may add terms of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from control.scheduler.configuration import ConfigurationError
 from control.scheduler.framework import Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
+from kube import serialize
+from kube.api import core_v1
 from kube.node_affinity import preferred_weight, required_matches
 
 
@@ -13,16 +19,35 @@ class NodeAffinity:
     weight = 2
     normalized = "up"
     _rejection = Rejection(name, ("node(s) didn't match Pod's node affinity/selector",), unresolvable=True)
+    _enforced = Rejection(name, ("node(s) didn't match scheduler-enforced node affinity",), unresolvable=True)
+
+    def __init__(self, args: Mapping[str, Any] | None = None) -> None:
+        self._added: core_v1.PodSpec | None = None
+        given = (args or {}).get("addedAffinity")
+        if given:
+            try:
+                affinity = serialize.convert(given, core_v1.NodeAffinity)
+            except ValueError as error:
+                raise ConfigurationError(f"addedAffinity: {error}") from error
+            # The added terms are judged as if a pod had them that wants nothing else.
+            self._added = core_v1.PodSpec(affinity=core_v1.Affinity(node_affinity=affinity))
 
     def filter(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:
-        """Refuse a node that the selector or the required terms do not match."""
+        """Refuse a node that the profile's terms, the selector or the pod's required terms do not match."""
+        if self._added is not None and not required_matches(self._added, node.node):
+            return self._enforced
         return None if required_matches(pod.pod.spec, node.node) else self._rejection
 
     def applies(self, pod: PodInfo) -> bool:
         """True where there are preferred terms."""
-        affinity = pod.pod.spec.affinity.node_affinity if pod.pod.spec.affinity else None
-        return affinity is not None and bool(affinity.preferred_during_scheduling_ignored_during_execution)
+        return _prefers(pod.pod.spec) or (self._added is not None and _prefers(self._added))
 
     def score(self, pod: PodInfo, node: NodeInfo) -> int:
         """Add up the weights of the preferred terms that match."""
-        return preferred_weight(pod.pod.spec, node.node)
+        added = preferred_weight(self._added, node.node) if self._added is not None else 0
+        return added + preferred_weight(pod.pod.spec, node.node)
+
+
+def _prefers(spec: core_v1.PodSpec) -> bool:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return affinity is not None and bool(affinity.preferred_during_scheduling_ignored_during_execution)

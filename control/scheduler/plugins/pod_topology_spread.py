@@ -8,12 +8,14 @@ and zones softly (upstream's system defaults).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from control.scheduler.cluster import Cluster
+from control.scheduler.configuration import ConfigurationError
 from control.scheduler.counts import Question
 from control.scheduler.framework import MAX_SCORE, Constraint, Rejection
 from control.scheduler.nodeinfo import NodeInfo
@@ -59,8 +61,11 @@ class PodTopologySpread:
     name = NAME
     weight = 2
 
-    def __init__(self, default_selector: Callable[[core_v1.Pod], LabelSelector | None]) -> None:
+    def __init__(
+        self, default_selector: Callable[[core_v1.Pod], LabelSelector | None], args: Mapping[str, Any] | None = None
+    ) -> None:
         self._default_selector = default_selector
+        self._defaults = _defaults(args or {})
         self._eligible: dict[tuple[object, ...], _Eligible] = {}
 
     def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
@@ -70,13 +75,17 @@ class PodTopologySpread:
         soft = [_spread(c, pod) for c in declared if c.when_unsatisfiable == "ScheduleAnyway"]
         if not declared:
             selector = self._default_selector(pod.pod)
-            if selector is not None:
+            if selector is not None and self._defaults is None:
                 soft = [Spread(key, skew, selector) for key, skew in SYSTEM_DEFAULTS]
+            elif selector is not None:
+                hard = [Spread(key, skew, selector) for key, skew, firm in self._defaults or () if firm]
+                soft = [Spread(key, skew, selector) for key, skew, firm in self._defaults or () if not firm]
         if not hard and not soft:
             return None
         filters = [self._filter(constraint, hard, pod, cluster) for constraint in hard]
-        counts = [self._counts(c, soft if declared else [c], pod, cluster)[0] for c in soft]
-        return _Check(filters, soft, counts, require_all=bool(declared))
+        together = bool(declared) or self._defaults is not None
+        counts = [self._counts(c, soft if together else [c], pod, cluster)[0] for c in soft]
+        return _Check(filters, soft, counts, require_all=together)
 
     def _filter(self, constraint: Spread, hard: list[Spread], pod: PodInfo, cluster: Cluster) -> _Filter:
         counts, domains = self._counts(constraint, hard, pod, cluster)
@@ -130,6 +139,28 @@ class PodTopologySpread:
         found = _Eligible(cluster.topology_version, None if everything else nodes, domains)
         self._eligible[memory_key] = found
         return found
+
+
+def _defaults(args: Mapping[str, Any]) -> tuple[tuple[str, int, bool], ...] | None:
+    """Read PodTopologySpreadArgs as (key, max skew, hard?); None: the system's. Raises ConfigurationError."""
+    kind, given = args.get("defaultingType", "System"), args.get("defaultConstraints") or []
+    if kind == "System":
+        if given:
+            raise ConfigurationError('defaultConstraints: when .defaultingType is "System", constraints must be empty')
+        return None
+    if kind != "List":
+        raise ConfigurationError(f'defaultingType: unsupported value "{kind}"')
+    found = []
+    for constraint in given:
+        if constraint.get("labelSelector") is not None:
+            raise ConfigurationError(
+                "defaultConstraints: constraint must not define a selector, as they deduced for each pod"
+            )
+        action = constraint.get("whenUnsatisfiable")
+        if action not in ("DoNotSchedule", "ScheduleAnyway") or not constraint.get("topologyKey"):
+            raise ConfigurationError("defaultConstraints: topologyKey and whenUnsatisfiable are required")
+        found.append((str(constraint["topologyKey"]), int(constraint.get("maxSkew", 1)), action == "DoNotSchedule"))
+    return tuple(found)
 
 
 def _spread(constraint: core_v1.TopologySpreadConstraint, pod: PodInfo) -> Spread:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import msgspec
 
 from control.scheduler.cluster import Cluster
-from control.scheduler.framework import Constraint, PreFilterRejected, Rejection
+from control.scheduler.framework import BindingFailed, Constraint, PreFilterRejected, Rejection
 from control.scheduler.nodeinfo import NodeInfo
-from control.scheduler.podinfo import PodInfo
+from control.scheduler.podinfo import PodInfo, claim_names
 from kube.api import core_v1, storage_v1
 from kube.client import Client
 from kube.informer import Informer
@@ -40,19 +40,9 @@ _LOST = Rejection(
 )
 
 
-def claims_of(pod: core_v1.Pod) -> list[str]:
-    """Return the names of the claims that a pod uses."""
-    names = [v.persistent_volume_claim.claim_name for v in pod.spec.volumes if v.persistent_volume_claim is not None]
-    return names + [f"{pod.metadata.name}-{v.name}" for v in pod.spec.volumes if v.ephemeral is not None]
-
-
-class BindingFailed(Exception):
-    """The volumes of a pod were not bound in time."""
-
-
 class VolumeBinding:
     name = NAME
-    weight = 1
+    weight = 0
 
     def __init__(
         self,
@@ -69,7 +59,7 @@ class VolumeBinding:
 
     def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
         """Look up the pod's claims; raises PreFilterRejected where they allow no node at all."""
-        names = claims_of(pod.pod)
+        names = claim_names(pod.pod)
         if not names:
             return None
         bound: list[core_v1.PersistentVolume | None] = []
@@ -111,14 +101,15 @@ class VolumeBinding:
         if waiting:
             self._reserved[pod.key] = self.choose(pod.key, waiting, node) or {}
 
-    def has_reserved(self, key: str) -> bool:
-        return bool(self._reserved.get(key))
+    def waits(self, pod: PodInfo) -> bool:
+        """True where the pod's claims are still to be bound, which may take a provisioner minutes."""
+        return bool(self._reserved.get(pod.key))
 
-    def unreserve(self, key: str) -> None:
-        self._reserved.pop(key, None)
+    def unreserve(self, pod: PodInfo) -> None:
+        self._reserved.pop(pod.key, None)
 
     def _of(self, pod: PodInfo) -> list[core_v1.PersistentVolumeClaim]:
-        found = [self._claims.get(f"{pod.namespace}/{name}") for name in claims_of(pod.pod)]
+        found = [self._claims.get(f"{pod.namespace}/{name}") for name in claim_names(pod.pod)]
         return [claim for claim in found if claim is not None]
 
     async def pre_bind(self, pod: PodInfo, node: str) -> None:

@@ -6,11 +6,10 @@ from typing import Any
 
 from control.scheduler.algorithm import Algorithm
 from control.scheduler.cluster import Cluster
+from control.scheduler.configuration import ProfileConfig
 from control.scheduler.framework import Unschedulable, fit_message
-from control.scheduler.plugins.inter_pod_affinity import InterPodAffinity
-from control.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from control.scheduler.podinfo import PodInfo
-from control.scheduler.profile import default_profile
+from control.scheduler.profile import Surroundings, build
 from kube.api import core_v1, meta_v1
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -78,14 +77,20 @@ def spread(key: str, skew: int = 1, labels: dict[str, str] | None = None, when: 
 
 
 class World:
-    """A cluster with the default plugins."""
+    """A cluster with the default plugins, or those of another profile."""
 
-    def __init__(self, *nodes: core_v1.Node, kin=lambda pod: None, namespaces: dict[str, dict[str, str]] | None = None):
+    def __init__(
+        self,
+        *nodes: core_v1.Node,
+        kin=lambda pod: None,
+        namespaces: dict[str, dict[str, str]] | None = None,
+        profile: ProfileConfig | None = None,
+        **more: Any,
+    ):
         known = namespaces or {"default": {}}
         self.cluster = Cluster(lambda name: known.get(name, {}))
-        self.spread = PodTopologySpread(kin)
-        profile = default_profile(self.cluster, InterPodAffinity(lambda: known), self.spread)
-        self.algorithm = Algorithm(profile, self.cluster)
+        self.profile = build(profile or ProfileConfig(), Surroundings(self.cluster, lambda: known, kin, **more))
+        self.algorithm = Algorithm(self.profile, self.cluster)
         for found in nodes:
             self.cluster.set_node(found)
 

@@ -1,0 +1,169 @@
+"""Extenders: processes beside the scheduler that filter, score, choose victims or bind, asked over HTTP.
+
+The messages are those of k8s.io/kube-scheduler/extender/v1, whose fields have Go's own names (Pod, Nodes, NodeNames). Answers
+are read whatever the case of their names, as Go does. An extender that is `ignorable` and does not answer is passed over;
+any other makes the try fail. Upstream: pkg/scheduler/extender.go.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from control.scheduler.configuration import ExtenderConfig
+from control.scheduler.framework import MAX_SCORE, Diagnosis, Rejection
+from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.podinfo import PodInfo
+from control.scheduler.preemption import Victims
+
+NAME = "Extender"
+MAX_EXTENDER_SCORE = 10
+
+
+class ExtenderError(Exception):
+    """An extender gave no usable answer."""
+
+
+class Extender:
+    """One extender; its connections are kept until `close`."""
+
+    def __init__(self, config: ExtenderConfig) -> None:
+        self.config = config
+        self._session: aiohttp.ClientSession | None = None
+
+    def interested(self, pod: PodInfo) -> bool:
+        """True where the extender manages a resource that the pod asks for, or manages none in particular."""
+        managed = self.config.managed
+        if not managed:
+            return True
+        spec = pod.pod.spec
+        for container in [*spec.containers, *spec.init_containers]:
+            resources = container.resources
+            if resources is not None and (managed & resources.requests.keys() or managed & resources.limits.keys()):
+                return True
+        return False
+
+    # -- what it is asked -------------------------------------------------------------------------------------------
+    async def filter(self, pod: PodInfo, nodes: Sequence[NodeInfo], diagnosis: Diagnosis) -> set[str]:
+        """Return the names of the nodes that it lets the pod onto; the others' reasons go into the diagnosis."""
+        names = {node.name for node in nodes}
+        if not self.config.filter_verb:
+            return names
+        answer = await self._post(self.config.filter_verb, self._arguments(pod, nodes))
+        if answer.get("error"):
+            raise ExtenderError(str(answer["error"]))
+        kept = _kept(answer)
+        hopeless, failed = answer.get("failedandunresolvablenodes") or {}, answer.get("failednodes") or {}
+        for name, why in {**failed, **hopeless}.items():
+            diagnosis.rejections[name] = Rejection(NAME, (str(why),), unresolvable=name in hopeless)
+        return names - failed.keys() - hopeless.keys() if kept is None else names & kept
+
+    async def prioritize(self, pod: PodInfo, nodes: Sequence[NodeInfo]) -> dict[str, int]:
+        """Return points by node, on the scale of the plugins' scores."""
+        if not self.config.prioritize_verb:
+            return {}
+        found = await self._post_any(self.config.prioritize_verb, self._arguments(pod, nodes))
+        scale = self.config.weight * MAX_SCORE // MAX_EXTENDER_SCORE
+        scores = [_lowered(entry) for entry in found or ()]
+        return {str(score.get("host", "")): int(score.get("score", 0)) * scale for score in scores}
+
+    async def preempt(self, pod: PodInfo, candidates: Sequence[Victims]) -> list[Victims]:
+        """Return those candidates that it agrees with, their victims reduced to the ones that it names."""
+        if not self.config.preempt_verb:
+            return list(candidates)
+        if self.config.node_cache_capable:
+            key = "NodeNameToMetaVictims"
+            victims = {c.node: _victims([{"UID": p.uid} for p in c.pods], c) for c in candidates}
+        else:
+            key = "NodeNameToVictims"
+            victims = {c.node: _victims([p.pod for p in c.pods], c) for c in candidates}
+        answer = await self._post(self.config.preempt_verb, {"Pod": pod.pod, key: victims})
+        chosen: Mapping[str, Any] = answer.get("nodenametometavictims") or {}
+        kept = []
+        for candidate in candidates:
+            if candidate.node in chosen:
+                meta = _lowered(chosen[candidate.node] or {})
+                wanted = {_lowered(p).get("uid") for p in meta.get("pods") or ()}
+                pods = tuple(p for p in candidate.pods if p.uid in wanted)
+                violations = int(meta.get("numpdbviolations", candidate.violations) or 0)
+                kept.append(Victims(candidate.node, pods, violations))
+        return [candidate for candidate in kept if candidate.pods]
+
+    async def bind(self, pod: PodInfo, node: str) -> None:
+        """Have it bind the pod; raises ExtenderError where it does not."""
+        arguments = {
+            "PodName": pod.pod.metadata.name,
+            "PodNamespace": pod.namespace,
+            "PodUID": pod.uid,
+            "Node": node,
+        }
+        answer = await self._post(self.config.bind_verb, arguments)
+        if answer.get("error"):
+            raise ExtenderError(str(answer["error"]))
+
+    # -- HTTP -------------------------------------------------------------------------------------------------------
+    def _arguments(self, pod: PodInfo, nodes: Iterable[NodeInfo]) -> dict[str, Any]:
+        if self.config.node_cache_capable:
+            return {"Pod": pod.pod, "Nodes": None, "NodeNames": [node.name for node in nodes]}
+        return {"Pod": pod.pod, "Nodes": {"items": [node.node for node in nodes]}, "NodeNames": None}
+
+    async def _post(self, verb: str, value: Any) -> dict[str, Any]:
+        found = await self._post_any(verb, value)
+        if not isinstance(found, dict):
+            raise ExtenderError(f"{self.config.url}/{verb}: the answer is no object")
+        return _lowered(found)
+
+    async def _post_any(self, verb: str, value: Any) -> Any:
+        url = f"{self.config.url}/{verb}"
+        try:
+            async with self._connection().post(
+                url, data=msgspec.json.encode(value), headers={"Content-Type": "application/json"}
+            ) as answer:
+                body = await answer.read()
+                if answer.status != 200:
+                    raise ExtenderError(f"failed {verb} with extender at URL {url}, code {answer.status}")
+                return msgspec.json.decode(body)
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
+            raise ExtenderError(f"failed {verb} with extender at URL {url}: {error or type(error).__name__}") from error
+
+    def _connection(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=self.config.timeout)
+            connector = aiohttp.TCPConnector(ssl=self._tls())
+            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        return self._session
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        config = self.config
+        if not (config.ca_file or config.cert_file or config.insecure):
+            return True
+        context = ssl.create_default_context(cafile=config.ca_file or None)
+        if config.insecure:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if config.cert_file:
+            context.load_cert_chain(config.cert_file, config.key_file or None)
+        return context
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+def _victims(pods: list[Any], candidate: Victims) -> dict[str, Any]:
+    return {"Pods": pods, "NumPDBViolations": candidate.violations}
+
+
+def _kept(answer: Mapping[str, Any]) -> set[str] | None:
+    if answer.get("nodenames") is not None:
+        return set(answer["nodenames"])
+    if answer.get("nodes") is not None:
+        return {item["metadata"]["name"] for item in _lowered(answer["nodes"]).get("items") or ()}
+    return None
+
+
+def _lowered(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.lower(): value for key, value in found.items()}
