@@ -113,6 +113,11 @@ class AgentConfig:
     def pods_dir(self) -> Path:
         return self.root_dir / "pods"
 
+    @property
+    def local_path_dir(self) -> Path:
+        """Where volumes of the local-path provisioner are."""
+        return self.root_dir / "local-path"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:

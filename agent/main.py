@@ -34,6 +34,7 @@ from agent.runtime import Runtime
 from agent.static_pods import StaticPods
 from agent.status_writer import StatusWriter
 from agent.toolbox import NodeState, Toolbox
+from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.manager import VolumeManager
 from agent.volumes.sources import ClaimReader, TrustBundles
 from agent.volumes.tokens import TokenCache
@@ -154,7 +155,7 @@ async def _assemble(
             config.pods_dir,
             references,
             TokenCache(client, clock=clock),
-            ClaimReader(client),
+            ClaimReader(client, LocalPathVolumes(config.local_path_dir)),
             TrustBundles(client),
             host_ips=lambda: state.host_ips,
             allocatable=lambda: state.allocatable,

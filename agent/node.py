@@ -16,6 +16,7 @@ from agent import node_status
 from agent.config import AgentConfig
 from agent.node_status import RuntimeFacts
 from agent.toolbox import NodeState
+from agent.volumes.local_path import ANNOTATION as LOCAL_PATH
 from cri.client import Client as RuntimeClient
 from cri.errors import CRIError
 from kube import serialize
@@ -92,7 +93,7 @@ class Node:
         if config.register_node:
             wanted = core_v1.Node(
                 metadata=meta_v1.ObjectMeta(
-                    name=name, labels=node_status.labels(self.machine, config), annotations={_ATTACH: "true"}
+                    name=name, labels=node_status.labels(self.machine, config), annotations=self._annotations()
                 ),
                 spec=core_v1.NodeSpec(
                     provider_id=config.provider_id or None,
@@ -109,14 +110,18 @@ class Node:
                 if not error.already_exists:
                     raise
         self._node = await self._client.get(core_v1.Node, name)
-        missing = {
-            key: text
-            for key, text in node_status.labels(self.machine, config).items()
-            if self._node.metadata.labels.get(key) != text
-        }
-        if missing or self._node.metadata.annotations.get(_ATTACH) != "true":
-            patch = {"metadata": {"labels": missing, "annotations": {_ATTACH: "true"}}}
-            self._node = await self._client.patch(core_v1.Node, name, "", patch)
+        metadata, patch = self._node.metadata, dict[str, dict[str, str]]()
+        for part, wanted_there, there in (
+            ("labels", node_status.labels(self.machine, config), metadata.labels),
+            ("annotations", self._annotations(), metadata.annotations),
+        ):
+            if missing := {key: text for key, text in wanted_there.items() if there.get(key) != text}:
+                patch[part] = missing
+        if patch:
+            self._node = await self._client.patch(core_v1.Node, name, "", {"metadata": patch})
+
+    def _annotations(self) -> dict[str, str]:
+        return {_ATTACH: "true", LOCAL_PATH: str(self._config.local_path_dir)}
 
     def _status(self, old: core_v1.NodeStatus) -> core_v1.NodeStatus:
         now = format_time(self._clock.now())

@@ -19,6 +19,7 @@ from agent.server.serve import Listener, serve_health
 from agent.server.serve import serve as serve_tls
 from agent.usage.collect import Collector
 from agent.usage.figures import Figures
+from agent.volumes.local_path import LocalPathVolumes
 from cri.client import Client as RuntimeClient
 from kube import certificates, pki
 from kube.client import Client
@@ -52,6 +53,7 @@ async def serve(
         health=lambda: "",
         configuration=lambda: configuration(config),
         summary=figures.summary,
+        remove_volume=LocalPathVolumes(config.local_path_dir).remove,
         metrics=figures.texts(),
     )
     app = build(

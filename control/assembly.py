@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
@@ -29,6 +30,8 @@ from control.background import Background
 from control.bootstrap import Bootstrap
 from control.companions import companions
 from control.config import ControlConfig
+from control.fairness.keeper import Keeper as FlowControl
+from control.fairness.keeper import list_size
 from control.custom.definitions import Definitions
 from control.custom.keeper import Keeper
 from control.registry.registry import Registry
@@ -126,6 +129,7 @@ class ApiServer:
         self.custom = resources.custom = Definitions(self.registry, self.webhooks)
         self.mounted = Mounted(self.health, self._finite_routes)
         self.pipeline = Pipeline(config, self.auth, resources, self.mounted)
+        self.pipeline.list_size = functools.partial(list_size, self.registry)
         self.audit_log: LogFile | None = None
         if config.audit_policy_file is not None:
             policy = Policy.parse(config.audit_policy_file.read_bytes())
@@ -162,6 +166,7 @@ class ApiServer:
                 await background.until(followed.wait())
                 bootstrap = Bootstrap(server.registry, config, server.listener.port)
                 await background.until(bootstrap.run())
+                background.start(FlowControl(server.registry, server.pipeline.fairness).run(), "flow control")
                 await server.listener.start()
                 background.start(server.mounted.load(), "loading the finite routes", may_end=True)
                 log.info("serving on %s:%d", config.bind_address, server.listener.port)
@@ -200,7 +205,7 @@ class ApiServer:
         return build(self.health, Discovery(custom=self.custom), self.auth.signer, self._metrics)
 
     def _metrics(self) -> bytes:
-        return self.pipeline.metrics.text(self.pipeline.in_flight)
+        return self.pipeline.metrics.text(self.pipeline.in_flight, self.pipeline.metric_families)
 
     async def _stop_serving(self) -> None:
         self.stopping = True

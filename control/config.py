@@ -77,6 +77,8 @@ class ControlConfig:
     """Upstream's KubeSchedulerConfiguration; None: its defaults."""
     service_load_balancer: bool = True
     """Give Services of type LoadBalancer the nodes' addresses; off where another load balancer serves the cluster."""
+    local_path_volumes: bool = True
+    """Whether claims can be folders on nodes; the class local-path is made where there is no storage class at all."""
     enable_controllers: bool = True
     enable_scheduler: bool = True
     feature_gates: dict[str, bool] = field(default_factory=dict)

@@ -157,10 +157,13 @@ def _remove_files(settings: Settings, keep_data: bool) -> None:
     with contextlib.suppress(OSError):
         if not keep_data and target.read_bytes() == layout.admin_kubeconfig.read_bytes():
             target.unlink()
-    doomed = [layout.run, layout.kubelet, layout.pod_logs, layout.container_logs, layout.logs, layout.containerd_root]
+    doomed = [layout.run, layout.pod_logs, layout.container_logs, layout.logs, layout.containerd_root]
+    # What claims hold below the agent's folder is data.
+    kept = [layout.kubelet / "local-path"] if keep_data else []
+    doomed += [entry for entry in layout.kubelet.glob("*") if entry not in kept]
     doomed.append(layout.cni_state / NETWORK)
     if not keep_data:
-        doomed += [layout.state, layout.etc]
+        doomed += [layout.kubelet, layout.state, layout.etc]
     for folder in doomed:
         shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(CommandError):

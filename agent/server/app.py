@@ -7,6 +7,7 @@ foundation: nothing here has a request model, and the agent starts 0.15 s sooner
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from agent.server import log_files, log_request
 from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.server.sessions import Receive, Scope, Send, SessionEndpoint, Sessions, answer
+from agent.volumes.cleanup import CleanupError
 from cri.errors import CRIError
 from cri.messages import ContainerState
 from cri.runtime_service import RuntimeService
@@ -48,6 +50,8 @@ class Parts:
     """Returns the KubeletConfiguration in force, for /configz."""
     summary: Callable[[bool], Awaitable[Mapping[str, Any]]]
     """Returns /stats/summary; True: only CPU and memory."""
+    remove_volume: Callable[[str], None]
+    """Removes a local-path volume's folder by name; raises ValueError for a name that none can have. Blocks."""
     metrics: Mapping[str, Text]
     """Prometheus texts by path: /metrics, /metrics/cadvisor, /metrics/resource, /metrics/probes."""
 
@@ -89,6 +93,7 @@ def build(parts: Parts, authenticator: Authenticator, authorizer: Authorizer) ->
     routes += [Route("/configz", show.configuration), Route("/stats/summary", show.summary)]
     routes += [Route(path, _metrics_endpoint(text)) for path, text in parts.metrics.items()]
     routes.append(Route("/containerLogs/{namespace}/{pod}/{container}", logs.read))
+    routes.append(Route("/localVolumes/{name}", _Volumes(parts).remove, methods=["DELETE"]))
     run = _Run(parts)
     for tail in ("{namespace}/{pod}/{container}", "{namespace}/{pod}/{uid}/{container}"):
         routes.append(Route(f"/run/{tail}", run.run, methods=["POST"]))
@@ -139,6 +144,22 @@ class _Show:
             return JSONResponse(await self._parts.summary(only))
         except CRIError as error:
             return PlainTextResponse(f"failed to list pod stats: {error}", 500)
+
+
+class _Volumes:
+    """Wherry's own: the local-path provisioner has a volume's folder removed. Whoever may is asked as for nodes/proxy."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def remove(self, request: Request) -> Response:
+        try:
+            await asyncio.to_thread(self._parts.remove_volume, request.path_params["name"])
+        except ValueError as error:
+            return PlainTextResponse(str(error), 400)
+        except (CleanupError, OSError) as error:
+            return PlainTextResponse(f"cannot remove the volume's folder: {error}", 500)
+        return PlainTextResponse("removed\n")
 
 
 class _Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1
 from kube.api.certificates_v1beta1 import ClusterTrustBundle
@@ -16,8 +17,8 @@ from kube.selectors import from_label_selector
 class ClaimReader:
     """Finds the host's path behind a persistentVolumeClaim (hostPath and local PersistentVolumes)."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, local_path: LocalPathVolumes) -> None:
+        self._client, self._local_path = client, local_path
 
     async def resolve(self, pod: core_v1.Pod, volume: core_v1.Volume) -> tuple[Path, bool]:
         """Return the path and whether it is read-only. Raise VolumeError."""
@@ -44,6 +45,7 @@ class ClaimReader:
             return path, read_only
         if persistent.spec.local is not None:
             path = Path(persistent.spec.local.path)
+            await asyncio.to_thread(self._local_path.prepare, path)
             if not await asyncio.to_thread(path.exists):
                 raise VolumeError(f'path "{path}" does not exist')
             return path, read_only

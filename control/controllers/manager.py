@@ -27,6 +27,7 @@ from control.controllers.endpoints import (
 )
 from control.controllers.garbage import GarbageCollector
 from control.controllers.job import JobController
+from control.controllers.local_path import LocalPathProvisioner
 from control.controllers.namespace import NamespaceController
 from control.controllers.node_ipam import NodeIPAMController
 from control.controllers.nodes import NodeLifecycleController, TaintEvictionController
@@ -70,7 +71,8 @@ class ControllerConfig:
     service_load_balancer: bool = True
     """Whether Services of type LoadBalancer get addresses of nodes; off where something else gives them some."""
     api_port: int = 6443
-
+    local_path: bool = False
+    """Whether claims can be folders on nodes (the storage class local-path)."""
     autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
 
 
@@ -123,6 +125,7 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "horizontalpodautoscaler": lambda context, config: AutoscalingController(context, config.autoscaling),
     "disruption": lambda context, config: DisruptionController(context),
     "persistentvolume-binder": lambda context, config: PersistentVolumeController(context),
+    "local-path-provisioner": lambda context, config: LocalPathProvisioner(context) if config.local_path else None,
     "persistentvolumeclaim-protection": lambda context, config: ClaimProtectionController(context),
     "persistentvolume-protection": lambda context, config: VolumeProtectionController(context),
     "volumeattributesclass-protection": lambda context, config: AttributesClassProtectionController(context),

@@ -64,6 +64,10 @@ class Registry:
             found = self._strategies[resource] = strategy_for(resource, self.settings)
         return found
 
+    def cached_at(self, prefix: str) -> ResourceCache | None:
+        """Return the watch cache of a place in the store ("/registry/pods/"), None where there is none."""
+        return self._caches.get(prefix)
+
     def cached(self, resource: Resource) -> ResourceCache:
         """Return the watch cache of a resource; raises 404 for a custom one that is gone."""
         found = self._caches.get(resource.storage_prefix)

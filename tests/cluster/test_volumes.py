@@ -242,3 +242,43 @@ def test_a_pod_waits_for_the_secret_it_mounts(shared: Cluster, ns: str) -> None:
     shared.kubectl("create", "secret", "generic", "late", "--from-literal=k=v", "-n", ns)
     wait_running(shared, ns, "waits")
     assert execute(shared, ns, "waits", "cat /late/k") == "v"
+
+
+def test_a_claim_is_a_folder_on_the_node_that_outlives_pods_and_goes_with_the_claim(shared: Cluster, ns: str) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Mi"}}},
+    }
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    user = {"runAsUser": 1000, "fsGroup": 2000}
+    at = mounts(data="/data")
+    apply(shared, ns, claim)
+    write = container("echo kept > /data/file", **at)
+    apply(shared, ns, pod("writes", write, restartPolicy="Never", volumes=volumes, securityContext=user))
+    wait_phase(shared, ns, "writes", "Succeeded")
+    shared.kubectl("delete", "pod", "writes", "-n", ns)
+    apply(shared, ns, pod("reads", container("cat /data/file", **at), restartPolicy="Never", volumes=volumes))
+    wait_phase(shared, ns, "reads", "Succeeded")
+    assert logs(shared, ns, "reads") == "kept\n"
+    bound = shared.get("pvc", "data", "-n", ns)
+    assert (bound["status"]["phase"], bound["spec"]["storageClassName"]) == ("Bound", "local-path")
+    name = bound["spec"]["volumeName"]
+    folder = shared.prefix / "var/lib/kubelet/local-path" / name
+    assert (folder / "file").read_text() == "kept\n"
+    reasons = [event["reason"] for event in events(shared, ns, "data")]
+    assert {"WaitForFirstConsumer", "ExternalProvisioning", "Provisioning", "ProvisioningSucceeded"} >= set(reasons)
+    assert "ProvisioningSucceeded" in reasons
+    shared.kubectl("delete", "pod", "reads", "-n", ns)
+    shared.kubectl("delete", "pvc", "data", "-n", ns)
+    eventually(lambda: shared.kubectl("get", "pv", name, check=False).returncode == 1, "the volume's object is gone")
+    assert not folder.exists()
+    shared_mode = claim | {"metadata": {"name": "shared"}, "spec": claim["spec"] | {"accessModes": ["ReadWriteMany"]}}
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "shared"}}]
+    apply(shared, ns, shared_mode, pod("waits", container(FOR_EVER, **at), volumes=volumes))
+
+    def refused() -> bool:
+        return any("ReadWriteMany" in event["message"] for event in events(shared, ns, "shared"))
+
+    eventually(refused, "the claim is told why it gets no volume")

@@ -17,6 +17,7 @@ from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.usage.collect import Collector
 from agent.usage.figures import Figures
+from agent.volumes.local_path import LocalPathVolumes
 from cri.client import Client
 from cri.messages import (
     ContainerConfig,
@@ -183,6 +184,7 @@ async def _served(pods: OnePod, folder: Path) -> AsyncIterator[Served]:
         health=lambda: "",
         configuration=dict,
         summary=figures.summary,
+        remove_volume=LocalPathVolumes(folder / "local-path").remove,
         metrics=figures.texts(),
     )
     authenticator = Authenticator(None, SYSTEM, cache_seconds=120, anonymous=False)

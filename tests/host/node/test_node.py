@@ -14,6 +14,7 @@ from agent.image_gc import Disk, ImageGC
 from agent.lifecycle import End
 from agent.references import ReferenceStore
 from agent.runtime import Runtime
+from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.manager import VolumeManager
 from agent.volumes.sources import ClaimReader, TrustBundles
 from agent.volumes.tokens import TokenCache
@@ -102,7 +103,7 @@ async def test_what_belongs_to_no_pod_is_swept_up(server: ApiUnderTest, tmp_path
             pods,
             ReferenceStore(client, lambda uids: None),
             TokenCache(client),
-            ClaimReader(client),
+            ClaimReader(client, LocalPathVolumes(tmp_path / "local-path")),
             TrustBundles(client),
         )
         await Housekeeping(lambda: {alive}, volumes, cgroups, logs, links, clock=SYSTEM).sweep()

@@ -1,0 +1,39 @@
+"""The node's own volumes: folders that the control plane's local-path provisioner gives to claims.
+
+A volume's folder is made when the first pod mounts it and removed when the provisioner asks for that, which is when its
+claim is gone. The node says in an annotation where such volumes belong; only there are folders made and removed, and
+only under names that the provisioner gives.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from agent.volumes.cleanup import remove_tree
+
+ANNOTATION = "wherry/local-path"
+"""On the Node: the absolute path of the folder for such volumes."""
+_NAME = re.compile(r"pvc-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class LocalPathVolumes:
+    """Folders of volumes below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def prepare(self, path: Path) -> None:
+        """Make a volume's folder if it is to be one of ours and is missing. Blocks."""
+        if path.parent != self.folder or _NAME.fullmatch(path.name) is None or path.exists():
+            return
+        # Who may enter is the pods' affair: they may run as anybody, and nobody else can reach the folder above.
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o711)
+        path.mkdir(exist_ok=True)
+        path.chmod(0o777)
+
+    def remove(self, name: str) -> None:
+        """Remove a volume's folder with what is in it; none is fine. Raise ValueError for other names. Blocks."""
+        if _NAME.fullmatch(name) is None:
+            raise ValueError(f"{name!r} is not the name of a local-path volume")
+        remove_tree(self.folder / name)

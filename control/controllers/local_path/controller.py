@@ -1,0 +1,132 @@
+"""Makes volumes for claims of the class `local-path`, and has their folders removed when the claims are gone.
+
+The class waits for a pod (WaitForFirstConsumer): the scheduler names the node, the volume's folder is made by that node's agent
+when the pod mounts it, and removed by it when asked to through the API server's node proxy. A finalizer keeps the volume's
+object until then; where the node itself is gone from the cluster, so is the folder.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from control.controllers.context import Context
+from control.controllers.local_path import plan
+from kube.api import core_v1, storage_v1
+from kube.client import key_of, name_of
+from kube.controller import Controller
+from kube.errors import StatusError
+from kube.informer import Change
+from kube.volume_binding import PROVISIONER, SELECTED_NODE, class_of
+
+
+class LocalPathProvisioner:
+    """Follows claims, volumes, classes and nodes."""
+
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._recorder = context.recorder(plan.PROVISIONER)
+        self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
+        self._volumes = context.informers.of(core_v1.PersistentVolume)
+        self._classes = context.informers.of(storage_v1.StorageClass)
+        self._nodes = context.informers.of(core_v1.Node)
+        self.controller = Controller("local-path provisioner", self.reconcile, workers=2, clock=context.clock)
+        self._claims.subscribe(self._claim_changed)
+        self._volumes.subscribe(self._volume_changed)
+        self._nodes.subscribe(self._node_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._ensure_class()
+        await self.controller.run()
+
+    async def _ensure_class(self) -> None:
+        """Give a cluster that has no class at all its first; where there are some, somebody has chosen."""
+        if self._classes.list():
+            return
+        try:
+            await self._client.create(plan.storage_class())
+        except StatusError as error:
+            if not error.already_exists:
+                raise
+
+    # -- events -----------------------------------------------------------------------------------------------------
+    def _claim_changed(self, change: Change[core_v1.PersistentVolumeClaim]) -> None:
+        claim = change.new
+        if change.type != "DELETED" and claim.metadata.annotations.get(PROVISIONER) == plan.PROVISIONER:
+            self.controller.enqueue(change.key)
+
+    def _volume_changed(self, change: Change[core_v1.PersistentVolume]) -> None:
+        if plan.is_ours(change.new):
+            self.controller.enqueue(change.key)
+
+    def _node_changed(self, change: Change[core_v1.Node]) -> None:
+        if change.type == "DELETED":
+            for volume in self._volumes.list():
+                if plan.is_ours(volume) and plan.is_done_with(volume):
+                    self.controller.enqueue(name_of(volume))
+
+    async def reconcile(self, key: str) -> None:
+        """Bring a claim ("namespace/name") to its volume, or a volume ("name") to its end."""
+        if "/" in key:
+            claim = self._claims.get(key)
+            if claim is not None:
+                await self._provision(claim)
+        else:
+            volume = self._volumes.get(key)
+            if volume is not None:
+                await self._end(volume)
+
+    # -- claims -----------------------------------------------------------------------------------------------------
+    async def _provision(self, claim: core_v1.PersistentVolumeClaim) -> None:
+        if claim.spec.volume_name or claim.metadata.deletion_timestamp is not None:
+            return
+        storage = self._classes.get(class_of(claim))
+        chosen = claim.metadata.annotations.get(SELECTED_NODE)
+        if storage is None or storage.provisioner != plan.PROVISIONER or self._volumes.get(plan.volume_name(claim)):
+            return
+        try:
+            if chosen is None:
+                raise plan.CannotProvision("the class must have volumeBindingMode WaitForFirstConsumer")
+            node = self._nodes.get(chosen)
+            if node is None:
+                raise plan.CannotProvision(f"node {chosen} is not known")
+            volume = plan.volume_for(claim, storage, node)
+        except plan.CannotProvision as error:
+            text = f'failed to provision volume with StorageClass "{storage.metadata.name}": {error}'
+            self._recorder.event(claim, "Warning", "ProvisioningFailed", text)
+            return
+        text = f'External provisioner is provisioning volume for claim "{key_of(claim)}"'
+        self._recorder.event(claim, "Normal", "Provisioning", text)
+        try:
+            await self._client.create(volume)
+        except StatusError as error:
+            if not error.already_exists:
+                raise
+        text = f"Successfully provisioned volume {volume.metadata.name}"
+        self._recorder.event(claim, "Normal", "ProvisioningSucceeded", text)
+
+    # -- volumes ----------------------------------------------------------------------------------------------------
+    async def _end(self, volume: core_v1.PersistentVolume) -> None:
+        """Remove the folder, then the object; a folder that is to be retained stays."""
+        leaving = volume.metadata.deletion_timestamp is not None
+        if plan.is_done_with(volume) and not leaving:
+            await self._client.delete(core_v1.PersistentVolume, name_of(volume))
+            return  # its change brings us back
+        if not leaving or plan.FINALIZER not in volume.metadata.finalizers:
+            return
+        if volume.spec.persistent_volume_reclaim_policy == "Delete":
+            await self._remove_folder(volume)
+        finalizers = [name for name in volume.metadata.finalizers if name != plan.FINALIZER]
+        metadata = msgspec.structs.replace(volume.metadata, finalizers=finalizers)
+        await self._client.update(msgspec.structs.replace(volume, metadata=metadata))
+
+    async def _remove_folder(self, volume: core_v1.PersistentVolume) -> None:
+        node = next((n for n in self._nodes.list() if plan.serves(n, volume)), None)
+        if node is None:
+            return  # its machine left the cluster, and took the folder along
+        try:
+            await self._client.call("DELETE", f"/api/v1/nodes/{name_of(node)}/proxy/localVolumes/{name_of(volume)}")
+        except StatusError as error:
+            text = f"failed to remove its folder on node {name_of(node)}: {error}"
+            self._recorder.event(volume, "Warning", "VolumeFailedDelete", text)
+            raise
