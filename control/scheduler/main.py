@@ -39,6 +39,8 @@ from kube.informer import Informer, temporary_subscriptions
 
 log = logging.getLogger(__name__)
 
+Factory = Callable[[Mapping[str, Any]], Any]
+"""Makes a plugin from its arguments."""
 BINDINGS = 64
 """Bindings under way at once."""
 TURN = 8
@@ -83,7 +85,7 @@ class Scheduler:
         informers: SharedInformers,
         config: SchedulerConfig,
         clock: Clock,
-        extra: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
+        extra: Mapping[str, Factory] | None = None,
     ) -> None:
         self._clock = clock
         self._pods = informers.of(core_v1.Pod)
@@ -287,6 +289,7 @@ class Scheduler:
             for plugin in served.profile.post_bind:
                 plugin.post_bind(info, node)
         except (StatusError, BindingFailed, ExtenderError) as error:
+            self._unreserve(served, info)
             self.cluster.forget(queued.key)
             self.queue.event(ROOM)
             gone = isinstance(error, StatusError) and error.not_found
@@ -294,8 +297,6 @@ class Scheduler:
                 return
             self.queue.failed(queued, frozenset(), error=True)
             await served.writer.failed(info, "SchedulerError", f"binding rejected: {error}")
-        finally:
-            self._unreserve(served, info)
 
     async def _prepare(self, profile: Profile, info: PodInfo, node: str) -> None:
         """Wait for leave (Permit) and for what has to be there first (PreBind)."""
@@ -330,11 +331,15 @@ async def run(
     config: SchedulerConfig | None = None,
     clock: Clock = SYSTEM,
     informers: SharedInformers | None = None,
+    extra: Mapping[str, Factory] | None = None,
 ) -> None:
-    """Run a scheduler until cancelled, on informers of its own or on those of somebody who runs them."""
+    """Run a scheduler until cancelled, on informers of its own or on those of somebody who runs them.
+
+    `extra` are factories of plugins from elsewhere, by the names that a configuration switches them on with.
+    """
     with temporary_subscriptions():
         shared = informers or SharedInformers(client, clock)
-        scheduler = Scheduler(client, shared, config or SchedulerConfig(), clock)
+        scheduler = Scheduler(client, shared, config or SchedulerConfig(), clock, extra)
         async with asyncio.TaskGroup() as group:
             if informers is None:
                 group.create_task(shared.run(), name="scheduler informers")

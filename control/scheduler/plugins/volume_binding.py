@@ -108,6 +108,10 @@ class VolumeBinding:
     def unreserve(self, pod: PodInfo) -> None:
         self._reserved.pop(pod.key, None)
 
+    def post_bind(self, pod: PodInfo, node: str) -> None:
+        """The claims hold their volumes themselves now."""
+        self._reserved.pop(pod.key, None)
+
     def _of(self, pod: PodInfo) -> list[core_v1.PersistentVolumeClaim]:
         found = [self._claims.get(f"{pod.namespace}/{name}") for name in claim_names(pod.pod)]
         return [claim for claim in found if claim is not None]
