@@ -264,7 +264,7 @@ def main() -> None:
     try:
         app()
     except (WherryError, CommandError, StatusError) as error:
-        errors.print(f"wherry: {error}", style="red", markup=False)
+        errors.print(f"wherry: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(1)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from tests.support import leftovers
 from tests.support.cluster import BUSYBOX, NODE, WEB_IMAGE, Cluster, cluster, eventually
 from tests.support.kube import container_ids, wait_pods, web
 
@@ -92,39 +93,8 @@ def test_reset_leaves_nothing_and_a_new_installation_works() -> None:
     with cluster(name) as made:
         address = web(made, "default", 2)
         assert made.http(address)
-        prefix = made.prefix
-        ours = [made.pid(daemon) for daemon in ("containerd", "control", "agent", "netproxy", "supervisor")]
+        ours = leftovers.pids(made)
         made.wherry("reset", "--yes")
-        assert [pid for pid in ours if _lives(pid)] == []
-        assert [p for p in _processes() if str(prefix) in p] == []
-        assert [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(prefix) in line] == []
-        links = made.host.run("ip", "-brief", "link").stdout.split("\n")
-        assert sorted(line.split()[0].split("@")[0] for line in links if line) == ["eth0", "lo"]
-        assert "10." not in made.host.run("ip", "route").stdout
-        assert "10.96" not in made.host.run("ip", "address", "show", "lo").stdout
-        for command in ("iptables-save", "iptables-legacy-save", "ip6tables-save"):
-            left = made.host.run(command, check=False).stdout
-            assert not re.search("KUBE|WHERRY|CNI", left), left
-        assert list(Path("/sys/fs/cgroup").glob(f"*/wherry-tmp-{prefix.name}*")) == []
-        assert [
-            p for p in prefix.rglob("*") if p.is_file() and p.name != "resolv.conf" and "kube-cache" not in p.parts
-        ] == []
+        leftovers.assert_nothing_left(made, ours)
         made.up()
         made.kubectl("get", "node", NODE)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def _processes() -> list[str]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:
-            continue
-    return [line for line in found if "pytest" not in line]
