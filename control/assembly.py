@@ -30,10 +30,10 @@ from control.background import Background
 from control.bootstrap import Bootstrap
 from control.companions import companions
 from control.config import ControlConfig
-from control.fairness.keeper import Keeper as FlowControl
-from control.fairness.keeper import list_size
 from control.custom.definitions import Definitions
 from control.custom.keeper import Keeper
+from control.fairness.keeper import Keeper as FlowControl
+from control.fairness.keeper import list_size
 from control.registry.registry import Registry
 from control.registry.strategy import Settings
 from control.server.discovery import Discovery

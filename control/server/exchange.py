@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from control.auth.user import UserInfo
+from control.fairness.fairness import Flow
 from control.server import encodings
 from control.server.negotiate import negotiate
 from control.server.requestinfo import RequestInfo, parse_path
@@ -60,6 +61,7 @@ class Request:
         "_query",
         "audit_id",
         "extensions",
+        "flow",
         "headers",
         "info",
         "method",
@@ -89,6 +91,8 @@ class Request:
         self.warnings: list[str] = []
         self.audit_id = ""
         self.extensions: dict[str, Any] = {}
+        self.flow: Flow | None = None
+        """What the request belongs to in priority and fairness, once that is known."""
 
     @property
     def query(self) -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ imported when somebody first scrapes.
 from __future__ import annotations
 
 import functools
+import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -113,12 +114,14 @@ class RequestMetrics:
             current.add_metric([kind], count)
         yield current
 
-    def text(self, in_flight: Callable[[], dict[str, int]]) -> bytes:
-        """Return everything in the exposition format, with the process's own numbers."""
+    def text(
+        self, in_flight: Callable[[], dict[str, int]], more: Callable[[], Iterator[Any]] = lambda: iter(())
+    ) -> bytes:
+        """Return everything in the exposition format, with the process's own numbers and what `more` yields."""
         import prometheus_client
 
         registry = prometheus_client.CollectorRegistry()
-        registry.register(_Collector(lambda: self.collect(in_flight)))
+        registry.register(_Collector(lambda: itertools.chain(self.collect(in_flight), more())))
         prometheus_client.ProcessCollector(registry=registry)
         text: bytes = prometheus_client.generate_latest(registry)
         return text

@@ -1,8 +1,8 @@
 """The way of every request: who is it, whom do they act as, may they, is there room; then the handler; then the answer.
 
-Authentication and authorization come before any other work, also before a body is read. Long-running requests (watches,
-followed logs, upgrades) are neither counted nor timed; all others have a minute and a place among the requests in flight.
-Whatever goes wrong becomes a Status.
+Authentication and authorization come before any other work, also before a body is read. Then a request needs seats in its
+priority level (control/fairness); a watch only until it has begun. Long-running requests (watches, followed logs, upgrades) are
+not timed; all others have a minute. Whatever goes wrong becomes a Status.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 from control.auth import denial, impersonation
 from control.auth.audit import Auditor
 from control.auth.authenticators import HEALTH_PATHS
 from control.auth.setup import Auth
-from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo
+from control.auth.user import AuthzAttributes, Credentials, Decision, UserInfo
 from control.config import ControlConfig
+from control.fairness import metrics as fairness_metrics
+from control.fairness.fairness import Fairness
 from control.registry.storing import storage_error
 from control.server import auditing
 from control.server.exchange import Answer, Request, Response, Upgrade, error_response
@@ -34,10 +37,8 @@ Handler = Callable[[Request], Awaitable[Answer]]
 _LONG_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "proxy", "log"})
 _READS = frozenset({"get", "list", "watch"})
 _CONNECTS = frozenset({"exec", "attach", "portforward"})
-NODES = "system:nodes"
-_CONTROL_PLANE = frozenset({"system:kube-scheduler", "system:kube-controller-manager", "system:kube-proxy"})
-SYSTEM_SHARE = 2
-"""How many times the limit the cluster's own parts have: users can fill the first share, and never the second."""
+PATIENCE = 4
+"""What part of its time a request may spend in a queue: a quarter, as upstream's."""
 
 
 class Pipeline:
@@ -47,6 +48,10 @@ class Pipeline:
         self.config, self.auth = config, auth
         self.resources, self.finite = resources, finite
         self.reading = self.writing = 0
+        seats = config.max_readonly_in_flight + config.max_mutating_in_flight
+        self.fairness = Fairness(seats, config.request_timeout / PATIENCE)
+        self.list_size: Callable[[RequestInfo], int] = lambda info: 1
+        """How many objects a list goes through."""
         self.auditor: Auditor | None = None
         self.metrics = RequestMetrics()
 
@@ -63,6 +68,10 @@ class Pipeline:
     def in_flight(self) -> dict[str, int]:
         """Return how many requests are being served, by kind."""
         return {"readOnly": self.reading, "mutating": self.writing}
+
+    def metric_families(self) -> Iterator[Any]:
+        """Yield what /metrics tells besides the requests' own numbers."""
+        return fairness_metrics.collect(self.fairness)
 
     async def _guarded(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
         """Answer with a Status where anything goes wrong."""
@@ -104,11 +113,20 @@ class Pipeline:
             if note is not None:
                 note.impersonates(user)
         request.user = user
+        flow = request.flow = self.fairness.flow(user, info)
         self._authorize(request, info, user)
         handler = self.resources if info.is_resource else self.finite
-        if _long_running(info, request):
+        if info.verb != "watch" and _long_running(info, request):
             return _finish(request, await handler(request))
-        return await self._in_flight(request, info, user, handler)
+        width, level = 1, flow.level
+        if info.verb == "list" and not level.exempt:
+            width = self.fairness.width(self.list_size(info))
+        if not level.enter(width):
+            await self.fairness.wait(flow, width)
+        try:
+            return await self._in_flight(request, info, handler)
+        finally:
+            level.leave(width)
 
     async def _authenticate(self, request: Request, credentials: Credentials) -> UserInfo:
         user = await self.auth.authenticator.authenticate(credentials)
@@ -146,13 +164,8 @@ class Pipeline:
         if decision is not Decision.ALLOW:
             raise denial.denied(attributes, reason)
 
-    async def _in_flight(self, request: Request, info: RequestInfo, user: UserInfo, handler: Handler) -> Answer:
+    async def _in_flight(self, request: Request, info: RequestInfo, handler: Handler) -> Answer:
         reading = info.verb in _READS
-        limit = self.config.max_readonly_in_flight if reading else self.config.max_mutating_in_flight
-        if _is_system(user):
-            limit *= SYSTEM_SHARE
-        if (self.reading if reading else self.writing) >= limit and not _exempt(info, user):
-            raise errors.too_many_requests("Too many requests, please try again later.")
         if reading:
             self.reading += 1
         else:
@@ -168,19 +181,6 @@ class Pipeline:
                 self.reading -= 1
             else:
                 self.writing -= 1
-
-
-def _is_system(user: UserInfo) -> bool:
-    """Say whether a user is a part of the cluster, whose requests keep it going."""
-    return NODES in user.groups or user.name in _CONTROL_PLANE
-
-
-def _exempt(info: RequestInfo, user: UserInfo) -> bool:
-    """Say what is never turned away: the cluster's owner, probes, and nodes that say that they live."""
-    if SYSTEM_MASTERS in user.groups or (not info.is_resource and _health_root(info.path) in HEALTH_PATHS):
-        return True
-    alive = info.resource == "leases" or (info.resource == "nodes" and info.subresource == "status")
-    return alive and NODES in user.groups
 
 
 def _long_running(info: RequestInfo, request: Request) -> bool:
@@ -204,6 +204,8 @@ def _finish(request: Request, answer: Answer) -> Answer:
     if isinstance(answer, Upgrade):
         return answer
     headers = answer.headers
+    if request.flow is not None:
+        headers += request.flow.headers
     headers.append((b"audit-id", request.audit_id.encode("latin-1", "replace")))
     if not any(name == b"cache-control" for name, _ in headers):
         headers.append((b"cache-control", b"no-cache, private"))

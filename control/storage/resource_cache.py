@@ -143,6 +143,11 @@ class ResourceCache:
                 found.append(entry)
         return Slice(found, self._now())
 
+    def count(self, prefix: str = "") -> int:
+        """Return how many objects a folder has."""
+        low, high = self._bounds(prefix or self.prefix)
+        return high - low
+
     def _bounds(self, prefix: str) -> tuple[int, int]:
         low = bisect_left(self._keys, prefix)
         if prefix.endswith("/"):

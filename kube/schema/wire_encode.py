@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import functools
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -48,10 +48,12 @@ def encode(obj: Object, module: str, name: str) -> bytes:
         raise WireError(f"{name}: {error}") from error
 
 
-def listed(metadata: Object, items: Iterable[bytes]) -> bytes:
-    """Return a list's message; `items` are framed."""
-    head = _encoder("meta_v1.ListMeta")(metadata)
-    return b"\x0a%b%b%b" % (varint(len(head)), head, b"".join(items))
+def enveloped_list(api_version: str, kind: str, metadata: Object, items: list[bytes]) -> bytes:
+    """Return a whole list; `items` are framed, and copied once."""
+    meta = _encoder("meta_v1.ListMeta")(metadata)
+    head = b"\x0a%b%b" % (varint(len(meta)), meta)
+    size = varint(len(head) + sum(map(len, items)))
+    return b"".join((_head(api_version, kind), b"\x12", size, head, *items, _END))
 
 
 def watch_frame(kind: str, enveloped: bytes) -> bytes:

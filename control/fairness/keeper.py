@@ -1,0 +1,156 @@
+"""Follows the FlowSchemas and priority levels that are stored, and looks after them.
+
+Each change makes a new configuration. What is mandatory is written again where it was changed or deleted, what is
+suggested where it is missing at the start; a FlowSchema's status says whether the level that it names exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+
+from control.fairness import defaults
+from control.fairness.fairness import Fairness
+from control.registry.context import SERVER, Context
+from control.registry.registry import Registry
+from control.server.requestinfo import RequestInfo
+from control.storage.store import Compacted, StoreError
+from kube.clock import format_time
+from kube.errors import StatusError
+from kube.resources import Resource, by_path
+
+log = logging.getLogger(__name__)
+Object = dict[str, Any]
+GROUP = "flowcontrol.apiserver.k8s.io"
+
+
+def _resource(plural: str) -> Resource:
+    found = by_path(GROUP, "v1", plural)
+    assert found is not None
+    return found
+
+
+SCHEMAS, LEVELS = _resource("flowschemas"), _resource("prioritylevelconfigurations")
+
+
+def list_size(registry: Registry, info: RequestInfo) -> int:
+    """Return how many objects a list has to go through."""
+    if info.name:
+        return 1  # a field selector names the one that is meant
+    resource = by_path(info.group, info.version, info.resource)
+    prefix = resource.storage_prefix if resource is not None else f"/registry/{info.group}/{info.resource}/"
+    cached = registry.cached_at(prefix)
+    if cached is None:
+        return 1
+    return cached.count(f"{prefix}{info.namespace}/" if info.namespace else prefix)
+
+
+class Keeper:
+    """Keeps `fairness` current with what is stored."""
+
+    def __init__(self, registry: Registry, fairness: Fairness) -> None:
+        self.registry, self.fairness = registry, fairness
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Write what is missing, then follow until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for resource in (SCHEMAS, LEVELS):
+                group.create_task(self._follow(resource), name=f"fairness-follows-{resource.plural}")
+            group.create_task(self._configure(), name="fairness-configures")
+
+    async def _follow(self, resource: Resource) -> None:
+        cached = self.registry.cached(resource)
+        while True:
+            watcher = cached.watch(cached.list().revision)
+            self._changed.set()
+            try:
+                async for notices in watcher:
+                    if any(notice.type != "BOOKMARK" for notice in notices):
+                        self._changed.set()
+            except Compacted:
+                await self.registry.cache.wait_ready()
+            finally:
+                await watcher.aclose()
+            await asyncio.sleep(0.1)
+
+    async def _configure(self) -> None:
+        suggested = True
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            schemas, levels = self._stored(SCHEMAS), self._stored(LEVELS)
+            self.fairness.configure(schemas, levels)
+            try:
+                await self._ensure(LEVELS, levels, defaults.priority_levels(), suggested)
+                await self._ensure(SCHEMAS, schemas, defaults.flow_schemas(), suggested)
+                await self._tell(schemas)
+                suggested = False
+            except (StatusError, StoreError) as error:
+                log.warning("flow control is not as it should be yet: %s", error)
+                await self.registry.clock.sleep(1)
+                self._changed.set()
+
+    def _stored(self, resource: Resource) -> list[Object]:
+        return [entry.obj for entry in self.registry.cached(resource).list().entries]
+
+    async def _ensure(self, resource: Resource, present: list[Object], wanted: list[Object], suggested: bool) -> None:
+        have = {obj["metadata"]["name"]: obj for obj in present}
+        for obj in wanted:
+            name = obj["metadata"]["name"]
+            found = have.get(name)
+            if not suggested and name not in defaults.MANDATORY:
+                continue
+            if found is None:
+                await self._create(resource, obj)
+            elif found.get("spec") != obj["spec"] and _kept(found):
+                await self._update(resource, name, {"spec": obj["spec"]})
+
+    async def _create(self, resource: Resource, obj: Object) -> None:
+        try:
+            await self.registry.create(Context(SERVER), resource, "", msgspec.json.decode(msgspec.json.encode(obj)))
+        except StatusError as error:
+            if not error.already_exists:
+                raise
+
+    async def _update(self, resource: Resource, name: str, parts: Object, subresource: str = "") -> None:
+        async def change(old: Object | None) -> Object:
+            return {**(old or {}), **parts}
+
+        try:
+            await self.registry.update(Context(SERVER), resource, "", name, change, subresource=subresource)
+        except StatusError as error:
+            if not error.not_found:
+                raise
+
+    async def _tell(self, schemas: list[Object]) -> None:
+        """Write into each FlowSchema's status whether its level exists."""
+        for schema in schemas:
+            dangling = self.fairness.dangling(schema)
+            conditions = (schema.get("status") or {}).get("conditions") or []
+            told = next((c.get("status") for c in conditions if c.get("type") == "Dangling"), "")
+            if told == ("True" if dangling else "False"):
+                continue
+            condition = self._condition(schema, dangling)
+            others = [c for c in conditions if c.get("type") != "Dangling"]
+            status = {"conditions": [*others, condition]}
+            await self._update(SCHEMAS, schema["metadata"]["name"], {"status": status}, "status")
+
+    def _condition(self, schema: Object, dangling: bool) -> Object:
+        level = schema["spec"]["priorityLevelConfiguration"]["name"]
+        found = "but there is no such object" if dangling else "and it exists"
+        return {
+            "type": "Dangling",
+            "status": "True" if dangling else "False",
+            "lastTransitionTime": format_time(self.registry.clock.now()),
+            "reason": "NotFound" if dangling else "Found",
+            "message": f'This FlowSchema references the PriorityLevelConfiguration object named "{level}" {found}',
+        }
+
+
+def _kept(obj: Object) -> bool:
+    meta = obj["metadata"]
+    return meta["name"] in defaults.MANDATORY or (meta.get("annotations") or {}).get(defaults.AUTOUPDATE) == "true"

@@ -1,0 +1,155 @@
+"""A priority level: its seats, and the queues in which those wait who find none.
+
+A flow (one user's or one namespace's requests under a schema) is dealt a hand of queues by its hash and waits in the shortest
+of them, so that a flow that floods its queues leaves others theirs. Queues are served fairly by the seats they have had (the
+start times of upstream's fair queuing, with a request's width as its cost). A level that has used up its own seats
+borrows what others lend and do not use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from control.fairness.turns import Turns
+from kube import errors
+
+Object = dict[str, Any]
+BUSY = "Too many requests, please try again later."
+RETRY_SECONDS = 1
+
+
+class Refused(errors.StatusError):
+    """429; `why` is what the metrics call it: queue-full, concurrency-limit or time-out."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(429, "TooManyRequests", BUSY, {"retryAfterSeconds": RETRY_SECONDS})
+        self.why = why
+
+
+class _Queue:
+    __slots__ = ("served", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        self.served = 0.0
+
+
+class PriorityLevel:
+    """`may_borrow` says whether the server as a whole has seats left for one more of a width."""
+
+    def __init__(
+        self, config: Object, nominal: int, turns: Turns, may_borrow: Callable[[PriorityLevel, int], bool]
+    ) -> None:
+        spec = config.get("spec") or {}
+        limited = spec.get("limited") or {}
+        response = limited.get("limitResponse") or {}
+        queuing = response.get("queuing") or {}
+        self.name: str = config["metadata"]["name"]
+        self.uid: str = config["metadata"].get("uid", "")
+        self.exempt = spec.get("type") == "Exempt"
+        self.nominal = nominal
+        self.reserved = nominal - nominal * int(limited.get("lendablePercent") or 0) // 100
+        limit = limited.get("borrowingLimitPercent")
+        self.most = None if limit is None else nominal + nominal * limit // 100
+        self.rejects = response.get("type") != "Queue"
+        self.hand_size = int(queuing.get("handSize") or 1)
+        self.queue_length = int(queuing.get("queueLengthLimit") or 50)
+        self._queues = [_Queue() for _ in range(1 if self.rejects else int(queuing.get("queues") or 1))]
+        self._turns, self._may_borrow = turns, may_borrow
+        self._clock = 0.0
+        self.executing = self.waiting = self.dispatched = 0
+
+    @property
+    def queues(self) -> int:
+        return len(self._queues)
+
+    def hand(self, flow: str) -> tuple[int, ...]:
+        """Return the queues a flow may wait in: as many different ones as a hand holds, by the flow's hash."""
+        value = int.from_bytes(hashlib.sha256(flow.encode()).digest()[:16], "big")
+        left = list(range(len(self._queues)))
+        cards = []
+        for _ in range(min(self.hand_size, len(left))):
+            value, card = divmod(value, len(left))
+            cards.append(left.pop(card))
+        return tuple(cards)
+
+    def enter(self, width: int) -> bool:
+        """Take a seat if there is one and nobody has to wait for it first."""
+        if self.exempt:
+            self.executing += 1
+            return True
+        if width == 1 and not self.waiting and self._room(1):
+            self.executing += 1
+            self.dispatched += 1
+            return True
+        return False
+
+    def leave(self, width: int) -> None:
+        """Give seats back."""
+        self.executing -= 1 if self.exempt else width
+        if self.waiting:
+            self.dispatch()
+
+    async def wait(self, hand: tuple[int, ...], width: int, limit: float) -> None:
+        """Wait for seats, at most `limit` seconds; raises Refused where the queue is full or the wait too long."""
+        if self.rejects and not self._room(width):
+            raise Refused("concurrency-limit")
+        queue = min((self._queues[number] for number in hand), key=lambda q: len(q.waiting))
+        if len(queue.waiting) >= self.queue_length:
+            raise Refused("queue-full")
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not queue.waiting:
+            queue.served = max(queue.served, self._clock)
+        queue.waiting.append((future, width))
+        self.waiting += 1
+        self.dispatch()
+        if future.done():
+            return
+        try:
+            async with asyncio.timeout(limit):
+                await future
+        except TimeoutError:
+            if future.done() and not future.cancelled():
+                return  # its turn came in the last moment
+            self._forget(queue, future, width)
+            raise Refused("time-out") from None
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.leave(width)
+            else:
+                self._forget(queue, future, width)
+            raise
+
+    def _forget(self, queue: _Queue, future: asyncio.Future[None], width: int) -> None:
+        queue.waiting.remove((future, width))
+        self.waiting -= 1
+
+    def dispatch(self) -> None:
+        """Seat those who can be seated, from the queue that has had least."""
+        while self.waiting:
+            queue = min((q for q in self._queues if q.waiting), key=lambda q: q.served)
+            future, width = queue.waiting[0]
+            if not self._room(width):
+                return
+            if width > 1 and not self._turns.take():
+                self._turns.want(self)
+                return
+            queue.waiting.popleft()
+            self.waiting -= 1
+            self._clock = queue.served
+            queue.served += width
+            self.executing += width
+            self.dispatched += 1
+            future.set_result(None)
+
+    def _room(self, width: int) -> bool:
+        """Say whether there are seats. A wide request may take the last free one, or it would wait for ever."""
+        if self.executing < self.nominal:
+            return True
+        if self.most is not None and self.executing + width > self.most:
+            return False
+        return self._may_borrow(self, width)
