@@ -167,6 +167,11 @@ class Reader:
         shown = iter(entries)
         return [Notice(n.type, self._renamed(n.entry) if n.type == "BOOKMARK" else next(shown)) for n in notices]
 
+    async def in_version(self, obj: Object, version: str) -> Object:
+        """Return an object of one version in another; raises 500 where a webhook fails."""
+        converted = (await self._versions.convert([obj], version))[0]
+        return self._pruned(converted, version)
+
     async def to_stored(self, obj: Object) -> Object:
         """Return an object of the served version as it is to be stored."""
         if self._served == self._versions.storage:

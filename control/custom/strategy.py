@@ -65,6 +65,14 @@ class CustomStrategy(Strategy):
     async def to_stored(self, obj: Object) -> Object:
         return await self.reader.to_stored(obj)
 
+    async def in_version(self, obj: Object, version: str) -> Object:
+        """Return an object of this version as another one shows it."""
+        return await self.reader.in_version(obj, version)
+
+    async def from_version(self, obj: Object) -> Object:
+        """Return an object of any version as this one shows it."""
+        return await self.reader.in_version(obj, self.resource.version)
+
     async def view(self, entries: Sequence[Entry]) -> list[Entry]:
         return await self.reader.view(entries)
 

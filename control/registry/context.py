@@ -14,7 +14,7 @@ from control.registry.deletion import DeleteOptions
 from control.storage import codec
 from control.storage.store import KeyNotFound, Store
 from kube.errors import StatusError
-from kube.resources import by_kind, by_path
+from kube.resources import Resource, by_kind, by_path
 
 if TYPE_CHECKING:
     from control.registry.registry import Registry
@@ -45,6 +45,10 @@ class Context:
     warnings: list[str] = field(default_factory=list)
     operation: str = "Update"
     """The managed-fields operation: Update or Apply."""
+    requested: Resource | None = None
+    """The version that the request names, where it is not the one on the path."""
+    annotations: dict[str, str] = field(default_factory=dict)
+    """Notes for the audit log."""
 
 
 class Allocation:

@@ -64,6 +64,8 @@ async def _create_once(
         options=context.options,
         dry_run=context.dry_run,
         warnings=context.warnings,
+        annotations=context.annotations,
+        requested=context.requested,
     )
     await registry.admission.admit(attributes)
     strategy.prepare_create(obj)

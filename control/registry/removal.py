@@ -55,6 +55,8 @@ async def delete(
                 options=context.options,
                 dry_run=options.dry_run,
                 warnings=context.warnings,
+                annotations=context.annotations,
+                requested=context.requested,
             )
             await registry.admission.admit(attributes)
             await registry.admission.validate(attributes)

@@ -106,6 +106,8 @@ async def _update_once(
         context.options,
         context.dry_run,
         context.warnings,
+        context.annotations,
+        context.requested,
     )
     await registry.admission.admit(attributes)
     if subresource:

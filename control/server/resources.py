@@ -18,7 +18,7 @@ from control.registry import deletion, metadata
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
 from control.registry.registry import Registry
-from control.server import componentstatus, patching
+from control.server import auditing, componentstatus, patching
 from control.server.decode import Decoder, directive
 from control.server.exchange import JSON, Answer, Request, Response, typed_response
 from control.server.forms import Form, has_protobuf
@@ -190,8 +190,17 @@ class ResourceServer:
         if not manager:
             agent = request.header(b"user-agent").partition("/")[0]
             manager = "".join(c for c in agent if c.isprintable())[:MANAGER_LIMIT]
+        return self._context(request, bool(dry_run), manager, options)
+
+    def _context(self, request: Request, dry_run: bool, manager: str, options: str) -> Context:
+        note = auditing.note_of(request)
         return Context(
-            request.user, bool(dry_run), manager, {"kind": options, "apiVersion": "meta.k8s.io/v1"}, request.warnings
+            request.user,
+            dry_run,
+            manager,
+            {"kind": options, "apiVersion": "meta.k8s.io/v1"},
+            request.warnings,
+            annotations=note.annotations if note is not None else {},
         )
 
     def decoder(self, resource: Resource) -> Decoder:
@@ -216,7 +225,7 @@ class ResourceServer:
         obj = await self.decoded(request, resource)
         stored = resource
         if (found := conversion(resource)) is not None:
-            stored, obj = found.stored, found.to_stored(obj)
+            stored, obj, context.requested = found.stored, found.to_stored(obj), resource
         written = await self.registry.create(context, stored, self._namespace(request, resource), obj)
         return self._shown(request, form.object(written.data), form, 201)
 
@@ -230,7 +239,7 @@ class ResourceServer:
         metadata.match_namespace(resource, obj["metadata"], namespace)
         stored = resource
         if (found := conversion(resource)) is not None:
-            stored, obj = found.stored, found.to_stored(obj)
+            stored, obj, context.requested = found.stored, found.to_stored(obj), resource
         pristine = msgspec.json.encode(obj)
 
         async def change(old: Object | None) -> Object:
@@ -255,7 +264,7 @@ class ResourceServer:
             async def change(old: Object | None) -> Object:
                 return served.to_stored(await patch.change(served.to_served(old) if old is not None else None))
 
-            stored = found.stored
+            stored, context.requested = found.stored, resource
         written = await self.registry.update(
             context,
             stored,
@@ -287,10 +296,10 @@ class ResourceServer:
         """Delete an object: 200, or 202 where a foreground deletion goes on."""
         form = self.form(request, resource)
         options = await self.delete_options(request)
-        context = Context(request.user, options.dry_run, "", {"kind": "DeleteOptions"}, request.warnings)
+        context = self._context(request, options.dry_run, "", "DeleteOptions")
         namespace, name = self._namespace(request, resource), request.info.name
         served = conversion(resource)
-        stored = resource if served is None else served.stored
+        stored, context.requested = (resource, None) if served is None else (served.stored, resource)
         written, gone, obj = await self.registry.delete(context, stored, namespace, name, options)
         if written is None:
             details = {"name": name, "group": resource.group, "kind": resource.plural, "uid": obj["metadata"]["uid"]}
@@ -304,9 +313,9 @@ class ResourceServer:
         form = self.form(request, resource)
         options = await self.delete_options(request)
         chosen = self.list_options(request, resource)
-        context = Context(request.user, options.dry_run, "", {"kind": "DeleteOptions"}, request.warnings)
+        context = self._context(request, options.dry_run, "", "DeleteOptions")
         served = conversion(resource)
-        stored = resource if served is None else served.stored
+        stored, context.requested = (resource, None) if served is None else (served.stored, resource)
         entries, meta = await self.listing.list(resource, self._namespace(request, resource), chosen)
         workers = asyncio.Semaphore(DELETE_WORKERS)
 

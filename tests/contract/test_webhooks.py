@@ -1,6 +1,7 @@
 """Admission webhooks over real HTTPS: who is asked, what their answers do, and what their failures do."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,7 +20,10 @@ RULE = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiUnderTest]:
-    async with api_server(tmp_path_factory.mktemp("api")) as api:
+    directory = tmp_path_factory.mktemp("api")
+    policy = directory / "audit.yaml"
+    policy.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata, verbs: [create]}]\n")
+    async with api_server(directory, audit_policy_file=policy, audit_log_file=directory / "audit.log") as api:
         yield api
 
 
@@ -178,6 +182,104 @@ async def test_failure_policy_decides_when_nobody_answers(server: ApiUnderTest, 
     await server.request("DELETE", f"{CONFIGURATIONS}/validatingwebhookconfigurations/test")
     failed = await create(server, "failed")
     assert 'Post "https://none.default.svc:443/?timeout=10s": services "none" not found' in failed.json["message"]
+
+
+async def test_the_audit_log_notes_what_was_gone_on_without_and_what_webhooks_say(
+    server: ApiUnderTest, hook: Webhook
+) -> None:
+    gone = {"url": "https://127.0.0.1:1/x", "caBundle": hook.bundle}
+    hook.answers["/v"] = lambda request: {"allowed": True, "auditAnnotations": {"checked": "yes"}}
+    await configure(
+        server, "Validating", {"clientConfig": gone, "failurePolicy": "Ignore"}, {"clientConfig": hook.client("/v")}
+    )
+    assert (await create(server, "noted")).status == 201
+
+    def noted() -> Object:
+        for line in (server.directory / "audit.log").read_text().splitlines():
+            event: Object = json.loads(line)
+            if event["stage"] == "ResponseComplete" and event["responseStatus"]["code"] == 201:
+                found: Object = event.get("annotations", {})
+                if "h1.example.com/checked" in found:
+                    return found
+        return {}
+
+    async with asyncio.timeout(30):
+        while not (found := noted()):
+            await asyncio.sleep(0.05)
+    assert found["h1.example.com/checked"] == "yes"
+    assert found["failed-open.validating.webhook.admission.k8s.io/round_0_index_0"] == "h0.example.com"
+
+
+async def test_a_webhook_for_another_version_sees_and_patches_that_version(server: ApiUnderTest, hook: Webhook) -> None:
+    hook.answers["/m"] = patching({"op": "replace", "path": "/spec/maxReplicas", "value": 7})
+    rule = {
+        "apiGroups": ["autoscaling"],
+        "apiVersions": ["v2"],
+        "resources": ["horizontalpodautoscalers"],
+        "operations": ["CREATE"],
+    }
+    await configure(server, "Mutating", {"clientConfig": hook.client("/m"), "rules": [rule]})
+    body = {
+        "apiVersion": "autoscaling/v1",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web"},
+        "spec": {
+            "maxReplicas": 3,
+            "targetCPUUtilizationPercentage": 50,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        },
+    }
+    path = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
+    made = await server.request("POST", path, body)
+    assert made.status == 201 and made.json["apiVersion"] == "autoscaling/v1"
+    assert made.json["spec"]["maxReplicas"] == 7 and made.json["spec"]["targetCPUUtilizationPercentage"] == 50
+    [(_, asked)] = hook.asked
+    assert (asked["kind"]["version"], asked["requestKind"]["version"]) == ("v2", "v1")
+    assert asked["object"]["apiVersion"] == "autoscaling/v2"
+    assert asked["object"]["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 50
+    hook.asked.clear()
+    await server.request("DELETE", f"{CONFIGURATIONS}/mutatingwebhookconfigurations/test")
+    exact = {"clientConfig": hook.client("/m"), "rules": [rule], "matchPolicy": "Exact"}
+    await configure(server, "Mutating", exact)
+    body["metadata"] = {"name": "other"}
+    assert (await server.request("POST", path, body)).json["spec"]["maxReplicas"] == 3 and not hook.asked
+
+
+async def test_custom_resources_are_asked_about_too(server: ApiUnderTest, hook: Webhook) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}},
+    }
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "boats.example.com"},
+        "spec": {
+            "group": "example.com",
+            "names": {"plural": "boats", "kind": "Boat"},
+            "scope": "Namespaced",
+            "versions": [
+                {"name": name, "served": True, "storage": name == "v1", "schema": {"openAPIV3Schema": schema}}
+                for name in ("v1", "v2")
+            ],
+        },
+    }
+    made = await server.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    assert made.status == 201, made.body
+    path = "/apis/example.com/v2/namespaces/default/boats"
+    async with asyncio.timeout(30):
+        while (await server.request("GET", path)).status != 200:
+            await asyncio.sleep(0.02)
+    hook.answers["/m"] = patching(
+        {"op": "add", "path": "/spec/size", "value": 2}, {"op": "add", "path": "/spec/colour", "value": "red"}
+    )
+    rule = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["boats"], "operations": ["*"]}
+    await configure(server, "Mutating", {"clientConfig": hook.client("/m"), "rules": [rule]})
+    boat = {"apiVersion": "example.com/v2", "kind": "Boat", "metadata": {"name": "ferry"}, "spec": {"size": 1}}
+    stored = await server.request("POST", path, boat)
+    assert stored.status == 201 and stored.json["spec"] == {"size": 2}, stored.body
+    [(_, asked)] = hook.asked
+    assert asked["object"]["apiVersion"] == "example.com/v1" and asked["requestKind"]["version"] == "v2"
 
 
 async def test_a_slow_webhook_has_its_time_and_no_more(server: ApiUnderTest, hook: Webhook) -> None:

@@ -28,7 +28,7 @@ class Asker:
         hook = invocation.hook
         if attributes.dry_run and hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
             raise errors.bad_request(f'admission webhook "{invocation.name}" does not support dry run')
-        sent = request_for(invocation, attributes)
+        sent = await request_for(invocation, attributes)
         try:
             answer = await self.caller.call(
                 hook.get("clientConfig") or {}, sent, float(hook.get("timeoutSeconds") or 10)

@@ -12,8 +12,8 @@ from typing import Any
 
 from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes
-from control.registry.conversion import conversion
-from kube.resources import RESOURCES, Resource
+from control.admission.webhooks.versions import versions_of
+from kube.resources import Resource
 from kube.selectors import from_label_selector
 
 Object = dict[str, Any]
@@ -69,28 +69,9 @@ def matching_version(rules: Iterable[Object], policy: str, attributes: Attribute
     if policy == "Exact":
         return None
     for other in versions_of(asked):
-        if other is not asked and any(_matches(rule, attributes, other) for rule in rules):
+        if other.api_version != asked.api_version and any(_matches(rule, attributes, other) for rule in rules):
             return other
     return None
-
-
-def versions_of(resource: Resource) -> list[Resource]:
-    """Return all resources that show the same stored objects."""
-    return [other for other in RESOURCES if other.storage_prefix == resource.storage_prefix]
-
-
-def in_version(obj: Object | None, stored: Resource, resource: Resource) -> Object | None:
-    """Return an object of the stored version as another version shows it."""
-    if obj is None or resource.api_version == stored.api_version:
-        return obj
-    way = conversion(resource)
-    return obj if way is None else way.to_served(obj)
-
-
-def from_version(obj: Object, stored: Resource, resource: Resource) -> Object:
-    """Return the stored form of an object that a webhook was shown in another version."""
-    way = None if resource.api_version == stored.api_version else conversion(resource)
-    return obj if way is None else way.to_stored(obj)
 
 
 def _matches(rule: Object, attributes: Attributes, resource: Resource) -> bool:

@@ -13,10 +13,10 @@ import msgspec
 
 from control.admission.plugin import Attributes, Plugin
 from control.admission.webhooks.asking import Asker
-from control.admission.webhooks.matching import Invocation, concerned, exempt, from_version, in_version
+from control.admission.webhooks.matching import Invocation, concerned, exempt
 from control.admission.webhooks.review import BadAnswer
+from control.admission.webhooks.versions import shown_as, taken_back
 from control.patch.json_patch import apply_json_patch
-from kube import serialize
 from kube.errors import StatusError
 
 Object = dict[str, Any]
@@ -52,14 +52,14 @@ class MutatingAdmissionWebhook(Plugin):
         verdict = await self._asker.ask(invocation, attributes, "mutating")
         if verdict is None or not verdict.patch or attributes.obj is None or attributes.operation == "CONNECT":
             return False
-        shown = in_version(attributes.obj, attributes.resource, invocation.resource)
+        on_path, version = attributes.resource, invocation.resource
+        shown = await shown_as(attributes.obj, on_path, version)
         try:
-            patched = self._typed(apply_json_patch(shown, verdict.patch), invocation)
+            made = await taken_back(apply_json_patch(shown, verdict.patch), on_path, version)
         except (StatusError, msgspec.ValidationError) as error:
             why = "; ".join((str(error), *getattr(error, "__notes__", ())))
             self._asker.failed(invocation, attributes, "mutating", BadAnswer(f"its patch cannot be applied: {why}"))
             return False
-        made = from_version(patched, attributes.resource, invocation.resource)
         made["metadata"] = _ours(made.get("metadata") or {}, attributes.obj.get("metadata") or {})
         if made == attributes.obj:
             return False
@@ -67,15 +67,6 @@ class MutatingAdmissionWebhook(Plugin):
         attributes.obj.clear()
         attributes.obj.update(made)
         return True
-
-    @staticmethod
-    def _typed(patched: Any, invocation: Invocation) -> Object:
-        """Return a patched object with the types of its kind, and without fields that it does not have."""
-        struct = invocation.resource.type
-        if patched.get("kind") != invocation.resource.kind:
-            return dict(patched)  # of a subresource
-        typed = serialize.to_dict(serialize.convert(patched, struct))
-        return typed | {"kind": invocation.resource.kind, "apiVersion": invocation.resource.api_version}
 
 
 def _ours(meta: Object, before: Object) -> Object:

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from control.admission.plugin import Attributes
-from control.admission.webhooks.matching import Invocation, in_version
+from control.admission.webhooks.matching import Invocation
+from control.admission.webhooks.versions import shown_as
 from control.auth.reviews import user_info
 from kube.errors import StatusError
 from kube.resources import Resource
@@ -45,7 +46,7 @@ def version_of(hook: Object) -> str:
     return next(version for version in versions if version in _VERSIONS)
 
 
-def request_for(invocation: Invocation, attributes: Attributes) -> Object:
+async def request_for(invocation: Invocation, attributes: Attributes) -> Object:
     """Build the AdmissionReview."""
     shown, asked, stored = invocation.resource, attributes.requested or attributes.resource, attributes.resource
     operation, options = attributes.operation, dict(attributes.options)
@@ -54,7 +55,7 @@ def request_for(invocation: Invocation, attributes: Attributes) -> Object:
         request_kind, new, old = kind, attributes.obj, None
     else:
         kind, request_kind = _kind(shown, attributes.obj), _kind(asked, attributes.obj)
-        new, old = in_version(attributes.obj, stored, shown), in_version(attributes.old, stored, shown)
+        new, old = await shown_as(attributes.obj, stored, shown), await shown_as(attributes.old, stored, shown)
     request: Object = {
         "uid": str(uuid.uuid4()),
         "kind": kind,
