@@ -121,6 +121,9 @@ class Switch:
             _ip("-n", self.name, "link", "add", f"br{link}", "type", "bridge")
             _ip("-n", self.name, "address", "add", f"172.30.{link}.1/{PREFIX}", "dev", f"br{link}")
             _ip("-n", self.name, "link", "set", f"br{link}", "up")
+        # What stays on one link is not forwarded: pods of machines there reach each other directly.
+        bridged = [*_enter(self.name), "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=0"]
+        subprocess.run(bridged, check=False, capture_output=True)
         self._nft(_RULES)
         if self.links > 1:
             argv = [*_enter(self.name), "sysctl", "-qw", "net.ipv4.ip_forward=1"]
