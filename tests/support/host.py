@@ -125,9 +125,13 @@ class Switch:
         bridged = [*_enter(self.name), "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=0"]
         subprocess.run(bridged, check=False, capture_output=True)
         self._nft(_RULES)
+        # What is switched is no business of the rules for what is routed (br_netfilter makes it so).
+        self._sysctl("net.bridge.bridge-nf-call-iptables=0", check=False)
         if self.links > 1:
-            argv = [*_enter(self.name), "sysctl", "-qw", "net.ipv4.ip_forward=1"]
-            subprocess.run(argv, check=True, capture_output=True)
+            self._sysctl("net.ipv4.ip_forward=1")
+
+    def _sysctl(self, setting: str, check: bool = True) -> None:
+        subprocess.run([*_enter(self.name), "sysctl", "-qw", setting], check=check, capture_output=True)
 
     def cut(self, one: Host, other: Host) -> None:
         """Let nothing pass between two machines, in either direction."""
