@@ -104,12 +104,29 @@ def _pod_affinity(affinity: Object, path: str) -> Errors:
 def _pod_term(term: Object, path: str) -> Errors:
     errors = label_selector(term.get("labelSelector"), f"{path}.labelSelector")
     errors += label_selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
+    errors += _label_keys(term, path)
     for namespace in term.get("namespaces") or ():
         errors += each(f"{path}.namespace", namespace, names.dns1123_label(namespace))
     key = term.get("topologyKey") or ""
     if not key:
         errors.append(required(f"{path}.topologyKey", "can not be empty"))
     return errors + each(f"{path}.topologyKey", key, names.qualified_name(key))
+
+
+def _label_keys(term: Object, path: str) -> Errors:
+    """Check the keys whose values are taken from the pod's own labels."""
+    errors: Errors = []
+    other = term.get("mismatchLabelKeys") or ()
+    for field in ("matchLabelKeys", "mismatchLabelKeys"):
+        keys = term.get(field) or ()
+        if keys and term.get("labelSelector") is None:
+            errors.append(forbidden_field(f"{path}.{field}", "must not be specified when labelSelector is not set"))
+        for index, key in enumerate(keys):
+            errors += each(f"{path}.{field}[{index}]", key, names.qualified_name(key))
+            if field == "matchLabelKeys" and key in other:
+                detail = "exists in both matchLabelKeys and mismatchLabelKeys"
+                errors.append(invalid_value(f"{path}.{field}[{index}]", key, detail))
+    return errors
 
 
 def _weight(preference: Object, path: str) -> Errors:
@@ -172,6 +189,7 @@ def validate_spread(constraints: list[Object] | None, path: str) -> Errors:
             if constraint.get(policy) is not None:
                 errors += one_of(constraint[policy], ("Honor", "Ignore"), f"{where}.{policy}")
         errors += label_selector(constraint.get("labelSelector"), f"{where}.labelSelector")
+        errors += _label_keys(constraint, where)
     return errors
 
 

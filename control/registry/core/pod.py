@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from control.registry.core import pod_table, pod_update
+from control.registry.core import label_keys, pod_table, pod_update
 from control.registry.core.pod_defaults import default_pod, default_status
 from control.registry.core.pod_resize import validate_resize
 from control.registry.core.pod_status import validate_status
@@ -28,6 +28,7 @@ class PodStrategy(Strategy):
         spec = obj.setdefault("spec", {})
         obj["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
         spec.pop("ephemeralContainers", None)
+        label_keys.write_out(obj)
         _gated_condition(obj)
 
     def prepare_update(self, obj: Object, old: Object) -> None:

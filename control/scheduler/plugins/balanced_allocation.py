@@ -20,6 +20,7 @@ class BalancedAllocation:
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:
         named = tuple(str(r["name"]) for r in (args or {}).get("resources") or ())
         self._resources = named or tuple(name for name, _ in CPU_AND_MEMORY)
+        self._usual = self._resources == ("cpu", "memory")
 
     def applies(self, pod: PodInfo) -> bool:
         """Pods that ask for none of the resources would all be drawn to one node."""
@@ -27,6 +28,10 @@ class BalancedAllocation:
 
     def score(self, pod: PodInfo, node: NodeInfo) -> int:
         """Take the standard deviation of the shares from the full score."""
+        if self._usual and node.cpu_capacity and node.memory_capacity:
+            cpu = min(1.0, (node.cpu + pod.cpu) / node.cpu_capacity)
+            memory = min(1.0, (node.memory + pod.memory) / node.memory_capacity)
+            return int((1 - abs(cpu - memory) / 2) * MAX_SCORE)
         shares = []
         for resource in self._resources:
             capacity = node.allocatable.get(resource, 0)
