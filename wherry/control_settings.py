@@ -23,6 +23,7 @@ def control_config(settings: Settings) -> ControlConfig:
         kubelet_client_key_file=keys / "apiserver-kubelet-client.key",
         kubelet_ca_file=keys / "ca.crt",
         port=settings.api_port,
+        service_load_balancer=settings.service_load_balancer,
         advertise_address=settings.node_ip,
         service_cidr=settings.service_cidr,
         pod_cidr=settings.pod_cidr,

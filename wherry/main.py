@@ -57,6 +57,10 @@ def up(
     cluster_domain: str = "",
     cluster_dns: Annotated[str, typer.Option(help="Where pods ask for names; the 10th Service address.")] = "",
     proxy_mode: Annotated[str, typer.Option(help="iptables, nftables, ipvs or auto.")] = "",
+    node_routes: Annotated[str, typer.Option(help="How pods of other nodes are reached.")] = "",
+    service_load_balancer: Annotated[
+        bool | None, typer.Option(help="Give Services of type LoadBalancer the nodes' addresses.")
+    ] = None,
     runtime_endpoint: Annotated[str, typer.Option(help="Use this containerd (unix://...), not one of our own.")] = "",
     sandbox_image: Annotated[str, typer.Option(help="An image for pod sandboxes; one is built in.")] = "",
     resolv_conf: Annotated[str, typer.Option(help="Whose resolvers are asked for names outside.")] = "",

@@ -17,5 +17,9 @@ def proxy_config(settings: Settings, upstream: ProxyConfig) -> ProxyConfig:
         dns=DNSConfig(
             addresses=(settings.cluster_dns,), domain=settings.cluster_domain, resolv_conf=settings.resolv_conf
         ),
-        pod_network=PodNetworkConfig(cni_conf_dir=str(layout.cni_configuration), cni_data_dir=str(layout.cni_state)),
+        pod_network=PodNetworkConfig(
+            cni_conf_dir=str(layout.cni_configuration),
+            cni_data_dir=str(layout.cni_state),
+            node_routes=settings.node_routes,
+        ),
     )

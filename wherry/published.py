@@ -35,7 +35,16 @@ KUBELET, PROXY, CLUSTER = (
     ("kube-proxy", "config.conf"),
     ("wherry-config", "cluster.yaml"),
 )
-SHARED_SETTINGS = ("pod_cidr", "service_cidr", "cluster_domain", "cluster_dns", "proxy_mode", "store")
+SHARED_SETTINGS = (
+    "pod_cidr",
+    "service_cidr",
+    "cluster_domain",
+    "cluster_dns",
+    "proxy_mode",
+    "node_routes",
+    "service_load_balancer",
+    "store",
+)
 
 
 @dataclass(frozen=True, slots=True)

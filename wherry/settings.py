@@ -34,6 +34,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_domain: str = "cluster.local"
     cluster_dns: str = ""
     proxy_mode: str = "iptables"
+    node_routes: str = "auto"
+    """How pods of other nodes are reached: host-gw, vxlan, auto (host-gw on a shared link, vxlan otherwise), none."""
+    service_load_balancer: bool = True
+    """Whether Services of type LoadBalancer get the nodes' addresses."""
     runtime_endpoint: str = ""
     """Another containerd's socket (unix://...); empty: Wherry runs its own."""
     sandbox_image: str = ""
@@ -130,6 +134,8 @@ def complete(settings: Settings, default_address: str) -> Settings:
             "--service-cidr or --pod-cidr"
         )
     changes["node_ip"] = str(parsed)
+    if settings.node_routes not in ("auto", "host-gw", "vxlan", "none"):
+        raise WherryError(f"--node-routes {settings.node_routes}: it is one of auto, host-gw, vxlan and none")
     check_store(settings)
     return msgspec.structs.replace(settings, **changes)
 

@@ -83,6 +83,9 @@ class ServiceLoadBalancerController:
                 self.controller.enqueue(key)
 
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
+        kubelet = change.new.status.daemon_endpoints
+        if kubelet is not None and kubelet.kubelet_endpoint is not None:
+            self._ports.reserve(("TCP", kubelet.kubelet_endpoint.port), "the kubelet")
         before = _facts(change.old) if change.old is not None else None
         after = _facts(change.new) if change.type != "DELETED" else None
         if before != after:

@@ -46,9 +46,13 @@ class PortLedger:
     """Who holds which port."""
 
     def __init__(self, reserved: Mapping[Port, str] = NODES_OWN) -> None:
-        self._reserved = reserved
+        self._reserved = dict(reserved)
         self._holder: dict[Port, str] = {}
         self._held: dict[str, frozenset[Port]] = {}
+
+    def reserve(self, port: Port, whose: str) -> None:
+        """Keep a port for the nodes themselves."""
+        self._reserved.setdefault(port, whose)
 
     def claim(self, key: str, ports: Iterable[Port], others: Mapping[Port, Collection[str]]) -> None:
         """Let a Service hold these ports and no others, or none; NoLoadBalancer names the port that it cannot have.
