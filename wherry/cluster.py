@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from kube import kubeconfig
 from kube.api import core_v1, discovery_v1, meta_v1
@@ -22,25 +23,25 @@ POLL_SECONDS = 0.05
 @contextlib.asynccontextmanager
 async def admin(settings: Settings) -> AsyncIterator[Client]:
     """Lend a client with all rights."""
-    try:
-        access = kubeconfig.load(settings.layout.admin_kubeconfig)
-    except kubeconfig.KubeconfigError as error:
-        raise WherryError(f"{error}: run `wherry up` first") from error
-    client = Client(HttpsTransport(access, "wherry"))
-    try:
+    async with _as(settings.layout.admin_kubeconfig) as client:
         yield client
-    finally:
-        await client.close()
 
 
 @contextlib.asynccontextmanager
 async def connect(settings: Settings) -> AsyncIterator[Client]:
     """Lend a client with the most rights that this machine has: the administrator's, or a worker's as its node."""
-    if not settings.is_worker:
-        async with admin(settings) as client:
-            yield client
-        return
-    client = Client(HttpsTransport(kubeconfig.load(settings.layout.agent_kubeconfig), "wherry"))
+    layout = settings.layout
+    async with _as(layout.agent_kubeconfig if settings.is_worker else layout.admin_kubeconfig) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def _as(path: Path) -> AsyncIterator[Client]:
+    try:
+        access = kubeconfig.load(path)
+    except kubeconfig.KubeconfigError as error:
+        raise WherryError(f"{error}: run `wherry up` first") from error
+    client = Client(HttpsTransport(access, "wherry"))
     try:
         yield client
     finally:

@@ -78,7 +78,7 @@ def credentials(
 
 
 def address_towards(server: str) -> str:
-    """Return the address that this machine uses towards a server, or "" where there is no way to it."""
+    """Return the address that this machine uses towards a server; WherryError where there is no way to it."""
     parts = urlsplit(server)
     with contextlib.suppress(OSError):
         for family, kind, _, _, target in socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM):
@@ -87,14 +87,15 @@ def address_towards(server: str) -> str:
                 probe.connect(target)
                 address: str = probe.getsockname()[0]
                 return address
-    return ""
+    raise WherryError(f"this machine knows no way to {server}: check the name or address, and the network's routes")
 
 
 async def join(wanted: Settings, given: Credentials) -> Settings:
     """Make this machine a node and wait until it is Ready; return the settings in force."""
     role = "control-plane" if given.certificate_key else "worker"
     wanted = msgspec.structs.replace(wanted, role=role, joined=given.server)
-    settings = complete(wanted, address_towards(given.server))
+    address = wanted.node_ip or await asyncio.to_thread(address_towards, given.server)
+    settings = complete(wanted, address)
     with step("check the machine"):
         check.require(settings, running=False)
     with step(f"discover the cluster at {given.server}"):

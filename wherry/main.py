@@ -163,6 +163,11 @@ def reset(
     if not yes and not typer.confirm("Remove the cluster with all that it holds?"):
         raise typer.Exit(1)
     _run(take_away(settings, keep_data=keep_data))
+    if settings.joined:
+        console.print(
+            f"the cluster may still list this machine: `kubectl delete node {settings.node_name}` takes it out there",
+            soft_wrap=True,
+        )
 
 
 @image_app.command("load")

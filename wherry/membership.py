@@ -7,12 +7,10 @@ import os
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from kube import bootstrap_tokens
 from kube.bootstrap_tokens import CONTROL_PLANE_GROUP, NODE_GROUP
 from kube.clock import SYSTEM, format_time
-from wherry import published, tokens
 from wherry import settings as saved
 from wherry.errors import WherryError
 from wherry.progress import console
@@ -105,7 +103,7 @@ def create(
     ] = False,
 ) -> None:
     """Make a token and print it."""
-    from wherry import certificate_bundle, cluster
+    from wherry import certificate_bundle, cluster, published, tokens
 
     root()
     settings = control_plane(prefix)
@@ -136,7 +134,9 @@ def create(
 @token_app.command("list")
 def show(prefix: Prefix = "/") -> None:
     """List the tokens that there are."""
-    from wherry import cluster
+    from rich.table import Table
+
+    from wherry import cluster, tokens
 
     root()
     settings = control_plane(prefix)
@@ -162,7 +162,7 @@ def delete(
     prefix: Prefix = "/",
 ) -> None:
     """Delete tokens: nobody joins with them any more; nodes that have joined stay."""
-    from wherry import cluster
+    from wherry import cluster, tokens
 
     root()
     settings = control_plane(prefix)

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import os
 import pwd
-import socket
 from pathlib import Path
 
-from wherry import check, cluster, configuration, containerd, daemons, starting, storage, tokens
+from wherry import addresses, check, cluster, configuration, containerd, daemons, starting, storage, tokens, units
 from wherry.progress import console, step
 from wherry.settings import Settings, complete
 
 
-def default_address() -> str:
-    """Return the address that this machine uses towards its default route, or "" where it has none."""
-    # Connecting a datagram socket sends nothing; it only asks the kernel for a route.
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.254", 9))
-        except OSError:
-            return ""
-        address: str = probe.getsockname()[0]
-        return address
-
-
 async def up(wanted: Settings) -> Settings:
     """Set up and start the cluster and wait until it serves; return the settings in force."""
-    settings = complete(wanted, default_address())
+    settings = complete(wanted, addresses.own_address())
     running = any((await daemons.running(settings)).values())
     with step("check the machine"):
+        if units.uses_systemd(settings):
+            await units.prepare_machine()
         check.require(settings, running=running)
     if settings.is_worker:
         return await _start_again(settings)
@@ -48,6 +37,8 @@ async def up(wanted: Settings) -> Settings:
     if token is not None:
         console.print("\nTo add a machine within 24 hours, install Wherry on it and run there as root:\n")
         console.print(f"  {tokens.join_command(settings, token)}", markup=False, soft_wrap=True)
+    else:
+        console.print("\nwherry token create --print-join-command prints the line that adds another machine.")
     return settings
 
 

@@ -26,7 +26,7 @@ from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
 from netproxy import own_certificate
 from tests.support.control import ApiUnderTest, api_server
-from wherry import certificate_bundle, discovery, published, tokens
+from wherry import certificate_bundle, discovery, join, published, tokens
 from wherry.errors import WherryError
 from wherry.settings import Settings
 
@@ -279,6 +279,10 @@ async def test_another_ca_is_not_trusted_though_its_holder_knows_the_token(clust
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(WherryError, match="is not from the cluster's CA"):
             await discovery.discover(f"https://127.0.0.1:{port}", cluster.token, cluster.pin)
+
+
+def test_the_address_of_a_node_is_the_one_towards_the_server() -> None:
+    assert join.address_towards("https://127.0.0.1:6443") == "127.0.0.1"
 
 
 # -- what the token opens ---------------------------------------------------------------------------------------------
