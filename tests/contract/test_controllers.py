@@ -394,35 +394,34 @@ async def test_nodes_get_pod_ranges_of_their_own(cluster: Cluster) -> None:
     await eventually(ranges)
 
 
-async def test_a_nodes_certificate_request_is_approved_and_signed(cluster: Cluster) -> None:
+async def test_a_nodes_own_certificate_request_is_approved_and_signed_and_nobody_elses(cluster: Cluster) -> None:
     import base64
 
     from kube import pki
 
-    node = cluster.server.client("system:node:n1", ("system:nodes",))
-    key = pki.new_key()
-    request = certificates_v1.CertificateSigningRequest(
-        metadata=meta_v1.ObjectMeta(name="csr-1"),
-        spec=certificates_v1.CertificateSigningRequestSpec(
-            request=base64.b64encode(pki.kubelet_client_request(key, "n1")).decode(),
-            signer_name="kubernetes.io/kube-apiserver-client-kubelet",
-            usages=["digital signature", "client auth"],
-        ),
-    )
-    await node.create(request)
-    await asyncio.sleep(0.3)  # nobody has allowed it yet: it stays undecided
-    undecided = await cluster.client.get(certificates_v1.CertificateSigningRequest, "csr-1")
-    assert undecided.status.conditions == []
-    await cluster.client.delete(certificates_v1.CertificateSigningRequest, "csr-1")
-    role = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
-    await cluster.kubectl("create", "clusterrolebinding", "rotate", f"--clusterrole={role}", "--group=system:nodes")
-    await node.create(request)
+    def request(name: str) -> certificates_v1.CertificateSigningRequest:
+        return certificates_v1.CertificateSigningRequest(
+            metadata=meta_v1.ObjectMeta(name=name),
+            spec=certificates_v1.CertificateSigningRequestSpec(
+                request=base64.b64encode(pki.kubelet_client_request(pki.new_key(), "n1")).decode(),
+                signer_name="kubernetes.io/kube-apiserver-client-kubelet",
+                usages=["digital signature", "client auth"],
+            ),
+        )
+
+    resource = "certificatesigningrequests.certificates.k8s.io"
+    await cluster.kubectl("create", "clusterrole", "ask", "--verb=create", f"--resource={resource}")
+    await cluster.kubectl("create", "clusterrolebinding", "ask", "--clusterrole=ask", "--user=jane")
+    await cluster.server.client("jane").create(request("of-another"))
+    await cluster.server.client("system:node:n1", ("system:nodes",)).create(request("its-own"))
 
     async def certificate() -> str | None:
-        return (await cluster.client.get(certificates_v1.CertificateSigningRequest, "csr-1")).status.certificate
+        return (await cluster.client.get(certificates_v1.CertificateSigningRequest, "its-own")).status.certificate
 
     pem = base64.b64decode(await eventually(certificate))
     assert "system:node:n1" in pki.decode_certificate(pem).subject.rfc4514_string()
+    undecided = await cluster.client.get(certificates_v1.CertificateSigningRequest, "of-another")
+    assert undecided.status.conditions == [] and undecided.status.certificate is None
 
 
 async def test_the_aggregating_roles_hold_what_labelled_roles_allow(cluster: Cluster) -> None:
