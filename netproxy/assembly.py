@@ -26,6 +26,8 @@ from netproxy.iptables.rules import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RestoreWriter, choose_flavour
+from netproxy.ipvs.kernel import RealKernel
+from netproxy.ipvs.sync import IPVSBackend
 from netproxy.nftables.sync import NFTablesBackend
 from netproxy.nftables.writer import NftWriter
 from netproxy.podnet import routes
@@ -131,7 +133,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
 
 async def _choose(
     config: ProxyConfig, mode: str, settings: StaticSettings, addresses: tuple[str, ...], clock: Clock
-) -> tuple[Backend, list[Backend]]:
+) -> tuple[Backend, list[Remover]]:
     """Return the backend of a family, and those that only remove what an earlier life may have left."""
     family = settings.family
     rules = RuleSettings(
@@ -149,6 +151,19 @@ async def _choose(
     log.info("IPv%d rules go to %s tables", family, flavour)
     del every[flavour]
     writer = RestoreWriter(flavour, family)
+    if mode == "ipvs":
+        del every["ipvs"]
+        ipvs = IPVSBackend(
+            RealKernel(family, config.ipvs),
+            writer,
+            rules,
+            settings,
+            scheduler=config.ipvs.scheduler,
+            exclude=of_family(config.ipvs.exclude_cidrs, family),
+            period=config.sync_period,
+            clock=clock,
+        )
+        return ipvs, list(every.values())
     return IPTablesBackend(writer, rules, settings, period=config.sync_period, clock=clock), list(every.values())
 
 
@@ -168,13 +183,14 @@ def _network_policy(
     return PolicyEnforcer(client, node_name, backends, clock=clock, on_repair=on_repair), []
 
 
-def removers(family: int) -> dict[str, Backend]:
-    """Return a backend for each place where rules of ours may be, good for `cleanup` alone."""
+def removers(family: int) -> dict[str, Remover]:
+    """Return what removes ours from each place where it may be; sets go last, when no rule holds them."""
     rules, settings = RuleSettings(family=family), StaticSettings(family=family)
     return {
         "nft": IPTablesBackend(RestoreWriter("nft", family), rules, settings),
         "legacy": IPTablesBackend(RestoreWriter("legacy", family), rules, settings),
         "nftables": NFTablesBackend(NftWriter(family), rules, settings),
+        "ipvs": RealKernel(family),
     }
 
 

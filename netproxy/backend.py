@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
 from typing import Protocol
 
+from kube.process import CommandError, run
 from netproxy.errors import UnsupportedModeError
 from netproxy.iptables.static import StaticSettings
 from netproxy.model import ServicePort
@@ -50,6 +52,15 @@ class Backend(Remover, Protocol):
         ...
 
 
+IPVS_TABLE = "/proc/net/ip_vs"
+
+
+async def load_ipvs() -> None:
+    """Load the kernel's virtual servers where they come as a module; no error where they are not to be had."""
+    with contextlib.suppress(CommandError):
+        await run(["modprobe", "ip_vs"], check=False, timeout=20)
+
+
 def check_mode(mode: str) -> str:
     """Return the mode to serve ("auto" becomes iptables); UnsupportedModeError where it cannot be, with the reason."""
     if mode in ("iptables", "auto"):
@@ -59,10 +70,15 @@ def check_mode(mode: str) -> str:
             raise UnsupportedModeError("mode nftables: the command nft is not installed (Debian: package nftables)")
         return mode
     if mode == "ipvs":
-        if not os.path.exists("/proc/net/ip_vs"):
+        if not os.path.exists(IPVS_TABLE):
             raise UnsupportedModeError(
-                "mode ipvs: this kernel has no IP virtual server (no /proc/net/ip_vs; module ip_vs), and Wherry's IPVS "
-                "mode is not built yet: use mode iptables or nftables"
+                "mode ipvs: this kernel has no IP virtual server (no /proc/net/ip_vs, and no module ip_vs to load): "
+                "use mode iptables or nftables"
             )
-        raise UnsupportedModeError("mode ipvs: not built yet: use mode iptables or nftables")
+        for command in ("ipvsadm", "ipset"):
+            if shutil.which(command) is None:
+                raise UnsupportedModeError(
+                    f"mode ipvs: the command {command} is not installed (Debian: package {command})"
+                )
+        return mode
     raise UnsupportedModeError(f"mode {mode}: unknown: use mode iptables")

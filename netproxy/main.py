@@ -56,6 +56,8 @@ async def run(
     Raises ConfigError or UnsupportedModeError before anything was touched. `client` is for embedding; by default one is
     made from the configuration's kubeconfig.
     """
+    if config.mode == "ipvs":
+        await backend.load_ipvs()
     mode = backend.check_mode(config.mode)
     owned, renewal, known = client is None, None, None
     if client is None:

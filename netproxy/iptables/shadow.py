@@ -77,8 +77,8 @@ class _Batches:
 class Shadow:
     """The desired state: fixed chains, and a fragment a Service."""
 
-    def __init__(self, settings: static.StaticSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: static.StaticSettings, layout: static.Layout = static.IPTABLES) -> None:
+        self.settings, self._layout = settings, layout
         self._fragments: dict[str, Fragment] = {}
         self.rule_counts: Counter[str] = Counter()
         """Rules of Services by table; the fixed chains' few are not counted."""
@@ -126,10 +126,10 @@ class Shadow:
     def change_settings(self, settings: static.StaticSettings) -> str | None:
         """Take in new settings and return the text for the fixed chains that change; None where shared ones do."""
         before, self.settings = self.settings, settings
-        if static.tail(before) != static.tail(settings):
+        if self._layout.tail(before) != self._layout.tail(settings):
             return None
-        batches, old = _Batches(), static.fixed(before)
-        for chain, rules in static.fixed(settings).items():
+        batches, old = _Batches(), self._layout.fixed(before)
+        for chain, rules in self._layout.fixed(settings).items():
             if old.get(chain) != rules:
                 batches.rewrite(chain, rules)
         return batches.render()
@@ -137,13 +137,13 @@ class Shadow:
     # -- the whole ------------------------------------------------------------------------------------------------
     def desired(self) -> dict[Chain, tuple[str, ...]]:
         """Return every chain of ours with its rules."""
-        chains = dict(static.fixed(self.settings))
-        shared: dict[Chain, list[str]] = {chain: [] for chain in static.SHARED}
+        chains = dict(self._layout.fixed(self.settings))
+        shared: dict[Chain, list[str]] = {chain: [] for chain in self._layout.shared}
         for each in self._fragments.values():
             chains.update(each.chains)
             for table, name, rule in each.entries:
                 shared[table, name].append(rule)
-        last = static.tail(self.settings)
+        last = self._layout.tail(self.settings)
         for chain, rules in shared.items():
             chains[chain] = (*dict.fromkeys(rules), *last.get(chain, ()))
         return chains
@@ -152,25 +152,42 @@ class Shadow:
         """Return the text that turns what the kernel holds into what it should hold; empty where it does already.
 
         Only chains of ours and our jumps in the kernel's chains are touched. Chains of the per-port kind that belong
-        to no Service (left by an earlier life, or by another kube-proxy) are removed.
+        to no Service (left by an earlier life, or by another kube-proxy) and another mode's are removed.
         """
         batches = _Batches()
         desired = self.desired()
-        last = static.tail(self.settings)
+        last = self._layout.tail(self.settings)
         for chain, rules in desired.items():
             table, name = chain
             held = actual.get(table, {}).get(name)
             if held is None:
                 batches.rewrite(chain, rules)
-            elif chain in static.SHARED:
+            elif chain in self._layout.shared:
                 self._reconcile_shared(batches, chain, rules, held, last.get(chain, ()))
             elif tuple(held) != rules:
                 batches.rewrite(chain, rules)
+        known = static.known_chains()
+        gone = {
+            (table, name)
+            for table, held_chains in actual.items()
+            for name in held_chains
+            if (names.is_per_port(name) or (table, name) in known) and (table, name) not in desired
+        }
+        for chain in gone:
+            batches.drop(chain)
         for table, held_chains in actual.items():
-            for name in held_chains:
-                if names.is_per_port(name) and (table, name) not in desired:
-                    batches.drop((table, name))
-        for jump in static.jumps(self.settings.family):
+            for name, held_rules in held_chains.items():
+                if (table, name) not in desired and (table, name) not in gone:
+                    batches[table].delete += [
+                        f"-D {name} {rule}" for rule in held_rules if (table, _target(rule)) in gone
+                    ]
+        wanted = self._layout.jumps(self.settings.family)
+        others = {jump for layout in static.layouts() for jump in layout.jumps(self.settings.family)} - {*wanted}
+        for jump in others:
+            if (jump.table, jump.target) not in gone:  # those into chains that go are deleted already
+                held = actual.get(jump.table, {}).get(jump.chain, [])
+                batches[jump.table].delete += [f"-D {jump.chain} {jump.rule}"] * held.count(jump.rule)
+        for jump in wanted:
             held = actual.get(jump.table, {}).get(jump.chain, [])
             # Canonical text first; another program's jump to the same chain, however written, is left alone.
             count = held.count(jump.rule)
@@ -225,10 +242,16 @@ def _count(fragment: Fragment) -> Counter[str]:
     return counts
 
 
-def cleanup(actual: Tables, family: int = 4) -> str:
-    """Return the text that removes everything of ours from what the kernel holds."""
+def _target(rule: str) -> str:
+    """Return the chain that a rule ends in a jump to, or ""."""
+    words = rule.split()
+    return words[-1] if words[-2:-1] == ["-j"] else ""
+
+
+def cleanup(actual: Tables) -> str:
+    """Return the text that removes everything of ours, of every mode, from what the kernel holds."""
     batches = _Batches()
-    ours = {chain for chain in static.fixed(static.StaticSettings(family=family))} | set(static.SHARED)
+    ours = static.known_chains()
     targets = {name for _, name in ours}
     for table, chains in actual.items():
         for name, rules in chains.items():
@@ -236,7 +259,6 @@ def cleanup(actual: Tables, family: int = 4) -> str:
                 batches.drop((table, name))
                 continue
             for rule in rules:
-                words = rule.split()
-                if words[-2:-1] == ["-j"] and (words[-1] in targets or names.is_per_port(words[-1])):
+                if _target(rule) in targets or names.is_per_port(_target(rule)):
                     batches[table].delete.append(f"-D {name} {rule}")
     return batches.render()

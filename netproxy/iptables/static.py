@@ -9,7 +9,7 @@ the world outside the cluster; WHERRY-POD-FORWARD lets pods through where the FO
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from netproxy.iptables import names
@@ -96,13 +96,13 @@ def fixed(settings: StaticSettings) -> dict[Chain, tuple[str, ...]]:
             f"-j MARK --set-xmark {mark}/0x0",
             f"{comment('kubernetes service traffic requiring SNAT')} -j MASQUERADE --random-fully",
         ),
-        ("nat", names.POD_MASQUERADE): tuple(_pod_masquerade(settings)),
+        ("nat", names.POD_MASQUERADE): tuple(pod_masquerade(settings)),
         ("filter", names.FORWARD): (
             *(("-m conntrack --ctstate INVALID -j DROP",) if settings.drop_invalid else ()),
             f"{comment('kubernetes forwarding rules')} -m mark --mark {mark}/{mark} -j ACCEPT",
             f"{comment('kubernetes forwarding conntrack rule')} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
         ),
-        ("filter", names.FIREWALL): _localnet_guard(settings.family),
+        ("filter", names.FIREWALL): localnet_guard(settings.family),
         ("filter", names.SERVICE_RANGE): tuple(
             f"-d {cidr} -m addrtype ! --dst-type LOCAL -j REJECT --reject-with "
             + ("icmp-port-unreachable" if settings.family == 4 else "icmp6-port-unreachable")
@@ -136,7 +136,38 @@ def tail(settings: StaticSettings) -> dict[Chain, tuple[str, ...]]:
     return {("nat", names.SERVICES): tuple(rules)}
 
 
-def _localnet_guard(family: int) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The chains of a proxy mode that do not belong to one port."""
+
+    jumps: Callable[[int], list[Jump]]
+    """By family."""
+    fixed: Callable[[StaticSettings], dict[Chain, tuple[str, ...]]]
+    shared: Sequence[Chain] = ()
+    tail: Callable[[StaticSettings], dict[Chain, tuple[str, ...]]] = lambda settings: {}
+
+
+IPTABLES = Layout(jumps, fixed, SHARED, tail)
+
+
+def layouts() -> tuple[Layout, ...]:
+    """Return those of all modes: what a switch of modes removes."""
+    from netproxy.ipvs.chains import IPVS  # it is built from this module's chains
+
+    return (IPTABLES, IPVS)
+
+
+def known_chains() -> set[Chain]:
+    """Return every chain of ours, in whatever mode, that is not of one port."""
+    return {
+        chain
+        for layout in layouts()
+        for family in (4, 6)
+        for chain in (*layout.fixed(StaticSettings(family=family)), *layout.shared)
+    }
+
+
+def localnet_guard(family: int) -> tuple[str, ...]:
     if family != 4:
         return ()
     return (
@@ -145,7 +176,7 @@ def _localnet_guard(family: int) -> tuple[str, ...]:
     )
 
 
-def _pod_masquerade(settings: StaticSettings) -> list[str]:
+def pod_masquerade(settings: StaticSettings) -> list[str]:
     multicast = "224.0.0.0/4" if settings.family == 4 else "ff00::/8"
     random = "-j MASQUERADE --random-fully"
     rules: list[str] = []

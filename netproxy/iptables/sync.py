@@ -34,9 +34,10 @@ class IPTablesBackend:
         *,
         period: float = 30,
         clock: Clock = SYSTEM,
+        layout: static.Layout = static.IPTABLES,
     ) -> None:
         self._writer, self._rules, self._clock = writer, rules, clock
-        self._shadow = Shadow(settings)
+        self._shadow = Shadow(settings, layout)
         self._drift = DriftWatch(writer.fingerprint, clock, None if writer.tells_all else period)
 
     @property
@@ -91,7 +92,7 @@ class IPTablesBackend:
 
     async def cleanup(self) -> None:
         """Remove everything of ours, whoever wrote it."""
-        text = shadow.cleanup(await self._writer.read(), self.family)
+        text = shadow.cleanup(await self._writer.read())
         if text:
             await self._writer.apply(text)
 

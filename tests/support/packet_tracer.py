@@ -80,6 +80,10 @@ class RuleTracer:
             return Outcome(verdict)
         return Outcome(verdict, frozenset(f"{state.packet.destination}:{state.packet.port}" for state in ends), snat)
 
+    def in_set(self, name: str, how: str, packet: Packet) -> bool:
+        """Tell whether an ipset holds a packet's fields."""
+        raise AssertionError(f"no set {name} is known")
+
     def _walk(self, packet: Packet) -> Iterator[_State]:
         local_origin = self.host.is_local(packet.source)
         start = _State(packet, local_origin=local_origin)
@@ -104,7 +108,7 @@ class RuleTracer:
         while index < len(rules):
             rule = _parse(rules[index])
             index += 1
-            matched = rule.matches(state, self.host)
+            matched = rule.matches(state, self.host, self)
             if matched is None:  # chance
                 yield from self._chain(table, chain, state, index)
             elif not matched:
@@ -152,11 +156,14 @@ class _Rule:
     options: dict[str, str]
     target: str
 
-    def matches(self, state: _State, host: Host) -> bool | None:
+    def matches(self, state: _State, host: Host, tracer: "RuleTracer") -> bool | None:
         """True, False, or None where chance decides (and everything else matches)."""
         chance = False
         for negated, name, value in self.tests:
-            result = self._test(name, value, state, host)
+            if name == "--match-set":
+                result: bool | None = tracer.in_set(*value.split(" "), state.packet)  # type: ignore[call-arg]
+            else:
+                result = self._test(name, value, state, host)
             if result is None:
                 chance = True
             elif result == negated:
@@ -220,6 +227,9 @@ def _parse(text: str) -> _Rule:
             position += 1
             if word == "-j":
                 target = value
+            elif word == "--match-set":
+                tests.append((negated, word, f"{value} {words[position]}"))
+                position += 1
             elif word in _TESTS:
                 tests.append((negated, word, value))
             elif word in _TARGET_OPTIONS:

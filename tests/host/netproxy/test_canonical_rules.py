@@ -10,6 +10,9 @@ from netproxy.iptables.shadow import Shadow
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend, fragment
 from netproxy.iptables.writer import RestoreWriter
+from netproxy.ipvs.chains import IPVS, with_rules
+from netproxy.ipvs.kernel import RealKernel
+from netproxy.ipvs.state import Settings, create_sets, plan, set_commands
 from netproxy.model import plan_service
 from netproxy.nftables.elements import fragment as nft_fragment
 from netproxy.nftables.shadow import Shadow as NftShadow
@@ -106,5 +109,30 @@ def test_after_a_hundred_random_changes_the_kernel_holds_what_the_model_wants(si
             for key, ports in churn.plan().items():
                 shadow.put(key, fragment(ports, rules))  # type: ignore[arg-type]
             assert shadow.reconcile(await iptables.read()) == ""
+
+    site.node.inside(check)
+
+
+@pytest.mark.parametrize("site", ["nft", "legacy"], indirect=True)
+@pytest.mark.parametrize("family", [4, 6])
+def test_the_ipvs_modes_rules_and_sets_read_back_as_they_were_written(site: Site, family: int) -> None:
+    """What of that mode every kernel has; virtual servers are a matter of tests/vm."""
+
+    async def check() -> None:
+        ports, rules, settings = everything(family)
+        kernel, writer = RealKernel(family), RestoreWriter(site.config.iptables_flavour, family)
+        sctp = service("sctp", V4[0], port("s", 99, "SCTP", node_port=32000), type="NodePort")
+        ports += plan_service(sctp, [], NodeView("node-1"))  # type: ignore[arg-type]
+        nodes = ("192.168.77.1",) if family == 4 else ("fd00:77::1",)
+        state = plan(ports, Settings(family, node_addresses=nodes))  # type: ignore[arg-type]
+        assert {name for name, _ in state.entries} >= {"KUBE-LOOP-BACK", "KUBE-LOAD-BALANCER-SOURCE-CIDR"}
+        await kernel.change_sets(create_sets(family) + set_commands((), state.entries, family))
+        assert await kernel.entries() == state.entries
+        shadow = Shadow(with_rules(settings, rules), IPVS)
+        await writer.apply(shadow.reconcile(await writer.read()))
+        assert shadow.reconcile(await writer.read()) == ""
+        await IPTablesBackend(writer, rules, settings, layout=IPVS).cleanup()
+        await kernel.change_sets(set_commands(state.entries, (), family))
+        assert await kernel.entries() == set()
 
     site.node.inside(check)

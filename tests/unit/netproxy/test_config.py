@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from netproxy import config
+from netproxy import backend, config
 from netproxy.__main__ import configuration, parser
 from netproxy.assembly import static_settings
 from netproxy.backend import check_mode
@@ -138,11 +138,21 @@ def test_durations_are_gos(text: str, seconds: float) -> None:
     assert config.parse_duration(text, "x") == seconds
 
 
-def test_a_mode_that_is_not_built_says_so() -> None:
+def test_a_mode_that_the_kernel_or_the_machine_lacks_is_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert check_mode("auto") == check_mode("iptables") == "iptables"
     assert check_mode("nftables") == "nftables"
-    with pytest.raises(UnsupportedModeError, match=r"mode ipvs: .*not built yet"):
+    monkeypatch.setattr(backend, "IPVS_TABLE", str(tmp_path / "ip_vs"))
+    with pytest.raises(UnsupportedModeError, match="mode ipvs: this kernel has no IP virtual server"):
         check_mode("ipvs")
+    (tmp_path / "ip_vs").touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnsupportedModeError, match="package ipvsadm"):
+        check_mode("ipvs")
+    for command in ("ipvsadm", "ipset"):
+        (tmp_path / command).touch(mode=0o755)
+    assert check_mode("ipvs") == "ipvs"
 
 
 def test_the_nftables_mode_without_nft_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,165 @@
+"""Virtual servers, sets and the addresses of kube-ipvs0 in the kernel: `ipvsadm`, `ipset` and `ip` in batches.
+
+What the virtual servers are is read from /proc/net/ip_vs, a file of the kernel's that also tells each endpoint's open
+connections: no program is run to look. Not with a netlink library: a batch costs one process, and the library 24 MB.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from kube.process import CommandError, run
+from netproxy import sysctl
+from netproxy.config import IPVSConfig
+from netproxy.errors import WriteError
+from netproxy.ipvs.state import SETS, Behaviour, Server, option, set_name
+
+DEVICE = "kube-ipvs0"
+PROC = Path("/proc/thread-self/net/ip_vs")
+Entries = set[tuple[str, str]]
+
+
+@dataclass(slots=True)
+class Table:
+    """The virtual servers that the kernel has; an endpoint of weight 0 is one that ends, with its open connections."""
+
+    servers: dict[Server, Behaviour] = field(default_factory=dict)
+    ending: dict[tuple[Server, str], int] = field(default_factory=dict)
+
+
+class Kernel(Protocol):
+    """What one IP family's state is written to and read from; every method raises WriteError where it cannot."""
+
+    async def prepare(self) -> None: ...
+    def servers(self) -> Table: ...
+    async def entries(self) -> Entries: ...
+    async def addresses(self) -> set[str]: ...
+    async def node_addresses(self) -> set[str]: ...
+    async def change_servers(self, text: str) -> None: ...
+    async def change_sets(self, text: str) -> None: ...
+    async def change_addresses(self, come: set[str], gone: set[str]) -> None: ...
+    async def cleanup(self) -> None: ...
+
+
+class RealKernel:
+    """The real one."""
+
+    def __init__(self, family: int = 4, config: IPVSConfig = IPVSConfig()) -> None:  # noqa: B008 - frozen
+        self.family, self._config = family, config
+
+    async def prepare(self) -> None:
+        """Let connection tracking see what virtual servers translate, and connections end with their endpoint."""
+        for name, value in (
+            ("conntrack", "1"),
+            ("conn_reuse_mode", "0"),
+            ("expire_nodest_conn", "1"),
+            ("expire_quiescent_template", "1"),
+        ):
+            sysctl.ensure(f"net/ipv4/vs/{name}", value)
+        config = self._config
+        if config.strict_arp:
+            sysctl.ensure("net/ipv4/conf/all/arp_ignore", "1")
+            sysctl.ensure("net/ipv4/conf/all/arp_announce", "2")
+        timeouts = [str(round(each)) for each in (config.tcp_timeout, config.tcp_fin_timeout, config.udp_timeout)]
+        if any(timeout != "0" for timeout in timeouts):
+            await _run("ipvsadm", "--set", *timeouts)  # 0 leaves a value as it is
+
+    def servers(self) -> Table:
+        try:
+            text = PROC.read_text()
+        except OSError:
+            return Table()
+        return parse_servers(text, self.family)
+
+    async def entries(self) -> Entries:
+        found: Entries = set()
+        ours = {set_name(name, self.family): name for name in SETS}
+        for line in (await _run("ipset", "save")).splitlines():
+            words = line.split()
+            if words[:1] == ["add"] and words[1] in ours:
+                found.add((ours[words[1]], words[2]))
+        return found
+
+    async def addresses(self) -> set[str]:
+        return await self._addresses("dev", DEVICE)
+
+    async def node_addresses(self) -> set[str]:
+        """Return the node's own addresses that others can use: not ours, not loopback."""
+        return await self._addresses("scope", "global") - await self.addresses()
+
+    async def _addresses(self, *which: str) -> set[str]:
+        listed = json.loads(await _run("ip", "-j", f"-{self.family}", "address", "show", *which, check=False) or "[]")
+        return {each["local"] for link in listed for each in link.get("addr_info", ()) if each.get("local")}
+
+    async def change_servers(self, text: str) -> None:
+        await _run("ipvsadm", "--restore", input=text)
+
+    async def change_sets(self, text: str) -> None:
+        await _run("ipset", "restore", "-exist", input=text)
+
+    async def change_addresses(self, come: set[str], gone: set[str]) -> None:
+        if not (await _run("ip", "link", "show", "dev", DEVICE, check=False)):
+            await _run("ip", "link", "add", DEVICE, "type", "dummy")
+        length = 32 if self.family == 4 else 128
+        lines = [f"address replace {ip}/{length} dev {DEVICE}" for ip in sorted(come)]
+        lines += [f"address del {ip}/{length} dev {DEVICE}" for ip in sorted(gone)]
+        if lines:
+            await _run("ip", f"-{self.family}", "-force", "-batch", "-", input="\n".join(lines) + "\n")
+
+    async def cleanup(self) -> None:
+        """Remove the device with its addresses, our virtual servers and the sets, whose rules must be gone before."""
+        if not await _run("ip", "link", "show", "dev", DEVICE, check=False):
+            return
+        ours = await self.addresses() | await self.node_addresses()
+        table = self.servers()
+        text = "".join(f"-D {option(server)} {server}\n" for server in table.servers if server.ip in ours)
+        if text:
+            await self.change_servers(text)
+        if self.family == 4:
+            await _run("ip", "link", "del", DEVICE, check=False)
+        for name in SETS:
+            await _run("ipset", "destroy", set_name(name, self.family), check=False)
+
+
+async def _run(*argv: str, input: str = "", check: bool = True) -> str:
+    try:
+        return (await run(list(argv), input=input, check=check, timeout=60)).stdout
+    except CommandError as error:
+        raise WriteError(str(error)) from error
+
+
+_SERVICE = re.compile(r"(TCP|UDP|SCTP)\s+(\S+):([0-9A-F]{4}) (\S+)(.*)")
+_ENDPOINT = re.compile(r"\s+-> (\S+):([0-9A-F]{4})\s+\S+\s+(\d+)\s+(\d+)\s+(\d+)")
+
+
+def parse_servers(text: str, family: int) -> Table:
+    """Read /proc/net/ip_vs: IPv4 addresses in hexadecimal, IPv6 in brackets, ports in hexadecimal."""
+    table = Table()
+    current: Server | None = None
+    for line in text.splitlines():
+        if found := _SERVICE.match(line):
+            ip = _address(found[2])
+            current = None
+            if (":" in ip) == (family == 6):
+                current = Server(found[1].lower(), ip, int(found[3], 16))
+                affinity = re.search(r"persistent (\d+)", found[5])
+                table.servers[current] = Behaviour(found[4], int(affinity[1]) if affinity else 0, frozenset())
+        elif current is not None and (found := _ENDPOINT.match(line)):
+            endpoint = str(Server("", _address(found[1]), int(found[2], 16)))
+            if found[3] == "0":
+                table.ending[current, endpoint] = int(found[4]) + int(found[5])
+            else:
+                known = table.servers[current]
+                table.servers[current] = Behaviour(known.scheduler, known.affinity, known.endpoints | {endpoint})
+    return table
+
+
+def _address(text: str) -> str:
+    if text.startswith("["):
+        return str(ipaddress.ip_address(text.strip("[]")))
+    return str(ipaddress.ip_address(int(text, 16)))

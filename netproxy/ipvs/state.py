@@ -1,0 +1,253 @@
+"""One service port to virtual servers, entries of sets, and addresses of kube-ipvs0. No I/O.
+
+The kernel's virtual server answers for addresses that are local ones, so each address of a Service is bound to a device
+that leads nowhere, and node ports have a virtual server on every address of the node. Which packets are masqueraded or
+refused is said by fixed chains (chains.py) that look into sets under upstream's names (pkg/proxy/ipvs/ipset.go).
+
+As upstream's, this mode knows one list of endpoints a virtual server: under the external policy Local what starts in
+the cluster goes to local endpoints too, and where there is none to all.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from netproxy.endpoints import Endpoint
+from netproxy.model import ServicePort
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# Set -> what its entries are made of; bitmaps need a range.
+SETS = {
+    "KUBE-LOOP-BACK": "hash:ip,port,ip",
+    "KUBE-CLUSTER-IP": "hash:ip,port",
+    "KUBE-EXTERNAL-IP": "hash:ip,port",
+    "KUBE-EXTERNAL-IP-LOCAL": "hash:ip,port",
+    "KUBE-LOAD-BALANCER": "hash:ip,port",
+    "KUBE-LOAD-BALANCER-LOCAL": "hash:ip,port",
+    "KUBE-LOAD-BALANCER-FW": "hash:ip,port",
+    "KUBE-LOAD-BALANCER-SOURCE-IP": "hash:ip,port,ip",
+    "KUBE-LOAD-BALANCER-SOURCE-CIDR": "hash:ip,port,net",
+    "KUBE-NODE-PORT-TCP": "bitmap:port",
+    "KUBE-NODE-PORT-LOCAL-TCP": "bitmap:port",
+    "KUBE-NODE-PORT-UDP": "bitmap:port",
+    "KUBE-NODE-PORT-LOCAL-UDP": "bitmap:port",
+    "KUBE-NODE-PORT-SCTP-HASH": "hash:ip,port",
+    "KUBE-NODE-PORT-LOCAL-SCTP-HASH": "hash:ip,port",
+    "KUBE-HEALTH-CHECK-NODE-PORT": "bitmap:port",
+    "KUBE-IPVS-IPS": "hash:ip",
+}
+
+
+def set_name(name: str, family: int) -> str:
+    """Return the kernel's name of a set: a set has one family, so IPv6 has its own (KUBE-6-CLUSTER-IP), cut at 31."""
+    return name if family == 4 else name.replace("KUBE-", "KUBE-6-", 1)[:31]
+
+
+class Server(NamedTuple):
+    """A virtual server's address."""
+
+    protocol: str
+    ip: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """How a virtual server balances; `affinity` in seconds, 0 for none."""
+
+    scheduler: str
+    affinity: int
+    endpoints: frozenset[str]
+    """As "ip:port"."""
+
+
+@dataclass(slots=True)
+class State:
+    """What the kernel should hold for some ports, or holds."""
+
+    servers: dict[Server, Behaviour] = field(default_factory=dict)
+    entries: set[tuple[str, str]] = field(default_factory=set)
+    """(set without its family, entry)."""
+    addresses: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What shapes every port's state in one family."""
+
+    family: int = 4
+    scheduler: str = "rr"
+    node_addresses: tuple[str, ...] = ()
+    """Where node ports are served."""
+
+
+def plan(ports: Iterable[ServicePort], settings: Settings) -> State:
+    """Return the state that ports need; those of the other family are left out."""
+    state = State()
+    for port in ports:
+        if port.family == settings.family:
+            _Port(port, settings, state).write()
+    return state
+
+
+class _Port:
+    def __init__(self, port: ServicePort, settings: Settings, out: State) -> None:
+        self.port, self.settings, self.out = port, settings, out
+        self.protocol = port.protocol.lower()
+
+    def write(self) -> None:
+        port = self.port
+        self._serve(port.cluster_ip, port.internal_endpoints)
+        self._enter("KUBE-CLUSTER-IP", self._key(port.cluster_ip))
+        outside = self._outside_endpoints()
+        local = "-LOCAL" if port.external_local else ""
+        for ip in port.external_ips:
+            self._serve(ip, outside)
+            self._enter(f"KUBE-EXTERNAL-IP{local}", self._key(ip))
+        for ip in port.load_balancer_ips:
+            self._serve(ip, outside)
+            self._enter("KUBE-LOAD-BALANCER", self._key(ip))
+            if local:
+                self._enter("KUBE-LOAD-BALANCER-LOCAL", self._key(ip))
+            if port.source_ranges:
+                self._source_ranges(ip)
+        if port.node_port:
+            self._node_port(outside, local)
+        if port.health_check_node_port:
+            self._enter("KUBE-HEALTH-CHECK-NODE-PORT", str(port.health_check_node_port))
+        for endpoint in (*port.endpoints, *port.local_endpoints):
+            if endpoint.local:  # only here can an endpoint meet itself
+                self._enter("KUBE-LOOP-BACK", f"{endpoint.ip},{self.protocol}:{endpoint.port},{endpoint.ip}")
+
+    def _outside_endpoints(self) -> Sequence[Endpoint]:
+        port = self.port
+        if port.external_local:
+            return port.local_endpoints or port.endpoints
+        return port.endpoints
+
+    def _node_port(self, endpoints: Sequence[Endpoint], local: str) -> None:
+        number = self.port.node_port
+        for ip in self.settings.node_addresses:
+            self.out.servers[Server(self.protocol, ip, number)] = self._behaviour(endpoints)
+        if self.protocol == "sctp":
+            for ip in self.settings.node_addresses:
+                self._enter("KUBE-NODE-PORT-SCTP-HASH", f"{ip},sctp:{number}")
+                if local:
+                    self._enter("KUBE-NODE-PORT-LOCAL-SCTP-HASH", f"{ip},sctp:{number}")
+            return
+        self._enter(f"KUBE-NODE-PORT-{self.port.protocol}", str(number))
+        if local:
+            self._enter(f"KUBE-NODE-PORT-LOCAL-{self.port.protocol}", str(number))
+
+    def _source_ranges(self, ip: str) -> None:
+        self._enter("KUBE-LOAD-BALANCER-FW", self._key(ip))
+        ranges = networks(self.port.source_ranges)
+        for network in ranges:
+            # hash:net knows no /0: two halves are the same.
+            for half in [network] if network.prefixlen else network.subnets():
+                text = str(half.network_address) if half.prefixlen == half.max_prefixlen else str(half)
+                self._enter("KUBE-LOAD-BALANCER-SOURCE-CIDR", f"{self._key(ip)},{text}")
+        if any(within(each, ranges) for each in self.settings.node_addresses):
+            # Where the balancer's address is a local one, the node's own requests carry it as their source.
+            self._enter("KUBE-LOAD-BALANCER-SOURCE-IP", f"{self._key(ip)},{ip}")
+
+    def _serve(self, ip: str, endpoints: Sequence[Endpoint]) -> None:
+        self.out.servers[Server(self.protocol, ip, self.port.port)] = self._behaviour(endpoints)
+        self.out.addresses.add(ip)
+        self._enter("KUBE-IPVS-IPS", ip)
+
+    def _behaviour(self, endpoints: Sequence[Endpoint]) -> Behaviour:
+        return Behaviour(
+            self.settings.scheduler, self.port.affinity_seconds, frozenset(str(endpoint) for endpoint in endpoints)
+        )
+
+    def _key(self, ip: str) -> str:
+        return f"{ip},{self.protocol}:{self.port.port}"
+
+    def _enter(self, name: str, entry: str) -> None:
+        self.out.entries.add((name, entry))
+
+
+def networks(texts: Iterable[str]) -> list[Network]:
+    """Read ranges."""
+    return [ipaddress.ip_network(text, strict=False) for text in texts]
+
+
+def within(ip: str, ranges: Iterable[Network]) -> bool:
+    """Tell whether an address is in any of the ranges."""
+    address = ipaddress.ip_address(ip)
+    return any(address in network for network in ranges)
+
+
+def merge(states: Iterable[State]) -> State:
+    """Return what all states need together; the first to name a virtual server has it."""
+    result = State()
+    for state in states:
+        for server, behaviour in state.servers.items():
+            result.servers.setdefault(server, behaviour)
+        result.entries |= state.entries
+        result.addresses |= state.addresses
+    return result
+
+
+def server_commands(
+    before: Mapping[Server, Behaviour],
+    after: Mapping[Server, Behaviour],
+    ending: Collection[tuple[Server, str]] = (),
+) -> str:
+    """Return the lines for `ipvsadm --restore` that lead from one set of virtual servers to another.
+
+    An endpoint that is gone keeps its connections: it gets weight 0 here and is removed when they have ended
+    (`retire`). UDP has no end to wait for. `ending` are those that have weight 0 now: they may be wanted again.
+    """
+    lines = []
+    for server, new in after.items():
+        old = before.get(server)
+        head = f"{option(server)} {server}"
+        if old is None or (old.scheduler, old.affinity) != (new.scheduler, new.affinity):
+            persistent = f" -p {new.affinity}" if new.affinity else ""
+            lines.append(f"-{'A' if old is None else 'E'} {head} -s {new.scheduler}{persistent}")
+        known = old.endpoints if old else frozenset()
+        lines += [
+            f"-{'e' if (server, endpoint) in ending else 'a'} {head} -r {endpoint} -m -w 1"
+            for endpoint in sorted(new.endpoints - known)
+        ]
+        for endpoint in sorted(known - new.endpoints):
+            lines.append(f"-d {head} -r {endpoint}" if server.protocol == "udp" else f"-e {head} -r {endpoint} -m -w 0")
+    lines += [f"-D {option(server)} {server}" for server in before if server not in after]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def option(server: Server) -> str:
+    """Return ipvsadm's option for a virtual server of this protocol."""
+    return {"tcp": "-t", "udp": "-u", "sctp": "--sctp-service"}[server.protocol]
+
+
+def retire(server: Server, endpoint: str) -> str:
+    """Return the line that removes an endpoint for good."""
+    return f"-d {option(server)} {server} -r {endpoint}\n"
+
+
+def set_commands(before: Collection[tuple[str, str]], after: Collection[tuple[str, str]], family: int) -> str:
+    """Return the lines for `ipset restore` that lead from one set of entries to another."""
+    gone, come = set(before) - set(after), set(after) - set(before)
+    lines = [f"add {set_name(name, family)} {entry}" for name, entry in sorted(come)]
+    lines += [f"del {set_name(name, family)} {entry}" for name, entry in sorted(gone)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def create_sets(family: int) -> str:
+    """Return the lines for `ipset restore -exist` that make every set that is missing."""
+    lines = []
+    for name, kind in SETS.items():
+        options = " range 0-65535" if kind == "bitmap:port" else (" family inet6" if family == 6 else " family inet")
+        more = "" if kind == "bitmap:port" else " maxelem 1048576"
+        lines.append(f"create {set_name(name, family)} {kind}{options}{more}")
+    return "".join(f"{line}\n" for line in lines)

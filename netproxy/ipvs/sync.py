@@ -1,0 +1,187 @@
+"""The IPVS mode as a backend: deltas of virtual servers, sets and addresses; the fixed chains as in the iptables mode.
+
+The order of a change keeps packets from falling between two states: entries of sets first, then virtual servers, then the
+addresses that lead packets to them; on the way out the other way round. Virtual servers are compared with
+the kernel's at each look, which costs one small file; sets and addresses each period, for that takes two processes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+from kube.clock import SYSTEM, Clock
+from netproxy import metrics
+from netproxy.errors import WriteError
+from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.static import StaticSettings
+from netproxy.iptables.sync import IPTablesBackend
+from netproxy.iptables.writer import Writer
+from netproxy.ipvs import state
+from netproxy.ipvs.chains import IPVS, with_rules
+from netproxy.ipvs.kernel import Kernel
+from netproxy.ipvs.state import Settings, State
+from netproxy.model import ServicePort
+
+log = logging.getLogger(__name__)
+
+ENDING = 900.0
+"""Seconds that an endpoint which is gone may keep its connections."""
+
+
+class IPVSBackend:
+    """One IP family's virtual servers, sets, addresses and chains."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        writer: Writer,
+        rules: RuleSettings,
+        settings: StaticSettings,
+        *,
+        scheduler: str = "rr",
+        exclude: tuple[str, ...] = (),
+        period: float = 30,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self._kernel, self._rules, self._static, self._clock = kernel, rules, settings, clock
+        self._settings = Settings(rules.family, scheduler)
+        self._excluded = state.networks(exclude)
+        self._chains = IPTablesBackend(
+            writer, rules, with_rules(settings, rules), period=period, clock=clock, layout=IPVS
+        )
+        self._period, self._compared_at = period, float("-inf")
+        self._ports: dict[str, tuple[ServicePort, ...]] = {}
+        self._states: dict[str, State] = {}
+        self._wanted = State()
+        self._ending_since: dict[tuple[state.Server, str], float] = {}
+
+    @property
+    def family(self) -> int:
+        return self._rules.family
+
+    async def start(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
+        """Take over whatever the kernel holds: what is right stays, so a restart causes no gap."""
+        await self._kernel.prepare()
+        await self._kernel.change_sets(state.create_sets(self.family))
+        self._settings = replace(self._settings, node_addresses=await self._node_addresses())
+        self._ports = {key: ports for key, ports in services.items() if ports}
+        self._states = {key: state.plan(ports, self._settings) for key, ports in self._ports.items()}
+        self._wanted = state.merge(self._states.values())
+        held = await self._held()
+        await self._change(held, self._wanted, first=lambda: self._chains.start({}))
+        self._compared_at = self._clock.monotonic()
+
+    async def apply(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
+        """Bring the Services named to their new desired state; WriteError where the kernel refuses it."""
+        for key, ports in services.items():
+            if ports:
+                self._ports[key], self._states[key] = ports, state.plan(ports, self._settings)
+            else:
+                self._ports.pop(key, None)
+                self._states.pop(key, None)
+        await self._advance()
+
+    async def _advance(self) -> None:
+        before, self._wanted = self._wanted, state.merge(self._states.values())
+        started = self._clock.monotonic()
+        try:
+            await self._change(before, self._wanted)
+        except WriteError as error:
+            metrics.RESTORE_FAILURES.inc()
+            log.warning("a change was refused, comparing everything: %s", error)
+            await self._change(await self._held(), self._wanted)
+        metrics.PARTIAL_SYNC.observe(self._clock.monotonic() - started)
+
+    async def _change(self, before: State, after: State, first: Callable[[], Awaitable[None]] | None = None) -> None:
+        sets = state.set_commands(before.entries, before.entries | after.entries, self.family)
+        if sets:
+            await self._kernel.change_sets(sets)
+        if first is not None:
+            await first()
+        ending = self._kernel.servers().ending
+        servers = state.server_commands(before.servers, before.servers | after.servers, ending)
+        if servers:
+            await self._kernel.change_servers(servers)
+        come, gone = after.addresses - before.addresses, before.addresses - after.addresses
+        if come or gone:
+            await self._kernel.change_addresses(come, gone)
+        servers = state.server_commands(before.servers | after.servers, after.servers)
+        if servers:
+            await self._kernel.change_servers(servers)
+        sets = state.set_commands(before.entries | after.entries, after.entries, self.family)
+        if sets:
+            await self._kernel.change_sets(sets)
+
+    async def set_static(self, settings: StaticSettings) -> None:
+        """Change what the fixed chains are made from, and where node ports are served."""
+        self._static = settings
+        await self._chains.set_static(with_rules(settings, self._rules))
+        await self._follow_node_addresses()
+
+    async def set_local_cidrs(self, cidrs: tuple[str, ...], services: Mapping[str, tuple[ServicePort, ...]]) -> None:
+        """Change where pods live, which masquerading depends on."""
+        if cidrs != self._rules.local_cidrs:
+            self._rules = replace(self._rules, local_cidrs=cidrs)
+            await self._chains.set_static(with_rules(self._static, self._rules))
+
+    async def verify(self) -> bool:
+        """Repair what others changed, remove endpoints that have ended; return whether anything had to be repaired."""
+        repaired = await self._chains.verify()
+        await self._follow_node_addresses()
+        table = self._kernel.servers()
+        await self._retire(table.ending)
+        wanted = self._wanted.servers
+        whole = self._clock.monotonic() - self._compared_at >= self._period
+        if not whole and {server: table.servers.get(server) for server in wanted} == wanted:
+            return repaired
+        held = await self._held()
+        self._compared_at = self._clock.monotonic()
+        if held == self._wanted:
+            return repaired
+        await self._change(held, self._wanted)
+        metrics.REPAIRS.inc()
+        log.warning("repaired virtual servers, sets or addresses that others had changed")
+        return True
+
+    async def cleanup(self) -> None:
+        """Remove everything of ours: rules first, for they hold the sets."""
+        await self._chains.cleanup()
+        await self._kernel.cleanup()
+
+    async def _retire(self, ending: Mapping[tuple[state.Server, str], int]) -> None:
+        """Remove endpoints of weight 0 whose connections have ended, or that had long enough."""
+        now = self._clock.monotonic()
+        self._ending_since = {key: self._ending_since.get(key, now) for key in ending}
+        lines = [
+            state.retire(*key)
+            for key, connections in ending.items()
+            if key[0] in self._wanted.servers and (not connections or now - self._ending_since[key] >= ENDING)
+        ]
+        if lines:
+            await self._kernel.change_servers("".join(lines))
+
+    async def _held(self) -> State:
+        """Return what the kernel holds of what may be ours: virtual servers on our addresses and node ports."""
+        addresses, table = await self._kernel.addresses(), self._kernel.servers()
+        mine = addresses | self._wanted.addresses | set(self._settings.node_addresses)
+        servers = {
+            server: behaviour
+            for server, behaviour in table.servers.items()
+            if server.ip in mine and not state.within(server.ip, self._excluded)
+        }
+        return State(servers, await self._kernel.entries(), addresses)
+
+    async def _node_addresses(self) -> tuple[str, ...]:
+        found = await self._kernel.node_addresses()
+        ranges = state.networks(self._static.node_port_cidrs)
+        return tuple(sorted(ip for ip in found if not ranges or state.within(ip, ranges)))
+
+    async def _follow_node_addresses(self) -> None:
+        """Serve node ports on addresses that the node has gained, and no longer on those it has lost."""
+        addresses = await self._node_addresses()
+        if addresses != self._settings.node_addresses:
+            self._settings = replace(self._settings, node_addresses=addresses)
+            self._states = {key: state.plan(ports, self._settings) for key, ports in self._ports.items()}
+            await self._advance()

@@ -1,0 +1,227 @@
+"""The IPVS mode: the packet table, deltas, repair, and reading the kernel's own file. No kernel takes part here."""
+
+import dataclasses
+
+import pytest
+
+from kube.clock import FakeClock
+from netproxy.errors import WriteError
+from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.static import StaticSettings
+from netproxy.iptables.sync import IPTablesBackend
+from netproxy.iptables.writer import RecordingWriter
+from netproxy.ipvs.kernel import parse_servers
+from netproxy.ipvs.state import Behaviour, Server
+from netproxy.ipvs.sync import IPVSBackend
+from netproxy.model import ServicePort, plan_service
+from tests.support.churn import Churn
+from tests.support.ipvs import IPVSTracer, MemoryKernel
+from tests.support.packet_tracer import REJECT, Outcome, Packet
+from tests.support.services import endpoint, port, service, slice_of
+from tests.unit.netproxy.test_packets import (
+    CASES,
+    FIXED,
+    HERE_ADDRESS,
+    NODE,
+    NODE_VIEW,
+    POD,
+    RULES,
+    THERE_ADDRESS,
+    WORLD,
+    Case,
+    to,
+)
+
+IP = "10.96.5.1"
+
+# Where one list of endpoints a virtual server makes a difference, as in upstream's IPVS mode.
+OTHERWISE: dict[str, dict[Packet, Outcome]] = {
+    "the internal policy Local drops where only other nodes have endpoints": {Packet(POD, IP, 80): Outcome(REJECT)},
+    "the external policy Local keeps the client's address and this node's endpoints": {
+        Packet(POD, NODE, 30080): to(HERE_ADDRESS),
+        Packet(NODE, NODE, 30080): to(HERE_ADDRESS, snat=True),
+    },
+    "the external policy Local drops what comes from outside where only other nodes have endpoints": {
+        Packet(WORLD, NODE, 30080): to(THERE_ADDRESS),
+    },
+    "both policies Local at once": {Packet(POD, NODE, 30080): to(HERE_ADDRESS)},
+    "a load balancer's address under the external policy Local": {
+        Packet(POD, "198.51.100.1", 80): to(HERE_ADDRESS),
+        Packet(NODE, "198.51.100.1", 80): to(HERE_ADDRESS, snat=True),
+    },
+}
+
+
+def backend(kernel: MemoryKernel, writer: RecordingWriter, clock: FakeClock | None = None) -> IPVSBackend:
+    return IPVSBackend(kernel, writer, RULES, FIXED, clock=clock or FakeClock())
+
+
+def web(*endpoints: str, **spec: object) -> tuple[ServicePort, ...]:
+    return plan_service(service("web", IP, **spec), [slice_of("web", *endpoints)], NODE_VIEW)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_virtual_servers_lead_packets_where_the_table_says(case: Case) -> None:
+    kernel, writer = MemoryKernel(), RecordingWriter()
+    await backend(kernel, writer).start({"default/x": plan_service(case.service, case.slices, NODE_VIEW)})
+    tracer = IPVSTracer(writer.tables, case.host, kernel=kernel)
+    for packet, expected in case.packets.items():
+        if packet.destination == "127.0.0.1":  # node ports on localhost are a matter of the iptables mode
+            continue
+        assert tracer.trace(packet) == OTHERWISE.get(case.name, {}).get(packet, expected), packet
+
+
+async def test_a_change_names_only_what_changed() -> None:
+    kernel, writer = MemoryKernel(), RecordingWriter()
+    proxy = backend(kernel, writer)
+    await proxy.start({"default/web": web("10.244.1.2")})
+    kernel.changes.clear()
+    written = len(writer.applied)
+    await proxy.apply({"default/web": web("10.244.1.2", "10.244.1.3")})
+    assert kernel.changes == [f"-a -t {IP}:80 -r 10.244.1.3:8080 -m -w 1"]
+    await proxy.apply({"default/web": web("10.244.1.2", "10.244.1.3", session_affinity="ClientIP")})
+    assert kernel.changes[1:] == [f"-E -t {IP}:80 -s rr -p 10800"]
+    assert len(writer.applied) == written  # the chains are fixed
+
+
+async def test_an_endpoint_that_is_gone_keeps_its_connections_until_they_end() -> None:
+    kernel, clock = MemoryKernel(), FakeClock()
+    proxy = backend(kernel, RecordingWriter(), clock)
+    await proxy.start({"default/web": web("10.244.1.2", "10.244.1.3")})
+    server, gone = Server("tcp", IP, 80), "10.244.1.3:8080"
+    await proxy.apply({"default/web": web("10.244.1.2")})
+    assert kernel.table.ending == {(server, gone): 1}
+    await proxy.verify()
+    assert (server, gone) in kernel.table.ending
+    await proxy.apply({"default/web": web("10.244.1.2", "10.244.1.3")})  # back again before its end
+    assert kernel.table.ending == {}
+    assert gone in kernel.table.servers[server].endpoints
+    await proxy.apply({"default/web": web("10.244.1.2")})
+    kernel.table.ending[server, gone] = 0
+    await proxy.verify()
+    assert kernel.table.ending == {}
+    await proxy.apply({"default/web": web()})
+    await clock.advance(1000)
+    await proxy.verify()
+    await clock.advance(1000)
+    await proxy.verify()
+    assert kernel.table.ending == {}  # one that never ends is given up
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: int) -> None:
+    churn, kernel, writer = Churn(seed), MemoryKernel(), RecordingWriter()
+    proxy = backend(kernel, writer)
+    await proxy.start({})
+    for _ in range(120):
+        churn.step()
+        await proxy.apply(churn.table.take_changes())
+    fresh = MemoryKernel()
+    await backend(fresh, RecordingWriter()).start(churn.plan())  # type: ignore[arg-type]
+    assert kernel.table.servers == fresh.table.servers
+    assert (kernel.held, kernel.bound) == (fresh.held, fresh.bound)
+
+
+async def test_what_others_remove_is_put_back_and_their_virtual_servers_stay() -> None:
+    kernel, writer, clock = MemoryKernel(), RecordingWriter(), FakeClock()
+    theirs = Server("tcp", "203.0.113.200", 80)
+    kernel.table.servers[theirs] = Behaviour("wlc", 0, frozenset())
+    proxy = backend(kernel, writer, clock)
+    await proxy.start({"default/web": web("10.244.1.2")})
+    whole = kernel.servers().servers
+    assert theirs in whole
+    del kernel.table.servers[Server("tcp", IP, 80)]
+    await clock.advance(5)
+    assert await proxy.verify()
+    assert kernel.servers().servers == whole
+    kernel.held.clear()
+    kernel.bound.clear()
+    await clock.advance(30)
+    assert await proxy.verify()
+    assert ("KUBE-CLUSTER-IP", f"{IP},tcp:80") in kernel.held
+    assert kernel.bound == {IP}
+    assert not await proxy.verify()
+
+
+async def test_node_ports_follow_the_nodes_addresses() -> None:
+    kernel = MemoryKernel()
+    proxy = backend(kernel, RecordingWriter())
+    ports = plan_service(
+        service("web", IP, port("http", 80, node_port=30080), type="NodePort"),
+        [slice_of("web", "10.244.1.2")],
+        NODE_VIEW,
+    )
+    await proxy.start({"default/web": ports})
+    assert Server("tcp", NODE, 30080) in kernel.table.servers
+    kernel.nodes = {"192.168.0.2"}
+    await proxy.verify()
+    assert Server("tcp", "192.168.0.2", 30080) in kernel.table.servers
+    assert Server("tcp", NODE, 30080) not in kernel.table.servers
+    await proxy.set_static(dataclasses.replace(FIXED, node_port_cidrs=("10.0.0.0/8",)))
+    assert not [server for server in kernel.table.servers if server.port == 30080]
+
+
+@pytest.mark.parametrize("first", ["ipvs", "iptables"])
+async def test_a_switch_between_ipvs_and_iptables_leaves_nothing_of_the_other(first: str) -> None:
+    async def start(mode: str, writer: RecordingWriter) -> IPVSBackend | IPTablesBackend:
+        made = backend(MemoryKernel(), writer) if mode == "ipvs" else IPTablesBackend(writer, RULES, FIXED)
+        await made.start({"default/web": web("10.244.1.2")})
+        return made
+
+    second = "iptables" if first == "ipvs" else "ipvs"
+    switched, fresh, empty = RecordingWriter(), RecordingWriter(), await RecordingWriter().read()
+    await start(first, switched)
+    await start(second, switched)
+    last = await start(second, fresh)
+    assert {
+        table: {name: sorted(rules) for name, rules in chains.items()} for table, chains in switched.tables.items()
+    } == {table: {name: sorted(rules) for name, rules in chains.items()} for table, chains in fresh.tables.items()}
+    await last.cleanup()
+    assert await fresh.read() == empty
+
+
+def test_the_kernels_file_is_read() -> None:
+    text = """IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  0A600001:01BB rr
+  -> C0A80001:192B      Masq    1      3          0
+  -> C0A80002:192B      Masq    0      2          5
+UDP  0A60000A:0035 wrr persistent 10800 FFFFFFFF
+TCP  [fd00:0096:0000:0000:0000:0000:0000:0001]:01BB rr
+  -> [fd00:0244:0000:0000:0000:0000:0000:0002]:192B      Masq    1      0          0
+"""
+    found = parse_servers(text, 4)
+    api = Server("tcp", "10.96.0.1", 443)
+    assert found.servers == {
+        api: Behaviour("rr", 0, frozenset({"192.168.0.1:6443"})),
+        Server("udp", "10.96.0.10", 53): Behaviour("wrr", 10800, frozenset()),
+    }
+    assert found.ending == {(api, "192.168.0.2:6443"): 7}
+    assert parse_servers(text, 6).servers == {
+        Server("tcp", "fd00:96::1", 443): Behaviour("rr", 0, frozenset({"[fd00:244::2]:6443"}))
+    }
+
+
+async def test_ipv6_has_sets_of_its_own() -> None:
+    kernel, writer = MemoryKernel(("fd00::1",)), RecordingWriter()
+    rules = RuleSettings(family=6, local_cidrs=("fd00:244::/32",))
+    proxy = IPVSBackend(kernel, writer, rules, StaticSettings(family=6), clock=FakeClock())
+    six = service("web", "fd00:96::1", port("http", 80, node_port=30080), type="NodePort")
+    made = slice_of("web", endpoint("fd00:244:1::2"), address_type="IPv6")
+    await proxy.start({"default/web": plan_service(six, [made], NODE_VIEW, (6,))})
+    assert ("KUBE-6-CLUSTER-IP", "fd00:96::1,tcp:80") in kernel.held
+    assert "-a -t [fd00:96::1]:80 -r [fd00:244:1::2]:8080 -m -w 1" in kernel.changes
+    assert "--match-set KUBE-6-CLUSTER-IP dst,dst" in str(writer.tables)
+    assert "--match-set KUBE-CLUSTER-IP" not in str(writer.tables)
+
+
+async def test_a_refused_change_is_made_up_for() -> None:
+    kernel, writer = MemoryKernel(), RecordingWriter()
+    proxy = backend(kernel, writer)
+    await proxy.start({"default/web": web("10.244.1.2")})
+    del kernel.table.servers[Server("tcp", IP, 80)]  # somebody else removed what the change is about to add to
+    with pytest.raises(WriteError):
+        await kernel.change_servers(f"-a -t {IP}:80 -r 10.244.1.9:8080 -m -w 1\n")
+    await proxy.apply({"default/web": web("10.244.1.2", "10.244.1.3")})
+    assert kernel.table.servers[Server("tcp", IP, 80)].endpoints == {"10.244.1.2:8080", "10.244.1.3:8080"}
