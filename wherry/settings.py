@@ -121,7 +121,7 @@ def complete(settings: Settings, default_address: str) -> Settings:
         raise WherryError(f"--cluster-dns {settings.cluster_dns} lies outside of the service range {services}")
     address = settings.node_ip or default_address
     if not address:
-        raise WherryError("this machine has no default route to take its address from: name it with --node-ip")
+        raise WherryError("this machine has no address that others could reach: name it with --node-ip")
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError as error:

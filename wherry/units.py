@@ -43,7 +43,7 @@ def uses_systemd(settings: Settings) -> bool:
 
 async def start(settings: Settings, daemons: Sequence[str], containerd: str = "") -> None:
     """Install and enable the daemons' units and have systemd start them; return before they are ready."""
-    await _prepare_machine()
+    await prepare_machine()
     let_read(settings)
     for daemon in daemons:
         write(FOLDER / UNITS[daemon], unit(daemon, containerd=containerd))
@@ -145,7 +145,7 @@ def _allow_low_port(port: int) -> None:
     write(path, "\n".join([*lines, "PrivateUsers=no", ""]))
 
 
-async def _prepare_machine() -> None:
+async def prepare_machine() -> None:
     """Make the account, and load modules and kernel settings now as they will be at every boot."""
     write(SYSUSERS, (FILES / "sysusers.d" / SYSUSERS.name).read_text())
     await run(["systemd-sysusers", str(SYSUSERS)])

@@ -1,0 +1,76 @@
+"""The systemd units: what they say, what is made of them on a machine, and who may read what."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from wherry import units
+
+ROLES = ("control", "agent", "netproxy")
+
+
+def settings_of(daemon: str) -> dict[str, list[str]]:
+    """Read a unit: setting -> its values."""
+    found: dict[str, list[str]] = {}
+    for line in (units.FILES / units.UNITS[daemon]).read_text().splitlines():
+        name, given, value = line.partition("=")
+        if given and not line.startswith("#"):
+            found.setdefault(name, []).append(value)
+    return found
+
+
+@pytest.mark.parametrize("daemon", [*ROLES, "containerd"])
+def test_every_daemon_is_started_again_for_ever_and_tells_when_it_is_ready(daemon: str) -> None:
+    found = settings_of(daemon)
+    assert found["Restart"] == ["always"]
+    assert found["StartLimitIntervalSec"] == ["0"]
+    assert found["Type"] == ["notify"]
+    assert int(found["LimitNOFILE"][0]) >= 1 << 20
+
+
+@pytest.mark.parametrize("daemon", ROLES)
+def test_every_role_is_watched(daemon: str) -> None:
+    assert 0 < int(settings_of(daemon)["WatchdogSec"][0]) <= 60
+
+
+@pytest.mark.parametrize("daemon", ["agent", "containerd"])
+def test_stopping_the_agent_or_the_runtime_ends_no_container(daemon: str) -> None:
+    assert settings_of(daemon)["KillMode"] == ["process"]
+
+
+def test_the_agent_sees_the_machines_own_mounts() -> None:
+    private = {
+        name for name in settings_of("agent") if name.startswith(("Protect", "Private", "ReadOnly", "ReadWrite"))
+    }
+    assert not private
+
+
+def test_the_control_plane_has_no_root_and_no_capability() -> None:
+    found = settings_of("control")
+    assert found["User"] == ["wherry"]
+    assert found["CapabilityBoundingSet"] == [""]
+    assert found["NoNewPrivileges"] == ["yes"]
+    assert found["ProtectSystem"] == ["strict"]
+
+
+def test_a_unit_names_this_machines_interpreter_and_runtime() -> None:
+    assert "ExecStart=/x/python -m wherry.roles agent" in units.unit("agent", python="/x/python")
+    assert "ExecStart=/y/containerd --config" in units.unit("containerd", containerd="/y/containerd")
+
+
+def test_a_file_may_be_read_where_its_bits_and_its_folders_allow_it(tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o755)
+    folder = tmp_path / "keys"
+    folder.mkdir(mode=0o700)
+    key = folder / "client.key"
+    key.write_text("secret")
+    key.chmod(0o644)
+    stranger = os.getuid() + 1
+    assert units.may_read(key, os.getuid(), os.getgid())
+    assert not units.may_read(key, stranger, stranger)
+    folder.chmod(0o711)
+    above = all(place.stat().st_mode & 1 for place in folder.resolve().parents)
+    assert units.may_read(key, stranger, stranger) == above
+    key.chmod(0o600)
+    assert not units.may_read(key, stranger, stranger)

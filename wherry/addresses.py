@@ -1,0 +1,61 @@
+"""Which of its addresses a machine is known by: the one that others reach it at.
+
+The default route's is the usual answer. It is wrong in a virtual machine behind VirtualBox's or QEMU's own address translation,
+where every machine has the very same one, and there is none where a closed network has no way out. Then an address of
+another real link is taken: one with a device behind it, so that bridges, tunnels and pods' links are left out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+import struct
+from pathlib import Path
+
+BEHIND_TRANSLATION = ipaddress.ip_network("10.0.2.0/24")
+_SIOCGIFADDR = 0x8915
+
+
+def own_address() -> str:
+    """Return this machine's IPv4 address, or "" where it has none that others could use."""
+    return choose(default_route(), devices())
+
+
+def choose(towards_default: str, on_devices: list[str]) -> str:
+    """Prefer the default route's address unless every virtual machine has it; then the first of another device."""
+    shared = bool(towards_default) and ipaddress.ip_address(towards_default) in BEHIND_TRANSLATION
+    if towards_default and not shared:
+        return towards_default
+    usable = [a for a in on_devices if ipaddress.ip_address(a) not in BEHIND_TRANSLATION]
+    return next(iter(usable or on_devices), towards_default)
+
+
+def default_route() -> str:
+    """Return the address that this machine uses towards its default route, or "" where it has none."""
+    # Connecting a datagram socket sends nothing; it only asks the kernel for a route.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.254", 9))
+        except OSError:
+            return ""
+        address: str = probe.getsockname()[0]
+        return address
+
+
+def devices() -> list[str]:
+    """Return the addresses of the links that have a device, in the kernel's order."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            if not Path("/sys/class/net", name, "device").exists():
+                continue
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
+            except OSError:
+                continue  # a link without an address
+            address = ipaddress.IPv4Address(answer[20:24])
+            if not address.is_loopback and not address.is_link_local:
+                found.append(str(address))
+    return found
