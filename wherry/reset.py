@@ -41,6 +41,8 @@ async def reset(settings: Settings, *, keep_data: bool = False) -> None:
         await _clean_network(settings)
     with step("remove files"):
         _unmount(settings)
+        if units.uses_systemd(settings):
+            await units.remove_slices()
         await _remove_cgroups(settings)
         _remove_files(settings, keep_data)
         if units.uses_systemd(settings):

@@ -32,6 +32,7 @@ FOLDER = Path("/etc/systemd/system")
 SYSUSERS = Path("/etc/sysusers.d/wherry.conf")
 SYSCTL = Path("/etc/sysctl.d/90-wherry.conf")
 MODULES = Path("/etc/modules-load.d/wherry.conf")
+SLICE_LIMITS = Path("/run/systemd/system.control")
 LOW_PORT = "10-low-port.conf"
 _FIRST_FREE_PORT = 1024
 
@@ -81,6 +82,13 @@ async def remove() -> None:
     await run(["systemctl", "reset-failed", *UNITS.values()], check=False)
     if _account() is not None:
         await run(["userdel", USER], check=False)
+
+
+async def remove_slices() -> None:
+    """End what runs in the pods' slices, and make systemd forget them with their limits."""
+    await run(["systemctl", "stop", "kubepods.slice"], timeout=120, check=False)
+    for folder in SLICE_LIMITS.glob("kubepods*.slice.d"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def unit(daemon: str, *, python: str = sys.executable, containerd: str = "") -> str:
