@@ -412,7 +412,7 @@ async def test_a_nodes_own_certificate_request_is_approved_and_signed_and_nobody
     resource = "certificatesigningrequests.certificates.k8s.io"
     await cluster.kubectl("create", "clusterrole", "ask", "--verb=create", f"--resource={resource}")
     await cluster.kubectl("create", "clusterrolebinding", "ask", "--clusterrole=ask", "--user=jane")
-    await cluster.server.client("jane").create(request("of-another"))
+    await cluster.server.client("jane", ()).create(request("of-another"))
     await cluster.server.client("system:node:n1", ("system:nodes",)).create(request("its-own"))
 
     async def certificate() -> str | None:
