@@ -75,8 +75,9 @@ def _service(service: Object) -> Usage:
         found["services.nodeports"] = ports
     elif kind == "LoadBalancer":
         found["services.loadbalancers"] = Decimal(1)
-        if spec.get("allocateLoadBalancerNodePorts") is not False:
-            found["services.nodeports"] = ports
+        if spec.get("allocateLoadBalancerNodePorts") is False:
+            ports = Decimal(sum(1 for port in spec.get("ports") or () if port.get("nodePort")))
+        found["services.nodeports"] = ports
     return found
 
 
@@ -90,6 +91,16 @@ def _claim(claim: Object) -> Usage:
         prefix = f"{storage_class}.storageclass.storage.k8s.io/"
         found |= {prefix + name: value for name, value in found.items()}
     return found
+
+
+def add_up(quota: Object, target: str, objects: Iterable[Object]) -> Usage:
+    """Return what all objects of a kind use of a quota together."""
+    total: Usage = {}
+    for obj in objects:
+        if matches(quota, target, obj):
+            for name, value in usage(target, obj).items():
+                total[name] = total.get(name, Decimal(0)) + value
+    return total
 
 
 def subtract(new: Usage, old: Usage) -> Usage:

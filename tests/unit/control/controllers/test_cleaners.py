@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
+import msgspec
 import pytest
 
+from control.admission import quota as quotas
 from control.controllers import disruption, namespace, resource_quota, role_aggregation, token_cleaner
 from control.controllers import ttl_after_finished as ttl
 from control.controllers.certificates import cleaner
@@ -106,8 +109,13 @@ def asking(name: str, cpu: str, **more) -> core_v1.Pod:
     return pod(name, containers=[core_v1.Container(name="c", resources=resources)], **more)
 
 
+def count(target: str, *objects: Any, quota: core_v1.ResourceQuota | None = None) -> quotas.Usage:
+    shape = msgspec.to_builtins(quota or core_v1.ResourceQuota())
+    return quotas.add_up(shape, target, map(msgspec.to_builtins, objects))
+
+
 def test_quotas_count_requests_and_limits_of_pods_that_have_not_finished() -> None:
-    used = resource_quota.pod_usage([asking("a", "500m"), asking("b", "1"), asking("c", "1", phase="Succeeded")])
+    used = count("pods", asking("a", "500m"), asking("b", "1"), asking("c", "1", phase="Succeeded"))
     assert used["pods"] == 2 and used["count/pods"] == 3
     assert used["requests.cpu"] == used["cpu"] == used["limits.cpu"] == Decimal("1.5")
     assert used["limits.memory"] == 2 * 1024**3
@@ -125,7 +133,12 @@ def test_quotas_count_requests_and_limits_of_pods_that_have_not_finished() -> No
 def test_scopes_choose_the_pods_that_a_quota_speaks_of(scope, which) -> None:
     quota = core_v1.ResourceQuota(spec=core_v1.ResourceQuotaSpec(scopes=[scope]))
     pods = [pod("free"), asking("asks", "1"), asking("ends", "1", active_deadline_seconds=5)]
-    assert {p.metadata.name for p in pods if resource_quota.in_scopes(p, quota)} == which
+    counted = {
+        p.metadata.name for p in pods if quotas.matches(msgspec.to_builtins(quota), "pods", msgspec.to_builtins(p))
+    }
+    assert counted == which
+    assert count("pods", *pods, quota=quota)["pods"] == len(which)
+    assert count("services", core_v1.Service(), quota=quota) == {}
 
 
 def test_services_count_with_their_node_ports() -> None:
@@ -135,8 +148,28 @@ def test_services_count_with_their_node_ports() -> None:
         core_v1.Service(spec=core_v1.ServiceSpec(type="ClusterIP", ports=ports)),
         core_v1.Service(spec=core_v1.ServiceSpec(type="LoadBalancer", ports=ports)),
     ]
-    used = resource_quota.service_usage(services)
-    assert (used["services"], used["services.nodeports"], used["services.loadbalancers"]) == (3, 2, 1)
+    used = count("services", *services)
+    assert (used["services"], used["services.nodeports"], used["services.loadbalancers"]) == (3, 4, 1)
+    services[2].spec.allocate_load_balancer_node_ports = False
+    assert count("services", *services)["services.nodeports"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("pods", "pods"),
+        ("limits.cpu", "pods"),
+        ("requests.nvidia.com/gpu", "pods"),
+        ("hugepages-2Mi", "pods"),
+        ("requests.storage", "persistentvolumeclaims"),
+        ("gold.storageclass.storage.k8s.io/requests.storage", "persistentvolumeclaims"),
+        ("services.nodeports", "services"),
+        ("count/deployments.apps", ""),
+        ("configmaps", ""),
+    ],
+)
+def test_what_uses_a_resource(name: str, target: str) -> None:
+    assert resource_quota.target_of(name) == target
 
 
 def test_an_aggregating_role_has_each_rule_once_by_role_name() -> None:
