@@ -67,7 +67,6 @@ def companions(
                 service_load_balancer=config.service_load_balancer,
                 api_port=config.port,
                 local_path=config.local_path_volumes,
-                local_path=config.local_path_volumes,
                 autoscaling=configuration.load(config.controller_config_file),
             )
             await manager.run(client, settings, clock, informers)
