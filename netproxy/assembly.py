@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from kube.api import core_v1, discovery_v1
 from kube.client import Client
@@ -35,6 +36,7 @@ from netproxy.podnet.mesh import Mesh
 from netproxy.podnet.network import PodNetwork
 from netproxy.podnet.nodes import SlimNode
 from netproxy.policy.enforcer import PolicyEnforcer
+from netproxy.policy.objects import SlimPod
 from netproxy.policy.rules import TABLE as POLICY_TABLE
 from netproxy.policy.sync import PolicyBackend
 from netproxy.proxy import ServiceProxy
@@ -64,6 +66,8 @@ class Parts:
     """Where we do not write, but an earlier life may have."""
     policy: PolicyEnforcer | None = None
     """None where others run the pod network: policies are theirs to enforce."""
+    named_pods: Informer[SlimPod] | None = None
+    """All pods, where DNS answers only for those that exist."""
 
 
 async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) -> Parts:
@@ -81,7 +85,10 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         chosen, others = await _choose(config, mode, settings[family], addresses, clock)
         backends.append(chosen)
         stale += others
-    responder, server = _cluster_dns(config, services, slices, clock)
+    named_pods = (
+        Informer(client, SlimPod, clock=clock) if config.dns.enabled and config.dns.pods == "verified" else None
+    )
+    responder, server = _cluster_dns(config, services, slices, named_pods, clock)
     recorder = EventRecorder(client, "kube-proxy", node_name, clock=clock)
     # As upstream, the node's name stands for its uid: that is how `kubectl describe node` finds the event.
     node = core_v1.ObjectReference(kind="Node", name=node_name, uid=node_name)
@@ -128,6 +135,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         server,
         stale,
         policy,
+        named_pods,
     )
 
 
@@ -198,20 +206,25 @@ def _cluster_dns(
     config: ProxyConfig,
     services: Informer[core_v1.Service],
     slices: Informer[discovery_v1.EndpointSlice],
+    pods: Informer[SlimPod] | None,
     clock: Clock,
 ) -> tuple[Responder | None, DNSServer | None]:
     settings = config.dns
     if not settings.enabled:
         return None, None
     zone = Zone(
-        InformerDirectory(services, slices),
+        InformerDirectory(services, slices, pods),
         settings.domain,
         ttl=settings.ttl,
         addresses=settings.addresses,
         ranges=(*config.service_cidrs, *config.cluster_cidrs),
+        pods=settings.pods,
     )
     forwarder = Forwarder(ResolvConf(settings.resolv_conf, settings.addresses).resolvers, clock=clock)
-    responder = Responder(zone, forwarder, lambda: services.synced and slices.synced)
+    followed: list[Informer[Any]] = [services, slices, *([pods] if pods is not None else [])]
+    responder = Responder(zone, forwarder, lambda: all(each.synced for each in followed))
+    if pods is not None:
+        pods.subscribe(lambda change: responder.forget(""))
     return responder, DNSServer(responder, settings.addresses, settings.port)
 
 

@@ -24,6 +24,7 @@ API_VERSION = "kubeproxy.config.k8s.io/v1alpha1"
 KIND = "KubeProxyConfiguration"
 MODES = ("iptables", "nftables", "ipvs", "auto")
 LOCAL_MODES = ("ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
+DNS_PODS = ("insecure", "verified", "disabled")
 NODE_ROUTES = ("auto", "host-gw", "vxlan", "none")
 
 
@@ -63,6 +64,9 @@ class DNSConfig:
     domain: str = "cluster.local"
     ttl: int = 5
     resolv_conf: str = "/etc/resolv.conf"
+    pods: str = "insecure"
+    """What names of pods answer: "insecure" by the name alone, "verified" for pods that exist (all pods are followed),
+    "disabled" nothing; as CoreDNS' option of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +315,8 @@ def validate(config: ProxyConfig) -> None:
     )
     _each([config.bind_address], "bindAddress", ipaddress.ip_address)
     _each(config.dns.addresses, "dns.addresses", ipaddress.ip_address)
+    if config.dns.pods not in DNS_PODS:
+        raise ConfigError(f"dns pods: unsupported value {config.dns.pods!r}: use one of {', '.join(DNS_PODS)}")
     for path, value in (
         ("healthzBindAddress", config.healthz_bind_address),
         ("metricsBindAddress", config.metrics_bind_address),

@@ -137,6 +137,8 @@ async def _run_parts(
         group.create_task(_tell_ready(parts.proxy, ready), name="readiness")
         if parts.dns is not None:
             group.create_task(parts.dns.run(), name="cluster DNS")
+        if parts.named_pods is not None:
+            group.create_task(parts.named_pods.run(), name="follow pods for DNS")
         group.create_task(_follow_node(config, mode, parts, node_known, clock), name="configure this node")
         if parts.pods is not None:
             group.create_task(_keep_routes(parts.pods, clock), name="verify routes")

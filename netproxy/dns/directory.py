@@ -7,13 +7,21 @@ from collections.abc import Iterable
 from kube.api import core_v1, discovery_v1
 from kube.informer import Informer, by_namespace
 from netproxy.model import owner_of
+from netproxy.policy.objects import FINISHED, SlimPod
 
 
 class InformerDirectory:
     """Answers `Directory` from the proxy's own informers."""
 
-    def __init__(self, services: Informer[core_v1.Service], slices: Informer[discovery_v1.EndpointSlice]) -> None:
-        self._services, self._slices = services, slices
+    def __init__(
+        self,
+        services: Informer[core_v1.Service],
+        slices: Informer[discovery_v1.EndpointSlice],
+        pods: Informer[SlimPod] | None = None,
+    ) -> None:
+        self._services, self._slices, self._pods = services, slices, pods
+        if pods is not None:
+            pods.add_index("address", _pod_addresses)
         services.add_index("namespace", by_namespace)
         services.add_index("cluster-ip", _cluster_ips)
         slices.add_index("service", _owner)
@@ -34,6 +42,15 @@ class InformerDirectory:
 
     def slices_by_ip(self, ip: str) -> Iterable[discovery_v1.EndpointSlice]:
         return self._slices.by_index("address", ip)
+
+    def has_pod(self, namespace: str, ip: str) -> bool:
+        """Tell whether a pod of the namespace has the address; only for a directory that knows pods."""
+        found = self._pods.by_index("address", ip) if self._pods is not None else ()
+        return any(pod.metadata.namespace == namespace for pod in found)
+
+
+def _pod_addresses(pod: SlimPod) -> Iterable[str]:
+    return () if pod.status.phase in FINISHED else {each.ip for each in pod.status.pod_ips}
 
 
 def _cluster_ips(service: core_v1.Service) -> Iterable[str]:

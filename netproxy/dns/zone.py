@@ -27,6 +27,7 @@ class Directory(Protocol):
     def has_namespace(self, namespace: str) -> bool: ...
     def service_by_ip(self, ip: str) -> core_v1.Service | None: ...
     def slices_by_ip(self, ip: str) -> Iterable[discovery_v1.EndpointSlice]: ...
+    def has_pod(self, namespace: str, ip: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,9 @@ class Zone:
         ttl: int = 5,
         addresses: Sequence[str] = (),
         ranges: Sequence[str] = (),
+        pods: str = "insecure",
     ) -> None:
-        self._directory, self._ttl = directory, ttl
+        self._directory, self._ttl, self._pods = directory, ttl, pods
         self.domain = domain.strip(".").lower()
         self._suffix = "." + self.domain
         self._addresses = addresses
@@ -125,18 +127,23 @@ class Zone:
         return self._missing()
 
     def _pod_name(self, labels: list[str], kind: int) -> Answer:
-        """`1-2-3-4.namespace.pod`: the address is taken from the name, as in upstream's mode "insecure"."""
+        """`1-2-3-4.namespace.pod`: the address is taken from the name; mode "verified" asks for a pod that has it."""
+        if self._pods == "disabled":
+            return self._missing()
         match labels:
             case []:
                 return self._records((), kind)
             case [namespace]:
                 return self._records((), kind) if self._directory.has_namespace(namespace) else self._missing()
-            case [dashed, _]:
+            case [dashed, namespace]:
                 for text in (dashed.replace("-", "."), dashed.replace("-", ":")):
                     try:
-                        return self._records([self._address(text)], kind)
+                        ip = str(ipaddress.ip_address(text))
                     except ValueError:
                         continue
+                    if self._pods == "verified" and not self._directory.has_pod(namespace, ip):
+                        break
+                    return self._records([self._address(ip)], kind)
         return self._missing()
 
     def _service_name(self, labels: list[str], kind: int, depth: int) -> Answer:
@@ -229,7 +236,8 @@ class Zone:
         targets: dict[tuple[str, int], list[str]] = {}
 
         def wanted(port_name: str | None, protocol: str | None) -> bool:
-            return (port_label is None or port_label == f"_{port_name or ''}") and (
+            # A port without a name has no SRV record of its own.
+            return (port_label is None or (bool(port_name) and port_label == f"_{port_name}")) and (
                 protocol_label is None or protocol_label == f"_{(protocol or 'TCP').lower()}"
             )
 

@@ -52,6 +52,9 @@ class Directory:
     def service_by_ip(self, ip: str) -> core_v1.Service | None:
         return next((each for each in self.services.values() if ip in each.spec.cluster_ips), None)
 
+    def has_pod(self, namespace: str, ip: str) -> bool:
+        return (namespace, ip) == ("default", "10.244.1.2")
+
     def slices_by_ip(self, ip: str) -> Iterable[discovery_v1.EndpointSlice]:
         return [each for each in self.all_slices if any(ip in one.addresses for one in each.endpoints)]
 
@@ -195,6 +198,29 @@ def test_srv_answers_bring_their_targets_addresses() -> None:
         ("db-1.db.default.svc.cluster.local.", "10.244.1.3"),
         ("10-244-1-4.db.default.svc.cluster.local.", "10.244.1.4"),
     }
+
+
+@pytest.mark.parametrize(
+    ("pods", "name", "expected"),
+    [
+        ("insecure", "10-244-9-9.default", True),
+        ("verified", "10-244-1-2.default", True),
+        ("verified", "10-244-1-2.other", False),
+        ("verified", "10-244-9-9.default", False),
+        ("disabled", "10-244-1-2.default", False),
+    ],
+)
+def test_names_of_pods_answer_as_configured(pods: str, name: str, expected: bool) -> None:
+    answer = Zone(CLUSTER, DOMAIN, pods=pods).answer(f"{name}.pod.{DOMAIN}", wire.A)
+    assert answer is not None
+    assert (answer.rcode, bool(answer.answers)) == ((wire.NOERROR, True) if expected else (wire.NXDOMAIN, False))
+
+
+def test_a_port_without_a_name_has_no_srv_record() -> None:
+    zone = Zone(Directory(service("web", "10.96.5.1", port("", 80))), DOMAIN)
+    answer = zone.answer(f"_._tcp.web.default.svc.{DOMAIN}", wire.SRV)
+    assert answer is not None
+    assert answer.rcode == wire.NXDOMAIN
 
 
 def test_names_outside_the_zone_are_not_answered_from_it() -> None:
