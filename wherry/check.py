@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from wherry import firewall
 from wherry.containerd import CNI_PLUGINS
 from wherry.errors import WherryError
 from wherry.progress import errors
@@ -36,6 +37,8 @@ def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
     if not running:
         yield from _ports(settings)
     yield from _room(settings)
+    for obstacle in firewall.obstacles(settings):
+        yield Finding("warning", obstacle.what, obstacle.fix)
 
 
 def require(settings: Settings, *, running: bool) -> None:

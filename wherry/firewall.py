@@ -1,0 +1,165 @@
+"""Which firewall of this machine stands in the cluster's way, and what lets it through?
+
+A packet has to pass every base chain of nf_tables on its hook: what one of them drops, no rule of ours in another can accept.
+So the base chains are listed (over netlink, one question) and those judged that drop by policy, and firewalld, which refuses by
+rule. Where the service proxy itself lets packets through (in the table of a chain that iptables made, in the iptables
+mode) nothing needs saying. Whether rules already let the cluster's packets in is not read: then the warning can be passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from wherry.settings import Settings
+
+_NETFILTER = 12
+_GETCHAIN, _NEWCHAIN, _DONE, _ERROR = (10 << 8) | 4, (10 << 8) | 3, 3, 2
+_REQUEST_DUMP = 0x301
+_TABLE, _NAME, _HOOK, _POLICY = 1, 3, 4, 5
+_FAMILIES = {1: "inet", 2: "ip", 10: "ip6"}
+_HOOKS = {1: "input", 2: "forward"}
+VXLAN_PORT = 8472
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A base chain; `drops` by its policy."""
+
+    family: str
+    table: str
+    name: str
+    hook: str
+    drops: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """A firewall in the way: what it does, and what to type."""
+
+    what: str
+    fix: str
+
+
+def obstacles(settings: Settings) -> list[Obstacle]:
+    """Look at this machine; nothing where nf_tables cannot be asked."""
+    chains: list[Chain] = []
+    with contextlib.suppress(OSError):
+        chains = list(read_chains())
+    ufw = any(each.name.startswith("ufw-") for each in chains) or _ufw_enabled(Path("/etc/ufw/ufw.conf"))
+    return judge([each for each in chains if each.hook], settings, ufw=ufw)
+
+
+def judge(chains: Iterable[Chain], settings: Settings, *, ufw: bool = False) -> list[Obstacle]:
+    """Return what of these base chains hinders the cluster's packets. Pure."""
+    pods, services = settings.pod_cidr, settings.service_cidr
+    six = ":" in pods
+    found: list[Obstacle] = []
+    if any(chain.table == "firewalld" for chain in chains):
+        ports = " ".join(f"--add-port={port}" for port in _ports(settings))
+        found.append(
+            Obstacle(
+                "firewalld refuses pods' traffic and other nodes",
+                f"firewall-cmd --permanent --zone=trusted --add-source={pods} --add-source={services} "
+                "--add-interface=cni0 --add-interface=wherry-vxlan && "
+                f"firewall-cmd --permanent {ports} && firewall-cmd --reload",
+            )
+        )
+    for chain in chains:
+        if not chain.drops or (chain.family == ("ip" if six else "ip6")) or chain.table == "firewalld":
+            continue
+        by_iptables = chain.table == "filter" and chain.name in ("INPUT", "FORWARD")
+        where = f"{chain.family} {chain.table} {chain.name}"
+        word = "ip6" if six else "ip"
+        if chain.hook == "forward" and not (by_iptables and settings.proxy_mode in ("iptables", "auto")):
+            found.append(
+                Obstacle(
+                    f"the firewall chain {where} drops what pods send and get",
+                    f"nft insert rule {where} {word} saddr {pods} accept && "
+                    f"nft insert rule {where} {word} daddr {pods} accept",
+                )
+            )
+        if chain.hook == "input":
+            if by_iptables and ufw:
+                fix = " && ".join([f"ufw allow from {pods}", *(f"ufw allow {port}" for port in _ports(settings))])
+            elif by_iptables:
+                tool = "ip6tables" if six else "iptables"
+                fix = " && ".join(
+                    [f"{tool} -I INPUT -s {pods} -j ACCEPT"]
+                    + [
+                        f"{tool} -I INPUT -p {protocol} --dport {number.replace('-', ':')} -j ACCEPT"
+                        for number, protocol in (port.split("/") for port in _ports(settings))
+                    ]
+                )
+            else:
+                fix = " && ".join(
+                    [f"nft insert rule {where} {word} saddr {pods} accept"]
+                    + [
+                        f"nft insert rule {where} {protocol} dport {number} accept"
+                        for number, protocol in (port.split("/") for port in _ports(settings))
+                    ]
+                )
+            found.append(
+                Obstacle(f"the firewall chain {where} drops what is for this node; unless its rules say otherwise", fix)
+            )
+    return found
+
+
+def _ports(settings: Settings) -> list[str]:
+    """Return what other machines must reach on this one, as "number/protocol". Node ports are translated before input."""
+    ports = [] if settings.is_worker else [f"{settings.api_port}/tcp"]
+    ports.append(f"{settings.kubelet_port}/tcp")
+    if settings.node_routes in ("auto", "vxlan"):
+        ports.append(f"{VXLAN_PORT}/udp")
+    return ports
+
+
+def _ufw_enabled(path: Path) -> bool:
+    try:
+        return any(line.strip().lower() == "enabled=yes" for line in path.read_text().splitlines())
+    except OSError:
+        return False
+
+
+def read_chains() -> Iterator[Chain]:
+    """Yield all chains of this network namespace, those without a hook with "" as theirs. OSError without nf_tables."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETFILTER) as netlink:
+        netlink.settimeout(2)
+        netlink.send(struct.pack("=IHHII", 20, _GETCHAIN, _REQUEST_DUMP, 1, 0) + bytes(4))
+        while True:
+            data = netlink.recv(1 << 17)
+            while len(data) >= 16:
+                length, kind = struct.unpack_from("=IH", data)
+                if kind in (_DONE, _ERROR) or length < 16:
+                    return
+                if kind == _NEWCHAIN:
+                    yield _chain(data[16:length])
+                data = data[(length + 3) & ~3 :]
+
+
+def _chain(body: bytes) -> Chain:
+    attributes = dict(_attributes(body[4:]))
+    hook = dict(_attributes(attributes[_HOOK])) if _HOOK in attributes else {}
+    number = struct.unpack(">I", hook[1])[0] if 1 in hook else -1
+    policy = struct.unpack(">I", attributes[_POLICY])[0] if _POLICY in attributes else 1
+    return Chain(
+        family=_FAMILIES.get(body[0], ""),
+        table=attributes.get(_TABLE, b"").rstrip(b"\0").decode(),
+        name=attributes.get(_NAME, b"").rstrip(b"\0").decode(),
+        hook=_HOOKS.get(number, "other") if hook else "",
+        drops=bool(hook) and policy == 0,
+    )
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield type and value of netlink attributes; the flag of nested ones is taken off."""
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        if length < 4:
+            return
+        yield kind & 0x3FFF, data[4:length]
+        data = data[(length + 3) & ~3 :]
