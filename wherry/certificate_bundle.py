@@ -36,7 +36,15 @@ KEY_BYTES, NONCE_BYTES = 32, 12
 AUTHORITIES = ("ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key", "sa.pub")
 ETCD = {"etcd_cafile": "etcd-ca.crt", "etcd_certfile": "etcd-client.crt", "etcd_keyfile": "etcd-client.key"}
 """Setting -> name in the bundle."""
-POLICIES = ("encryption.yaml", "audit-policy.yaml")
+POLICIES = (
+    "encryption.yaml",
+    "audit-policy.yaml",
+    "authentication.yaml",
+    "tokens.csv",
+    "controller-manager.yaml",
+    "scheduler.yaml",
+)
+"""What administrators put into /etc/wherry for the API server and its companions, where they did."""
 SETTINGS = "settings.json"
 MIGRATE = (
     "this cluster is stored in SQLite, which one API server alone can use: `wherry store migrate --etcd-servers ...` on the "
