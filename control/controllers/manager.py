@@ -25,6 +25,7 @@ from control.controllers.endpoints import (
     EndpointSliceController,
     EndpointSliceMirroringController,
 )
+from control.controllers.ephemeral_volumes import EphemeralVolumeController
 from control.controllers.garbage import GarbageCollector
 from control.controllers.job import JobController
 from control.controllers.local_path import LocalPathProvisioner
@@ -37,6 +38,7 @@ from control.controllers.replicaset import ReplicaSetController
 from control.controllers.resource_quota import ResourceQuotaController
 from control.controllers.role_aggregation import RoleAggregationController
 from control.controllers.root_ca import RootCAPublisher
+from control.controllers.service_cidrs import ServiceCIDRController
 from control.controllers.service_lb import ServiceLoadBalancerController
 from control.controllers.service_lb.ports import NODES_OWN
 from control.controllers.serviceaccount import ServiceAccountController
@@ -126,6 +128,8 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "disruption": lambda context, config: DisruptionController(context),
     "persistentvolume-binder": lambda context, config: PersistentVolumeController(context),
     "local-path-provisioner": lambda context, config: LocalPathProvisioner(context) if config.local_path else None,
+    "ephemeral-volume": lambda context, config: EphemeralVolumeController(context),
+    "service-cidr": lambda context, config: ServiceCIDRController(context),
     "persistentvolumeclaim-protection": lambda context, config: ClaimProtectionController(context),
     "persistentvolume-protection": lambda context, config: VolumeProtectionController(context),
     "volumeattributesclass-protection": lambda context, config: AttributesClassProtectionController(context),

@@ -62,12 +62,21 @@ class VolumeBinding:
         names = claim_names(pod.pod)
         if not names:
             return None
+        ephemeral = {f"{pod.pod.metadata.name}-{v.name}" for v in pod.pod.spec.volumes if v.ephemeral is not None}
         bound: list[core_v1.PersistentVolume | None] = []
         waiting: list[core_v1.PersistentVolumeClaim] = []
         for name in names:
             claim = self._claims.get(f"{pod.namespace}/{name}")
+            if claim is None and name in ephemeral:
+                why = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+                raise PreFilterRejected(NAME, why)
             if claim is None:
                 raise PreFilterRejected(NAME, f'persistentvolumeclaim "{name}" not found')
+            if name in ephemeral and not any(
+                r.controller and r.uid == pod.uid for r in claim.metadata.owner_references
+            ):
+                owner = f'PVC "{pod.namespace}/{name}" was not created for pod "{pod.key}" (pod is not owner)'
+                raise PreFilterRejected(NAME, owner)
             if claim.metadata.deletion_timestamp is not None:
                 raise PreFilterRejected(NAME, f'persistentvolumeclaim "{name}" is being deleted')
             if is_bound(claim):

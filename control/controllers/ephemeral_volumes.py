@@ -1,0 +1,104 @@
+"""Generic ephemeral volumes: a claim for each, made from the pod's own template and owned by the pod.
+
+The claim is named after pod and volume and goes with the pod by garbage collection. One of that name that belongs to somebody
+else is left alone and said so: the pod then waits. Upstream: pkg/controller/volume/ephemeral.
+"""
+
+from __future__ import annotations
+
+from control.controllers.context import Context
+from control.controllers.ownership import controller_uid
+from control.controllers.pods import is_terminal
+from kube.api import core_v1, meta_v1
+from kube.client import name_of, namespace_of
+from kube.controller import Controller
+from kube.errors import StatusError
+from kube.informer import Change
+
+
+class EphemeralVolumeController:
+    """Follows pods and claims."""
+
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._recorder = context.recorder("ephemeral_volume")
+        self._pods = context.informers.of(core_v1.Pod)
+        self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
+        self.controller = Controller("ephemeral volumes", self.reconcile, workers=2, clock=context.clock)
+        self._pods.subscribe(self._pod_changed)
+        self._claims.subscribe(self._claim_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
+        # A pod's volumes do not change, so once is enough.
+        if change.type == "ADDED" and any(volume.ephemeral is not None for volume in change.new.spec.volumes):
+            self.controller.enqueue(change.key)
+
+    def _claim_changed(self, change: Change[core_v1.PersistentVolumeClaim]) -> None:
+        """A claim that went, or that stood in the way: its pod may want another."""
+        if change.type != "DELETED":
+            return
+        namespace, name = change.new.metadata.namespace, change.new.metadata.name
+        for pod in self._pods.list():
+            if pod.metadata.namespace == namespace and any(
+                volume.ephemeral is not None and f"{pod.metadata.name}-{volume.name}" == name
+                for volume in pod.spec.volumes
+            ):
+                self.controller.enqueue(f"{namespace}/{pod.metadata.name}")
+
+    async def reconcile(self, key: str) -> None:
+        """Make the claims that one pod lacks."""
+        pod = self._pods.get(key)
+        if pod is None or pod.metadata.deletion_timestamp is not None or is_terminal(pod):
+            return
+        for volume in pod.spec.volumes:
+            if volume.ephemeral is None:
+                continue
+            try:
+                await self._make(pod, volume)
+            except StatusError as error:
+                self._recorder.event(pod, "Warning", "FailedBinding", f"ephemeral volume {volume.name}: {error}")
+                raise
+
+    async def _make(self, pod: core_v1.Pod, volume: core_v1.Volume) -> None:
+        wish = claim_of(pod, volume)
+        found = self._claims.get(f"{namespace_of(wish)}/{name_of(wish)}")
+        if found is None:
+            try:
+                await self._client.create(wish)
+                return
+            except StatusError as error:
+                if not error.already_exists:
+                    raise
+            found = await self._client.get(core_v1.PersistentVolumeClaim, name_of(wish), namespace_of(wish))
+        if controller_uid(found) != pod.metadata.uid:
+            why = (
+                f'PVC "{namespace_of(wish)}/{name_of(wish)}" was not created for pod '
+                f'"{namespace_of(pod)}/{name_of(pod)}" (pod is not owner)'
+            )
+            self._recorder.event(pod, "Warning", "FailedBinding", f"ephemeral volume {volume.name}: {why}")
+
+
+def claim_of(pod: core_v1.Pod, volume: core_v1.Volume) -> core_v1.PersistentVolumeClaim:
+    """Return the claim of an ephemeral volume, owned by its pod."""
+    ephemeral = volume.ephemeral or core_v1.EphemeralVolumeSource()
+    template = ephemeral.volume_claim_template or core_v1.PersistentVolumeClaimTemplate()
+    owner = meta_v1.OwnerReference(
+        api_version="v1",
+        kind="Pod",
+        name=name_of(pod),
+        uid=pod.metadata.uid or "",
+        controller=True,
+        block_owner_deletion=True,
+    )
+    metadata = meta_v1.ObjectMeta(
+        name=f"{name_of(pod)}-{volume.name}",
+        namespace=namespace_of(pod),
+        labels=template.metadata.labels,
+        annotations=template.metadata.annotations,
+        owner_references=[owner],
+    )
+    return core_v1.PersistentVolumeClaim(metadata=metadata, spec=template.spec)
