@@ -19,6 +19,9 @@ from control.admission.chain import Chain, default_plugins
 from control.admission.plugin import Attributes
 from control.admission.webhooks.asking import Asker
 from control.admission.webhooks.caller import Caller
+from control.aggregation.aggregator import Aggregator
+from control.aggregation.keeper import Keeper as Aggregation
+from control.aggregation.remote import FrontProxy
 from control.auth import setup
 from control.auth.audit import Auditor, LogFile
 from control.auth.audit_policy import Policy
@@ -128,7 +131,8 @@ class ApiServer:
         resources.parts.update(auth=self.auth, config=config)
         self.custom = resources.custom = Definitions(self.registry, self.webhooks)
         self.mounted = Mounted(self.health, self._finite_routes)
-        self.pipeline = Pipeline(config, self.auth, resources, self.mounted)
+        self.aggregator = Aggregator(self.lookup, resources, self.mounted, config.max_body_bytes)
+        self.pipeline = Pipeline(config, self.auth, self.aggregator.resources, self.aggregator.finite)
         self.pipeline.list_size = functools.partial(list_size, self.registry)
         self.audit_log: LogFile | None = None
         if config.audit_policy_file is not None:
@@ -166,6 +170,9 @@ class ApiServer:
                 await background.until(followed.wait())
                 bootstrap = Bootstrap(server.registry, config, server.listener.port)
                 await background.until(bootstrap.run())
+                front_proxy = FrontProxy(config.proxy_client_cert_file, config.proxy_client_key_file)
+                extensions = Aggregation(server.registry, server.aggregator, front_proxy)
+                background.start(extensions.run(), "looking after APIServices")
                 background.start(FlowControl(server.registry, server.pipeline.fairness).run(), "flow control")
                 await server.listener.start()
                 background.start(server.mounted.load(), "loading the finite routes", may_end=True)

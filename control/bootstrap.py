@@ -101,11 +101,20 @@ class Bootstrap:
     async def _client_authority(self) -> None:
         name = "extension-apiserver-authentication"
         data = {"client-ca-file": self.config.client_ca_file.read_text()}
+        if self.config.requestheader_client_ca_file is not None:
+            data |= {
+                "requestheader-client-ca-file": self.config.requestheader_client_ca_file.read_text(),
+                "requestheader-allowed-names": '["front-proxy-client"]',
+                "requestheader-username-headers": '["X-Remote-User"]',
+                "requestheader-uid-headers": '["X-Remote-Uid"]',
+                "requestheader-group-headers": '["X-Remote-Group"]',
+                "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+            }
         obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "kube-system"}}
         present = self._present(obj)
         if present is None:
             await self._create({**obj, "data": data})
-        elif (present.get("data") or {}).get("client-ca-file") != data["client-ca-file"]:
+        elif any((present.get("data") or {}).get(key) != value for key, value in data.items()):
             await self._replace({**present, "data": {**(present.get("data") or {}), **data}})
 
     async def _kubernetes_service(self) -> None:

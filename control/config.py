@@ -30,6 +30,11 @@ class ControlConfig:
     kubelet_ca_file: Path | None = None
     """Checks the serving certificates of nodes; None: the client CA."""
     kubelet_timeout: float = 10.0
+    proxy_client_cert_file: Path | None = None
+    """Shown to extension API servers, which believe who asks by it; None: they cannot tell."""
+    proxy_client_key_file: Path | None = None
+    requestheader_client_ca_file: Path | None = None
+    """Signs that certificate; published for extension servers to check it."""
     service_account_issuer: str = "https://kubernetes.default.svc.cluster.local"
     api_audiences: tuple[str, ...] = ("https://kubernetes.default.svc.cluster.local",)
     service_cidr: str = "10.96.0.0/12"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
 import httptools
@@ -51,8 +51,16 @@ class Head:
     rest: bytes = b""
 
 
-def request_head(method: str, target: str, host: str, headers: list[Header], upgrade: bool, body: bytes = b"") -> bytes:
-    """Write a request for an agent: the client's headers without its credentials."""
+def request_head(
+    method: str,
+    target: str,
+    host: str,
+    headers: list[Header],
+    upgrade: bool,
+    body: bytes = b"",
+    added: Iterable[Header] = (),
+) -> bytes:
+    """Write a request for an agent: the client's headers without its credentials, and what is `added` to them."""
     lines = [f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n".encode("latin-1")]
     for name, value in headers:
         lowered = name.lower()
@@ -61,6 +69,7 @@ def request_head(method: str, target: str, host: str, headers: list[Header], upg
         if lowered in (b"connection", b"upgrade") and not upgrade:
             continue
         lines.append(b"%b: %b\r\n" % (name, value))
+    lines += [b"%b: %b\r\n" % header for header in added]
     if body or not upgrade:
         lines.append(b"Content-Length: %d\r\n" % len(body))
     if not upgrade:

@@ -25,6 +25,12 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiU
         role = {"kind": "ClusterRole", "name": "cluster-admin", "apiGroup": "rbac.authorization.k8s.io"}
         body = {"metadata": {"name": "readers"}, "roleRef": role, "subjects": [subject]}
         await api.request("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", body)
+
+        async def told() -> bool:
+            items = (await api.request("GET", FLOWS)).json["items"]
+            return len(items) == 13 and all(i.get("status", {}).get("conditions") for i in items)
+
+        await until(told, "every schema is there and says whether its level exists")
         yield api
 
 
@@ -36,11 +42,6 @@ async def until(check: object, what: str) -> None:
 
 
 async def test_a_new_cluster_has_upstreams_schemas_and_levels(server: ApiUnderTest) -> None:
-    async def told() -> bool:
-        items = (await server.request("GET", FLOWS)).json["items"]
-        return len(items) == 13 and all(i.get("status", {}).get("conditions") for i in items)
-
-    await until(told, "every schema says whether its level exists")
     flows = {i["metadata"]["name"]: i for i in (await server.request("GET", FLOWS)).json["items"]}
     assert {f["status"]["conditions"][0]["status"] for f in flows.values()} == {"False"}
     assert flows["catch-all"]["spec"]["matchingPrecedence"] == 10000

@@ -1,0 +1,143 @@
+"""The aggregation layer: requests for a group version that an APIService gives to another server are passed on to it.
+
+It stands before the local handlers. Without extensions that is one look at an empty dict; with them, their paths are passed
+on after this server has authenticated and authorised the request, and the documents that list groups are completed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from control.admission.lookup import Lookup
+from control.aggregation import documents
+from control.aggregation.remote import Remote, identity, versions_in_order
+from control.server import encodings, relay
+from control.server.discovery import aggregated_version
+from control.server.exchange import Answer, Request, Response, Stream, Upgrade
+from control.server.negotiate import negotiate
+from control.server.pipeline import Handler
+from control.server.protocol import ApiProtocol
+from control.server.subresources.kubelet import headers_of, wants_upgrade
+
+Object = dict[str, Any]
+JSON = b"application/json"
+
+
+class Aggregator:
+    """Handlers for resource paths and for all others, before the local ones."""
+
+    def __init__(self, lookup: Lookup, resources: Handler, finite: Handler, max_body: int) -> None:
+        self.lookup, self.max_body = lookup, max_body
+        self._resources, self._finite = resources, finite
+        self.remotes: dict[tuple[str, str], Remote] = {}
+
+    async def resources(self, request: Request) -> Answer:
+        """Serve a request for a resource."""
+        if self.remotes:
+            remote = self.remotes.get((request.info.group, request.info.version))
+            if remote is not None:
+                return await self._pass_on(remote, request)
+        return await self._resources(request)
+
+    async def finite(self, request: Request) -> Answer:
+        """Serve discovery, OpenAPI and what else there is."""
+        if not self.remotes or not request.path.startswith(("/apis", "/openapi/v3")):
+            return await self._finite(request)
+        parts = request.path.strip("/").split("/")
+        remote = self.remotes.get((parts[-2], parts[-1])) if len(parts) in (3, 5) and "apis" in parts else None
+        if remote is not None and (parts[0] == "apis" or remote.openapi):
+            return await self._pass_on(remote, request)
+        remotes = versions_in_order(self.remotes.values())
+        if parts == ["openapi", "v3"]:
+            return await self._completed(request, lambda found: documents.openapi(found, remotes))
+        if parts == ["apis"]:
+            version = aggregated_version(request.header(b"accept"))
+            complete = documents.aggregated if version else documents.groups
+            return await self._completed(request, lambda found: complete(found, remotes))
+        if len(parts) == 2 and parts[0] == "apis" and any(r.place[0] == parts[1] for r in remotes):
+            return await self._group(request, parts[1], remotes)
+        return await self._finite(request)
+
+    async def _completed(self, request: Request, complete: Callable[[Object], Object]) -> Answer:
+        accept = request.headers.get(b"accept", b"")
+        version = aggregated_version(request.header(b"accept"))
+        if version:
+            request.headers[b"accept"] = (
+                f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList".encode()
+            )
+        elif request.path.startswith("/apis"):
+            wanted = negotiate(request.header(b"accept"), False)
+            request.headers[b"accept"] = JSON
+        kept = request.headers.pop(b"if-none-match", None)
+        try:
+            answer = await self._finite(request)
+        finally:
+            request.headers[b"accept"] = accept
+            if kept is not None:
+                request.headers[b"if-none-match"] = kept
+        if not isinstance(answer, Response) or answer.status != 200:
+            return answer
+        # The local document's ETag says nothing of the extensions' part.
+        headers = [(name, value) for name, value in answer.headers if name.lower() != b"etag"]
+        found = complete(msgspec.json.decode(answer.body))
+        if version:
+            wanted = negotiate(version.media)
+            body = encodings.write(found, wanted, f"apidiscovery_{version}", "APIGroupDiscoveryList")
+            kind = f"{version.media};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList".encode()
+            return Response(200, body, kind, headers)
+        if request.path.startswith("/apis"):
+            body = encodings.write(found, wanted, "meta_v1", found.get("kind", "APIGroupList"))
+            return Response(200, body, wanted.content_type, headers)
+        return Response(200, msgspec.json.encode(found), answer.content_type, headers)
+
+    async def _group(self, request: Request, name: str, remotes: list[Remote]) -> Answer:
+        local = await self._finite(request)
+        found = None
+        if isinstance(local, Response) and local.status == 200 and local.content_type == JSON:
+            found = msgspec.json.decode(local.body)
+        shown = documents.group(found, name, remotes)
+        assert shown is not None
+        wanted = negotiate(request.header(b"accept"), False)
+        return Response(200, encodings.write(shown, wanted, "meta_v1", "APIGroup"), wanted.content_type)
+
+    async def _pass_on(self, remote: Remote, request: Request) -> Answer:
+        if not remote.available:
+            return Response(503, b"service unavailable\n", b"text/plain; charset=utf-8")
+        target = _target(request)
+        told = identity(request.user)
+        if wants_upgrade(request):
+
+            async def splice(protocol: ApiProtocol) -> Response | None:
+                reader, writer = await remote.dial(self.lookup)
+                writer.write(
+                    relay.request_head(request.method, target, remote.host, headers_of(request), True, added=told)
+                )
+                head = await relay.read_head(reader)
+                if head.status != 101:
+                    return relay.as_response(head, await relay.whole(head, reader, writer, relay.ERROR_LIMIT))
+                await relay.splice(protocol, head, reader, writer)
+                return None
+
+            return Upgrade(splice)
+        body = await request.body(self.max_body)
+        reader, writer = await remote.dial(self.lookup)
+        writer.write(
+            relay.request_head(request.method, target, remote.host, headers_of(request), False, body, added=told)
+        )
+        try:
+            head = await relay.read_head(reader)
+        except BaseException:
+            writer.close()
+            raise
+        answer = relay.as_response(head, b"")
+        return Stream(relay.body_chunks(head, reader, writer), answer.content_type, head.status, answer.headers)
+
+
+def _target(request: Request) -> str:
+    from urllib.parse import quote
+
+    path = quote(request.path, safe="/:@!$&'()*+,;=~")
+    return path + ("?" + request.query_string.decode("latin-1") if request.query_string else "")

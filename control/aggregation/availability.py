@@ -1,0 +1,93 @@
+"""Whether an extension server can be asked: its Service, its endpoints, its discovery document; with upstream's reasons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from control.admission.lookup import Lookup
+from control.aggregation.remote import Remote
+from control.service_backend import SERVICE_NAME, SLICES, backend
+from kube.errors import StatusError
+
+Object = dict[str, Any]
+Verdict = tuple[bool, str, str]
+PASSED: Verdict = (True, "Passed", "all checks passed")
+LOCAL: Verdict = (True, "Local", "Local APIServices are always available")
+
+
+async def check(remote: Remote, lookup: Lookup) -> Verdict:
+    """Ask an extension server for its discovery document; returns (available, reason, message)."""
+    problem = _unreachable(remote, lookup)
+    if problem is not None:
+        return problem
+    group, version = remote.place
+    path = f"/apis/{group}/{version}"
+    where = remote.spec["service"]
+    shown = f"https://{remote.host}:{where.get('port') or 443}{path}"
+    try:
+        status, body = await remote.fetch(lookup, path)
+        if not 200 <= status < 300:
+            return (
+                False,
+                "FailedDiscoveryCheck",
+                f"failing or missing response from {shown}: bad status from {shown}: {status}",
+            )
+        document = msgspec.json.decode(body)
+        resources = document.get("resources") if isinstance(document, dict) else None
+        remote.resources = [r for r in resources or () if isinstance(r, dict) and r.get("name")]
+        remote.openapi = await _openapi(remote, lookup)
+    except (StatusError, TimeoutError, OSError, msgspec.DecodeError) as error:
+        why = str(error) or "context deadline exceeded"
+        return False, "FailedDiscoveryCheck", f'failing or missing response from {shown}: Get "{shown}": {why}'
+    return PASSED
+
+
+def _unreachable(remote: Remote, lookup: Lookup) -> Verdict | None:
+    where = remote.spec["service"]
+    name, namespace, port = where["name"], where["namespace"], where.get("port") or 443
+    service = lookup.get("services", namespace, name)
+    if service is None:
+        return False, "ServiceNotFound", f'service/{name} in "{namespace}" is not present'
+    spec = service.get("spec") or {}
+    if spec.get("type") == "ExternalName":
+        return None
+    listening = [p for p in spec.get("ports") or () if p.get("port") == port]
+    if not listening:
+        return False, "ServicePortError", f'service/{name} in "{namespace}" is not listening on port {port}'
+    slices = [
+        s for s in lookup.list(SLICES, namespace) if (s["metadata"].get("labels") or {}).get(SERVICE_NAME) == name
+    ]
+    if not slices:
+        return False, "EndpointsNotFound", f'cannot find endpointslices for service/{name} in "{namespace}"'
+    try:
+        backend(lookup, namespace, name, str(port))
+    except StatusError:
+        port_name = listening[0].get("name", "")
+        message = f'endpoints for service/{name} in "{namespace}" have no addresses with port name "{port_name}"'
+        return False, "MissingEndpoints", message
+    return None
+
+
+async def _openapi(remote: Remote, lookup: Lookup) -> str:
+    """Return where the extension has its OpenAPI v3 document, "" where it has none."""
+    try:
+        status, body = await remote.fetch(lookup, "/openapi/v3")
+        index: Any = msgspec.json.decode(body) if status == 200 else {}
+        found = index["paths"]["apis/" + "/".join(remote.place)]["serverRelativeURL"]
+    except (StatusError, TimeoutError, OSError, msgspec.DecodeError, KeyError, TypeError):
+        return ""
+    return found if isinstance(found, str) and found.startswith("/openapi/v3/") else ""
+
+
+def condition(verdict: Verdict, now: str) -> Object:
+    """Return the Available condition."""
+    available, reason, message = verdict
+    return {
+        "type": "Available",
+        "status": "True" if available else "False",
+        "lastTransitionTime": now,
+        "reason": reason,
+        "message": message,
+    }

@@ -1,0 +1,88 @@
+"""Discovery and OpenAPI documents of this server with those of the extensions put in.
+
+The local documents are made elsewhere; here they are read, completed and written again, and only where there is an extension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from control.aggregation.remote import Remote
+
+Object = dict[str, Any]
+
+
+def groups(document: Object, remotes: Sequence[Remote]) -> Object:
+    """Complete an APIGroupList. Extensions' groups come behind the local ones, their versions behind local versions."""
+    found = {group["name"]: group for group in document.get("groups") or ()}
+    for remote in remotes:
+        name, version = remote.place
+        served = {"groupVersion": f"{name}/{version}", "version": version}
+        group = found.setdefault(name, {"name": name, "versions": [], "preferredVersion": served})
+        if served not in group["versions"]:
+            group["versions"] = [*group["versions"], served]
+    return {**document, "groups": list(found.values())}
+
+
+def group(document: Object | None, name: str, remotes: Sequence[Remote]) -> Object | None:
+    """Complete, or make, an APIGroup; None where nobody serves it."""
+    local = [document] if document is not None else []
+    shown = groups({"groups": local}, [r for r in remotes if r.place[0] == name])["groups"]
+    return {"kind": "APIGroup", "apiVersion": "v1", **shown[0]} if shown else None
+
+
+def aggregated(document: Object, remotes: Sequence[Remote]) -> Object:
+    """Complete an APIGroupDiscoveryList from what the extensions' own discovery documents said last."""
+    items = {item["metadata"].get("name", ""): item for item in document.get("items") or ()}
+    for remote in remotes:
+        name, version = remote.place
+        item = items.setdefault(name, {"metadata": {"name": name}, "versions": []})
+        shown = {
+            "version": version,
+            "resources": discovered(remote),
+            "freshness": "Current" if remote.available else "Stale",
+        }
+        others = [v for v in item["versions"] if v["version"] != version]
+        item["versions"] = [*others, shown]
+    return {**document, "items": list(items.values())}
+
+
+def discovered(remote: Remote) -> list[Object]:
+    """Return an APIResourceList's entries in the form of aggregated discovery."""
+    group_name, version = remote.place
+    found: dict[str, Object] = {}
+    for entry in remote.resources:
+        name, _, subresource = str(entry["name"]).partition("/")
+        kind = {
+            "group": entry.get("group") or group_name,
+            "version": entry.get("version") or version,
+            "kind": entry.get("kind", ""),
+        }
+        if subresource:
+            parent = found.get(name)
+            if parent is not None:
+                part = {"subresource": subresource, "responseKind": kind, "verbs": entry.get("verbs") or []}
+                parent.setdefault("subresources", []).append(part)
+            continue
+        shown: Object = {
+            "resource": name,
+            "responseKind": kind,
+            "scope": "Namespaced" if entry.get("namespaced") else "Cluster",
+            "singularResource": entry.get("singularName", ""),
+            "verbs": entry.get("verbs") or [],
+        }
+        for part_name in ("shortNames", "categories"):
+            if entry.get(part_name):
+                shown[part_name] = entry[part_name]
+        found[name] = shown
+    return list(found.values())
+
+
+def openapi(document: Object, remotes: Sequence[Remote]) -> Object:
+    """Complete the index of OpenAPI v3 documents."""
+    paths = dict(document.get("paths") or {})
+    for remote in remotes:
+        if remote.openapi:
+            paths["apis/" + "/".join(remote.place)] = {"serverRelativeURL": remote.openapi}
+    return {**document, "paths": paths}

@@ -1,0 +1,178 @@
+"""Keeps the APIServices in order: writes the local ones, watches the extensions, and says of each whether it is available.
+
+It wakes when an APIService, a definition, or a Service or endpoint slice that an extension needs changes, and every half minute
+while there are extensions, since nobody tells when one falls silent. Without extensions it sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+import msgspec
+
+from control.aggregation import availability, registrations
+from control.aggregation.aggregator import Aggregator
+from control.aggregation.remote import FrontProxy, Remote
+from control.registry.context import SERVER, Context
+from control.registry.deletion import DeleteOptions
+from control.registry.registry import Registry
+from control.service_backend import SERVICE_NAME
+from control.storage.store import Compacted, StoreError
+from kube.clock import format_time
+from kube.errors import StatusError
+from kube.resources import Resource, by_path
+
+log = logging.getLogger(__name__)
+Object = dict[str, Any]
+RECHECK_SECONDS = 30.0
+
+
+def _resource(group: str, plural: str) -> Resource:
+    found = by_path(group, "v1", plural)
+    assert found is not None
+    return found
+
+
+SERVICES = _resource("apiregistration.k8s.io", "apiservices")
+DEFINITIONS = _resource("apiextensions.k8s.io", "customresourcedefinitions")
+REACHED_BY = (_resource("", "services"), _resource("discovery.k8s.io", "endpointslices"))
+
+
+class Keeper:
+    """Keeps `aggregator.remotes` current."""
+
+    def __init__(self, registry: Registry, aggregator: Aggregator, front_proxy: FrontProxy) -> None:
+        self.registry, self.aggregator, self.front_proxy = registry, aggregator, front_proxy
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for resource in (SERVICES, DEFINITIONS, *REACHED_BY):
+                group.create_task(self._follow(resource), name=f"aggregation-follows-{resource.plural}")
+            group.create_task(self._work(), name="aggregation")
+
+    async def _follow(self, resource: Resource) -> None:
+        cached = self.registry.cached(resource)
+        while True:
+            watcher = cached.watch(cached.list().revision)
+            self._changed.set()
+            try:
+                async for notices in watcher:
+                    if any(n.type != "BOOKMARK" and self._concerns(resource, n.entry.obj) for n in notices):
+                        self._changed.set()
+            except Compacted:
+                await self.registry.cache.wait_ready()
+            finally:
+                await watcher.aclose()
+            await asyncio.sleep(0.1)
+
+    def _concerns(self, resource: Resource, obj: Object) -> bool:
+        if resource not in REACHED_BY:
+            return True
+        meta = obj["metadata"]
+        name = meta["name"] if resource.plural == "services" else (meta.get("labels") or {}).get(SERVICE_NAME)
+        wanted = [r.spec["service"] for r in self.aggregator.remotes.values()]
+        return any((w["namespace"], w["name"]) == (meta.get("namespace"), name) for w in wanted)
+
+    async def _work(self) -> None:
+        first = True
+        while True:
+            limit = RECHECK_SECONDS if self.aggregator.remotes else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(limit):
+                    await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._register(first)
+                first = False
+                self._adopt()
+                await self._check()
+            except (StatusError, StoreError) as error:
+                log.warning("APIServices are not as they should be yet: %s", error)
+                await self.registry.clock.sleep(1)
+                self._changed.set()
+
+    def _stored(self, resource: Resource) -> dict[str, Object]:
+        return {e.obj["metadata"]["name"]: e.obj for e in self.registry.cached(resource).list().entries}
+
+    # -- the local ones -------------------------------------------------------------------------------------------
+    async def _register(self, first: bool) -> None:
+        present = self._stored(SERVICES)
+        wanted = registrations.custom(self._stored(DEFINITIONS).values())
+        if first:
+            wanted = registrations.built_in() + wanted
+        await asyncio.gather(*(self._create(obj) for obj in wanted if obj["metadata"]["name"] not in present))
+        kept = {obj["metadata"]["name"] for obj in wanted}
+        for name, obj in present.items():
+            managed = (obj["metadata"].get("labels") or {}).get(registrations.AUTOMANAGED)
+            if managed == registrations.ALWAYS and name not in kept:
+                with contextlib.suppress(StatusError):
+                    await self.registry.delete(Context(SERVER), SERVICES, "", name, DeleteOptions(grace_period=0))
+
+    async def _create(self, obj: Object) -> None:
+        local = {"status": {"conditions": [self._condition(availability.LOCAL)]}}
+        try:
+            await self.registry.create(Context(SERVER), SERVICES, "", msgspec.json.decode(msgspec.json.encode(obj)))
+            await self._tell(obj["metadata"]["name"], local)
+        except StatusError as error:
+            if not error.already_exists:
+                raise
+
+    # -- the others -----------------------------------------------------------------------------------------------
+    def _adopt(self) -> None:
+        """Take over which group versions are somebody else's; what is known of one that did not change stays."""
+        remotes: dict[tuple[str, str], Remote] = {}
+        for entry in self.registry.cached(SERVICES).list().entries:
+            spec = entry.obj.get("spec") or {}
+            if not spec.get("service"):
+                continue
+            place = (spec.get("group", ""), spec.get("version", ""))
+            before = self.aggregator.remotes.get(place)
+            if before is not None and before.spec == spec:
+                before.service = entry.obj
+                remotes[place] = before
+            else:
+                remotes[place] = Remote(entry.obj, entry.revision, self.front_proxy)
+        self.aggregator.remotes = remotes
+
+    async def _check(self) -> None:
+        local = [obj for obj in self._stored(SERVICES).values() if not (obj.get("spec") or {}).get("service")]
+        await asyncio.gather(
+            *(self._say(obj, availability.LOCAL) for obj in local if not _says(obj, availability.LOCAL)),
+            *(self._check_one(remote) for remote in self.aggregator.remotes.values()),
+        )
+
+    async def _check_one(self, remote: Remote) -> None:
+        verdict = await availability.check(remote, self.aggregator.lookup)
+        remote.available, remote.reason = verdict[0], verdict[1]
+        if not _says(remote.service, verdict):
+            await self._say(remote.service, verdict)
+
+    async def _say(self, obj: Object, verdict: availability.Verdict) -> None:
+        others = [c for c in (obj.get("status") or {}).get("conditions") or () if c.get("type") != "Available"]
+        await self._tell(obj["metadata"]["name"], {"status": {"conditions": [*others, self._condition(verdict)]}})
+
+    def _condition(self, verdict: availability.Verdict) -> Object:
+        return availability.condition(verdict, format_time(self.registry.clock.now()))
+
+    async def _tell(self, name: str, parts: Object) -> None:
+        async def change(old: Object | None) -> Object:
+            return {**(old or {}), **parts}
+
+        try:
+            await self.registry.update(Context(SERVER), SERVICES, "", name, change, subresource="status")
+        except StatusError as error:
+            if not error.not_found:
+                raise
+
+
+def _says(obj: Object, verdict: availability.Verdict) -> bool:
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Available":
+            said = (condition.get("status") == "True", condition.get("reason"), condition.get("message"))
+            return said == verdict
+    return False

@@ -1,0 +1,77 @@
+"""The APIServices that the server writes about itself: one for each group version that it answers.
+
+They say in which order clients see groups (upstream's priorities), and that what is local is always available. Those of the
+built-in groups are made at the start and stay; those of custom resources come and go with their definitions. The labels
+are upstream's, by which tools tell them from what people registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kube.resources import RESOURCES
+
+Object = dict[str, Any]
+API_VERSION = "apiregistration.k8s.io/v1"
+AUTOMANAGED = "kube-aggregator.kubernetes.io/automanaged"
+ON_START, ALWAYS = "onstart", "true"
+CUSTOM_GROUP, CUSTOM_VERSION = 1000, 100
+
+# kube-aggregator's priorities of groups; versions are 15 but where there are several.
+_GROUPS = {
+    "": 18000,
+    "apiregistration.k8s.io": 18000,
+    "apps": 17800,
+    "events.k8s.io": 17750,
+    "authentication.k8s.io": 17700,
+    "authorization.k8s.io": 17600,
+    "autoscaling": 17500,
+    "batch": 17400,
+    "certificates.k8s.io": 17300,
+    "networking.k8s.io": 17200,
+    "policy": 17100,
+    "rbac.authorization.k8s.io": 17000,
+    "storage.k8s.io": 16800,
+    "apiextensions.k8s.io": 16700,
+    "admissionregistration.k8s.io": 16700,
+    "scheduling.k8s.io": 16600,
+    "coordination.k8s.io": 16500,
+    "node.k8s.io": 16300,
+    "discovery.k8s.io": 16200,
+    "flowcontrol.apiserver.k8s.io": 16100,
+    "resource.k8s.io": 15900,
+}
+_VERSIONS = {("", "v1"): 1, ("autoscaling", "v2"): 30, ("flowcontrol.apiserver.k8s.io", "v1"): 21}
+
+
+def name_of(group: str, version: str) -> str:
+    """Return the name of a group version's APIService: "v1.apps", "v1." for the core group."""
+    return f"{version}.{group}"
+
+
+def built_in() -> list[Object]:
+    """Return the APIServices of the built-in groups. The aggregator's own group has none, as upstream."""
+    places = dict.fromkeys((r.group, r.version) for r in RESOURCES if r.group != "apiregistration.k8s.io")
+    return [_local(g, v, _GROUPS.get(g, 15000), _VERSIONS.get((g, v), 15), ON_START) for g, v in places]
+
+
+def custom(definitions: Iterable[Object]) -> list[Object]:
+    """Return the APIServices of the group versions that established definitions serve."""
+    places: dict[tuple[str, str], None] = {}
+    for definition in definitions:
+        spec = definition.get("spec") or {}
+        conditions = (definition.get("status") or {}).get("conditions") or ()
+        if any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions):
+            for version in spec.get("versions") or ():
+                if version.get("served"):
+                    places[spec["group"], version["name"]] = None
+    return [_local(group, version, CUSTOM_GROUP, CUSTOM_VERSION, ALWAYS) for group, version in places]
+
+
+def _local(group: str, version: str, group_priority: int, version_priority: int, managed: str) -> Object:
+    spec: Object = {"version": version, "groupPriorityMinimum": group_priority, "versionPriority": version_priority}
+    if group:
+        spec["group"] = group
+    metadata = {"name": name_of(group, version), "labels": {AUTOMANAGED: managed}}
+    return {"apiVersion": API_VERSION, "kind": "APIService", "metadata": metadata, "spec": spec}

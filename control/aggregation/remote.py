@@ -1,0 +1,139 @@
+"""An extension API server behind the aggregation layer: where it is, how it is reached, whether it answers.
+
+Requests go to one of its Service's endpoints over TLS, checked against the APIService's CA bundle for the name
+NAME.NAMESPACE.svc. Who asks is told in X-Remote-* headers, which the extension believes because the connection shows the
+front-proxy client certificate; the client's own credentials never leave this server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from control.admission.lookup import Lookup
+from control.auth.user import SYSTEM_MASTERS, UserInfo
+from control.server import relay
+from control.server.exchange import Header
+from control.server.nodes import check_address
+from control.service_backend import backend
+from kube import errors
+
+Object = dict[str, Any]
+DIAL_SECONDS = 5.0
+DOCUMENT_LIMIT = 8 * 1024 * 1024
+AGGREGATOR = UserInfo("system:kube-aggregator", groups=(SYSTEM_MASTERS,))
+
+
+@dataclass(frozen=True, slots=True)
+class FrontProxy:
+    """The certificate that this server shows to extensions; without one they cannot tell who asks."""
+
+    cert_file: Path | None
+    key_file: Path | None
+
+
+@dataclass(slots=True)
+class Remote:
+    """One group version that another server answers."""
+
+    service: Object
+    revision: int
+    front_proxy: FrontProxy
+    available: bool = False
+    reason: str = ""
+    resources: list[Object] = field(default_factory=list)
+    """What its discovery document lists."""
+    openapi: str = ""
+    """Where its OpenAPI v3 document is, below its own root."""
+    _context: ssl.SSLContext | None = None
+
+    @property
+    def spec(self) -> Object:
+        found: Object = self.service["spec"]
+        return found
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.spec.get("group", ""), self.spec["version"]
+
+    @property
+    def host(self) -> str:
+        where = self.spec["service"]
+        return f"{where['name']}.{where['namespace']}.svc"
+
+    def context(self) -> ssl.SSLContext:
+        """Return the TLS settings, made once for each state of the APIService."""
+        if self._context is None:
+            bundle = self.spec.get("caBundle")
+            trusted = base64.b64decode(bundle).decode("ascii") if bundle else None
+            context = ssl.create_default_context(cadata=trusted)
+            if self.spec.get("insecureSkipTLSVerify"):
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            if self.front_proxy.cert_file is not None and self.front_proxy.key_file is not None:
+                context.load_cert_chain(self.front_proxy.cert_file, self.front_proxy.key_file)
+            self._context = context
+        return self._context
+
+    async def dial(self, lookup: Lookup) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to one of the Service's endpoints; raises 503."""
+        where = self.spec["service"]
+        address, port = backend(lookup, where["namespace"], where["name"], str(where.get("port") or 443))
+        try:
+            async with asyncio.timeout(DIAL_SECONDS):
+                return await asyncio.open_connection(
+                    check_address(address), port, ssl=self.context(), server_hostname=self.host, limit=256 * 1024
+                )
+        except (TimeoutError, OSError, ValueError) as error:
+            why = str(error) or "context deadline exceeded"
+            raise errors.unavailable(f"error trying to reach service: dial tcp {address}:{port}: {why}") from error
+
+    async def fetch(self, lookup: Lookup, path: str) -> tuple[int, bytes]:
+        """Return status and body of a GET that the aggregator itself makes."""
+        headers: list[Header] = [(b"accept", b"application/json"), *identity(AGGREGATOR)]
+        reader, writer = await self.dial(lookup)
+        try:
+            writer.write(relay.request_head("GET", path, self.host, [headers[0]], False, added=headers[1:]))
+            async with asyncio.timeout(DIAL_SECONDS):
+                head = await relay.read_head(reader)
+                return head.status, await relay.whole(head, reader, writer, DOCUMENT_LIMIT)
+        finally:
+            writer.close()
+
+
+def identity(user: UserInfo) -> list[Header]:
+    """Return the headers that tell an extension who asks (request-header authentication's)."""
+    found: list[Header] = [(b"X-Remote-User", _safe(user.name))]
+    if user.uid:
+        found.append((b"X-Remote-Uid", _safe(user.uid)))
+    found += [(b"X-Remote-Group", _safe(group)) for group in user.groups]
+    for key, values in user.extra.items():
+        name = b"X-Remote-Extra-" + quote(key.lower(), safe="!$&'()*+-.^_`|~").encode()
+        found += [(name, _safe(value)) for value in values]
+    return found
+
+
+def _safe(text: str) -> bytes:
+    """Return a header's value; what could end a line cannot be in a name."""
+    if any(c in "\r\n\0" for c in text):
+        raise errors.bad_request("a user's name or group cannot be told to an extension server")
+    return text.encode("utf-8")
+
+
+def versions_in_order(remotes: Iterable[Remote]) -> list[Remote]:
+    """Return remotes as clients are to see them: groups, then versions, by their priority."""
+    return sorted(
+        remotes,
+        key=lambda r: (
+            -int(r.spec.get("groupPriorityMinimum", 0)),
+            r.place[0],
+            -int(r.spec.get("versionPriority", 0)),
+            r.place[1],
+        ),
+    )

@@ -1,0 +1,254 @@
+"""The aggregation layer with a real extension server over TLS: APIServices, requests, watches, documents."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.control import ApiUnderTest, api_server
+from tests.support.extension import GROUP, ROOT, VERSION, Extension, extension
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+NAME = f"{VERSION}.{GROUP}"
+FLUNDERS = f"{ROOT}/namespaces/default/flunders"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+AGGREGATED = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
+MERGE = {"Content-Type": "application/merge-patch+json"}
+Started = tuple[ApiUnderTest, Extension]
+
+
+def own_address() -> str:
+    """Return an address of this machine that is not loopback, which the server does not dial."""
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+            address: str = probe.getsockname()[0]
+        except OSError:
+            address = "127.0.0.1"
+    if address.startswith("127."):
+        pytest.skip("this machine has no address besides loopback")
+    return address
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Started]:
+    directory = tmp_path_factory.mktemp("aggregation")
+    address = own_address()
+    async with (
+        api_server(directory) as server,
+        extension(
+            directory / "extension", address, "flunder.default.svc", directory / "pki" / "front-proxy-ca.crt"
+        ) as behind,
+    ):
+        ports = [{"port": 443, "targetPort": behind.port, "protocol": "TCP"}]
+        service = {"metadata": {"name": "flunder"}, "spec": {"ports": ports}}
+        await server.request("POST", "/api/v1/namespaces/default/services", service)
+        slice_ = {
+            "metadata": {"name": "flunder-1", "labels": {"kubernetes.io/service-name": "flunder"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+            "ports": [{"name": "", "port": behind.port, "protocol": "TCP"}],
+        }
+        await server.request("POST", SLICES, slice_)
+        made = await server.request("POST", APISERVICES, registration(behind))
+        assert made.status == 201, made.json
+        await condition(server, "True", "Passed")
+        yield server, behind
+
+
+def registration(behind: Extension) -> dict[str, Any]:
+    spec = {
+        "group": GROUP,
+        "version": VERSION,
+        "groupPriorityMinimum": 1000,
+        "versionPriority": 15,
+        "service": {"namespace": "default", "name": "flunder"},
+        "caBundle": base64.b64encode(behind.authority.cert_pem).decode(),
+    }
+    return {"metadata": {"name": NAME}, "spec": spec}
+
+
+async def until(check: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(30):
+        while not await check():
+            await asyncio.sleep(0.05)
+
+
+async def condition(server: ApiUnderTest, status: str, reason: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    async def said() -> bool:
+        nonlocal found
+        service = (await server.request("GET", f"{APISERVICES}/{NAME}")).json
+        found = next(iter(service.get("status", {}).get("conditions", ())), {})
+        return (found.get("status"), found.get("reason")) == (status, reason)
+
+    await until(said)
+    return found
+
+
+async def test_the_servers_own_groups_are_registered_and_available(started: Started) -> None:
+    server, _ = started
+    items = {i["metadata"]["name"]: i for i in (await server.request("GET", APISERVICES)).json["items"]}
+    assert {"v1.", "v1.apps", "v2.autoscaling", "v1.rbac.authorization.k8s.io"} <= set(items)
+    (said,) = items["v1.apps"]["status"]["conditions"]
+    assert (said["type"], said["status"], said["reason"]) == ("Available", "True", "Local")
+    assert items["v1.apps"]["metadata"]["labels"] == {"kube-aggregator.kubernetes.io/automanaged": "onstart"}
+    assert items["v1."]["spec"] == {"version": "v1", "groupPriorityMinimum": 18000, "versionPriority": 1}
+    listed = await server.kubectl("get", "apiservices")
+    assert f"{NAME} default/flunder True" in " ".join(listed.stdout.split())
+
+
+async def test_requests_are_passed_on_with_who_asks_and_without_credentials(started: Started) -> None:
+    server, behind = started
+    obj = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Flunder", "metadata": {"name": "one"}, "spec": {"x": 1}}
+    made = await server.request("POST", FLUNDERS, obj, headers={"X-Remote-User": "somebody-else"})
+    assert made.status == 201 and made.json["metadata"]["uid"] == "u"
+    method, path, headers = behind.asked[-1]
+    assert (method, path) == ("POST", FLUNDERS) and headers["X-Remote-User"] == "kubernetes-admin"
+    assert set(headers["X-Remote-Group"].split(",")) == {"system:masters", "system:authenticated"}
+    assert "Authorization" not in headers
+    missing = await server.request("GET", f"{FLUNDERS}/none?timeout=1s")
+    assert missing.status == 404 and missing.json["message"] == "no such flunder"
+    assert behind.asked[-1][1] == f"{FLUNDERS}/none?timeout=1s"
+
+
+async def test_who_may_not_is_not_passed_on(started: Started) -> None:
+    server, behind = started
+    before = len(behind.asked)
+    refused = await server.request("GET", FLUNDERS, user=("mary", ()))
+    assert refused.status == 403 and f'in API group \\"{GROUP}\\"' in refused.body.decode()
+    assert all(asked[2].get("X-Remote-User") != "mary" for asked in behind.asked[before:])
+
+
+async def test_a_watch_is_a_stream_through_both_servers(started: Started) -> None:
+    server, behind = started
+    behind.changed.clear()
+    async with server.session().get(f"{FLUNDERS}?watch=true") as watch:
+        assert watch.status == 200
+        behind.stored.setdefault("one", {"metadata": {"name": "one"}})
+        behind.changed.set()
+        async with asyncio.timeout(10):
+            event = json.loads(await watch.content.readline())
+    assert event["type"] == "ADDED" and event["object"]["metadata"]["name"] == "one"
+
+
+async def test_discovery_and_openapi_name_the_extension_beside_the_rest(started: Started) -> None:
+    server, _ = started
+    groups = {g["name"]: g for g in (await server.request("GET", "/apis")).json["groups"]}
+    assert "apps" in groups and groups[GROUP]["preferredVersion"]["groupVersion"] == f"{GROUP}/{VERSION}"
+    one = (await server.request("GET", f"/apis/{GROUP}")).json
+    assert one["kind"] == "APIGroup" and one["versions"][0]["version"] == VERSION
+    resources = (await server.request("GET", ROOT)).json
+    assert resources["resources"][0]["name"] == "flunders"
+    items = (await server.request("GET", "/apis", headers=AGGREGATED)).json["items"]
+    shown = {i["metadata"]["name"]: i for i in items}
+    assert "apps" in shown
+    (version,) = shown[GROUP]["versions"]
+    assert version["freshness"] == "Current" and version["resources"][0]["responseKind"]["kind"] == "Flunder"
+    index = (await server.request("GET", "/openapi/v3")).json["paths"]
+    assert "apis/apps/v1" in index
+    document = await server.request("GET", index[ROOT.strip("/")]["serverRelativeURL"])
+    assert document.json["info"]["title"] == "flunders"
+    local = await server.request("GET", "/openapi/v3/apis/apps/v1", headers={"Accept-Encoding": "identity"})
+    assert local.json["openapi"].startswith("3.")
+
+
+async def test_kubectl_works_with_the_extensions_kind(started: Started) -> None:
+    server, behind = started
+    meta = {"name": "two", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    behind.stored["two"] = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Flunder", "metadata": meta}
+    listed = await server.kubectl("get", "fl", "-o", "name")
+    assert f"flunder.{GROUP}/two" in listed.stdout
+    assert "flunders" in (await server.kubectl("api-resources", "--api-group", GROUP)).stdout
+
+
+async def test_an_extension_that_fails_is_unavailable_until_it_answers_again(started: Started) -> None:
+    server, behind = started
+    behind.healthy = False
+    try:
+        await touch(server)
+        said = await condition(server, "False", "FailedDiscoveryCheck")
+        assert said["message"].startswith("failing or missing response from https://flunder.default.svc:443/apis/")
+        refused = await server.request("GET", FLUNDERS)
+        assert refused.status == 503 and refused.body == b"service unavailable\n"
+        items = (await server.request("GET", "/apis", headers=AGGREGATED)).json["items"]
+        stale = next(i for i in items if i["metadata"]["name"] == GROUP)
+        assert stale["versions"][0]["freshness"] == "Stale"
+        assert (await server.request("GET", "/apis/apps/v1")).status == 200, "nobody else is affected"
+    finally:
+        behind.healthy = True
+    await touch(server)
+    await condition(server, "True", "Passed")
+    assert (await server.request("GET", FLUNDERS)).status == 200
+
+
+async def touch(server: ApiUnderTest) -> None:
+    """Have the extension looked at now and not in half a minute."""
+    label = {"metadata": {"labels": {"touched": str(asyncio.get_running_loop().time())}}}
+    await server.request("PATCH", f"{APISERVICES}/{NAME}", label, headers=MERGE)
+
+
+async def test_a_service_that_goes_and_an_authority_that_is_another_are_told(started: Started) -> None:
+    server, behind = started
+    spec = registration(behind)["spec"]
+    await server.request("PATCH", f"{APISERVICES}/{NAME}", {"spec": {"service": {"name": "gone"}}}, headers=MERGE)
+    said = await condition(server, "False", "ServiceNotFound")
+    assert said["message"] == 'service/gone in "default" is not present'
+    other = base64.b64encode((server.directory / "pki" / "ca.crt").read_bytes()).decode()
+    change = {"spec": {"service": {"name": "flunder"}, "caBundle": other}}
+    await server.request("PATCH", f"{APISERVICES}/{NAME}", change, headers=MERGE)
+    said = await condition(server, "False", "FailedDiscoveryCheck")
+    assert "certificate verify failed" in said["message"]
+    await server.request("PATCH", f"{APISERVICES}/{NAME}", {"spec": spec}, headers=MERGE)
+    await condition(server, "True", "Passed")
+
+
+async def test_custom_resources_are_registered_while_they_are_served(started: Started) -> None:
+    server, _ = started
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    spec = {
+        "group": "stable.example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "crontabs", "kind": "CronTab"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+    }
+    await server.request("POST", definitions, {"metadata": {"name": "crontabs.stable.example.com"}, "spec": spec})
+    place = f"{APISERVICES}/v1.stable.example.com"
+
+    async def registered() -> bool:
+        return (await server.request("GET", place)).status == 200
+
+    await until(registered)
+    found = (await server.request("GET", place)).json
+    assert found["spec"]["groupPriorityMinimum"] == 1000 and found["spec"]["versionPriority"] == 100
+    await server.request("DELETE", f"{definitions}/crontabs.stable.example.com")
+
+    async def gone() -> bool:
+        return (await server.request("GET", place)).status == 404
+
+    await until(gone)
+
+
+async def test_an_extension_that_is_taken_away_is_served_no_more(started: Started) -> None:
+    server, behind = started
+    assert (await server.request("DELETE", f"{APISERVICES}/{NAME}")).status == 200
+
+    async def gone() -> bool:
+        return (await server.request("GET", ROOT)).status == 404
+
+    await until(gone)
+    names = {g["name"] for g in (await server.request("GET", "/apis")).json["groups"]}
+    assert GROUP not in names
+    await server.request("POST", APISERVICES, registration(behind))
+    await condition(server, "True", "Passed")

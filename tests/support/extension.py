@@ -1,0 +1,128 @@
+"""An extension API server of a few lines: one kind, kept in a dict, over TLS, that believes only the front proxy.
+
+It serves what the aggregation layer needs (a discovery document, an OpenAPI v3 index), lists, gets, creates and a watch, and
+remembers who was said to ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from kube import pki
+
+GROUP, VERSION = "wardle.example.com", "v1alpha1"
+ROOT = f"/apis/{GROUP}/{VERSION}"
+RESOURCE = {
+    "name": "flunders",
+    "singularName": "flunder",
+    "namespaced": True,
+    "kind": "Flunder",
+    "verbs": ["create", "get", "list", "watch"],
+    "shortNames": ["fl"],
+}
+
+
+class Extension:
+    """`asked` collects (method, path, headers); `port` is where it listens."""
+
+    def __init__(self, authority: pki.KeyPair, front_proxy_ca: Path) -> None:
+        self.authority, self._front_proxy_ca = authority, front_proxy_ca
+        self.asked: list[tuple[str, str, dict[str, str]]] = []
+        self.stored: dict[str, dict[str, Any]] = {}
+        self.healthy = True
+        self.port = 0
+        self.changed = asyncio.Event()
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[self._note])
+        app.router.add_get(ROOT, self._discovery)
+        app.router.add_get("/openapi/v3", self._index)
+        app.router.add_get(f"/openapi/v3{ROOT}", self._schema)
+        app.router.add_get(ROOT + "/namespaces/{namespace}/flunders", self._list)
+        app.router.add_post(ROOT + "/namespaces/{namespace}/flunders", self._create)
+        app.router.add_get(ROOT + "/namespaces/{namespace}/flunders/{name}", self._get)
+        return app
+
+    @web.middleware
+    async def _note(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        peer = request.transport.get_extra_info("peercert") if request.transport else None
+        subject = dict(pair for rdn in (peer or {}).get("subject", ()) for pair in rdn)
+        if subject.get("commonName") != "front-proxy-client":
+            return web.json_response({"kind": "Status", "code": 401}, status=401)
+        if not self.healthy:
+            return web.Response(status=500)
+        headers: dict[str, str] = {}
+        for name in dict.fromkeys(request.headers):
+            headers[name] = ",".join(request.headers.getall(name))
+        self.asked.append((request.method, request.path_qs, headers))
+        found: web.StreamResponse = await handler(request)
+        return found
+
+    async def _discovery(self, request: web.Request) -> web.Response:
+        document = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}"}
+        return web.json_response({**document, "resources": [RESOURCE]})
+
+    async def _index(self, request: web.Request) -> web.Response:
+        place = {"serverRelativeURL": f"/openapi/v3{ROOT}?hash=1"}
+        return web.json_response({"paths": {ROOT.strip("/"): place}})
+
+    async def _schema(self, request: web.Request) -> web.Response:
+        return web.json_response({"openapi": "3.0.0", "info": {"title": "flunders"}, "paths": {}})
+
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        if request.query.get("watch"):
+            answer = web.StreamResponse(headers={"Content-Type": "application/json"})
+            await answer.prepare(request)
+            await self.changed.wait()
+            for obj in self.stored.values():
+                await answer.write(json.dumps({"type": "ADDED", "object": obj}).encode() + b"\n")
+            await answer.write_eof()
+            return answer
+        head = {"kind": "FlunderList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {"resourceVersion": "1"}}
+        return web.json_response({**head, "items": list(self.stored.values())})
+
+    async def _create(self, request: web.Request) -> web.Response:
+        obj = await request.json()
+        obj["metadata"] |= {"namespace": request.match_info["namespace"], "uid": "u", "resourceVersion": "1"}
+        self.stored[obj["metadata"]["name"]] = obj
+        self.changed.set()
+        return web.json_response(obj, status=201)
+
+    async def _get(self, request: web.Request) -> web.Response:
+        found = self.stored.get(request.match_info["name"])
+        if found is None:
+            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+            return web.json_response({**status, "message": "no such flunder"}, status=404)
+        return web.json_response(found)
+
+
+@contextlib.asynccontextmanager
+async def extension(directory: Path, address: str, service: str, front_proxy_ca: Path) -> AsyncIterator[Extension]:
+    """Serve an extension at an address of this machine, under a Service's name (NAME.NAMESPACE.svc)."""
+    await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
+    now = datetime.now(UTC)
+    authority = pki.new_ca("extension", now)
+    leaf = pki.issue(authority, service, (), usages=(pki.SERVER,), sans=[service], now=now)
+    leaf.save(directory, "serving")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(front_proxy_ca))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(directory / "serving.crt", directory / "serving.key")
+    found = Extension(authority, front_proxy_ca)
+    runner = web.AppRunner(found.app(), shutdown_timeout=1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, address, 0, ssl_context=context)
+        await site.start()
+        found.port = runner.addresses[0][1]
+        yield found
+    finally:
+        await runner.cleanup()
