@@ -90,6 +90,10 @@ class AgentConfig:
     kube_reserved: Mapping[str, str] = field(default_factory=dict)
     system_reserved: Mapping[str, str] = field(default_factory=dict)
     eviction_hard: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_EVICTION_HARD))
+    eviction_soft: Mapping[str, str] = field(default_factory=dict)
+    eviction_soft_grace: Mapping[str, float] = field(default_factory=dict)
+    eviction_minimum_reclaim: Mapping[str, str] = field(default_factory=dict)
+    eviction_max_pod_grace: int = 0
     eviction_pressure_transition: float = 300.0
     fail_swap_on: bool = True
     seccomp_default: bool = False
@@ -208,6 +212,13 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         kube_reserved=file.kube_reserved,
         system_reserved=file.system_reserved,
         eviction_hard=file.eviction_hard or DEFAULT_EVICTION_HARD,
+        eviction_soft=file.eviction_soft,
+        eviction_soft_grace={
+            signal: seconds(f"evictionSoftGracePeriod[{signal}]", text)
+            for signal, text in file.eviction_soft_grace_period.items()
+        },
+        eviction_minimum_reclaim=file.eviction_minimum_reclaim,
+        eviction_max_pod_grace=file.eviction_max_pod_grace_period,
         eviction_pressure_transition=seconds(
             "evictionPressureTransitionPeriod", file.eviction_pressure_transition_period
         ),

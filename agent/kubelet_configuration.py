@@ -108,6 +108,7 @@ class KubeletConfiguration(_Base):
     eviction_soft_grace_period: dict[str, str] = msgspec.field(default_factory=dict)
     eviction_minimum_reclaim: dict[str, str] = msgspec.field(default_factory=dict)
     eviction_pressure_transition_period: str = "5m"
+    eviction_max_pod_grace_period: int = 0
     fail_swap_on: bool = True
     cpu_cfs_quota: bool = msgspec.field(default=True, name="cpuCFSQuota")
     cpu_cfs_quota_period: str = msgspec.field(default="100ms", name="cpuCFSQuotaPeriod")
@@ -137,7 +138,7 @@ _ACCEPTED = frozenset(
     """allocatableMemoryBackedVolumes configMapAndSecretChangeDetectionStrategy contentType cpuManagerPolicy
     cpuManagerPolicyOptions cpuManagerReconcilePeriod enableContentionProfiling enableControllerAttachDetach
     enableProfilingHandler enableSystemLogHandler enableSystemLogQuery enforceNodeAllocatable eventBurst
-    eventRecordQPS evictionMaxPodGracePeriod featureGates flushFrequency hairpinMode httpCheckFrequency
+    eventRecordQPS featureGates flushFrequency hairpinMode httpCheckFrequency
     imagePullCredentialsVerificationPolicy imagePullProgressDeadline iptablesDropBit iptablesMasqueradeBit
     kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeReservedCgroup kubeletCgroups localStorageCapacityIsolation
     logging makeIPTablesUtilChains maxOpenFiles memoryManagerPolicy memorySwap memoryThrottlingFactor

@@ -17,7 +17,8 @@ from pathlib import Path
 from agent import dns, serving
 from agent.cgroups import Cgroups
 from agent.config import AgentConfig
-from agent.eviction import Eviction
+from agent.eviction import Eviction, signals
+from agent.eviction.thresholds import Threshold, Watch, thresholds
 from agent.hooks import Hooks
 from agent.housekeeping import Housekeeping
 from agent.image_gc import ImageGC
@@ -34,6 +35,7 @@ from agent.runtime import Runtime
 from agent.static_pods import StaticPods
 from agent.status_writer import StatusWriter
 from agent.toolbox import NodeState, Toolbox
+from agent.usage.collect import Collector
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.manager import VolumeManager
 from agent.volumes.sources import ClaimReader, TrustBundles
@@ -113,6 +115,16 @@ async def _until_stopped() -> None:
     raise _Stop
 
 
+def _thresholds(config: AgentConfig) -> tuple[Threshold, ...]:
+    """Raise ConfigError where the eviction thresholds do not fit together."""
+    try:
+        return thresholds(
+            config.eviction_hard, config.eviction_soft, config.eviction_soft_grace, config.eviction_minimum_reclaim
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
 async def _assemble(
     group: asyncio.TaskGroup,
     config: AgentConfig,
@@ -171,15 +183,14 @@ async def _assemble(
     )
     mirrors = Mirrors(client, config.node_name, clock=clock)
     pods = PodManager(tools, mirrors)
-    eviction = Eviction(
+    collector = Collector(
+        runtime,
         pods,
-        runtime.runtime,
-        config.root_dir,
-        config.eviction_hard,
-        config.eviction_pressure_transition,
-        node.look,
-        clock=clock,
-        memory_capacity=state.memory_capacity,
+        clock,
+        node_name=config.node_name,
+        root_dir=config.root_dir,
+        pods_dir=config.pods_dir,
+        logs_dir=config.pod_logs_dir,
     )
     images = ImageGC(
         runtime,
@@ -187,6 +198,16 @@ async def _assemble(
         high=config.image_gc_high_percent,
         low=config.image_gc_low_percent,
         minimum_age=config.image_minimum_age,
+    )
+    eviction = Eviction(
+        pods,
+        Watch(_thresholds(config), config.eviction_pressure_transition),
+        signals.reader(config.root_dir, state.memory_capacity),
+        collector.snapshot,
+        images.free,
+        node.look,
+        clock=clock,
+        most_grace=config.eviction_max_pod_grace,
     )
     housekeeping = Housekeeping(
         lambda: pods.uids,
@@ -218,7 +239,7 @@ async def _assemble(
         await static.load()
         group.create_task(static.run(), name="static pods")
     if config.enable_server:
-        group.create_task(serving.serve(config, client, runtime, pods, node, clock), name="server")
+        group.create_task(serving.serve(config, client, runtime, pods, node, collector, clock), name="server")
     await node.register()
     group.create_task(node.report_forever(), name="node status")
     group.create_task(node.renew_forever(), name="node lease")

@@ -258,12 +258,12 @@ class PodManager:
     def by_uid(self) -> Mapping[str, PodView]:
         return {uid: worker.view() for uid, worker in self._workers.items()}
 
-    def evict(self, uid: str, end: End) -> None:
-        """End a pod at once for a shortage of the node's, with an event."""
+    def evict(self, uid: str, end: End, grace: int) -> None:
+        """End a pod for a shortage of the node's, with an event; `grace` in seconds."""
         worker = self._workers.get(uid)
         if worker is not None and not worker.ending:
             worker.event(WARNING, end.reason, end.message)
-            worker.kill(end, grace=0)
+            worker.kill(end, grace=grace)
 
     @property
     def uids(self) -> set[str]:

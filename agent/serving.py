@@ -29,22 +29,16 @@ log = logging.getLogger(__name__)
 
 
 async def serve(
-    config: AgentConfig, client: Client, runtime: RuntimeClient, pods: PodManager, node: Node, clock: Clock
+    config: AgentConfig,
+    client: Client,
+    runtime: RuntimeClient,
+    pods: PodManager,
+    node: Node,
+    collector: Collector,
+    clock: Clock,
 ) -> None:
     """Serve the kubelet's API and the health port until cancelled."""
-    figures = Figures(
-        Collector(
-            runtime,
-            pods,
-            clock,
-            node_name=config.node_name,
-            root_dir=config.root_dir,
-            pods_dir=config.pods_dir,
-            logs_dir=config.pod_logs_dir,
-        ),
-        pods,
-        config.node_name,
-    )
+    figures = Figures(collector, pods, config.node_name)
     parts = Parts(
         pods=pods,
         runtime=runtime.runtime,
@@ -108,6 +102,7 @@ async def _serve_signed(app: Any, config: AgentConfig, client: Client, node: Nod
         client,
         lambda key: pki.kubelet_serving_request(key, config.node_name, names),
         tell,
+        names=names,
         clock=clock,
     )
     await node.registered.wait()

@@ -61,15 +61,18 @@ class Collector:
         self._cpu: dict[str, CPU] = {}
         self._disk: dict[str, _Disk] = {}
 
-    async def snapshot(self) -> Snapshot:
-        """Return figures not older than a second. Raise CRIError when the runtime does not answer."""
+    async def snapshot(self, disk_seconds: float = _DISK_SECONDS) -> Snapshot:
+        """Return figures not older than a second, or `disk_seconds` for what needs a walk over files.
+
+        Raise CRIError when the runtime does not answer.
+        """
         async with self._lock:
             now = self._clock.monotonic()
             if self._last is None or now - self._last[0] > _FRESH_SECONDS:
-                self._last = now, await self._collect()
+                self._last = now, await self._collect(disk_seconds)
             return self._last[1]
 
-    async def _collect(self) -> Snapshot:
+    async def _collect(self, disk_seconds: float) -> Snapshot:
         views = {
             view.sandbox.id: view for view in self._pods.views() if view.sandbox is not None and view.sandbox.ready
         }
@@ -78,7 +81,7 @@ class Collector:
         for stats in await self._sandboxes(views):
             view = views.get(stats.attributes.id)
             if view is not None:
-                disk = await self._disk_of(view)
+                disk = await self._disk_of(view, disk_seconds)
                 pods.append(self._pod(view, stats, disk, rates))
         alive = {view.pod.metadata.uid for view in views.values()}
         self._disk = {uid: disk for uid, disk in self._disk.items() if uid in alive}
@@ -172,10 +175,10 @@ class Collector:
         rates[key] = replace(cpu, nano_cores=rate)
         return rates[key]
 
-    async def _disk_of(self, view: PodView) -> _Disk:
+    async def _disk_of(self, view: PodView, seconds: float) -> _Disk:
         uid, now = view.pod.metadata.uid or "", self._clock.monotonic()
         known = self._disk.get(uid)
-        if known is None or now - known.read_at > _DISK_SECONDS:
+        if known is None or now - known.read_at > seconds:
             moment = self._clock.now().timestamp()
             known = await asyncio.to_thread(_read_disk, view.pod, self._pods_dir / uid, self._logs_dir, now, moment)
             self._disk[uid] = known

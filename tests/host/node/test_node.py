@@ -8,12 +8,15 @@ from pathlib import Path
 
 from agent.cgroups import Cgroups
 from agent.contracts import PodView
-from agent.eviction import Eviction, Reading
+from agent.eviction import Eviction
+from agent.eviction.signals import Reading
+from agent.eviction.thresholds import Watch, thresholds
 from agent.housekeeping import Housekeeping
 from agent.image_gc import Disk, ImageGC
 from agent.lifecycle import End
 from agent.references import ReferenceStore
 from agent.runtime import Runtime
+from agent.usage.collect import Collector
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.manager import VolumeManager
 from agent.volumes.sources import ClaimReader, TrustBundles
@@ -134,12 +137,15 @@ class Evicted:
     """Takes the place of the pods: remembers who was evicted."""
 
     def __init__(self, views: Mapping[str, PodView]) -> None:
-        self.views, self.ends = views, dict[str, End]()
+        self.found, self.ends = views, dict[str, End]()
+
+    def views(self) -> list[PodView]:
+        return list(self.found.values())
 
     def by_uid(self) -> Mapping[str, PodView]:
-        return self.views
+        return self.found
 
-    def evict(self, uid: str, end: End) -> None:
+    def evict(self, uid: str, end: End, grace: int) -> None:
         self.ends[uid] = end
 
 
@@ -170,20 +176,33 @@ async def test_a_node_without_memory_evicts_the_pod_that_takes_most_beyond_its_r
         await eventually(grown, "the greedy pod did not grow")
         found = await Runtime(runtime).pods()
         by_uid = {pod.metadata.uid or "": pod for pod in pods.values()}
-        views = {uid: PodView(pod, found[uid].runtime.containers, None) for uid, pod in by_uid.items()}
+        views = {
+            uid: PodView(pod, found[uid].runtime.containers, found[uid].runtime.sandbox) for uid, pod in by_uid.items()
+        }
         evicted = Evicted(views)
         changes: list[bool] = []
+        collector = Collector(
+            runtime,
+            evicted,  # type: ignore[arg-type]
+            SYSTEM,
+            node_name="node-1",
+            root_dir=node.config.root_dir,
+            pods_dir=node.config.pods_dir,
+            logs_dir=node.config.pod_logs_dir,
+        )
+
+        async def free(wanted: int) -> int:
+            return 0
+
         eviction = Eviction(
             evicted,  # type: ignore[arg-type]
-            runtime.runtime,
-            node.config.root_dir,
-            {"memory.available": "100Mi"},
-            300.0,
+            Watch(thresholds({"memory.available": "100Mi"}, {}, {}, {}), 300.0),
+            lambda: {"memory.available": Reading(200 << 20, 1 << 30)},
+            collector.snapshot,
+            free,
             lambda: changes.append(True),
             clock=SYSTEM,
-            memory_capacity=1 << 30,
         )
-        eviction.read = lambda: {"memory.available": Reading(200 << 20, 1 << 30)}
         await eviction.check()
         assert not evicted.ends and not any(eviction.pressures().values())
         eviction.read = lambda: {"memory.available": Reading(50 << 20, 1 << 30)}
@@ -197,15 +216,24 @@ async def test_a_node_without_memory_evicts_the_pod_that_takes_most_beyond_its_r
     assert eviction.pressures() == {"MemoryPressure": True} and changes == [True]
 
 
-async def test_a_pod_whose_empty_dir_is_too_large_is_evicted(node: NodeUnderTest) -> None:
-    container = {
-        "name": "main",
-        "image": images.BUSYBOX_IMAGE,
-        "command": ["sh", "-c", "head -c 3000000 /dev/zero > /d/x; trap 'exit 0' TERM; sleep 1000 & wait"],
-        "volumeMounts": [{"name": "d", "mountPath": "/d"}],
+async def test_pods_that_use_more_disk_than_their_limits_are_evicted(node: NodeUnderTest) -> None:
+    def container(path: str, **more: object) -> dict[str, object]:
+        script = f"head -c 3000000 /dev/zero > {path}; trap 'exit 0' TERM; sleep 1000 & wait"
+        return {"name": "main", "image": images.BUSYBOX_IMAGE, "command": ["sh", "-c", script], **more}
+
+    volume = {"volumes": [{"name": "d", "emptyDir": {"sizeLimit": "1Mi"}}]}
+    mount = {"volumeMounts": [{"name": "d", "mountPath": "/d"}]}
+    limit = {"resources": {"limits": {"ephemeral-storage": "2Mi"}}}
+    roomy = {"resources": {"limits": {"ephemeral-storage": "20Mi"}}}
+    await node.create("volume", {**volume, "containers": [container("/d/x", **mount)]})
+    await node.create("layer", {"containers": [container("/x", **limit)]})
+    await node.create("within", {"containers": [container("/x", **roomy)]})
+    messages = {
+        "volume": 'Usage of EmptyDir volume "d" exceeds the limit "1Mi". ',
+        "layer": "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ",
     }
-    await node.create("full", {"volumes": [{"name": "d", "emptyDir": {"sizeLimit": "1Mi"}}], "containers": [container]})
-    pod = await node.wait("full", lambda p: p.status.phase == "Failed")
-    assert pod.status.reason == "Evicted"
-    assert pod.status.message == 'Usage of EmptyDir volume "d" exceeds the limit "1Mi". '
-    assert await node.event("full", "Evicted") == pod.status.message
+    for name, message in messages.items():
+        pod = await node.wait(name, lambda p: p.status.phase == "Failed", timeout=60)
+        assert (pod.status.reason, pod.status.message) == ("Evicted", message)
+        assert await node.event(name, "Evicted") == message
+    assert (await node.get("within")).status.phase == "Running"

@@ -1,0 +1,57 @@
+"""Pods that use more of the node's disk than their own limits allow (kubelet/eviction/eviction_manager.go). Pure."""
+
+from __future__ import annotations
+
+from agent.eviction.ranking import on_disk
+from agent.lifecycle import End
+from agent.usage.model import PodUse
+from kube.api import core_v1
+from kube.quantity import render, value
+
+STORAGE = "ephemeral-storage"
+
+
+def limited(pod: core_v1.Pod) -> bool:
+    """Tell whether a pod has any limit of its own, so that it needs watching."""
+    return any(
+        v.empty_dir is not None and v.empty_dir.size_limit and not v.empty_dir.medium for v in pod.spec.volumes
+    ) or (any(STORAGE in (c.resources.limits if c.resources else {}) for c in pod.spec.containers))
+
+
+def excess(pod: core_v1.Pod, use: PodUse) -> End | None:
+    """Return how a pod ends that is over a limit: of a volume, of all its containers together, of one container."""
+    volumes = dict(use.volumes)
+    for volume in pod.spec.volumes:
+        source = volume.empty_dir
+        if source is None or not source.size_limit or source.medium or volume.name not in volumes:
+            continue
+        limit = value(source.size_limit)
+        if limit and volumes[volume.name].used > limit:
+            return _end(f'Usage of EmptyDir volume "{volume.name}" exceeds the limit "{source.size_limit}". ')
+    limits = {
+        c.name: value(c.resources.limits[STORAGE])
+        for c in pod.spec.containers
+        if c.resources is not None and STORAGE in c.resources.limits
+    }
+    used = {one.name: one.rootfs_used + one.logs_used for one in use.containers}
+    on_volumes = sum(volumes[v.name].used for v in pod.spec.volumes if v.name in volumes and on_disk(v))
+    total = sum(limits.values())
+    if limits and sum(used.values()) + on_volumes > total:
+        return _end(f"Pod ephemeral local storage usage exceeds the total limit of containers {_shown(pod, total)}. ")
+    for name, limit in limits.items():
+        if used.get(name, 0) > limit:
+            text = next(c.resources.limits[STORAGE] for c in pod.spec.containers if c.name == name and c.resources)
+            return _end(f'Container {name} exceeded its local ephemeral storage limit "{text}". ')
+    return None
+
+
+def _shown(pod: core_v1.Pod, total: int) -> str:
+    """Show the sum as its parts are written, where there is one part."""
+    texts = [c.resources.limits[STORAGE] for c in pod.spec.containers if c.resources and STORAGE in c.resources.limits]
+    if len(texts) == 1:
+        return str(texts[0])
+    return render(total, "binary")
+
+
+def _end(message: str) -> End:
+    return End("Failed", "Evicted", message)

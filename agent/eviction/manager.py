@@ -1,0 +1,116 @@
+"""The eviction loop: read the signals, free what nobody misses, and end one pod a round where that does not do.
+
+A round is every 10 s. For a shortage of disk unused images go first; for others, and where that frees too little, a pod:
+at once for a hard threshold, with at most `evictionMaxPodGracePeriod` for a soft one. Pods over a limit of their own go
+before any of that is looked at. What each pod uses is asked only when somebody is to go or has such a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from agent.eviction import local_storage
+from agent.eviction.ranking import eviction, rank, usage_of
+from agent.eviction.signals import RESOURCES, Reading
+from agent.eviction.thresholds import Threshold, Watch
+from agent.pods import PodManager
+from agent.usage.model import PodUse, Snapshot
+from cri.errors import CRIError
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+PERIOD_SECONDS = 10.0
+AT_ONCE_SECONDS = 1
+"""The grace of a pod that goes for a hard threshold or a limit of its own (immediateEvictionGracePeriodSeconds)."""
+
+
+class Eviction:
+    """Watches the node's signals. `pressures` are what the node object shows, `changed` is called when they do.
+
+    `free` removes unused images, as many bytes as it is told; `most_grace` are seconds for soft evictions, 0: none.
+    """
+
+    def __init__(
+        self,
+        pods: PodManager,
+        watch: Watch,
+        read: Callable[[], Mapping[str, Reading]],
+        snapshot: Callable[[float], Awaitable[Snapshot]],
+        free: Callable[[int], Awaitable[int]],
+        changed: Callable[[], None],
+        *,
+        clock: Clock,
+        most_grace: int = 0,
+    ) -> None:
+        self._pods, self._watch, self._snapshot, self._free = pods, watch, snapshot, free
+        self._changed, self._clock, self._most_grace = changed, clock, most_grace
+        self.read = read
+
+    def pressures(self) -> Mapping[str, bool]:
+        """Return the conditions that hold, or held."""
+        return self._watch.conditions(self._clock.monotonic())
+
+    async def run(self) -> None:
+        """Look every 10 s until cancelled."""
+        while True:
+            await self._clock.sleep(PERIOD_SECONDS)
+            try:
+                await self.check()
+            except CRIError as error:
+                log.warning("reading what pods use: %s", error)
+
+    async def check(self) -> None:
+        """Look at the signals once, and end one pod where one is bad. Raise CRIError."""
+        before = self.pressures()
+        readings = await asyncio.to_thread(self.read)
+        due = self._watch.look(readings, self._clock.monotonic())
+        if self.pressures() != before:
+            self._changed()
+        if not await self._end_pods_over_their_limits() and due:
+            await self._relieve(due[0], readings[due[0].signal])
+
+    async def _relieve(self, one: Threshold, reading: Reading) -> None:
+        if one.signal.endswith("fs.available") and await self._freed(one, reading):
+            return
+        used = await self._used()
+        resource = RESOURCES[one.signal]
+        views = [(uid, view) for uid, view in self._pods.by_uid().items() if view.alive]
+        ranked = rank([usage_of(view, used.get(uid), resource) for uid, view in views])
+        if not ranked:
+            log.warning("%s is low and there is no pod to evict", one.signal)
+            return
+        end = eviction(one, reading, ranked[0])
+        metadata = ranked[0].view.pod.metadata
+        log.warning("evicting pod %s/%s: %s", metadata.namespace, metadata.name, end.message)
+        grace = AT_ONCE_SECONDS if one.hard else self._most_grace
+        asked = ranked[0].view.pod.spec.termination_grace_period_seconds
+        self._pods.evict(metadata.uid or "", end, grace if asked is None else min(grace, asked))
+
+    async def _freed(self, one: Threshold, reading: Reading) -> bool:
+        """Remove unused images; tell whether the threshold is no longer met."""
+        wanted = one.limit(reading) - reading.available
+        freed = await self._free(wanted)
+        if freed:
+            log.info("%s is low: removed unused images of %d bytes", one.signal, freed)
+        after = (await asyncio.to_thread(self.read)).get(one.signal, reading)
+        return freed > 0 and not one.met(after)
+
+    async def _end_pods_over_their_limits(self) -> bool:
+        """End pods that use more disk than their limits say; tell whether there were any."""
+        watched = {uid: view for uid, view in self._pods.by_uid().items() if local_storage.limited(view.pod)}
+        if not any(view.alive and not view.terminating for view in watched.values()):
+            return False
+        ended = False
+        used = await self._used()
+        for uid, view in watched.items():
+            use = used.get(uid)
+            end = local_storage.excess(view.pod, use) if use is not None and not view.terminating else None
+            if end is not None:
+                self._pods.evict(uid, end, AT_ONCE_SECONDS)
+                ended = True
+        return ended
+
+    async def _used(self) -> dict[str, PodUse]:
+        return {use.uid: use for use in (await self._snapshot(PERIOD_SECONDS)).pods}

@@ -1,0 +1,99 @@
+"""Who goes first, and what they are told (kubelet/eviction/helpers.go). Pure.
+
+Those that use more of the resource than they requested, then by priority, then by how much more. Inodes and process IDs
+cannot be requested, so every user of them counts as using more. Critical pods are never in the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent import qos
+from agent.contracts import PodView
+from agent.eviction.signals import RESOURCES, Reading
+from agent.eviction.thresholds import Threshold
+from agent.lifecycle import End
+from agent.usage.model import ContainerUse, PodUse
+from kube.api import core_v1
+from kube.quantity import render, value
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a pod uses of the resource that is short, by container where that is known, and what it requested."""
+
+    view: PodView
+    used: int
+    requested: int
+    containers: Mapping[str, int] = field(default_factory=dict)
+
+
+def usage_of(view: PodView, use: PodUse | None, resource: str) -> Usage:
+    """Return a pod's use of memory, ephemeral-storage, inodes or pids."""
+    pod = view.pod
+    if use is None:
+        return Usage(view, 0, _requested(pod, resource))
+    containers = {one.name: _of_container(one, resource) for one in use.containers}
+    used = sum(containers.values())
+    if resource == "pids":
+        used = use.processes
+    elif resource in ("ephemeral-storage", "inodes"):
+        disk = {volume.name for volume in pod.spec.volumes if on_disk(volume)}
+        used += sum(
+            system.used if resource == "ephemeral-storage" else system.inodes_used
+            for name, system in use.volumes
+            if name in disk
+        )
+    return Usage(view, used, _requested(pod, resource), containers)
+
+
+def on_disk(volume: core_v1.Volume) -> bool:
+    """Tell whether a volume's contents are on the node's disk and are the pod's own."""
+    if volume.empty_dir is not None:
+        return not volume.empty_dir.medium
+    return volume.config_map is not None or volume.downward_api is not None
+
+
+def _of_container(use: ContainerUse, resource: str) -> int:
+    if resource == "memory":
+        return use.memory.working_set
+    if resource == "ephemeral-storage":
+        return use.rootfs_used + use.logs_used
+    return use.rootfs_inodes + use.logs_inodes if resource == "inodes" else 0
+
+
+def _requested(pod: core_v1.Pod, resource: str) -> int:
+    return qos.pod_request(pod, resource) if resource in ("memory", "ephemeral-storage") else 0
+
+
+def rank(usages: Sequence[Usage]) -> list[Usage]:
+    """Order pods, the first to be evicted first."""
+    candidates = [u for u in usages if not qos.is_critical(u.view.pod) and not u.view.terminating]
+    return sorted(
+        candidates,
+        key=lambda u: (u.used <= u.requested, u.view.pod.spec.priority or 0, -(u.used - u.requested)),
+    )
+
+
+def eviction(one: Threshold, reading: Reading, usage: Usage) -> End:
+    """Return how an evicted pod ends, in upstream's words."""
+    resource = RESOURCES[one.signal]
+    limit, available = _show(one.limit(reading), resource), _show(reading.available, resource)
+    message = f"The node was low on resource: {resource}. Threshold quantity: {limit}, available: {available}. "
+    if resource in ("memory", "ephemeral-storage"):
+        for container in usage.view.pod.spec.containers:
+            used = usage.containers.get(container.name, 0)
+            requests = container.resources.requests if container.resources else {}
+            requested = value(requests.get(resource, 0))
+            if used > requested:
+                asked = _show(requested, resource) if requested else "0"
+                message += f"Container {container.name} was using {_show(used, resource)}, request is {asked}, "
+                message += f"has larger consumption of {resource}. "
+    return End("Failed", "Evicted", message)
+
+
+def _show(amount: int, resource: str) -> str:
+    if resource in ("memory", "ephemeral-storage"):
+        return render(max(amount, 0) // 1024 * 1024, "binary")
+    return str(max(amount, 0))

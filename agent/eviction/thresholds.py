@@ -1,0 +1,86 @@
+"""When a signal is bad: hard thresholds at once, soft ones after a grace period, both until a little more is free again.
+
+Pure, but for what it remembers from look to look: since when each threshold is met, and when each condition was last seen. The
+rules are upstream's (kubelet/eviction/helpers.go): a threshold that was met stays so until the signal is better than
+threshold plus minimum reclaim, and a node condition lasts for the transition period after its last sighting, so that neither
+flaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.eviction.signals import CONDITIONS, Reading
+from agent.node_status import threshold
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """`amount` and `reclaim` are quantities or percentages of the capacity; `grace` seconds, None for a hard one."""
+
+    signal: str
+    amount: str
+    grace: float | None = None
+    reclaim: str = "0"
+
+    @property
+    def hard(self) -> bool:
+        return self.grace is None
+
+    def limit(self, reading: Reading) -> int:
+        """Return the amount below which the threshold is met."""
+        return threshold(self.amount, reading.capacity)
+
+    def met(self, reading: Reading, *, reclaiming: bool = False) -> bool:
+        """Tell whether a signal is below; `reclaiming`: or not yet better by the minimum reclaim."""
+        more = threshold(self.reclaim, reading.capacity) if reclaiming else 0
+        return reading.available < self.limit(reading) + more
+
+
+def thresholds(
+    hard: Mapping[str, str],
+    soft: Mapping[str, str],
+    grace: Mapping[str, float],
+    reclaim: Mapping[str, str],
+) -> tuple[Threshold, ...]:
+    """Put the configuration's four maps together; raise ValueError for what does not fit."""
+    for name, given in (("evictionHard", hard), ("evictionSoft", soft), ("evictionMinimumReclaim", reclaim)):
+        for signal in given:
+            if signal not in CONDITIONS:
+                raise ValueError(f"{name}: {signal} is not a signal: {', '.join(CONDITIONS)}")
+    for signal in soft:
+        if signal not in grace:
+            raise ValueError(f"evictionSoftGracePeriod: missing for the soft threshold of {signal}")
+    for signal in grace:
+        if signal not in soft:
+            raise ValueError(f"evictionSoftGracePeriod: {signal} has no soft threshold")
+    made = [Threshold(signal, amount, None, reclaim.get(signal, "0")) for signal, amount in hard.items()]
+    made += [Threshold(signal, amount, grace[signal], reclaim.get(signal, "0")) for signal, amount in soft.items()]
+    # "0" and "0%" switch a threshold off.
+    return tuple(one for one in made if one.amount.rstrip("%") not in ("0", "0.0"))
+
+
+class Watch:
+    """What was seen so far of a node's thresholds."""
+
+    def __init__(self, configured: Sequence[Threshold], transition: float) -> None:
+        self._configured, self._transition = tuple(configured), transition
+        self._since: dict[Threshold, float] = {}
+        self._seen: dict[str, float] = {}
+
+    def look(self, readings: Mapping[str, Reading], now: float) -> list[Threshold]:
+        """Take in readings; return the thresholds to act on, memory first, hard before soft."""
+        met: dict[Threshold, float] = {}
+        for one in self._configured:
+            reading = readings.get(one.signal)
+            if reading is not None and one.met(reading, reclaiming=one in self._since):
+                met[one] = self._since.get(one, now)
+                self._seen[CONDITIONS[one.signal]] = now
+        self._since = met
+        due = [one for one, since in met.items() if one.grace is None or now - since >= one.grace]
+        return sorted(due, key=lambda one: (one.signal != "memory.available", not one.hard, one.signal))
+
+    def conditions(self, now: float) -> dict[str, bool]:
+        """Return the node conditions that were ever seen, and whether they still hold."""
+        return {name: now - at < self._transition for name, at in self._seen.items()}

@@ -1,0 +1,193 @@
+"""When thresholds are met, who goes first, and who is over a limit of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.contracts import PodView
+from agent.eviction import local_storage
+from agent.eviction.ranking import Usage, eviction, rank, usage_of
+from agent.eviction.signals import Reading
+from agent.eviction.thresholds import Threshold, Watch, thresholds
+from agent.usage.model import CPU, ContainerUse, Filesystem, Memory, PodUse
+from kube.api import core_v1
+
+GI = 1 << 30
+
+
+def signal(name: str, available: int, capacity: int = 100) -> dict[str, Reading]:
+    return {name: Reading(available, capacity)}
+
+
+# -- thresholds -------------------------------------------------------------------------------------------------------
+def test_a_hard_threshold_acts_at_once_and_a_soft_one_after_its_grace() -> None:
+    watch = Watch(
+        thresholds({"nodefs.available": "10%"}, {"nodefs.available": "20%"}, {"nodefs.available": 90.0}, {}), 300.0
+    )
+    assert watch.look(signal("nodefs.available", 20), 0.0) == []
+    assert watch.look(signal("nodefs.available", 19), 10.0) == []
+    assert watch.conditions(10.0) == {"DiskPressure": True}
+    assert watch.look(signal("nodefs.available", 19), 99.0) == []
+    assert [one.hard for one in watch.look(signal("nodefs.available", 19), 100.0)] == [False]
+    assert [one.hard for one in watch.look(signal("nodefs.available", 9), 101.0)] == [True, False]
+
+
+def test_a_soft_threshold_that_recovers_starts_its_grace_anew() -> None:
+    watch = Watch(thresholds({}, {"memory.available": "20%"}, {"memory.available": 30.0}, {}), 0.0)
+    watch.look(signal("memory.available", 10), 0.0)
+    watch.look(signal("memory.available", 30), 20.0)
+    assert watch.look(signal("memory.available", 10), 31.0) == []
+    assert len(watch.look(signal("memory.available", 10), 61.0)) == 1
+
+
+def test_a_threshold_stays_met_until_the_minimum_reclaim_is_free_too() -> None:
+    watch = Watch(thresholds({"imagefs.available": "10%"}, {}, {}, {"imagefs.available": "5%"}), 0.0)
+    assert watch.look(signal("imagefs.available", 12), 0.0) == []
+    assert watch.look(signal("imagefs.available", 9), 1.0)
+    assert watch.look(signal("imagefs.available", 14), 2.0)
+    assert watch.look(signal("imagefs.available", 15), 3.0) == []
+    assert watch.look(signal("imagefs.available", 12), 4.0) == []
+
+
+def test_a_condition_lasts_for_the_transition_period_and_memory_comes_first() -> None:
+    configured = thresholds({"nodefs.inodesFree": "5%", "memory.available": "100"}, {}, {}, {})
+    watch = Watch(configured, 300.0)
+    both = signal("nodefs.inodesFree", 1) | signal("memory.available", 50)
+    assert [one.signal for one in watch.look(both, 0.0)] == ["memory.available", "nodefs.inodesFree"]
+    watch.look(signal("memory.available", 5000, 10000), 10.0)
+    assert watch.conditions(299.0) == {"MemoryPressure": True, "DiskPressure": True}
+    assert watch.conditions(301.0) == {"MemoryPressure": False, "DiskPressure": False}
+
+
+@pytest.mark.parametrize(
+    ("maps", "message"),
+    [
+        (({"memory.free": "1Gi"}, {}, {}, {}), "evictionHard: memory.free is not a signal"),
+        (
+            ({}, {"pid.available": "5%"}, {}, {}),
+            "evictionSoftGracePeriod: missing for the soft threshold of pid.available",
+        ),
+        (({}, {}, {"pid.available": 5.0}, {}), "evictionSoftGracePeriod: pid.available has no soft threshold"),
+        (({}, {}, {}, {"disk": "1Gi"}), "evictionMinimumReclaim: disk is not a signal"),
+    ],
+)
+def test_maps_that_do_not_fit_are_refused(maps: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        thresholds(*maps)
+
+
+def test_zero_switches_a_threshold_off() -> None:
+    assert thresholds({"memory.available": "0%", "nodefs.available": "0"}, {}, {}, {}) == ()
+
+
+# -- who goes ---------------------------------------------------------------------------------------------------------
+def pod(name: str, priority: int = 0, requests: Mapping[str, str] = {}, **more: Any) -> core_v1.Pod:
+    container = {"name": "c", "resources": {"requests": dict(requests), **more.pop("resources", {})}}
+    body = {"metadata": {"name": name, "uid": name}, "spec": {"priority": priority, "containers": [container], **more}}
+    return msgspec.convert(body, core_v1.Pod)
+
+
+def use(name: str, *, memory: int = 0, rootfs: int = 0, logs: int = 0, **volumes: int) -> PodUse:
+    container = ContainerUse(
+        name="c",
+        container_id="1",
+        image="i",
+        started_at=0.0,
+        cpu=CPU(0.0, 0),
+        memory=Memory(0.0, memory),
+        memory_limit=0,
+        rootfs_used=rootfs,
+        rootfs_inodes=0,
+        logs_used=logs,
+        logs_inodes=0,
+    )
+    disks = tuple((volume, Filesystem(0.0, 0, 0, used, 0, 0, 0)) for volume, used in volumes.items())
+    return PodUse(name, "default", name, 0.0, (container,), None, None, (), 0, disks)
+
+
+def of(name: str, used: int, requested: int = 0, priority: int = 0) -> Usage:
+    return Usage(PodView(pod(name, priority), (), None), used, requested)
+
+
+def test_who_exceeds_requests_goes_first_then_low_priority_then_the_largest_excess() -> None:
+    usages = [of("entitled", 90, 100), of("large", 80, 10), of("important", 99, 0, 1000), of("larger", 95, 10)]
+    assert [u.view.pod.metadata.name for u in rank(usages)] == ["larger", "large", "important", "entitled"]
+    assert rank([of("critical", 99, 0, 2_000_001_000)]) == []
+
+
+def test_the_message_says_what_was_short_and_which_container_took_more_than_it_asked_for() -> None:
+    asked = pod("p", requests={"memory": "1Mi"})
+    usage = usage_of(PodView(asked, (), None), use("p", memory=5 << 20), "memory")
+    end = eviction(Threshold("memory.available", "100Mi"), Reading(50 << 20, GI), usage)
+    assert (end.phase, end.reason) == ("Failed", "Evicted")
+    assert end.message == (
+        "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "
+        "Container c was using 5Mi, request is 1Mi, has larger consumption of memory. "
+    )
+    usage = usage_of(PodView(asked, (), None), use("p"), "pids")
+    end = eviction(Threshold("pid.available", "10%"), Reading(7, 100), usage)
+    assert end.message == "The node was low on resource: pids. Threshold quantity: 10, available: 7. "
+
+
+def test_disk_is_the_layers_the_logs_and_the_volumes_on_disk() -> None:
+    volumes = [
+        {"name": "d", "emptyDir": {}},
+        {"name": "m", "emptyDir": {"medium": "Memory"}},
+        {"name": "s", "secret": {}},
+    ]
+    view = PodView(pod("p", volumes=volumes), (), None)
+    assert usage_of(view, use("p", rootfs=1, logs=2, d=4, m=8, s=16), "ephemeral-storage").used == 7
+
+
+# -- limits of their own ----------------------------------------------------------------------------------------------
+LIMIT: dict[str, Any] = {"resources": {"limits": {"ephemeral-storage": "10"}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "used", "message"),
+    [
+        (LIMIT, use("p", rootfs=6, logs=4), None),
+        (
+            LIMIT,
+            use("p", rootfs=6, logs=5),
+            "Pod ephemeral local storage usage exceeds the total limit of containers 10. ",
+        ),
+        (
+            LIMIT | {"volumes": [{"name": "d", "emptyDir": {}}]},
+            use("p", rootfs=6, d=5),
+            "Pod ephemeral local storage usage exceeds the total limit of containers 10. ",
+        ),
+        (
+            {"volumes": [{"name": "d", "emptyDir": {"sizeLimit": "3"}}]},
+            use("p", d=4),
+            'Usage of EmptyDir volume "d" exceeds the limit "3". ',
+        ),
+        ({"volumes": [{"name": "d", "emptyDir": {"sizeLimit": "3", "medium": "Memory"}}]}, use("p", d=4), None),
+    ],
+)
+def test_a_pod_over_its_own_limit_ends(spec: dict[str, Any], used: PodUse, message: str | None) -> None:
+    found = local_storage.excess(pod("p", **spec), used)
+    assert (found.message if found else None) == message
+
+
+def test_one_container_over_its_limit_is_named_though_the_sum_is_kept() -> None:
+    body = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "containers": [
+                {"name": "c", "resources": {"limits": {"ephemeral-storage": "10"}}},
+                {"name": "other", "resources": {"limits": {"ephemeral-storage": "90"}}},
+            ]
+        },
+    }
+    found = local_storage.excess(msgspec.convert(body, core_v1.Pod), use("p", rootfs=11))
+    assert found is not None and found.message == 'Container c exceeded its local ephemeral storage limit "10". '
+
+
+def test_only_pods_with_limits_are_watched() -> None:
+    assert local_storage.limited(pod("p", **LIMIT))
+    assert not local_storage.limited(pod("p", requests={"ephemeral-storage": "1Gi"}))
