@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from control.resource_metrics.objects import RESOURCES as METRICS
 from kube.resources import RESOURCES
 
 Object = dict[str, Any]
@@ -41,8 +42,14 @@ _GROUPS = {
     "discovery.k8s.io": 16200,
     "flowcontrol.apiserver.k8s.io": 16100,
     "resource.k8s.io": 15900,
+    "metrics.k8s.io": 100,
 }
-_VERSIONS = {("", "v1"): 1, ("autoscaling", "v2"): 30, ("flowcontrol.apiserver.k8s.io", "v1"): 21}
+_VERSIONS = {
+    ("", "v1"): 1,
+    ("autoscaling", "v2"): 30,
+    ("flowcontrol.apiserver.k8s.io", "v1"): 21,
+    ("metrics.k8s.io", "v1beta1"): 100,
+}
 
 
 def name_of(group: str, version: str) -> str:
@@ -52,7 +59,8 @@ def name_of(group: str, version: str) -> str:
 
 def built_in() -> list[Object]:
     """Return the APIServices of the built-in groups. The aggregator's own group has none, as upstream."""
-    places = dict.fromkeys((r.group, r.version) for r in RESOURCES if r.group != "apiregistration.k8s.io")
+    served = (*RESOURCES, *METRICS)
+    places = dict.fromkeys((r.group, r.version) for r in served if r.group != "apiregistration.k8s.io")
     return [_local(g, v, _GROUPS.get(g, 15000), _VERSIONS.get((g, v), 15), ON_START) for g, v in places]
 
 

@@ -9,6 +9,7 @@ import pytest
 from control.storage import codec
 from tests.contract.test_api_nodes import cluster
 from tests.support.control import ApiUnderTest
+from tests.support.hollow import eventually
 
 ROOT = "/apis/metrics.k8s.io/v1beta1"
 
@@ -78,3 +79,22 @@ async def test_discovery_tells_of_the_group(server: ApiUnderTest) -> None:
         ("nodes", "NodeMetrics", ["get", "list"]),
         ("pods", "PodMetrics", ["get", "list"]),
     ]
+
+
+async def test_a_metrics_server_that_is_installed_takes_over_until_it_goes(server: ApiUnderTest) -> None:
+    path = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io"
+
+    async def status(wanted: int, what: str = f"{ROOT}/nodes") -> bool:
+        return (await server.request("GET", what)).status == wanted
+
+    await eventually(lambda: status(200, path))
+    assert "service" not in (await server.request("GET", path)).json["spec"]
+    service = {"namespace": "kube-system", "name": "metrics-server"}
+    patch = {"spec": {"service": service, "insecureSkipTLSVerify": True}}
+    kind = {"Content-Type": "application/merge-patch+json"}
+    assert (await server.request("PATCH", path, patch, headers=kind)).status == 200
+    await eventually(lambda: status(503))
+    groups = (await server.request("GET", "/apis")).json["groups"]
+    assert [g["name"] for g in groups].count("metrics.k8s.io") == 1
+    assert (await server.request("DELETE", path)).status == 200
+    await eventually(lambda: status(200))
