@@ -9,8 +9,8 @@ otherwise aim a Service at the node itself (CVE-2021-25737).
 
 from __future__ import annotations
 
-import functools
 import ipaddress
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -42,9 +42,16 @@ class Endpoint:
         return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
 
 
-@functools.lru_cache(maxsize=65536)
 def usable_address(text: str) -> str:
     """Return the canonical form of an endpoint address, or "" for one that must not be an endpoint."""
+    try:
+        if ":" not in text:
+            # By hand what ipaddress says below, in a tenth of the time: 10 000 endpoints are read at every start.
+            packed = socket.inet_pton(socket.AF_INET, text)
+            bad = packed[0] == 127 or packed[:2] == b"\xa9\xfe" or packed[0] >> 4 == 0xE or packed == bytes(4)
+            return "" if bad else text
+    except (OSError, ValueError):
+        return ""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

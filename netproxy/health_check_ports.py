@@ -44,11 +44,19 @@ class HealthCheckPorts:
     def __init__(self, health: Health, host: str = "0.0.0.0") -> None:
         self._health, self._host = health, host
         self._checks: dict[int, Check] = {}
+        self._numbers: dict[str, int] = {}
+        """Service -> its port, of those that ask for one."""
         self._runners: dict[int, web.AppRunner] = {}
 
-    async def update(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
-        """Open, close and change ports; one that cannot be opened is logged and tried again at the next change."""
-        self._checks = checks(services)
+    async def update(self, changed: Mapping[str, tuple[ServicePort, ...]]) -> None:
+        """Open, close and change the ports of Services that changed; () for one that is gone.
+
+        A port that cannot be opened is logged and tried again at the next change.
+        """
+        for key, ports in changed.items():
+            self._checks.pop(self._numbers.pop(key, 0), None)
+            for number, check in checks({key: ports}).items():
+                self._checks[number], self._numbers[key] = check, number
         for number in self._runners.keys() - self._checks.keys():
             await self._runners.pop(number).cleanup()
         for number in self._checks.keys() - self._runners.keys():
@@ -59,7 +67,7 @@ class HealthCheckPorts:
 
     async def close(self) -> None:
         """Close all ports."""
-        await self.update({})
+        await self.update(dict.fromkeys(self._numbers, ()))
 
     def _app(self, number: int) -> web.Application:
         async def answer(_: web.Request) -> web.Response:

@@ -7,7 +7,9 @@ port is in `ServicePort` alone: addresses to listen on, endpoints for each traff
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import socket
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -86,11 +88,13 @@ def plan_service(
     node: NodeView = NodeView(),  # noqa: B008 - frozen
     families: Collection[int] = (4,),
     served_here: Collection[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> tuple[ServicePort, ...]:
     """Return the desired state of one Service, families apart.
 
     `served_here` are cluster IPs that the node answers itself (cluster DNS): they are local addresses, so rules for
-    them would only take their packets away.
+    them would only take their packets away. `elsewhere` are the other nodes' own addresses: as addresses of a load
+    balancer they are served where they are, and to take them in here could cut the node off from its neighbours.
     """
     if not is_proxied(service):
         return ()
@@ -102,7 +106,7 @@ def plan_service(
         if family not in families or cluster_ip in served_here:
             continue
         for port in spec.ports:
-            result.append(_plan_port(service, port, cluster_ip, family, slices, node))
+            result.append(_plan_port(service, port, cluster_ip, family, slices, node, elsewhere))
     return tuple(result)
 
 
@@ -113,13 +117,15 @@ def _plan_port(
     family: int,
     slices: list[discovery_v1.EndpointSlice],
     node: NodeView,
+    elsewhere: Collection[str],
 ) -> ServicePort:
     spec = service.spec
     protocol = port.protocol or "TCP"
     kind = spec.type or "ClusterIP"
     node_port = (port.node_port or 0) if kind in ("NodePort", "LoadBalancer") else 0
     external_ips = tuple(ip for ip in spec.external_ips if family_of(ip) == family)
-    load_balancer_ips = _load_balancer_ips(service, family) if kind == "LoadBalancer" else ()
+    given = _load_balancer_ips(service, family) if kind == "LoadBalancer" else ()
+    load_balancer_ips = tuple(ip for ip in given if ip not in elsewhere)
     outside = bool(node_port or external_ips or load_balancer_ips)
     internal_local = spec.internal_traffic_policy == "Local"
     external_local = spec.external_traffic_policy == "Local" and outside
@@ -174,8 +180,17 @@ def _load_balancer_ips(service: core_v1.Service, family: int) -> tuple[str, ...]
     )
 
 
+def _balancer_addresses(service: core_v1.Service | None) -> set[str]:
+    status = service.status.load_balancer if service is not None else None
+    return {ingress.ip for ingress in (status.ingress if status else ()) if ingress.ip}
+
+
 def family_of(text: str) -> int:
     """Return 4 or 6 for an address or range, 0 for what is neither."""
+    with contextlib.suppress(OSError, ValueError):
+        # The C library tells addresses, which most texts are, in a twentieth of the time.
+        socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
+        return 6 if ":" in text else 4
     try:
         return ipaddress.ip_network(text, strict=False).version
     except ValueError:
@@ -188,6 +203,8 @@ class ServiceTable:
     def __init__(self, node: NodeView, families: Collection[int] = (4,), served_here: Collection[str] = ()) -> None:
         self._node, self._families, self._served_here = node, families, served_here
         self._services: dict[str, core_v1.Service] = {}
+        self._elsewhere: set[str] = set()
+        self._by_balancer_ip: dict[str, set[str]] = {}
         self._slices: dict[str, dict[str, discovery_v1.EndpointSlice]] = {}
         self._dirty: set[str] = set()
 
@@ -195,12 +212,27 @@ class ServiceTable:
         return len(self._services)
 
     def set_service(self, key: str, service: core_v1.Service) -> None:
+        self._index(key, service)
         self._services[key] = service
         self._dirty.add(key)
 
     def delete_service(self, key: str) -> None:
+        self._index(key, None)
         if self._services.pop(key, None) is not None:
             self._dirty.add(key)
+
+    def _index(self, key: str, service: core_v1.Service | None) -> None:
+        """Note by which load balancer addresses a Service is to be found."""
+        for ip in _balancer_addresses(self._services.get(key)):
+            self._by_balancer_ip.get(ip, set()).discard(key)
+        for ip in _balancer_addresses(service):
+            self._by_balancer_ip.setdefault(ip, set()).add(key)
+
+    def set_elsewhere(self, address: str, present: bool) -> None:
+        """Take in that an address is another node's own, or no longer."""
+        if (address in self._elsewhere) != present:
+            (self._elsewhere.add if present else self._elsewhere.discard)(address)
+            self._dirty.update(self._by_balancer_ip.get(address, ()))
 
     def set_slice(self, slice_: discovery_v1.EndpointSlice) -> None:
         """Take in a slice; one without the service-name label belongs to no Service."""
@@ -245,7 +277,7 @@ class ServiceTable:
         if service is None:
             return ()
         slices = self._slices.get(key, {}).values()
-        return plan_service(service, slices, self._node, self._families, self._served_here)
+        return plan_service(service, slices, self._node, self._families, self._served_here, self._elsewhere)
 
 
 def owner_of(slice_: discovery_v1.EndpointSlice) -> str:

@@ -98,6 +98,12 @@ class ServiceProxy:
         if self.table.dirty:
             self._queue("")
 
+    def set_elsewhere(self, address: str, present: bool) -> None:
+        """Take in that an address is another node's own, or no longer."""
+        self.table.set_elsewhere(address, present)
+        if self.table.dirty:
+            self._queue("")
+
     def _queue(self, key: str) -> None:
         if self._on_change is not None and key:
             self._on_change(key)
@@ -187,7 +193,7 @@ class ServiceProxy:
         for moment in triggers:
             metrics.LATENCY.observe(max(0.0, (now - moment).total_seconds()))
         if changed and self._after_write is not None:
-            await self._after_write(self._ports)
+            await self._after_write(changed)
         if flows:
             await conntrack.delete_flows(flows)
 

@@ -9,6 +9,7 @@ Service adds elements and no rule, and every endpoint of any count gets the same
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import ipaddress
 from collections.abc import Sequence
@@ -49,8 +50,12 @@ class _PortElements:
     def __init__(self, port: ServicePort, settings: RuleSettings, out: Fragment) -> None:
         self.port, self.settings, self.out = port, settings, out
         self.protocol = port.protocol.lower()
-        digest = hashlib.sha256((str(port.name) + self.protocol).encode()).digest()
-        self.hash = base64.b32encode(digest).decode()[:16]
+
+    @functools.cached_property
+    def hash(self) -> str:
+        """Names what is the port's own: chains and sets with session affinity."""
+        digest = hashlib.sha256((str(self.port.name) + self.protocol).encode()).digest()
+        return base64.b32encode(digest).decode()[:16]
 
     def write(self) -> None:
         port = self.port
