@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from control.custom import rules
 from control.custom.conversion import Reader, Versions, Webhooks
 from control.custom.decoder import CustomDecoder
 from control.custom.resource import CustomResource
@@ -183,7 +184,9 @@ def build(definition: Object, webhooks: Webhooks) -> dict[str, CustomResource]:
         parts, schema = resource.parts, schemas[version["name"]]
         parts.schema = schema
         parts.decoder = CustomDecoder(schema, resource.api_version, resource.kind)
-        parts.strategy = CustomStrategy(resource, version, schema, Reader(versions, version["name"]), None)
+        parts.strategy = CustomStrategy(
+            resource, version, schema, Reader(versions, version["name"]), rules.build(schema)
+        )
         parts.shape = of_custom(msgspec.json.encode(schema.source).decode())
         found[version["name"]] = resource
     return found

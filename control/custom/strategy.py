@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from control.custom import jsonpath, validation
 from control.custom.columns import Columns
 from control.custom.conversion import Reader
 from control.custom.resource import CustomResource
+from control.custom.rules import Rules
 from control.custom.schema import MISSING, Schema, fill
 from control.registry.strategy import Object, Settings, Strategy, keep
 from control.storage.entry import Entry
@@ -25,20 +26,13 @@ from kube.errors import FieldError
 _INT32 = 2**31 - 1
 
 
-class RuleCheck(Protocol):
-    """The x-kubernetes-validations of a schema."""
-
-    def check(self, obj: Object, old: Object | None) -> tuple[list[FieldError], list[str]]:
-        """Return (what is wrong, warnings)."""
-
-
 class CustomStrategy(Strategy):
     """One served version of a custom resource."""
 
     stored_as_served = False
 
     def __init__(
-        self, resource: CustomResource, version: Object, schema: Schema, reader: Reader, rules: RuleCheck | None
+        self, resource: CustomResource, version: Object, schema: Schema, reader: Reader, rules: Rules | None
     ) -> None:
         super().__init__(resource, Settings())
         self.schema, self.reader, self.rules = schema, reader, rules

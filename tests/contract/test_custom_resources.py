@@ -338,3 +338,76 @@ async def test_rights_are_asked_for_as_for_any_resource(server: ApiUnderTest) ->
     answer = await server.request("GET", path, user=user)
     assert answer.status == 403
     assert 'cannot list resource "guardeds" in API group "stable.example.com"' in answer.json["message"]
+
+
+async def test_rules_are_compiled_with_the_definition_and_asked_of_every_object(server: ApiUnderTest) -> None:
+    made = definition("Ruled")
+    schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    schema["x-kubernetes-validations"] = [{"rule": "self.replica > 1"}]
+    found = await post(server, DEFINITIONS, made, 422)
+    assert found["message"] == (
+        'CustomResourceDefinition.apiextensions.k8s.io "ruleds.stable.example.com" is invalid: '
+        "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule: Invalid value: "
+        "\"self.replica > 1\": compilation failed: ERROR: <input>:1:5: undefined field 'replica'\n"
+        " | self.replica > 1\n | ....^"
+    )
+    schema["x-kubernetes-validations"] = [
+        {"rule": "self.replicas % 2 == 1", "message": "odd numbers only", "fieldPath": ".replicas"},
+        {"rule": "self.cronSpec == oldSelf.cronSpec", "messageExpression": "'stays ' + oldSelf.cronSpec"},
+    ]
+    path = await install(server, made)
+    refused = await post(server, path, obj("Ruled", replicas=2), 422)
+    assert refused["message"] == (
+        'Ruled.stable.example.com "a" is invalid: spec.replicas: Invalid value: "object": odd numbers only'
+    )
+    both = await post(server, path, obj("Ruled", replicas="2"), 422)
+    assert both["details"]["causes"][-1] == {
+        "field": "<nil>",
+        "reason": "FieldValueInvalid",
+        "message": "Invalid value: null: some validation rules were not checked because the object was invalid; correct "
+        "the existing errors to complete validation",
+    }
+    await post(server, path, obj("Ruled"))
+    merge = {"Content-Type": "application/merge-patch+json"}
+    answer = await server.request("PATCH", f"{path}/a", b'{"spec":{"cronSpec":"1 1"}}', headers=merge)
+    assert answer.status == 422 and answer.json["details"]["causes"][0]["message"].endswith("stays * * *")
+
+
+async def test_what_cannot_be_served_is_refused(server: ApiUnderTest) -> None:
+    made = definition("Refused")
+    made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["x"] = {}
+    made["spec"]["versions"][0]["subresources"] = {"scale": {"specReplicasPath": ".status.x"}}
+    found = await post(server, DEFINITIONS, made, 422)
+    assert sorted((c["field"], c["message"]) for c in found["details"]["causes"]) == [
+        ("spec.subresources.scale.specReplicasPath", 'Invalid value: ".status.x": should be a json path under .spec'),
+        ("spec.subresources.scale.statusReplicasPath", "Required value"),
+        (
+            "spec.validation.openAPIV3Schema.properties[spec].properties[x].type",
+            "Required value: must not be empty for specified object fields",
+        ),
+    ]
+
+
+async def test_names_and_scope_stay_and_stored_versions_are_kept_until_migrated(server: ApiUnderTest) -> None:
+    made = definition("Fixed", version("v1"), version("v2", storage=False))
+    await install(server, made)
+    name = made["metadata"]["name"]
+    current = (await server.request("GET", f"{DEFINITIONS}/{name}")).json
+    current["spec"]["scope"] = "Cluster"
+    answer = await server.request("PUT", f"{DEFINITIONS}/{name}", current)
+    assert 'spec.scope: Invalid value: "Cluster": field is immutable' in answer.json["message"]
+    current["spec"]["scope"] = "Namespaced"
+    for each in current["spec"]["versions"]:
+        each["storage"] = each["name"] == "v2"
+    current = (await server.request("PUT", f"{DEFINITIONS}/{name}", current)).json
+    current["spec"]["versions"] = [v for v in current["spec"]["versions"] if v["name"] == "v2"]
+    answer = await server.request("PUT", f"{DEFINITIONS}/{name}", current)
+    assert (
+        answer.status == 422 and 'status.storedVersions[0]: Invalid value: "v1": missing from' in answer.json["message"]
+    )
+    merge = {"Content-Type": "application/merge-patch+json"}
+    done = b'{"status":{"storedVersions":["v2"]}}'
+    assert (await server.request("PATCH", f"{DEFINITIONS}/{name}/status", done, headers=merge)).status == 200
+    fresh = (await server.request("GET", f"{DEFINITIONS}/{name}")).json
+    fresh["spec"]["versions"] = current["spec"]["versions"]
+    assert (await server.request("PUT", f"{DEFINITIONS}/{name}", fresh)).status == 200

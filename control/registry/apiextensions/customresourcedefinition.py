@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.custom.marking import mark
-from control.registry.apiextensions.validation import validate_definition
+from control.registry.apiextensions.validation import validate_change, validate_definition, validate_status
 from control.registry.cells import CREATED_AT, NAME, created, name_of
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError
@@ -50,6 +50,12 @@ class CustomResourceDefinitionStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         return validate_definition(obj)
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return validate_definition(obj, old) + validate_change(obj, old)
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return validate_status(obj)
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         return [name_of(obj), created(obj) or ""]

@@ -1,10 +1,16 @@
-"""Checks of CustomResourceDefinitions: names, versions, scope, conversion; schemas are checked where they are compiled."""
+"""Checks of CustomResourceDefinitions: names, versions, scope, subresources, columns, conversion, status, what may change.
+
+Schemas and their rules are checked by `control.custom`. Where all versions have the same schema, upstream's messages speak
+of `spec.validation`, the place that it had in the API's older form; the same goes for subresources and columns.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from control.registry.checks import Errors, each, one_of
+from control.custom import rulechecks, structural
+from control.registry.checks import IMMUTABLE, Errors, each, one_of
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required
@@ -12,9 +18,13 @@ from kube.errors import duplicate, forbidden_field, invalid_value, required
 _VERSION = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 PROTECTED = (".k8s.io", ".kubernetes.io")
 APPROVED = "api-approved.kubernetes.io"
+COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+MOST_SELECTABLE = 8
 
 
-def validate_definition(obj: Object) -> Errors:
+def validate_definition(obj: Object, old: Object | None = None) -> Errors:
+    """Return everything wrong with a definition; what an update leaves as it was of a schema is not checked again."""
     spec, metadata = obj.get("spec") or {}, obj.get("metadata") or {}
     group, plural = spec.get("group") or "", (spec.get("names") or {}).get("plural") or ""
     errors: Errors = []
@@ -32,8 +42,61 @@ def validate_definition(obj: Object) -> Errors:
         detail = f'protected groups must have approval annotation "{APPROVED}", see https://github.com/kubernetes/enhancements/pull/1111'
         errors.append(required("metadata.annotations[api-approved.kubernetes.io]", detail))
     errors += one_of(spec.get("scope"), ("Cluster", "Namespaced"), "spec.scope")
+    if spec.get("preserveUnknownFields"):
+        why = "must be false in order to use defaults in the schema"
+        if old is None or not (old.get("spec") or {}).get("preserveUnknownFields"):
+            errors.append(invalid_value("spec.preserveUnknownFields", True, why))
     errors += _names(spec.get("names") or {}, "spec.names")
-    return errors + _versions(spec.get("versions") or []) + _conversion(spec.get("conversion") or {})
+    versions = spec.get("versions") or []
+    errors += _versions(versions) + _conversion(spec.get("conversion") or {})
+    before = {v.get("name"): v for v in ((old or {}).get("spec") or {}).get("versions") or ()}
+    return errors + _contents(versions, before)
+
+
+def validate_change(obj: Object, old: Object) -> Errors:
+    """Return what is wrong with a change of a definition's spec."""
+    spec, before = obj.get("spec") or {}, old.get("spec") or {}
+    errors: Errors = []
+    established = any(
+        c.get("type") == "Established" and c.get("status") == "True"
+        for c in (old.get("status") or {}).get("conditions") or ()
+    )
+    fixed: list[tuple[str, Any, Any]] = [("spec.group", spec.get("group"), before.get("group"))]
+    if established:
+        new_names, old_names = spec.get("names") or {}, before.get("names") or {}
+        fixed.append(("spec.scope", spec.get("scope"), before.get("scope")))
+        fixed.append(("spec.names.kind", new_names.get("kind"), old_names.get("kind")))
+        fixed.append(("spec.names.plural", new_names.get("plural"), old_names.get("plural")))
+    errors += [invalid_value(path, new, IMMUTABLE) for path, new, was in fixed if new != was]
+    present = {v.get("name") for v in spec.get("versions") or ()}
+    for index, version in enumerate((old.get("status") or {}).get("storedVersions") or ()):
+        if version not in present:
+            why = (
+                f"missing from spec.versions; {version} was previously a storage version, and must remain in "
+                f"spec.versions until a storage migration ensures no data remains persisted in {version} and removes "
+                f"{version} from status.storedVersions"
+            )
+            errors.append(invalid_value(f"status.storedVersions[{index}]", version, why))
+    return errors
+
+
+def validate_status(obj: Object) -> Errors:
+    """Return what is wrong with a definition's status."""
+    versions = (obj.get("spec") or {}).get("versions") or ()
+    stored = (obj.get("status") or {}).get("storedVersions") or []
+    storage = next((v.get("name") for v in versions if v.get("storage")), "")
+    errors: Errors = []
+    if not stored:
+        errors.append(invalid_value("status.storedVersions", stored, "must have at least one stored version"))
+    elif storage not in stored:
+        why = f"must have the storage version {storage}"
+        errors.append(invalid_value("status.storedVersions", stored, why))
+    present = {v.get("name") for v in versions}
+    return errors + [
+        invalid_value(f"status.storedVersions[{index}]", version, "must appear in spec.versions")
+        for index, version in enumerate(stored)
+        if version not in present
+    ]
 
 
 def _names(found: Object, path: str) -> Errors:
@@ -64,13 +127,6 @@ def _versions(versions: list[Object]) -> Errors:
         seen.add(name)
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
             errors.append(required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
-        elif version["schema"]["openAPIV3Schema"].get("type") != "object":
-            where = f"{path}.schema.openAPIV3Schema.type"
-            kind = version["schema"]["openAPIV3Schema"].get("type")
-            if kind:
-                errors.append(invalid_value(where, kind, "must be object at the root"))
-            else:
-                errors.append(required(where, "must not be empty at the root"))
         if version.get("deprecationWarning") and not version.get("deprecated"):
             detail = "can only be set for deprecated versions"
             errors.append(invalid_value(f"{path}.deprecationWarning", version["deprecationWarning"], detail))
@@ -80,14 +136,116 @@ def _versions(versions: list[Object]) -> Errors:
     return errors
 
 
+def _contents(versions: list[Object], before: dict[str | None, Object]) -> Errors:
+    """Check what versions serve: at one place for all where they are the same."""
+    errors: Errors = []
+    for key, common, own, check in (
+        ("schema", "spec.validation", "schema", _schema),
+        ("subresources", "spec.subresources", "subresources", _subresources),
+        ("additionalPrinterColumns", "spec.additionalPrinterColumns", "additionalPrinterColumns", _columns),
+        ("selectableFields", "spec.selectableFields", "selectableFields", _selectable),
+    ):
+        alike = all(version.get(key) == versions[0].get(key) for version in versions)
+        for index, version in enumerate(versions[:1] if alike else versions):
+            known = before.get(version.get("name"))
+            if version.get(key) and (known is None or known.get(key) != version[key]):
+                path = common if alike else f"spec.versions[{index}].{own}"
+                errors += check(version, path)
+    return errors
+
+
+def _schema(version: Object, path: str) -> Errors:
+    source = version["schema"].get("openAPIV3Schema")
+    if not source:
+        return []
+    path += ".openAPIV3Schema"
+    return structural.check(source, path) or rulechecks.check(source, path)
+
+
+def _subresources(version: Object, path: str) -> Errors:
+    scale = version["subresources"].get("scale")
+    if scale is None:
+        return []
+    errors: Errors = []
+    for key, root in (
+        ("specReplicasPath", ".spec."),
+        ("statusReplicasPath", ".status."),
+        ("labelSelectorPath", ".status."),
+    ):
+        value, where = scale.get(key) or "", f"{path}.scale.{key}"
+        if not value:
+            if key != "labelSelectorPath":
+                errors.append(required(where))
+        elif not value.startswith("."):
+            errors.append(invalid_value(where, value, "must be a simple json path starting with ."))
+        elif not value.startswith(root):
+            errors.append(invalid_value(where, value, f"should be a json path under {root[:-1]}"))
+    return errors
+
+
+def _columns(version: Object, path: str) -> Errors:
+    errors: Errors = []
+    for index, column in enumerate(version["additionalPrinterColumns"]):
+        where, kind, form = f"{path}[{index}]", column.get("type") or "", column.get("format") or ""
+        if not column.get("name"):
+            errors.append(required(f"{where}.name"))
+        if not kind:
+            errors.append(required(f"{where}.type", f"must be one of {','.join(COLUMN_TYPES)}"))
+        elif kind not in COLUMN_TYPES:
+            errors.append(invalid_value(f"{where}.type", kind, f"must be one of {','.join(COLUMN_TYPES)}"))
+        if form and form not in COLUMN_FORMATS:
+            errors.append(invalid_value(f"{where}.format", form, f"must be one of {','.join(COLUMN_FORMATS)}"))
+        json_path = column.get("jsonPath") or ""
+        if not json_path:
+            errors.append(required(f"{where}.JSONPath"))
+        elif not json_path.startswith("."):
+            why = "must be a simple json path starting with ."
+            errors.append(invalid_value(f"{where}.JSONPath", json_path, why))
+    return errors
+
+
+def _selectable(version: Object, path: str) -> Errors:
+    fields = version["selectableFields"]
+    errors: Errors = []
+    if len(fields) > MOST_SELECTABLE:
+        errors.append(invalid_value(path, len(fields), f"must have at most {MOST_SELECTABLE} items"))
+    seen: set[str] = set()
+    for index, one in enumerate(fields):
+        json_path, where = one.get("jsonPath") or "", f"{path}[{index}].jsonPath"
+        if not json_path:
+            errors.append(required(where))
+            continue
+        if json_path in seen:
+            errors.append(duplicate(where, json_path))
+        seen.add(json_path)
+        place: Any = version.get("schema", {}).get("openAPIV3Schema") or {}
+        for part in json_path.strip(".").split("."):
+            place = (place.get("properties") or {}).get(part) if isinstance(place, dict) else None
+        if place is None:
+            errors.append(invalid_value(where, json_path, "is an invalid path: does not refer to a valid field"))
+        elif json_path.startswith(".metadata"):
+            errors.append(invalid_value(where, json_path, "must not point to fields in metadata"))
+        elif place.get("type") not in ("string", "boolean", "integer"):
+            why = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed."  # noqa: E501
+            errors.append(invalid_value(where, json_path, why))
+    return errors
+
+
 def _conversion(conversion: Object) -> Errors:
     path, webhook = "spec.conversion", conversion.get("webhook")
     errors = one_of(conversion.get("strategy"), ("None", "Webhook"), f"{path}.strategy")
     if conversion.get("strategy") == "Webhook":
-        if (webhook or {}).get("clientConfig") is None:
+        client = (webhook or {}).get("clientConfig")
+        if client is None:
             errors.append(required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook"))
-        if not (webhook or {}).get("conversionReviewVersions"):
+        elif bool(client.get("url")) == bool(client.get("service")):
+            errors.append(required(f"{path}.webhookClientConfig", "exactly one of url or service is required"))
+        reviews = (webhook or {}).get("conversionReviewVersions") or []
+        if not reviews:
             errors.append(required(f"{path}.conversionReviewVersions"))
+        elif "v1" not in reviews:
+            why = "must include at least one of v1"
+            errors.append(invalid_value(f"{path}.conversionReviewVersions", reviews, why))
     elif webhook is not None:
         errors.append(forbidden_field(f"{path}.webhook", "should not be set when strategy is not set to Webhook"))
     return errors

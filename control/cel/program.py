@@ -1,0 +1,101 @@
+"""An expression made ready: parsed, checked against its declarations, its cost estimated, and compiled.
+
+Why not a package: the expressions of Kubernetes are checked against schemas, their cost is estimated before and counted
+while they run, and they use syntax (`.?`, two variables) and types that the packages at hand do not have or do not let one
+add. One (common-expression-language 0.10) also copies every object into its own values first, 0.4 ms for a hundred list
+items, where this takes a few µs. It is kept as a second opinion in the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from control.cel import functions, kubernetes, libraries
+from control.cel.checker import Checker
+from control.cel.compiler import Closure, Frame, compiled
+from control.cel.errors import BudgetExceeded, CompileError, EvaluationError, Issue
+from control.cel.estimate import estimate
+from control.cel.parser import parse
+from control.cel.signatures import STANDARD, Signatures
+from control.cel.types import Type
+
+PER_CALL_LIMIT = 1_000_000
+"""What one evaluation may cost (apiserver's PerCallLimit)."""
+_FUNCTIONS: dict[str, Callable[..., Any]] = functions.FUNCTIONS | libraries.FUNCTIONS | kubernetes.FUNCTIONS
+UNKNOWN_COST = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """What an expression may refer to: variables by type, more functions with what they do, and named object types."""
+
+    variables: Mapping[str, Type]
+    signatures: Signatures = field(default_factory=dict)
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    types: Mapping[str, Type] = field(default_factory=dict)
+
+
+class Result(NamedTuple):
+    """An evaluation's value and what it cost."""
+
+    value: Any
+    cost: int
+
+
+class Program:
+    """A compiled expression."""
+
+    __slots__ = ("_closure", "_conversions", "estimated_cost", "result", "source", "used")
+
+    def __init__(
+        self,
+        source: str,
+        result: Type,
+        used: frozenset[str],
+        cost: int,
+        closure: Closure,
+        variables: Mapping[str, Type],
+    ) -> None:
+        self.source, self.result, self.used = source, result, used
+        self.estimated_cost = cost
+        """The most that an evaluation can cost as far as the declared types' sizes tell."""
+        self._closure = closure
+        self._conversions = {n: t.convert for n, t in variables.items() if n in used and t.convert is not None}
+
+    def evaluate(self, variables: Mapping[str, Any], budget: int = PER_CALL_LIMIT) -> Result:
+        """Return the value for these variables; raises EvaluationError, and BudgetExceeded past `budget`."""
+        held = dict(variables)
+        for name, convert in self._conversions.items():
+            if held.get(name) is not None:
+                held[name] = convert(held[name])
+        frame = Frame(held, budget)
+        try:
+            value = self._closure(frame)
+            if frame.cost > budget:
+                raise BudgetExceeded
+        except EvaluationError as error:
+            error.cost = frame.cost
+            raise
+        except RecursionError:
+            raise EvaluationError("expression nests too deep to be evaluated") from None
+        return Result(value, frame.cost)
+
+
+def compile(expression: str, declarations: Declarations) -> Program:
+    """Compile an expression; raises CompileError with everything that is wrong with it."""
+    signatures = STANDARD
+    if declarations.signatures:
+        signatures = {**STANDARD}
+        for name, forms in declarations.signatures.items():
+            signatures[name] = [*STANDARD.get(name, ()), *forms]
+    try:
+        tree = parse(expression)
+        checker = Checker(expression, declarations.variables, signatures, declarations.types)
+        result = checker.check(tree)
+        closure = compiled(tree, {**_FUNCTIONS, **declarations.functions} if declarations.functions else _FUNCTIONS)
+        cost = estimate(tree)
+    except RecursionError:
+        raise CompileError(expression[:80], [Issue(0, "expression nests too deep")]) from None
+    return Program(expression, result, frozenset(checker.used), cost, closure, declarations.variables)

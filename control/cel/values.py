@@ -1,0 +1,197 @@
+"""The values that Python has no type for, and the rules that it sees differently: equality, order, sizes of numbers.
+
+JSON is used as it is: dicts are maps and objects, lists are lists, so that an object is never copied into an evaluation.
+An int is CEL's int and a float its double; bool is never a number here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from control.cel.errors import EvaluationError
+
+MAX, MIN, MAX_UNSIGNED = (1 << 63) - 1, -(1 << 63), (1 << 64) - 1
+SECOND = 1_000_000_000
+_UNITS = {"ns": 1, "us": 1000, "µs": 1000, "μs": 1000, "ms": 10**6, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
+_DURATION = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+|[+-]?0")
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+
+
+class Uint(int):
+    """CEL's uint."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Timestamp:
+    """A moment, in nanoseconds since 1970."""
+
+    ns: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Duration:
+    """A length of time, in nanoseconds."""
+
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypeValue:
+    """What type(x) gives."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """A value that may not be there."""
+
+    value: Any
+    present: bool = True
+
+
+NONE = Optional(None, False)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Quantity:
+    """A Kubernetes quantity: a number exactly as it was meant."""
+
+    number: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class URL:
+    """An absolute URL or path, in its parts as Go's url.Parse gives them."""
+
+    text: str
+    scheme: str
+    host: str
+    path: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class CIDR:
+    """An address with the length of its network's prefix."""
+
+    interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface
+
+
+@dataclass(frozen=True, slots=True)
+class Semver:
+    """A semantic version, comparable by `order`."""
+
+    major: int
+    minor: int
+    patch: int
+    pre: tuple[tuple[int, int, str], ...] = ()
+    text: str = ""
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return self.major, self.minor, self.patch, not self.pre, self.pre
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A named format that strings can be checked against."""
+
+    name: str
+
+
+def parse_duration(text: str) -> Duration:
+    """Read a Go duration; raises EvaluationError."""
+    if not _DURATION.fullmatch(text):
+        raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
+    total = sum(int(Decimal(number) * _UNITS[unit]) for number, unit in _PART.findall(text))
+    return Duration(-total if text.startswith("-") else total)
+
+
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)")
+
+
+def parse_timestamp(text: str) -> Timestamp:
+    """Read an RFC 3339 time; raises EvaluationError."""
+    from datetime import datetime
+
+    found = _TIME.fullmatch(text)
+    try:
+        if found is None:
+            raise ValueError(text)
+        moment = datetime.fromisoformat(found.group(1).upper() + found.group(3).upper())
+        seconds = int(moment.timestamp())
+    except (ValueError, OverflowError):
+        raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Timestamp'") from None
+    return Timestamp(seconds * SECOND + int((found.group(2) or "0").ljust(9, "0")))
+
+
+_KINDS: dict[type, str] = {
+    bool: "bool",
+    int: "int",
+    Uint: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    list: "list",
+    dict: "map",
+    type(None): "null_type",
+    Timestamp: "google.protobuf.Timestamp",
+    Duration: "google.protobuf.Duration",
+    Optional: "optional_type",
+    TypeValue: "type",
+    Quantity: "kubernetes.Quantity",
+    URL: "kubernetes.URL",
+    CIDR: "net.CIDR",
+    Semver: "kubernetes.Semver",
+    Format: "kubernetes.NamedFormat",
+    ipaddress.IPv4Address: "net.IP",
+    ipaddress.IPv6Address: "net.IP",
+}
+_NUMBERS = frozenset({int, Uint, float})
+
+
+def kind_of(value: Any) -> str:
+    """Return the name of a value's CEL type."""
+    return _KINDS.get(type(value)) or "object"
+
+
+def equal(a: Any, b: Any) -> bool:
+    """CEL's `==`: numbers compare across their types, anything else of different types is not equal."""
+    one, other = type(a), type(b)
+    if one is other:
+        if one is list:
+            return len(a) == len(b) and all(map(equal, a, b))
+        if one is dict:
+            return len(a) == len(b) and all(key in b and equal(value, b[key]) for key, value in a.items())
+        if one is Optional:
+            return a.present == b.present and equal(a.value, b.value)
+        if one is Semver:
+            return bool(a.order == b.order)
+        return bool(a == b)
+    return one in _NUMBERS and other in _NUMBERS and bool(a == b)
+
+
+def size_of(value: Any) -> int:
+    """Return what an operation on a value is charged by: its length, or 1."""
+    kind = type(value)
+    return len(value) if kind is str or kind is list or kind is dict or kind is bytes else 1
+
+
+def int64(value: int) -> int:
+    """Return an int result; raises EvaluationError where it overflows."""
+    if MIN <= value <= MAX:
+        return value
+    raise EvaluationError("integer overflow")
+
+
+def uint64(value: int) -> Uint:
+    if 0 <= value <= MAX_UNSIGNED:
+        return Uint(value)
+    raise EvaluationError("unsigned integer overflow")

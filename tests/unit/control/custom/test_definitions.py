@@ -1,0 +1,191 @@
+"""What of a definition is refused when it comes, and with which words: structure, lists, defaults, rules and their cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from control.custom import rulechecks, structural
+
+Schema = dict[str, Any]
+
+
+def told(spec: Schema, check: Any = structural.check) -> list[str]:
+    """Return what is wrong with a schema whose objects have one field of interest, without the path to it."""
+    whole = {"type": "object", "properties": {"spec": spec}}
+    return [str(error).replace("S.properties[spec]", "@") for error in check(whole, "S")]
+
+
+STRUCTURE: dict[str, tuple[Schema, list[str]]] = {
+    "a type is needed": ({}, ["@.type: Required value: must not be empty for specified object fields"]),
+    "items need a type": (
+        {"type": "array", "items": {}},
+        ["@.items.type: Required value: must not be empty for specified array items"],
+    ),
+    "arrays need items": ({"type": "array"}, ["@.items: Required value: must be specified"]),
+    "shape under anyOf": (
+        {"type": "object", "properties": {"a": {"type": "string"}}, "anyOf": [{"type": "object", "default": 1}]},
+        [
+            "@.anyOf[0].default: Forbidden: must be undefined to be structural",
+            "@.anyOf[0].type: Forbidden: must be empty to be structural",
+        ],
+    ),
+    "fields only judged": (
+        {"type": "object", "oneOf": [{"properties": {"a": {"minimum": 1}}}]},
+        ["@.properties[a]: Required value: because it is defined in @.oneOf[0].properties[a]"],
+    ),
+    "int or string may say so": ({"x-kubernetes-int-or-string": True, "anyOf": structural._INT_OR_STRING}, []),
+    "preserve false": (
+        {"type": "object", "x-kubernetes-preserve-unknown-fields": False},
+        ["@.x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined"],
+    ),
+    "embedded without fields": (
+        {"type": "object", "x-kubernetes-embedded-resource": True},
+        [
+            "@.properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without "
+            "x-kubernetes-preserve-unknown-fields"
+        ],
+    ),
+    "properties and additionalProperties": (
+        {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}},
+        ["@.additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"],
+    ),
+    "closed objects": (
+        {"type": "object", "additionalProperties": False},
+        ["@.additionalProperties: Forbidden: additionalProperties cannot be set to false"],
+    ),
+    "unique items": (
+        {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        ["@.uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"],
+    ),
+    "bad pattern": (
+        {"type": "string", "pattern": "(a"},
+        [
+            '@.pattern: Invalid value: "(a": must be a valid regular expression, but isn\'t: error parsing regexp: '
+            "missing ): `(a`"
+        ],
+    ),
+    "map keys that are no fields": (
+        {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name", "port"],
+            "items": {"type": "object", "properties": {"name": {"type": "string"}}},
+        },
+        [
+            "@.items.properties[name].default: Required value: this property is in x-kubernetes-list-map-keys, so it "
+            "must have a default or be a required property",
+            '@.x-kubernetes-list-map-keys[1]: Invalid value: "port": entries must all be names of item properties',
+        ],
+    ),
+    "list type of what is no list": (
+        {"type": "string", "x-kubernetes-list-type": "set"},
+        ['@.type: Invalid value: "string": must be array if x-kubernetes-list-type is specified'],
+    ),
+    "default of a wrong type": (
+        {"type": "integer", "default": "x"},
+        ['@.default: Invalid value: "string": @.default in body must be of type integer: "string"'],
+    ),
+    "default with unknown fields": (
+        {"type": "object", "properties": {"a": {"type": "string"}}, "default": {"b": 1}},
+        ['@.default: Invalid value: {"b":1}: must not have unknown fields: b'],
+    ),
+    "valid": ({"type": "object", "properties": {"a": {"type": "string", "default": "x"}}}, []),
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURE)
+def test_a_schema_is_checked(name: str) -> None:
+    spec, wanted = STRUCTURE[name]
+    assert told(spec) == wanted
+
+
+def test_the_root_is_an_object_whose_metadata_only_restrict_names() -> None:
+    assert [str(e) for e in structural.check({"type": "string"}, "S")] == [
+        'S.type: Invalid value: "string": must be object at the root'
+    ]
+    names = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}}
+    assert structural.check({"type": "object", "properties": {"metadata": names}}, "S") == []
+    more = {"type": "object", "properties": {"labels": {"type": "object"}}}
+    assert [str(e) for e in structural.check({"type": "object", "properties": {"metadata": more}}, "S")] == [
+        "S.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is "
+        "implicitly specified"
+    ]
+
+
+def with_rule(rule: str, **more: Any) -> Schema:
+    return {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "list": {"type": "array", "items": {"type": "string"}}},
+        "x-kubernetes-validations": [{"rule": rule, **more}],
+    }
+
+
+RULES: dict[str, tuple[Schema, list[str]]] = {
+    "unknown field": (
+        with_rule("self.b > 1"),
+        [
+            ".rule: Invalid value: \"self.b > 1\": compilation failed: ERROR: <input>:1:5: undefined field 'b'\n"
+            " | self.b > 1\n | ....^"
+        ],
+    ),
+    "no bool": (with_rule("self.a"), ['.rule: Invalid value: "self.a": cel expression must evaluate to a bool']),
+    "empty": (with_rule(" "), [".rule: Required value: rule is not specified"]),
+    "message of two lines": (
+        with_rule("self.a > 1", message="a\nb"),
+        ['.message: Invalid value: "a\\nb": message must not contain line breaks'],
+    ),
+    "message expression that is no text": (
+        with_rule("self.a > 1", messageExpression="self.a"),
+        ['.messageExpression: Invalid value: "self.a": messageExpression must evaluate to a string'],
+    ),
+    "reason": (
+        with_rule("self.a > 1", reason="Nope"),
+        [
+            '.reason: Unsupported value: "Nope": supported values: "FieldValueRequired", "FieldValueInvalid", '
+            '"FieldValueForbidden", "FieldValueDuplicate"'
+        ],
+    ),
+    "field path": (
+        with_rule("self.a > 1", fieldPath=".nope"),
+        ['.fieldPath: Invalid value: ".nope": fieldPath must be a valid path: does not refer to a valid field'],
+    ),
+    "optionalOldSelf without oldSelf": (
+        with_rule("self.a > 1", optionalOldSelf=True),
+        [".optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule"],
+    ),
+    "too dear": (
+        with_rule("self.list.all(x, self.list.all(y, x == y))"),
+        [
+            ".rule: Forbidden: estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, "
+            "or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
+        ],
+    ),
+    "valid": (with_rule("!has(self.a) || self.a >= oldSelf.a", message="only up", fieldPath=".a"), []),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_is_checked(name: str) -> None:
+    spec, wanted = RULES[name]
+    assert told(spec, rulechecks.check) == ["@.x-kubernetes-validations[0]" + text for text in wanted]
+
+
+def test_old_values_cannot_be_found_in_lists_without_keys() -> None:
+    items = {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
+    found = told({"type": "array", "maxItems": 3, "items": items}, rulechecks.check)
+    assert found == [
+        '@.items.x-kubernetes-validations[0].rule: Invalid value: "self == oldSelf": oldSelf cannot be used on the '
+        "uncorrelatable portion of the schema within @"
+    ]
+
+
+def test_all_rules_together_have_a_budget_too() -> None:
+    text = {"type": "string", "maxLength": 7000, "x-kubernetes-validations": [{"rule": "self.contains(self)"}]}
+    spec = {"type": "object", "properties": {f"f{i}": text for i in range(30)}}
+    found = [str(e) for e in rulechecks.check({"type": "object", "properties": {"spec": spec}}, "S")]
+    assert found[-1].startswith(
+        "S: Forbidden: x-kubernetes-validations estimated rule & messageExpression cost total for entire OpenAPIv3 schema "
+        "exceeds budget by factor of "
+    )
