@@ -104,6 +104,8 @@ class AgentConfig:
     """0: without limit, where pulls are not serial"""
     image_gc_high_percent: int = 85
     image_gc_low_percent: int = 80
+    image_maximum_age: float = 0.0
+    """0: images do not grow too old"""
     image_minimum_age: float = 120.0
     log_max_bytes: int = 10 << 20
     log_max_files: int = 5
@@ -229,6 +231,7 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         max_parallel_image_pulls=file.max_parallel_image_pulls or 0,
         image_gc_high_percent=file.image_gc_high_threshold_percent,
         image_gc_low_percent=file.image_gc_low_threshold_percent,
+        image_maximum_age=seconds("imageMaximumGCAge", file.image_maximum_gc_age),
         image_minimum_age=seconds("imageMinimumGCAge", file.image_minimum_gc_age),
         log_max_bytes=int(parse_quantity(file.container_log_max_size)),
         log_max_files=file.container_log_max_files,

@@ -1,4 +1,5 @@
-"""Image garbage collection: when the images' disk is fuller than the high threshold, unused images go until the low one.
+"""Image garbage collection: when the images' disk is fuller than the high threshold, unused images go until the low one;
+those that were unused for very long go in any case.
 
 Least recently used first, none younger than the minimum age, never one that is pinned (the sandbox image) or that a container
 still has (pkg/kubelet/images/image_gc_manager.go).
@@ -52,16 +53,18 @@ class ImageGC:
         high: int,
         low: int,
         minimum_age: float,
+        maximum_age: float = 0.0,
         disk: Callable[[str], Disk] | None = None,
     ) -> None:
         self._runtime, self._clock, self._high, self._low = runtime, clock, high, low
-        self._minimum_age, self._disk = minimum_age, disk or read_disk
+        self._minimum_age, self._maximum_age, self._disk = minimum_age, maximum_age, disk or read_disk
         self._seen: dict[str, _Seen] = {}
 
     async def run(self) -> None:
         """Look every five minutes until cancelled."""
-        while self._high < 100:
+        while self._high < 100 or self._maximum_age:
             try:
+                await self.remove_old()
                 await self.collect()
             except CRIError as error:
                 log.warning("image garbage collection: %s", error)
@@ -74,11 +77,21 @@ class ImageGC:
         if not systems:
             return 0
         disk = await asyncio.to_thread(self._disk, systems[0].fs_id.mountpoint)
-        if disk.used_percent < self._high:
+        if self._high >= 100 or disk.used_percent < self._high:
             return 0
         wanted = disk.capacity * (100 - self._low) // 100 - disk.available
         log.info("image disk is %d %% full: freeing %d bytes", disk.used_percent, wanted)
         return await self.free(wanted)
+
+    async def remove_old(self) -> int:
+        """Remove images that nothing has used for the maximum age (0: for ever); return the bytes freed. Raise CRIError.
+
+        What happened before the agent started is not known: ages count from then (imageMaximumGCAge).
+        """
+        if not self._maximum_age:
+            return 0
+        now = self._clock.monotonic()
+        return await self._remove([i for i in await self._look() if now - self._seen[i].used >= self._maximum_age])
 
     async def free(self, wanted: int) -> int:
         """Remove unused images until so many bytes are free, or none is left. Raise CRIError."""
@@ -88,16 +101,19 @@ class ImageGC:
         for image_id in sorted(unused, key=lambda i: (self._seen[i].used, self._seen[i].first)):
             if freed >= wanted:
                 break
-            seen = self._seen[image_id]
-            if now - seen.first < self._minimum_age:
-                continue
+            if now - self._seen[image_id].first >= self._minimum_age:
+                freed += await self._remove([image_id])
+        return freed
+
+    async def _remove(self, image_ids: Iterable[str]) -> int:
+        freed = 0
+        for image_id in image_ids:
             try:
                 await self._runtime.images.remove_image(image_id)
             except CRIError as error:
                 log.warning("removing image %s: %s", image_id, error)
                 continue
-            freed += seen.size
-            del self._seen[image_id]
+            freed += self._seen.pop(image_id).size
         return freed
 
     async def _look(self) -> set[str]:

@@ -198,6 +198,7 @@ async def _assemble(
         high=config.image_gc_high_percent,
         low=config.image_gc_low_percent,
         minimum_age=config.image_minimum_age,
+        maximum_age=config.image_maximum_age,
     )
     eviction = Eviction(
         pods,

@@ -65,6 +65,7 @@ async def serve(
             allowed_seconds=config.authorized_cache,
             denied_seconds=config.unauthorized_cache,
         ),
+        config.debugging_handlers,
     )
     async with asyncio.TaskGroup() as group:
         if config.server_tls_bootstrap and config.tls_cert_file is None:

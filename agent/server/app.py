@@ -84,16 +84,22 @@ class Guard:
         await self._app(scope, receive, send)
 
 
-def build(parts: Parts, authenticator: Authenticator, authorizer: Authorizer) -> Guard:
-    """Make the application."""
-    show, logs = _Show(parts), _Logs(parts)
+def build(parts: Parts, authenticator: Authenticator, authorizer: Authorizer, debugging: bool = True) -> Guard:
+    """Make the application; `debugging`: with logs, commands and sessions (enableDebuggingHandlers)."""
+    show = _Show(parts)
     routes = [Route(path, show.health) for path in ("/healthz", "/healthz/ping", "/healthz/log", "/healthz/syncloop")]
     routes += [Route(path, show.pods) for path in ("/pods", "/pods/")]
     routes += [Route(path, show.running_pods) for path in ("/runningpods", "/runningpods/")]
     routes += [Route("/configz", show.configuration), Route("/stats/summary", show.summary)]
     routes += [Route(path, _metrics_endpoint(text)) for path, text in parts.metrics.items()]
-    routes.append(Route("/containerLogs/{namespace}/{pod}/{container}", logs.read))
     routes.append(Route("/localVolumes/{name}", _Volumes(parts).remove, methods=["DELETE"]))
+    if debugging:
+        routes += _debugging(parts)
+    return Guard(Starlette(routes=routes), authenticator, authorizer)
+
+
+def _debugging(parts: Parts) -> list[Route]:
+    routes = [Route("/containerLogs/{namespace}/{pod}/{container}", _Logs(parts).read)]
     run = _Run(parts)
     for tail in ("{namespace}/{pod}/{container}", "{namespace}/{pod}/{uid}/{container}"):
         routes.append(Route(f"/run/{tail}", run.run, methods=["POST"]))
@@ -107,7 +113,7 @@ def build(parts: Parts, authenticator: Authenticator, authorizer: Authorizer) ->
         endpoint = SessionEndpoint(session, with_container=with_container)
         for path in (f"/{name}/{{namespace}}/{{pod}}{tail}", f"/{name}/{{namespace}}/{{pod}}/{{uid}}{tail}"):
             routes.append(Route(path, endpoint, methods=["GET", "POST"]))
-    return Guard(Starlette(routes=routes), authenticator, authorizer)
+    return routes
 
 
 class _Show:

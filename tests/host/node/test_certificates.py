@@ -90,3 +90,19 @@ async def test_a_certificate_is_due_late_in_its_life_and_swapped_whole(server: A
     certificates.store(tmp_path, SERVING, *issue(95 * day, 100 * day), now + day)
     assert rotation._due() < 0 and not old.exists() and first.resolve() != old
     assert first.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(("names", "due"), [(("n1", "192.0.2.1"), False), (("n1", "192.0.2.2"), True)])
+def test_a_certificate_without_the_nodes_address_is_due_at_once(
+    names: tuple[str, ...], due: bool, tmp_path: Path
+) -> None:
+    now = SYSTEM.now()
+    pair = pki.issue(pki.new_ca("ca", now), "n1", usages=(pki.SERVER,), sans=("n1", "192.0.2.1"), now=now)
+    certificates.store(tmp_path, SERVING, pair.cert_pem, pair.key, now)
+
+    async def renewed() -> None:
+        return
+
+    client = Client(HttpsTransport(kubeconfig.Access(server="https://192.0.2.9:6443")))
+    rotation = Rotation(SERVING, tmp_path, client, lambda key: b"", renewed, names=names, clock=SYSTEM)
+    assert (rotation._due() == 0.0) is due

@@ -24,7 +24,7 @@ from agent.volumes.tokens import TokenCache
 from cri.client import Client as RuntimeClient
 from kube.api import coordination_v1, core_v1
 from kube.client import STRATEGIC
-from kube.clock import SYSTEM
+from kube.clock import SYSTEM, FakeClock
 from tests.support import images
 from tests.support.containerd import Containerd
 from tests.support.control import ApiUnderTest
@@ -130,6 +130,21 @@ async def test_unused_images_go_when_their_disk_is_full(containerd: Containerd) 
         tags = {tag for image in await runtime.images.list_images() for tag in image.repo_tags}
         assert "example.test/unused:2" not in tags
         assert images.PAUSE_IMAGE in tags
+    containerd.load([images.busybox(), images.pause()])
+
+
+async def test_images_go_that_nothing_has_used_for_very_long(containerd: Containerd) -> None:
+    containerd.load([images.Image("example.test/forgotten:1", labels={"c": "d"})])
+    clock = FakeClock()
+    async with RuntimeClient(containerd.endpoint) as runtime:
+        old = ImageGC(runtime, clock, high=100, low=80, minimum_age=0, maximum_age=3600)
+        assert await old.remove_old() == 0
+        await clock.advance(3599)
+        assert await old.remove_old() == 0
+        await clock.advance(1)
+        assert await old.remove_old() > 0
+        tags = {tag for image in await runtime.images.list_images() for tag in image.repo_tags}
+        assert "example.test/forgotten:1" not in tags and images.PAUSE_IMAGE in tags
     containerd.load([images.busybox(), images.pause()])
 
 

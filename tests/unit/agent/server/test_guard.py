@@ -1,12 +1,13 @@
 """Who may do what on the kubelet's port, and how often the API server is asked."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from agent.server.app import Guard
+from agent.server.app import Guard, Parts, build
 from agent.server.authentication import Authenticator, User, of_certificate
 from agent.server.authorization import Authorizer, attributes
 from kube import pki
@@ -41,6 +42,27 @@ class API:
             allowed = review.spec.user == "admin" or (wanted.verb, wanted.subresource) in self.allowed
             review.status = authorization_v1.SubjectAccessReviewStatus(allowed=allowed)
         return review
+
+
+@pytest.mark.parametrize("debugging", [True, False])
+def test_commands_and_logs_can_be_switched_off(debugging: bool) -> None:
+    parts = Parts(
+        pods=cast(Any, None),
+        runtime=cast(Any, None),
+        clock=FakeClock(),
+        pod_logs_dir=Path("/none"),
+        health=str,
+        configuration=dict,
+        summary=cast(Any, None),
+        remove_volume=cast(Any, None),
+        metrics={},
+    )
+    guard = build(parts, cast(Any, None), cast(Any, None), debugging)
+    paths = {route.path.split("/")[1] for route in guard._app.routes}
+    assert {"containerLogs", "run", "exec", "attach", "portForward"} & paths == (
+        {"containerLogs", "run", "exec", "attach", "portForward"} if debugging else set()
+    )
+    assert {"healthz", "pods", "stats", "configz"} <= paths
 
 
 class World:
