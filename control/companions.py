@@ -4,8 +4,9 @@ They are clients like any other, over the in-process transport. One that ends by
 server goes on meanwhile. Controllers act as the controller manager with the rights of system:masters, since upstream gives
 each controller a service account of its own, and here they share one client.
 
-Where servers share a store, controllers and scheduler work in one of them each, which holds upstream's lease of their name. A
-moment with two of them does no harm: every write is compare-and-swap, and bindings and names of pods are unique.
+Where servers share a store, controllers and scheduler work in one of them each, which holds upstream's lease of their name. One
+that was stopped and wakes writes nothing until it holds the lease again (kube.leases.Fenced); what it had sent before does no
+harm: writes are compare-and-swap, and bindings are unique.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.config import ControlConfig
 from kube.client import Client
 from kube.clock import Clock
-from kube.leases import LeaderElector
+from kube.leases import Fenced, LeaderElector
 from kube.uid import new_uid
 
 log = logging.getLogger(__name__)
@@ -42,21 +43,22 @@ def companions(
 
     identity = f"{socket.gethostname()}_{new_uid()}"
 
-    def elected(name: str, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    def elected(name: str, user: UserInfo, work: Callable[[Client], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         """Return work that is done only while this server holds the lease; all of it where the store is its own."""
+        client = make_client(user, name)
         if config.store == "sqlite":
-            return work
+            return lambda: work(client)
         elector = LeaderElector(make_client(CONTROLLERS, name), name, identity, clock=clock)
-        return lambda: elector.run(work)
+        fenced = Client(Fenced(client.transport, elector))
+        return lambda: elector.run(lambda: work(fenced))
 
     informers = SharedInformers(make_client(CONTROLLERS, "kube-controller-manager"), clock)
     found = [("informers", _supervised("informers", informers.run))]
     if config.enable_controllers:
 
-        async def controllers() -> None:
+        async def controllers(client: Client) -> None:
             from control.controllers import configuration, manager
 
-            client = make_client(CONTROLLERS, "kube-controller-manager")
             settings = manager.ControllerConfig(
                 cluster_cidr=config.pod_cidr,
                 node_mask=config.node_cidr_mask,
@@ -71,18 +73,18 @@ def companions(
             )
             await manager.run(client, settings, clock, informers)
 
-        work = elected("kube-controller-manager", controllers)
+        work = elected("kube-controller-manager", CONTROLLERS, controllers)
         found.append(("controllers", _supervised("controllers", work)))
     if config.enable_scheduler:
 
-        async def scheduler() -> None:
+        async def scheduler(client: Client) -> None:
             from control.scheduler import configuration, main
 
             path = config.scheduler_config_file
             settings = configuration.parse(path.read_bytes()) if path is not None else None
-            await main.run(make_client(SCHEDULER, "kube-scheduler"), settings, clock, informers)
+            await main.run(client, settings, clock, informers)
 
-        found.append(("scheduler", _supervised("scheduler", elected("kube-scheduler", scheduler))))
+        found.append(("scheduler", _supervised("scheduler", elected("kube-scheduler", SCHEDULER, scheduler))))
     return found
 
 

@@ -2,18 +2,21 @@
 
 A candidate takes a lease whose holder has not renewed it for the lease's duration, as seen by the candidate's own clock
 (clocks of different machines are never compared). Numbers as upstream's: 15 s lease, renewed within 10 s, tried every 2 s.
+
+A leader that was stopped for a while and wakes would act on what it last saw before it learns that another one has its lease:
+`Fenced` refuses the writes of one that has not renewed in time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from kube import serialize
 from kube.api import coordination_v1, meta_v1
-from kube.client import Client
+from kube.client import Client, Response, Transport
 from kube.clock import SYSTEM, Clock, format_micro_time
 from kube.errors import StatusError
 
@@ -33,6 +36,12 @@ class LeaderElector:
         self._clock = clock
         self._seen: tuple[str, float] = ("", float("-inf"))
         self._held: coordination_v1.Lease | None = None
+        self._renewed = float("-inf")
+
+    @property
+    def in_time(self) -> bool:
+        """True while the lease is ours and was renewed so lately that nobody else can have taken it."""
+        return self._held is not None and self._clock.monotonic() - self._renewed < RENEW_SECONDS
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Campaign and lead until cancelled; the lease is released on the way out."""
@@ -51,8 +60,7 @@ class LeaderElector:
             await asyncio.shield(self._release())
 
     async def _renew_until_lost(self, work: asyncio.Future[None]) -> None:
-        renewed = self._clock.monotonic()
-        while (left := RENEW_SECONDS - (self._clock.monotonic() - renewed)) > 0:
+        while (left := RENEW_SECONDS - (self._clock.monotonic() - self._renewed)) > 0:
             await self._either(self._clock.sleep(RETRY_SECONDS), work)
             if work.done():
                 work.result()
@@ -60,8 +68,6 @@ class LeaderElector:
             # A server that does not answer must not keep us leading past the time that we have.
             attempt = asyncio.ensure_future(self._try())
             await self._either(self._clock.sleep(left), work, attempt)
-            if attempt.done() and attempt.result():
-                renewed = self._clock.monotonic()
             attempt.cancel()
         log.warning("%s: lost the lease %s/%s", self.identity, self._namespace, self._name)
         self._held = None
@@ -76,7 +82,7 @@ class LeaderElector:
 
     async def _try(self) -> bool:
         """Take or renew the lease; True while it is ours."""
-        now = format_micro_time(self._clock.now())
+        now, asked = format_micro_time(self._clock.now()), self._clock.monotonic()
         try:
             try:
                 lease = await self._client.get(coordination_v1.Lease, self._name, self._namespace)
@@ -95,6 +101,7 @@ class LeaderElector:
                         ),
                     )
                 )
+                self._renewed = asked
                 return True
             spec = lease.spec
             record = f"{spec.holder_identity} {spec.renew_time}"
@@ -112,6 +119,7 @@ class LeaderElector:
             lease.spec.lease_duration_seconds = LEASE_SECONDS
             lease.spec.renew_time = now
             self._held = await self._client.update(lease)
+            self._renewed = asked
             return True
         except StatusError as error:
             log.info("%s: lease %s: %s", self.identity, self._name, error)
@@ -127,3 +135,25 @@ class LeaderElector:
             await self._client.update(lease)
         except StatusError as error:
             log.debug("%s: releasing the lease: %s", self.identity, error)
+
+
+class Fenced:
+    """A transport for the work of a leader: what it writes is sent only while its lease is surely its own."""
+
+    def __init__(self, transport: Transport, elector: LeaderElector) -> None:
+        self._transport, self._elector = transport, elector
+        self.stream, self.close = transport.stream, transport.close
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        timeout: float | None = 60,
+    ) -> Response:
+        if method != "GET" and not self._elector.in_time:
+            raise StatusError(503, "ServiceUnavailable", f"{self._elector.identity} leads no more")
+        return await self._transport.request(method, path, query=query, headers=headers, body=body, timeout=timeout)

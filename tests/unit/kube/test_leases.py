@@ -3,9 +3,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from kube.client import Client, Response
 from kube.clock import FakeClock
-from kube.leases import LeaderElector
+from kube.errors import StatusError
+from kube.leases import Fenced, LeaderElector
 from tests.unit.kube.fake_api import FakeAPI
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/boss"
@@ -94,4 +97,22 @@ async def test_a_leader_whose_server_never_answers_stops_within_10_s_too() -> No
     await clock.advance(13)
     assert not first.leading
     api.silent = False
+    await first.stop()
+
+
+async def test_a_leader_that_was_stopped_writes_nothing_when_it_wakes() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    first = Candidate(api, clock, "a")
+    await clock.advance(1)
+    fenced = Fenced(api, first.elector)
+    body = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}'
+    assert (await fenced.request("POST", "/api/v1/namespaces/default/configmaps", body=body)).status == 200
+    # The process is stopped: time goes on, and none of its tasks runs.
+    clock._elapsed += 11
+    with pytest.raises(StatusError) as raised:
+        await fenced.request("DELETE", "/api/v1/namespaces/default/configmaps/x")
+    assert raised.value.code == 503
+    assert (await fenced.request("GET", "/api/v1/namespaces/default/configmaps/x")).status == 200
+    await clock.advance(5)
+    assert (await fenced.request("DELETE", "/api/v1/namespaces/default/configmaps/x")).status == 200
     await first.stop()
