@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 from kube.api import core_v1, meta_v1
 from kube.client import Client
 from kube.clock import FakeClock
@@ -84,3 +86,24 @@ async def test_a_flood_about_one_object_is_cut_off_at_25_and_let_through_again_s
     await events.flush()
     (kept,) = api.objects.values()
     assert kept["count"] == 27
+
+
+async def test_several_workers_send_at_once_and_keep_the_order_for_each_object() -> None:
+    """A thousand objects' events are queued before anything is sent, and none of them is lost."""
+    api, clock = FakeAPI(), FakeClock()
+    events = EventRecorder(Client(api), "default-scheduler", clock=clock, workers=16)
+    pods = [
+        core_v1.Pod(metadata=meta_v1.ObjectMeta(name=f"p{number}", namespace="shop", uid=f"u{number}"))
+        for number in range(2000)
+    ]
+    for reason in ("First", "Second"):
+        for pod in pods:
+            events.event(pod, "Normal", reason, "m")
+    task = asyncio.create_task(events.run())
+    while len(api.requests) < 4000:
+        await asyncio.sleep(0)
+    task.cancel()
+    seen: dict[str, list[str]] = {}
+    for _, _, _, sent in api.requests:
+        seen.setdefault(sent["involvedObject"]["name"], []).append(sent["reason"])
+    assert len(seen) == 2000 and set(map(tuple, seen.values())) == {("First", "Second")}
