@@ -21,4 +21,5 @@ def machines() -> Iterator[None]:
             vagrant.vagrant("up")
             yield
         finally:
-            vagrant.vagrant("destroy", "--force", check=False)
+            if not vagrant.KEEP:
+                vagrant.vagrant("destroy", "--force", check=False)

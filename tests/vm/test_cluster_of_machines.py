@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.vagrant import FOLDER, NODES, PREFIX, inside, kubectl, objects, run, vagrant
+from tests.vm.vagrant import FOLDER, NETWORK, NODES, PREFIX, inside, kubectl, objects, run, vagrant
 
 pytestmark = pytest.mark.timeout(3600)
 UNITS = {
@@ -136,7 +136,7 @@ def active(machine: str) -> bool:
 
 def test_every_machine_becomes_a_ready_node_with_an_address_of_its_own(machines: None) -> None:
     eventually("both nodes are Ready", lambda: set(ready_nodes()) == set(NODES))
-    assert ready_nodes() == {"control-plane": "192.168.58.10", "worker-1": "192.168.58.11"}
+    assert ready_nodes() == {name: f"{NETWORK}.{10 + index}" for index, name in enumerate(NODES)}
 
 
 def test_every_role_is_a_unit_and_the_control_plane_is_not_root(machines: None) -> None:

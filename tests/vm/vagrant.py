@@ -22,7 +22,10 @@ FOLDER = ROOT / "vagrant"
 CACHE = FOLDER / "cache"
 STATE = Path(os.environ.get("WHERRY_VM_STATE", "/var/lib/wherry-vm"))
 BOX = "wherry/debian12"
-PREFIX = "wherry-test-"
+PREFIX = os.environ.get("WHERRY_PREFIX", "wherry-test-")
+NETWORK = os.environ.get("WHERRY_NETWORK", "192.168.58")
+KEEP = os.environ.get("WHERRY_VM_KEEP") == "1"
+"""Leave the machines for the next run, which takes them as they are: for work on the tests themselves."""
 NODES = ("control-plane", "worker-1")
 ENVIRONMENT = {
     "VAGRANT_HOME": str(STATE / "vagrant.d"),
@@ -35,8 +38,8 @@ ENVIRONMENT = {
     "WHERRY_CPUS": os.environ.get("WHERRY_CPUS", "1"),
     "WHERRY_MEMORY": os.environ.get("WHERRY_MEMORY", "2048"),
     "WHERRY_PREFIX": PREFIX,
-    "WHERRY_NETWORK": "192.168.58",
-    "WHERRY_MANAGEMENT": "192.168.59.0/24",
+    "WHERRY_NETWORK": NETWORK,
+    "WHERRY_MANAGEMENT": os.environ.get("WHERRY_MANAGEMENT", "192.168.59.0/24"),
     "WHERRY_ISOLATED": "1",
 }
 MINUTE = 60.0
