@@ -31,6 +31,7 @@ from netproxy.ipvs.kernel import RealKernel
 from netproxy.ipvs.sync import IPVSBackend
 from netproxy.nftables.sync import NFTablesBackend
 from netproxy.nftables.writer import NftWriter
+from netproxy.other_nodes import OtherNodes
 from netproxy.podnet import routes
 from netproxy.podnet.mesh import Mesh
 from netproxy.podnet.network import PodNetwork
@@ -58,8 +59,8 @@ class Parts:
     check_ports: HealthCheckPorts
     recorder: EventRecorder
     pods: PodNetwork | None
-    peers: Informer[SlimNode] | None
-    """All nodes, for the ways to their pods; None where others run the pod network."""
+    peers: Informer[SlimNode]
+    """All nodes, for the ways to their pods and their addresses."""
     mesh: Mesh | None
     dns: DNSServer | None
     stale: list[Remover]
@@ -117,8 +118,9 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
     )
     stale += leftover
     pods = PodNetwork(config) if config.pod_network.enabled else None
-    peers = Informer(client, SlimNode, clock=clock) if pods is not None else None
-    mesh = Mesh(config, node_name, peers, clock) if peers is not None else None
+    peers = Informer(client, SlimNode, clock=clock)
+    OtherNodes(node_name, peers, proxy.set_elsewhere)
+    mesh = Mesh(config, node_name, peers, clock) if pods is not None else None
     return Parts(
         services,
         slices,

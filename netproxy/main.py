@@ -41,8 +41,8 @@ from netproxy.proxy import CHECK_PERIOD, ServiceProxy
 log = logging.getLogger(__name__)
 RETRY = 2.0
 """Seconds before another try to set the pod network up."""
-POLICY_PATIENCE = 10.0
-"""Seconds that a node's first pods wait for network policies."""
+PATIENCE = 10.0
+"""Seconds that a node's first pods wait for network policies, and Services for the list of nodes."""
 
 
 async def run(
@@ -125,9 +125,10 @@ async def _run_parts(
         group.create_task(parts.services.run(), name="follow services")
         group.create_task(parts.slices.run(), name="follow endpoint slices")
         group.create_task(parts.nodes.run(), name="follow the node")
+        group.create_task(parts.peers.run(), name="follow all nodes")
         group.create_task(parts.recorder.run(), name="send events")
         await _prepare(config, parts)
-        group.create_task(parts.proxy.run(), name="proxy")
+        group.create_task(_proxy(parts), name="proxy")
         if parts.policy is not None:
             group.create_task(parts.policy.run(), name="network policies")
             group.create_task(_keep_policies(parts.policy, clock), name="verify network policies")
@@ -142,8 +143,7 @@ async def _run_parts(
         group.create_task(_follow_node(config, mode, parts, node_known, clock), name="configure this node")
         if parts.pods is not None:
             group.create_task(_keep_routes(parts.pods, clock), name="verify routes")
-        if parts.peers is not None and parts.mesh is not None:
-            group.create_task(parts.peers.run(), name="follow all nodes")
+        if parts.mesh is not None:
             group.create_task(parts.mesh.run(), name="ways to other nodes")
 
 
@@ -193,10 +193,18 @@ def _settings(config: ProxyConfig, mode: str, parts: Parts, family: int, node: c
     return settings if parts.pods is None else network.with_pods(settings, network.pod_cidrs_of(node))
 
 
+async def _proxy(parts: Parts) -> None:
+    """Serve Services, once it is known whose addresses are whose."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            await parts.peers.wait_synced()
+    await parts.proxy.run()
+
+
 async def _await_policies(policy: PolicyEnforcer) -> None:
     """Let no pod start before the policies there are; but a server that shows none must not keep the node from serving."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(POLICY_PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             await policy.started.wait()
             return
     log.error("network policies are not in force yet: pods start without them")

@@ -86,6 +86,8 @@ class Settings:
     scheduler: str = "rr"
     node_addresses: tuple[str, ...] = ()
     """Where node ports are served."""
+    own_addresses: frozenset[str] = frozenset()
+    """All of the node's own: a virtual server there needs no address of kube-ipvs0, and the node's other ports stay open."""
 
 
 def plan(ports: Iterable[ServicePort], settings: Settings) -> State:
@@ -160,8 +162,9 @@ class _Port:
 
     def _serve(self, ip: str, endpoints: Sequence[Endpoint]) -> None:
         self.out.servers[Server(self.protocol, ip, self.port.port)] = self._behaviour(endpoints)
-        self.out.addresses.add(ip)
-        self._enter("KUBE-IPVS-IPS", ip)
+        if ip not in self.settings.own_addresses:
+            self.out.addresses.add(ip)
+            self._enter("KUBE-IPVS-IPS", ip)
 
     def _behaviour(self, endpoints: Sequence[Endpoint]) -> Behaviour:
         return Behaviour(

@@ -65,7 +65,7 @@ class IPVSBackend:
         """Take over whatever the kernel holds: what is right stays, so a restart causes no gap."""
         await self._kernel.prepare()
         await self._kernel.change_sets(state.create_sets(self.family))
-        self._settings = replace(self._settings, node_addresses=await self._node_addresses())
+        self._settings = await self._with_node_addresses()
         self._ports = {key: ports for key, ports in services.items() if ports}
         self._states = {key: state.plan(ports, self._settings) for key, ports in self._ports.items()}
         self._wanted = state.merge(self._states.values())
@@ -165,7 +165,7 @@ class IPVSBackend:
     async def _held(self) -> State:
         """Return what the kernel holds of what may be ours: virtual servers on our addresses and node ports."""
         addresses, table = await self._kernel.addresses(), self._kernel.servers()
-        mine = addresses | self._wanted.addresses | set(self._settings.node_addresses)
+        mine = addresses | self._wanted.addresses | self._settings.own_addresses
         servers = {
             server: behaviour
             for server, behaviour in table.servers.items()
@@ -173,15 +173,16 @@ class IPVSBackend:
         }
         return State(servers, await self._kernel.entries(), addresses)
 
-    async def _node_addresses(self) -> tuple[str, ...]:
+    async def _with_node_addresses(self) -> state.Settings:
         found = await self._kernel.node_addresses()
         ranges = state.networks(self._static.node_port_cidrs)
-        return tuple(sorted(ip for ip in found if not ranges or state.within(ip, ranges)))
+        serving = tuple(sorted(ip for ip in found if not ranges or state.within(ip, ranges)))
+        return replace(self._settings, node_addresses=serving, own_addresses=frozenset(found))
 
     async def _follow_node_addresses(self) -> None:
         """Serve node ports on addresses that the node has gained, and no longer on those it has lost."""
-        addresses = await self._node_addresses()
-        if addresses != self._settings.node_addresses:
-            self._settings = replace(self._settings, node_addresses=addresses)
+        settings = await self._with_node_addresses()
+        if settings != self._settings:
+            self._settings = settings
             self._states = {key: state.plan(ports, self._settings) for key, ports in self._ports.items()}
             await self._advance()

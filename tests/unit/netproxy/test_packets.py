@@ -231,6 +231,17 @@ CASES = [
         },
     ),
     Case(
+        "a load balancer at the node's own address leaves the node's other ports alone",
+        service("web", IP, port("http", 80), type="LoadBalancer", ingress=(NODE,)),
+        [slice_of("web", HERE, THERE)],
+        {
+            Packet(WORLD, NODE, 80): BOTH_SNAT,
+            Packet(POD, NODE, 80): BOTH_SNAT,
+            Packet(WORLD, NODE, 22): to(f"{NODE}:22"),
+            Packet(POD, NODE, 6443): to(f"{NODE}:6443"),
+        },
+    ),
+    Case(
         "endpoints from several slices, and more of them than one slice holds",
         service("web", IP),
         [slice_of("web", *(f"10.244.{2 + part}.{n}" for n in range(1, 101)), suffix=str(part)) for part in range(3)],

@@ -1,0 +1,41 @@
+"""Tells the proxy which addresses are other nodes' own.
+
+Load balancers of nodes' addresses (and whoever else publishes them) would otherwise have this node answer for its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kube.informer import Change, Informer
+from netproxy.podnet.nodes import SlimNode
+
+
+class OtherNodes:
+    """Follows all nodes but the one named; `tell` hears of each address that comes or goes."""
+
+    def __init__(self, name: str, nodes: Informer[SlimNode], tell: Callable[[str, bool], None]) -> None:
+        self._name, self._tell = name, tell
+        self._owners: dict[str, set[str]] = {}
+        nodes.subscribe(self._changed)
+
+    def _changed(self, change: Change[SlimNode]) -> None:
+        name = change.new.metadata.name
+        if name == self._name:
+            return
+        before = _addresses(change.old) if change.old is not None else set()
+        after = _addresses(change.new) if change.type != "DELETED" else set()
+        for address in after - before:
+            self._owners.setdefault(address, set()).add(name)
+            self._tell(address, True)
+        for address in before - after:
+            # For a moment two nodes may claim an address, as when one is replaced by another.
+            owners = self._owners.get(address, set())
+            owners.discard(name)
+            if not owners:
+                self._owners.pop(address, None)
+                self._tell(address, False)
+
+
+def _addresses(node: SlimNode) -> set[str]:
+    return {each.address for each in node.status.addresses if each.type == "InternalIP"}

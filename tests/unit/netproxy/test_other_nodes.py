@@ -1,0 +1,83 @@
+"""Addresses of a load balancer that are other nodes' own are left to those nodes."""
+
+from kube.api import core_v1, meta_v1
+from kube.informer import Change, Informer
+from netproxy.endpoints import NodeView
+from netproxy.model import ServiceTable
+from netproxy.other_nodes import OtherNodes
+from netproxy.podnet.nodes import SlimNode, SlimNodeAddress, SlimNodeStatus
+from netproxy.policy.objects import SlimMeta
+from tests.support.memory_api import MemoryAPI
+from tests.support.services import service, slice_of
+
+ADDRESSES = ("192.168.0.1", "192.168.0.2", "203.0.113.9")
+
+
+def balanced() -> core_v1.Service:
+    return service("web", "10.96.5.1", type="LoadBalancer", ingress=ADDRESSES)
+
+
+def served(table: ServiceTable) -> tuple[str, ...]:
+    (port,) = table.plan("default/web")
+    return port.load_balancer_ips
+
+
+def test_only_the_services_that_name_an_address_are_planned_again() -> None:
+    table = ServiceTable(NodeView("node-1"))
+    table.set_service("default/web", balanced())
+    table.set_service("default/other", service("other", "10.96.5.2"))
+    table.set_slice(slice_of("web", "10.244.1.2"))
+    table.take_changes()
+    assert served(table) == ADDRESSES
+    table.set_elsewhere("192.168.0.2", True)
+    assert set(table.take_changes()) == {"default/web"}
+    assert served(table) == ("192.168.0.1", "203.0.113.9")
+    table.set_elsewhere("192.168.0.2", True)
+    table.set_elsewhere("192.168.0.77", True)
+    assert table.take_changes() == {}
+    table.set_elsewhere("192.168.0.2", False)
+    assert set(table.take_changes()) == {"default/web"}
+    table.delete_service("default/web")
+    table.take_changes()
+    table.set_elsewhere("192.168.0.2", True)
+    assert table.take_changes() == {}
+
+
+def node(name: str, *addresses: str) -> SlimNode:
+    listed = [SlimNodeAddress("InternalIP", each) for each in addresses]
+    return SlimNode(SlimMeta(name=name), status=SlimNodeStatus([*listed, SlimNodeAddress("Hostname", name)]))
+
+
+async def test_each_address_that_comes_or_goes_is_told_once() -> None:
+    told: list[tuple[str, bool]] = []
+    informer: Informer[SlimNode] = Informer(MemoryAPI().client(), SlimNode)
+    follower = OtherNodes("me", informer, lambda address, present: told.append((address, present)))
+
+    def tell(type_: str, old: SlimNode | None, new: SlimNode) -> list[tuple[str, bool]]:
+        told.clear()
+        follower._changed(Change(type_, old, new))
+        return sorted(told)
+
+    assert tell("ADDED", None, node("me", "10.0.0.1")) == []
+    first = node("a", "10.0.0.2", "fd99::2")
+    assert tell("ADDED", None, first) == [("10.0.0.2", True), ("fd99::2", True)]
+    moved = node("a", "10.0.0.3", "fd99::2")
+    assert tell("MODIFIED", first, moved) == [("10.0.0.2", False), ("10.0.0.3", True)]
+    assert tell("ADDED", None, node("b", "10.0.0.3")) == [("10.0.0.3", True)]
+    # The address passed on to another node before its old owner went.
+    assert tell("DELETED", moved, moved) == [("fd99::2", False)]
+    assert tell("DELETED", node("b", "10.0.0.3"), node("b", "10.0.0.3")) == [("10.0.0.3", False)]
+
+
+def test_the_view_of_a_node_reads_what_the_whole_one_writes() -> None:
+    from kube import serialize
+
+    whole = core_v1.Node(
+        metadata=meta_v1.ObjectMeta(name="a", uid="u"),
+        spec=core_v1.NodeSpec(pod_cidr="10.244.1.0/24", pod_cidrs=["10.244.1.0/24", "fd00:1::/64"]),
+        status=core_v1.NodeStatus(addresses=[core_v1.NodeAddress(type="InternalIP", address="10.0.0.2")]),
+    )
+    read = serialize.decode(serialize.encode(whole), SlimNode)
+    assert read.spec.pod_cidrs == whole.spec.pod_cidrs
+    assert read.spec.pod_cidr == "10.244.1.0/24"
+    assert [(each.type, each.address) for each in read.status.addresses] == [("InternalIP", "10.0.0.2")]
