@@ -9,9 +9,11 @@ a port that gains its first endpoint. Upstream's rule (pkg/proxy/conntrack) for 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
 
 from kube.process import CommandError, run
+from netproxy import metrics
 from netproxy.model import ServicePort
 
 log = logging.getLogger(__name__)
@@ -57,5 +59,8 @@ async def delete_flows(flows: list[list[str]]) -> None:
             log.warning("stale flows stay until they time out: %s", error)
             return
         # Exit status 1 with "0 flow entries" is the ordinary case of nothing to delete.
+        found = re.search(r"(\d+) flow entries have been deleted", done.stderr)
+        if found:
+            metrics.FLOWS_DELETED.labels(arguments[1].replace("ip", "IP")).inc(int(found[1]))
         if done.returncode not in (0, 1):
             log.warning("conntrack -D %s: %s", " ".join(arguments), done.stderr.strip())

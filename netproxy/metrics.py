@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
 REGISTRY = CollectorRegistry(auto_describe=False)
@@ -31,6 +31,34 @@ SERVICE_CHANGES = Counter("kubeproxy_sync_proxy_rules_service_changes", "Service
 ENDPOINT_CHANGES = Counter(
     "kubeproxy_sync_proxy_rules_endpoint_changes", "EndpointSlice changes taken in", registry=REGISTRY
 )
+SERVICES_PENDING = Gauge(
+    "kubeproxy_sync_proxy_rules_service_changes_pending",
+    "Services whose changes are not written yet",
+    registry=REGISTRY,
+)
+ENDPOINTS_PENDING = Gauge(
+    "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
+    "EndpointSlices whose changes are not written yet",
+    registry=REGISTRY,
+)
+NO_LOCAL_ENDPOINTS = Gauge(
+    "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+    "Service ports under the policy Local that have no endpoint here, but elsewhere",
+    ["traffic_policy"],
+    registry=REGISTRY,
+)
+NFTABLES_FAILURES = Counter(
+    "kubeproxy_sync_proxy_rules_nftables_sync_failures", "Writes of nftables that the kernel refused", registry=REGISTRY
+)
+IPTABLES_LAST = Gauge(
+    "kubeproxy_sync_proxy_rules_iptables_last", "Lines of the last write", ["table", "ip_family"], registry=REGISTRY
+)
+FLOWS_DELETED = Counter(
+    "kubeproxy_conntrack_reconciler_deleted_entries", "Stale flows that were deleted", ["ip_family"], registry=REGISTRY
+)
+BUILD_INFO = Gauge("kubernetes_build_info", "What this is", ["git_version", "major", "minor"], registry=REGISTRY)
+BUILD_INFO.labels("v1.36.2+wherry", "1", "36").set(1)
+ProcessCollector(registry=REGISTRY)
 RESTORE_FAILURES = Counter(
     "kubeproxy_sync_proxy_rules_iptables_restore_failures", "Writes the kernel refused", registry=REGISTRY
 )

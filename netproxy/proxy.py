@@ -73,6 +73,7 @@ class ServiceProxy:
     # -- changes in -----------------------------------------------------------------------------------------------
     def _service_changed(self, change: Change[core_v1.Service]) -> None:
         metrics.SERVICE_CHANGES.inc()
+        metrics.SERVICES_PENDING.inc()
         if change.type == "DELETED":
             self.table.delete_service(change.key)
         else:
@@ -81,6 +82,7 @@ class ServiceProxy:
 
     def _slice_changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
         metrics.ENDPOINT_CHANGES.inc()
+        metrics.ENDPOINTS_PENDING.inc()
         owner = owner_of(change.new)
         if change.old is not None and owner_of(change.old) != owner:
             self.table.delete_slice(change.old)
@@ -149,6 +151,7 @@ class ServiceProxy:
     async def _start(self) -> None:
         self._wake.clear()
         self._ports = self.table.take_changes()
+        self._count((), self._ports.values())
         began = self._clock.monotonic()
         for backend in self._backends:
             # Nothing else may start before this is in force: the guard of route_localnet is among it.
@@ -173,6 +176,7 @@ class ServiceProxy:
         async with self._lock:
             changes = self.table.take_changes()
             changed = {key: ports for key, ports in changes.items() if ports != self._ports.get(key, ())}
+            self._count([self._ports.get(key, ()) for key in changed], changed.values())
             for key, ports in changed.items():
                 flows += conntrack.stale_flows(self._ports.get(key, ()), ports)
                 if ports:
@@ -197,8 +201,22 @@ class ServiceProxy:
         if flows:
             await conntrack.delete_flows(flows)
 
+    def _count(self, old: Iterable[tuple[ServicePort, ...]], new: Iterable[tuple[ServicePort, ...]]) -> None:
+        """Keep count of ports whose packets are dropped here because only other nodes have endpoints."""
+        for sign, services in ((-1, old), (1, new)):
+            for ports in services:
+                for port in ports:
+                    if port.has_endpoints and not port.local_endpoints:
+                        if port.internal_local:
+                            metrics.NO_LOCAL_ENDPOINTS.labels("internal").inc(sign)
+                        if port.external_local:
+                            metrics.NO_LOCAL_ENDPOINTS.labels("external").inc(sign)
+
     def _done(self) -> None:
         metrics.LAST_SYNC.set(self._clock.now().timestamp())
+        if not self.table.dirty:
+            metrics.SERVICES_PENDING.set(0)
+            metrics.ENDPOINTS_PENDING.set(0)
         self._health.updated()
 
     async def verify_forever(self) -> None:

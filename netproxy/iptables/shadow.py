@@ -235,6 +235,19 @@ def chains_named(text: str, limit: int = 8) -> str:
     return ", ".join(shown) + (f" and {len(found) - limit} more" if len(found) > limit else "")
 
 
+def lines_by_table(text: str) -> dict[str, int]:
+    """Count the rules that a text for iptables-restore writes or deletes, by table."""
+    counts: dict[str, int] = {}
+    table = ""
+    for line in text.splitlines():
+        if line.startswith("*"):
+            table = line[1:]
+            counts[table] = 0
+        elif line.startswith("-"):
+            counts[table] += 1
+    return counts
+
+
 def _count(fragment: Fragment) -> Counter[str]:
     counts = Counter(table for table, _, _ in fragment.entries)
     for (table, _), rules in fragment.chains.items():

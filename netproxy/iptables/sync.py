@@ -73,6 +73,8 @@ class IPTablesBackend:
         try:
             async with self._drift.writing():
                 await self._writer.apply(text)
+            for table, count in shadow.lines_by_table(text).items():
+                metrics.IPTABLES_LAST.labels(table, f"IPv{self.family}").set(count)
         except WriteError as error:
             metrics.RESTORE_FAILURES.inc()
             log.warning("a change of rules was refused, comparing everything: %s", error)

@@ -55,7 +55,7 @@ class TableKeeper:
             async with self._drift.writing():
                 await self._writer.apply(text)
         except WriteError as error:
-            metrics.RESTORE_FAILURES.inc()
+            metrics.NFTABLES_FAILURES.inc()
             log.warning("a change was refused, comparing everything: %s", error)
             await self.take_over()
             return
@@ -113,7 +113,7 @@ class TableKeeper:
             try:
                 await self._writer.apply(text)
             except WriteError as error:
-                metrics.RESTORE_FAILURES.inc()
+                metrics.NFTABLES_FAILURES.inc()
                 # A table that cannot be led to the right state (its maps have other types, it changed since it was
                 # read) is replaced, in one transaction.
                 table = self._desired.table

@@ -10,6 +10,7 @@ import pytest
 from kube.api import core_v1, discovery_v1
 from kube.clock import FakeClock, settle
 from kube.informer import Informer
+from netproxy import metrics
 from netproxy.conntrack import stale_flows
 from netproxy.drift import DriftWatch
 from netproxy.endpoints import NodeView
@@ -254,3 +255,36 @@ async def test_where_the_fingerprint_can_miss_a_change_everything_is_compared_ea
     assert not drift.due
     await clock.advance(30)
     assert drift.due
+
+
+def value(name: str, **labels: str) -> float:
+    return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+async def test_metrics_have_upstreams_names_and_count_what_they_say() -> None:
+    api, writer = MemoryAPI(), RecordingWriter()
+    here, there = endpoint("10.244.1.2", node="node-1"), endpoint("10.244.2.2", node="node-2")
+    local = service("web", "10.96.5.1", internal_traffic_policy="Local")
+    missing = "kubeproxy_sync_proxy_rules_no_local_endpoints_total"
+    before = value(missing, traffic_policy="internal")
+    async with proxying(api, writer):
+        changes = value("kubeproxy_sync_proxy_rules_service_changes_total")
+        api.put(local)
+        api.put(slice_of("web", there))
+        await settle(60)
+        assert value("kubeproxy_sync_proxy_rules_service_changes_total") == changes + 1
+        assert value("kubeproxy_sync_proxy_rules_service_changes_pending") == 0
+        assert value("kubeproxy_sync_proxy_rules_endpoint_changes_pending") == 0
+        assert value(missing, traffic_policy="internal") == before + 1
+        assert value("kubeproxy_sync_proxy_rules_iptables_last", table="filter", ip_family="IPv4") >= 1
+        api.put(slice_of("web", here, there))
+        await settle(60)
+        assert value(missing, traffic_policy="internal") == before
+        assert value("kubeproxy_sync_proxy_rules_iptables_total", table="nat", ip_family="IPv4") > 0
+    shown = metrics.exposition().decode()
+    for name in (
+        "kubernetes_build_info",
+        "process_resident_memory_bytes",
+        "kubeproxy_network_programming_duration_seconds",
+    ):
+        assert f"\n{name}" in shown
