@@ -21,6 +21,7 @@ from kube.api import core_v1
 from kube.clock import Clock, parse_time
 from kube.quantity import parse as parse_quantity
 
+_ADDED_UP = ("working_set", "usage", "rss", "page_faults", "major_page_faults")
 _FRESH_SECONDS = 1.0
 _DISK_SECONDS = 60.0
 _RATE_SECONDS = 0.1  # looks closer together than this say nothing about a rate
@@ -134,14 +135,16 @@ class Collector:
                     )
                 )
         started = view.pod.status.start_time
+        cpu = self._rated(stats.attributes.id, _cpu(linux.cpu), rates) if linux.HasField("cpu") else None
         return PodUse(
             name=metadata.name or "",
             namespace=metadata.namespace or "",
             uid=metadata.uid or "",
             started_at=parse_time(started).timestamp() if started else 0.0,
             containers=tuple(containers),
-            cpu=self._rated(stats.attributes.id, _cpu(linux.cpu), rates) if linux.HasField("cpu") else None,
-            memory=_memory(linux.memory, 0) if linux.HasField("memory") else None,
+            # containerd 1.6 cannot read a pod's cgroup that is a slice: what its containers use together has to do.
+            cpu=cpu or _sum_cpu(containers),
+            memory=_memory(linux.memory, 0) if linux.HasField("memory") else _sum_memory(containers),
             interfaces=_interfaces(linux.network),
             processes=linux.process.process_count.value,
             volumes=disk.volumes,
@@ -212,6 +215,21 @@ def _memory(usage: MemoryUsage, limit: int) -> Memory:
         page_faults=usage.page_faults.value,
         major_page_faults=usage.major_page_faults.value,
     )
+
+
+def _sum_cpu(containers: list[ContainerUse]) -> CPU | None:
+    if not containers:
+        return None
+    rates = [c.cpu.nano_cores for c in containers if c.cpu.nano_cores is not None]
+    total = sum(c.cpu.total for c in containers)
+    return CPU(max(c.cpu.time for c in containers), total, sum(rates) if rates else None)
+
+
+def _sum_memory(containers: list[ContainerUse]) -> Memory | None:
+    if not containers:
+        return None
+    sums = {name: sum(getattr(c.memory, name) for c in containers) for name in _ADDED_UP}
+    return Memory(max(c.memory.time for c in containers), **sums)
 
 
 def _interfaces(network: NetworkUsage) -> tuple[Interface, ...]:
