@@ -13,7 +13,7 @@ import base64
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -124,7 +124,10 @@ async def bootstrap(bootstrap_file: Path, target: Path, folder: Path, node_name:
 
 
 class Rotation:
-    """Renews one certificate; `renewed` is told when a new one is in place."""
+    """Renews one certificate; `renewed` is told when a new one is in place.
+
+    A certificate that lacks one of `names` (DNS names, addresses) is due at once: the node has another address now.
+    """
 
     def __init__(
         self,
@@ -134,10 +137,11 @@ class Rotation:
         make: Callable[[pki.PrivateKey], bytes],
         renewed: Callable[[], Awaitable[None]],
         *,
+        names: Sequence[str] = (),
         clock: Clock,
     ) -> None:
         self._kind, self._folder, self._client = kind, folder, client
-        self._make, self._renewed, self._clock = make, renewed, clock
+        self._make, self._renewed, self._clock, self._names = make, renewed, clock, names
 
     @property
     def file(self) -> Path:
@@ -166,6 +170,8 @@ class Rotation:
         try:
             certificate = pki.decode_certificate(self.file.read_bytes())
         except (OSError, pki.PKIError):
+            return 0.0
+        if not set(pki.general_names(self._names)) <= pki.names_of(certificate):
             return 0.0
         # The same file gives the same moment on every look.
         jitter = random.Random(certificate.serial_number).random()

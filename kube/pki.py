@@ -272,6 +272,14 @@ def rotation_time(certificate: x509.Certificate, jitter: float) -> datetime:
     return start + (end - start) * (0.7 + 0.2 * jitter)
 
 
+def names_of(certificate: x509.Certificate) -> set[x509.GeneralName]:
+    """Return the DNS names and addresses that a certificate is for."""
+    try:
+        return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return set()
+
+
 def ca_hash(certificate: x509.Certificate) -> str:
     """Return `sha256:<hex>` of the subject public key info, what kubeadm's discovery pins."""
     return "sha256:" + hashlib.sha256(_spki(certificate.public_key(), serialization.Encoding.DER)).hexdigest()

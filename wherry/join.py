@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kube import bootstrap_tokens, certificates, kubeconfig, pki
+from kube import bootstrap_tokens, certificates, pki
 from kube.api import core_v1
 from kube.bootstrap_tokens import Token
 from kube.certificates import PROXY, PROXY_USER
@@ -25,10 +25,11 @@ from kube.clock import SYSTEM
 from kube.errors import StatusError
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
-from wherry import certificate_bundle, check, cluster, configuration, containerd, daemons, published, starting, storage
+from wherry import certificate_bundle, check, cluster, daemons, published, starting, storage, units
 from wherry.certificate_bundle import Bundle
 from wherry.discovery import Discovered, ca_pin, discover, server_url
 from wherry.errors import WherryError
+from wherry.join_files import Identity, write_common, write_member, write_worker
 from wherry.progress import console, errors, step
 from wherry.reset import reset
 from wherry.settings import Settings, complete
@@ -48,11 +49,14 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """A key made here and the certificate that the cluster signed for it (PEM)."""
+class Prepared:
+    """Everything that was got from the cluster; `identities` for a worker, `bundle` for a member of the control plane."""
 
-    key: pki.PrivateKey
-    certificate: bytes
+    settings: Settings
+    found: Discovered
+    documents: published.Published
+    identities: list[Identity]
+    bundle: Bundle | None
 
 
 def credentials(
@@ -96,8 +100,30 @@ async def join(wanted: Settings, given: Credentials) -> Settings:
     wanted = msgspec.structs.replace(wanted, role=role, joined=given.server)
     address = wanted.node_ip or await asyncio.to_thread(address_towards, given.server)
     settings = complete(wanted, address)
-    with step("check the machine"):
-        check.require(settings, running=False)
+    systemd = units.uses_systemd(settings)
+    try:
+        with step("check the machine"):
+            if systemd:
+                await units.prepare_machine()
+            check.require(settings, running=False)
+        prepared = await _prepare(settings, given)
+    except BaseException:
+        if systemd:
+            await asyncio.shield(units.remove())
+        raise
+    try:
+        settings = await _install(prepared)
+    except BaseException:
+        await _show_logs(settings)
+        errors.print("  what was installed is taken away again")
+        await asyncio.shield(reset(prepared.settings))
+        raise
+    console.print(f"\nThis machine is node {settings.node_name}; `kubectl get nodes` on the first machine shows it.")
+    return settings
+
+
+async def _prepare(settings: Settings, given: Credentials) -> Prepared:
+    """Ask the cluster for everything that is needed; nothing is written yet."""
     with step(f"discover the cluster at {given.server}"):
         found = await discover(given.server, given.token, given.pin)
     access = Access(server=found.server, ca=found.ca, token=str(given.token))
@@ -120,26 +146,25 @@ async def join(wanted: Settings, given: Credentials) -> Settings:
                 )
     finally:
         await client.close()
-    try:
-        if bundle is None:
-            with step("write certificates and configuration"):
-                _write_worker(settings, found, *identities)
-                _write_common(settings, documents)
-            await starting.start_worker(settings)
-        else:
-            with step("write certificates and configuration"):
-                settings = _write_member(settings, bundle)
-                _write_common(settings, documents)
-            with step("reach etcd"):
-                await storage.reach(settings)
-            async with cluster.admin(settings) as administrator:
-                await starting.start_member(settings, administrator)
-    except BaseException:
-        await asyncio.shield(_show_logs(settings))
-        errors.print("  what was installed is taken away again")
-        await asyncio.shield(reset(settings))
-        raise
-    console.print(f"\nThis machine is node {settings.node_name}; `kubectl get nodes` on the first machine shows it.")
+    return Prepared(settings, found, documents, identities, bundle)
+
+
+async def _install(prepared: Prepared) -> Settings:
+    """Write everything and start it; return the settings in force."""
+    settings, bundle = prepared.settings, prepared.bundle
+    if bundle is None:
+        with step("write certificates and configuration"):
+            write_worker(settings, prepared.found, *prepared.identities)
+            write_common(settings, prepared.documents)
+        await starting.start_worker(settings)
+        return settings
+    with step("write certificates and configuration"):
+        settings = write_member(settings, bundle)
+        write_common(settings, prepared.documents)
+    with step("reach etcd"):
+        await storage.reach(settings)
+    async with cluster.admin(settings) as administrator:
+        await starting.start_member(settings, administrator)
     return settings
 
 
@@ -203,34 +228,6 @@ def _as_joining(token: Token) -> Any:
                 f"the cluster does not say how its nodes are configured ({error.message}): repeat `wherry up` on it"
             ) from error
         raise
-
-
-def _write_worker(settings: Settings, found: Discovered, node: Identity, proxy: Identity) -> None:
-    layout, now = settings.layout, SYSTEM.now()
-    pki.write_file(layout.pki / "ca.crt", found.ca, 0o644)
-    agent_user = f"system:node:{settings.node_name}"
-    for kind, identity, folder, target, user in (
-        (certificates.CLIENT, node, layout.kubelet / "pki", layout.agent_kubeconfig, agent_user),
-        (PROXY, proxy, layout.proxy_pki, layout.netproxy_kubeconfig, PROXY_USER),
-    ):
-        current = str(certificates.store(folder, kind, identity.certificate, identity.key, now))
-        access = Access(server=found.server, ca=found.ca, certificate_file=current, key_file=current)
-        kubeconfig.write(target, kubeconfig.render(access, user=user))
-
-
-def _write_member(settings: Settings, bundle: Bundle) -> Settings:
-    """Write what the members share and make this one's own certificates from it; return the settings with etcd's files."""
-    named = certificate_bundle.install(bundle, settings.layout)
-    settings = msgspec.structs.replace(settings, **named)
-    configuration.write_all(settings)
-    return settings
-
-
-def _write_common(settings: Settings, documents: published.Published) -> None:
-    settings.save()
-    if settings.own_containerd:
-        containerd.write_configuration(settings)
-    configuration.write_node(settings, documents.kubelet, documents.proxy)
 
 
 async def _show_logs(settings: Settings) -> None:

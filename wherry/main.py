@@ -84,6 +84,7 @@ def up(
     if name:
         given["names"] = name
     before = saved.load(prefix) or Settings(prefix=prefix)
+    saved.check_worker(before, given)
     if saved.load(prefix) is not None and store not in ("", before.store):
         raise WherryError(
             f"this cluster is stored in {before.store}: `wherry store migrate` moves it to etcd, `wherry reset` begins anew"

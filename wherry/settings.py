@@ -140,6 +140,27 @@ def complete(settings: Settings, default_address: str) -> Settings:
     return msgspec.structs.replace(settings, **changes)
 
 
+OF_A_NODE = frozenset(
+    "prefix node_ip kubelet_port kubelet_healthz_port proxy_healthz_port proxy_metrics_port runtime_endpoint sandbox_image "
+    "registry_mirrors resolv_conf max_pods".split()
+)
+"""What a worker decides for itself."""
+
+
+def check_worker(before: Settings, given: dict[str, Any]) -> None:
+    """Raise WherryError where a worker is told what it cannot decide: the cluster's options, or another name."""
+    if not before.is_worker:
+        return
+    if given.get("node_name", before.node_name) != before.node_name:
+        raise WherryError(
+            f"this machine is node {before.node_name}: to give it another name, `wherry reset` it and join again"
+        )
+    others = sorted(given.keys() - OF_A_NODE - {"node_name"})
+    if others:
+        option = "--" + {"names": "name"}.get(others[0], others[0]).replace("_", "-")
+        raise WherryError(f"{option} is the cluster's, not a worker's: it is for `wherry up` on the first machine")
+
+
 def check_store(settings: Settings) -> None:
     """Raise WherryError where the choice of a storage engine does not hold together."""
     if settings.store not in ("sqlite", "etcd"):

@@ -8,20 +8,23 @@ from pathlib import Path
 
 from wherry import addresses, check, cluster, configuration, containerd, daemons, starting, storage, tokens, units
 from wherry.progress import console, step
-from wherry.settings import Settings, complete
+from wherry.settings import Settings, complete, load
 
 
 async def up(wanted: Settings) -> Settings:
     """Set up and start the cluster and wait until it serves; return the settings in force."""
     settings = complete(wanted, addresses.own_address())
+    before = load(settings.prefix)
     running = any((await daemons.running(settings)).values())
     with step("check the machine"):
         if units.uses_systemd(settings):
             await units.prepare_machine()
         check.require(settings, running=running)
+    if running and before != settings:
+        with step("stop what runs with other options"):
+            await daemons.stop(settings)
     if settings.is_worker:
         return await _start_again(settings)
-    fresh = not settings.layout.settings.exists()
     if settings.store == "etcd":
         with step("reach etcd"):
             await storage.reach(settings)
@@ -32,7 +35,7 @@ async def up(wanted: Settings) -> Settings:
         configuration.write_all(settings)
     async with cluster.admin(settings) as client:
         await starting.start_member(settings, client)
-        token = await tokens.create(client, description="made by wherry up") if fresh else None
+        token = await tokens.create(client, description="made by wherry up") if before is None else None
     offer_kubeconfig(settings)
     if token is not None:
         console.print("\nTo add a machine within 24 hours, install Wherry on it and run there as root:\n")

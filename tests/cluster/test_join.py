@@ -76,12 +76,16 @@ def test_a_joined_machine_shows_its_state_stops_and_starts_again(three: Machines
     assert second.wherry("status", check=False).returncode == 1
     assert "node node2" in second.wherry("up", "--max-pods", "99").stdout
 
-    def more_pods() -> bool:
-        return bool(three.get("node", "node2")["status"]["capacity"]["pods"] == "99")
+    def pods() -> str:
+        found: str = three.get("node", "node2")["status"]["capacity"]["pods"]
+        return found
 
-    eventually(more_pods, "the option of the second start is in force")
-    assert three.get("pod", "p", "-n", ns3)["status"]["containerStatuses"][0]["containerID"] == before
+    eventually(lambda: pods() == "99", "the option of the second start is in force")
     second.wherry("up", "--max-pods", "110")
+    eventually(lambda: pods() == "110", "another option is in force at once")
+    assert three.get("pod", "p", "-n", ns3)["status"]["containerStatuses"][0]["containerID"] == before
+    done = second.wherry("up", "--node-name", "node9", check=False)
+    assert done.stderr.startswith("wherry: this machine is node node2: to give it another name")
 
 
 @pytest.mark.parametrize(

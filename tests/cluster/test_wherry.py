@@ -88,6 +88,20 @@ def test_down_and_up_leave_containers_data_and_addresses_as_they_were(shared: Cl
     assert shared.http(address)
 
 
+def test_an_option_that_changes_is_in_force_when_up_returns(shared: Cluster, ns: str) -> None:
+    url, ca = "https://api.example:6443/readyz", str(shared.prefix / "var/lib/wherry/pki/ca.crt")
+    ask = ("curl", "-sS", "--resolve", "api.example:6443:172.30.0.2", "--cacert", ca, url)
+    assert "subject" in shared.host.run(*ask, check=False).stderr
+    web(shared, ns, 1)
+    before = container_ids(shared)
+    assert "stop what runs with other options" in shared.wherry("up", "--name", "api.example").stdout
+    assert shared.host.run(*ask).stdout == "ok"
+    assert "stop what runs" not in shared.wherry("up").stdout
+    wait_pods(shared, ns, "app=web", 1)
+    kept = container_ids(shared)
+    assert {k: v for k, v in kept.items() if k.startswith(ns)} == {k: v for k, v in before.items() if k.startswith(ns)}
+
+
 def test_reset_leaves_nothing_and_a_new_installation_works() -> None:
     name = f"wherry-r{os.getpid()}"
     with cluster(name) as made:

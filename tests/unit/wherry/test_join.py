@@ -15,7 +15,8 @@ from kube.bootstrap_tokens import Token
 from wherry import certificate_bundle, check, cluster, join, membership, published, starting, storage
 from wherry.discovery import Discovered
 from wherry.errors import WherryError
-from wherry.join import Credentials, Identity
+from wherry.join import Credentials
+from wherry.join_files import Identity
 from wherry.main import app
 from wherry.settings import Settings
 
@@ -124,7 +125,7 @@ async def test_a_member_that_cannot_reach_etcd_is_undone(
 
     monkeypatch.setitem(SHARED, "store", "etcd")
     monkeypatch.setattr(certificate_bundle, "download", download)
-    monkeypatch.setattr(join, "_write_member", lambda settings, bundle: settings)
+    monkeypatch.setattr(join, "write_member", lambda settings, bundle: settings)
     monkeypatch.setattr(storage, "reach", unreachable)
     with pytest.raises(WherryError, match="etcd does not answer"):
         await join.join(machine(tmp_path), MEMBER)

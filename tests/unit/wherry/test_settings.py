@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,23 @@ def test_what_is_not_said_follows_from_the_machine_and_the_ranges() -> None:
 def test_a_wrong_choice_is_refused_with_what_to_do(wrong: dict[str, str], said: str) -> None:
     with pytest.raises(WherryError, match=said):
         complete(Settings(**{"node_name": "n1", **wrong}), "192.0.2.10")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"node_name": "n2"}, "this machine is node n1: to give it another name"),
+        ({"pod_cidr": "10.0.0.0/8"}, "--pod-cidr is the cluster's, not a worker's"),
+        ({"names": ["a"]}, "--name is the cluster's, not a worker's"),
+        ({"store": "etcd"}, "--store is the cluster's, not a worker's"),
+    ],
+)
+def test_a_worker_decides_nothing_for_the_cluster(given: dict[str, Any], said: str) -> None:
+    worker = Settings(node_name="n1", role="worker", joined="https://192.0.2.1:6443")
+    with pytest.raises(WherryError, match=said):
+        settings.check_worker(worker, given)
+    settings.check_worker(Settings(node_name="n1"), given)
+    settings.check_worker(worker, {"node_name": "n1", "max_pods": 50, "node_ip": "192.0.2.7", "prefix": "/"})
 
 
 def test_a_machine_without_a_route_is_asked_for_its_address() -> None:
