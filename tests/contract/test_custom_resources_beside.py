@@ -1,0 +1,287 @@
+"""Custom resources beside other things: conversion webhooks, other servers, restarts, controllers, the real kubectl."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.test_custom_resources import (
+    DEFINITIONS,
+    GROUP,
+    conditions,
+    definition,
+    install,
+    obj,
+    post,
+    settled,
+    version,
+)
+from tests.support.control import ApiUnderTest, api_server
+from tests.support.etcd import etcd
+from tests.support.webhook import webhook
+
+Object = dict[str, Any]
+MERGE = {"Content-Type": "application/merge-patch+json"}
+
+
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 30) -> Any:
+    async with asyncio.timeout(seconds):
+        while not (found := await condition()):
+            await asyncio.sleep(0.02)
+        return found
+
+
+def converted(request: Object) -> Object:
+    """v1 has spec.image; v2 has it as spec.container.image."""
+    found = []
+    for one in request["objects"]:
+        new = json.loads(json.dumps(one))
+        spec = new["spec"]
+        if request["desiredAPIVersion"].endswith("v2"):
+            spec["container"] = {"image": spec.pop("image", "")}
+        else:
+            spec["image"] = (spec.pop("container", None) or {}).get("image", "")
+        new["apiVersion"] = request["desiredAPIVersion"]
+        new["metadata"]["annotations"] = {"converted": "yes"}
+        new["metadata"]["ownerReferences"] = [{"kind": "Ignored"}]
+        found.append(new)
+    return {"result": {"status": "Success"}, "convertedObjects": found}
+
+
+def of_two_versions(kind: str, client: Object) -> Object:
+    newer = version("v2", storage=False)
+    spec = newer["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    del spec["properties"]["image"]
+    spec["properties"]["container"] = {"type": "object", "properties": {"image": {"type": "string"}}}
+    made = definition(kind, version("v1"), newer)
+    made["spec"]["conversion"] = {
+        "strategy": "Webhook",
+        "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client},
+    }
+    return made
+
+
+async def test_a_webhook_converts_what_is_read_written_listed_and_watched(tmp_path: Path) -> None:
+    (tmp_path / "hook").mkdir()
+    async with webhook(tmp_path / "hook") as hook, api_server(tmp_path) as server:
+        hook.answers["/convert"] = converted
+        path = await install(server, of_two_versions("Converted", hook.client("/convert")))
+        newer = path.replace("/v1/", "/v2/")
+        await post(server, path, obj("Converted", "a", image="one"))
+        found = (await server.request("GET", f"{newer}/a")).json
+        assert (found["apiVersion"], found["spec"]["container"]) == (f"{GROUP}/v2", {"image": "one"})
+        assert found["metadata"]["annotations"] == {"converted": "yes"} and "ownerReferences" not in found["metadata"]
+        made = obj("Converted", "b", f"{GROUP}/v2", container={"image": "two"})
+        assert (await post(server, newer, made))["spec"]["container"] == {"image": "two"}
+        assert (await server.request("GET", f"{path}/b")).json["spec"]["image"] == "two"
+        hook.asked.clear()
+        listed = (await server.request("GET", newer)).json
+        assert [o["spec"]["container"]["image"] for o in listed["items"]] == ["one", "two"]
+        await server.request("GET", newer)
+        assert sum(len(request["objects"]) for _, request in hook.asked) <= 1, "what was converted once is kept"
+        async with server.session().get(f"{server.url}{newer}?watch=true&resourceVersion=0") as stream:
+            events = [json.loads(await stream.content.readline()) for _ in range(2)]
+            assert [e["object"]["spec"]["container"]["image"] for e in events] == ["one", "two"]
+        patch = b'{"spec":{"container":{"image":"three"}}}'
+        assert (await server.request("PATCH", f"{newer}/a", patch, headers=MERGE)).status == 200
+        assert (await server.request("GET", f"{path}/a")).json["spec"]["image"] == "three"
+
+
+FAILURES: dict[str, tuple[Any, str]] = {
+    "refuses": (
+        lambda request: {"result": {"status": "Failure", "message": "not today"}},
+        "conversion webhook for stable.example.com/v1, Kind=Bad failed: not today",
+    ),
+    "loses objects": (
+        lambda request: {"result": {"status": "Success"}, "convertedObjects": []},
+        "conversion webhook for stable.example.com/v1, Kind=Bad returned 0 objects, expected 1",
+    ),
+    "keeps the version": (
+        lambda request: {"result": {"status": "Success"}, "convertedObjects": request["objects"]},
+        "conversion webhook for stable.example.com/v1, Kind=Bad returned invalid converted object at index 0: invalid "
+        "groupVersion (expected stable.example.com/v2, received stable.example.com/v1)",
+    ),
+    "answers nonsense": (b"[]", "conversion webhook for stable.example.com/v1, Kind=Bad failed: invalid response"),
+}
+
+
+async def test_a_webhook_that_fails_says_so_and_breaks_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "hook").mkdir()
+    async with webhook(tmp_path / "hook") as hook, api_server(tmp_path) as server:
+        path = await install(server, of_two_versions("Bad", hook.client("/convert")))
+        await post(server, path, obj("Bad"))
+        newer = path.replace("/v1/", "/v2/")
+        for name, (answer, message) in FAILURES.items():
+            hook.answers["/convert"] = answer
+            found = await server.request("GET", f"{newer}/a")
+            assert found.status == 500 and found.json["message"].startswith(message), (name, found.json)
+            assert (await server.request("GET", newer)).status == 500
+        assert (await server.request("GET", f"{path}/a")).status == 200
+        name = "bads.stable.example.com"
+        assert (await server.request("DELETE", f"{DEFINITIONS}/{name}")).status == 200, "nor does it hold up a deletion"
+        await until(lambda: _gone(server, f"{DEFINITIONS}/{name}"))
+
+
+async def _gone(server: ApiUnderTest, path: str) -> bool:
+    return (await server.request("GET", path)).status == 404
+
+
+async def test_a_definition_made_at_one_server_is_served_at_another_and_after_a_restart(tmp_path: Path) -> None:
+    async with etcd(tmp_path / "etcd") as cluster:
+        more: Object = {"store": "etcd", "etcd_servers": tuple(cluster.servers)}
+        async with api_server(tmp_path / "a", **more) as a:
+            async with api_server(tmp_path / "b", **more) as b:
+                path = await install(a, definition("Shared"))
+                await post(b, path, obj("Shared"))
+                assert (await a.request("GET", f"{path}/a")).json["spec"]["image"] == "busybox"
+                groups = (await b.request("GET", "/apis")).json["groups"]
+                assert GROUP in [group["name"] for group in groups]
+                assert (await b.request("DELETE", f"{DEFINITIONS}/shareds.{GROUP}")).status == 200
+                await until(lambda: _gone(a, path))
+                await install(a, definition("Kept"))
+                await post(a, path.replace("shareds", "kepts"), obj("Kept"))
+        async with api_server(tmp_path / "a", **more) as again:
+            kept = path.replace("shareds", "kepts")
+            assert [o["metadata"]["name"] for o in (await again.request("GET", kept)).json["items"]] == ["a"]
+
+
+async def test_a_deletion_under_way_goes_on_after_a_restart(tmp_path: Path) -> None:
+    name = f"halfs.{GROUP}"
+    async with api_server(tmp_path) as server:
+        path = await install(server, definition("Half"))
+        held = obj("Half")
+        held["metadata"]["finalizers"] = ["example.com/hold"]
+        await post(server, path, held)
+        await server.request("DELETE", f"{DEFINITIONS}/{name}")
+        found = await settled(server, name, "Terminating")
+        assert conditions(found)["Terminating"][0] == "True"
+    async with api_server(tmp_path) as server:
+        assert (
+            await server.request("PATCH", f"{path}/a", b'{"metadata":{"finalizers":null}}', headers=MERGE)
+        ).status == 200
+        await until(lambda: _gone(server, f"{DEFINITIONS}/{name}"))
+
+
+async def test_controllers_treat_custom_resources_as_all_others(tmp_path: Path) -> None:
+    async with api_server(tmp_path, enable_controllers=True) as server:
+        path = await install(server, definition("Owned"))
+        quota = {
+            "metadata": {"name": "few"},
+            "spec": {"hard": {f"count/owneds.{GROUP}": "2"}},
+        }
+        space = "/api/v1/namespaces"
+        await post(server, space, {"metadata": {"name": "room"}})
+        await post(server, f"{space}/room/resourcequotas", quota)
+
+        async def counted() -> bool:
+            status = (await server.request("GET", f"{space}/room/resourcequotas/few")).json.get("status") or {}
+            return bool(status.get("hard"))
+
+        await until(counted)
+        there = path.replace("default", "room")
+        parent = await post(server, there, obj("Owned", "parent"))
+        child = obj("Owned", "child")
+        owner = {"apiVersion": f"{GROUP}/v1", "kind": "Owned", "name": "parent", "uid": parent["metadata"]["uid"]}
+        child["metadata"]["ownerReferences"] = [owner]
+        await post(server, there, child)
+        third = await server.request("POST", there, obj("Owned", "third"))
+        assert third.status == 403 and "exceeded quota: few" in third.json["message"]
+        assert (await server.request("DELETE", f"{there}/parent")).status == 200
+        await until(lambda: _gone(server, f"{there}/child"))
+        await server.request("DELETE", f"{space}/room/resourcequotas/few")
+        await post(server, there, obj("Owned", "left"))
+        await server.request("DELETE", f"{space}/room")
+        await until(lambda: _gone(server, f"{space}/room"))
+        assert (await server.request("GET", path.replace("namespaces/default/", ""))).json["items"] == []
+
+
+MANIFEST = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: crontabs.stable.example.com}
+spec:
+  group: stable.example.com
+  scope: Namespaced
+  names: {plural: crontabs, singular: crontab, kind: CronTab, shortNames: [ct], categories: [all]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    additionalPrinterColumns:
+    - {name: Spec, type: string, jsonPath: .spec.cronSpec}
+    - {name: Replicas, type: integer, jsonPath: .spec.replicas}
+    - {name: Age, type: date, jsonPath: .metadata.creationTimestamp}
+    subresources:
+      status: {}
+      scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            required: [cronSpec]
+            x-kubernetes-validations:
+            - {rule: "!has(self.image) || self.image != 'forbidden'", message: not this image}
+            properties:
+              cronSpec: {type: string, description: When it runs.}
+              image: {type: string}
+              replicas: {type: integer, minimum: 0, maximum: 10, default: 1}
+          status:
+            type: object
+            properties: {replicas: {type: integer}}
+"""
+CRONTAB = """
+apiVersion: stable.example.com/v1
+kind: CronTab
+metadata: {name: mine, namespace: default}
+spec: {cronSpec: "* * * * */5", image: one}
+"""
+
+
+@pytest.mark.timeout(180)
+async def test_kubectl_works_with_custom_resources(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as server:
+
+        async def kubectl(*arguments: str, input: str = "") -> str:
+            return (await server.kubectl(*arguments, input=input)).stdout
+
+        async def refused(*arguments: str, input: str = "") -> str:
+            result = await server.kubectl(*arguments, input=input, check=False)
+            assert result.returncode != 0, result.stdout
+            return result.stderr
+
+        await kubectl("apply", "-f", "-", input=MANIFEST)
+        await kubectl("wait", "--for=condition=Established", "crd/crontabs.stable.example.com", "--timeout=30s")
+        assert "created" in await kubectl("apply", "-f", "-", input=CRONTAB)
+        assert "unchanged" in await kubectl("apply", "-f", "-", input=CRONTAB)
+        assert "configured" in await kubectl("apply", "-f", "-", input=CRONTAB.replace("one", "two"))
+        rows = (await kubectl("get", "ct")).splitlines()
+        assert rows[0].split() == ["NAME", "SPEC", "REPLICAS", "AGE"]
+        assert rows[1].split()[:-1] == ["mine", "*", "*", "*", "*", "*/5", "1"]
+        assert "crontab.stable.example.com/mine" in await kubectl("get", "all")
+        await kubectl("scale", "ct/mine", "--replicas=3")
+        await kubectl("patch", "ct", "mine", "--type=merge", "-p", '{"spec":{"image":"three"}}')
+        await kubectl("label", "ct", "mine", "a=b")
+        await kubectl("patch", "ct", "mine", "--subresource=status", "--type=merge", "-p", '{"status":{"replicas":3}}')
+        found = json.loads(await kubectl("get", "ct", "mine", "-o", "json"))
+        assert found["spec"] == {"cronSpec": "* * * * */5", "image": "three", "replicas": 3}
+        assert found["status"] == {"replicas": 3} and found["metadata"]["generation"] == 4
+        assert "When it runs." in await kubectl("explain", "ct.spec.cronSpec")
+        assert "Cron Spec:" in await kubectl("describe", "ct", "mine")
+        assert "not this image" in await refused("apply", "-f", "-", input=CRONTAB.replace("one", "forbidden"))
+        assert 'unknown field "spec.imag"' in await refused("apply", "-f", "-", input=CRONTAB.replace("image", "imag"))
+        assert "serverside-applied" in await kubectl(
+            "apply", "--server-side", "--force-conflicts", "-f", "-", input=CRONTAB
+        )
+        assert (
+            "+  image: two"
+            in (await server.kubectl("diff", "-f", "-", input=CRONTAB.replace("one", "two"), check=False)).stdout
+        )
+        await kubectl("delete", "crd", "crontabs.stable.example.com", "--timeout=30s")
+        assert "the server" in await refused("get", "crontabs"), "kubectl may still have it in its discovery cache"
