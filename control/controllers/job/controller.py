@@ -21,7 +21,6 @@ from control.controllers.ownership import by_controller_or_orphan, claim, claima
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
 from kube.api import batch_v1, core_v1
 from kube.client import STRATEGIC, key_of, name_of, namespace_of
-from kube.clock import parse_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
@@ -183,22 +182,12 @@ def _note_failures(backoff: Backoff, job: batch_v1.Job, counted: tally.Tally, no
         backoff.failures, backoff.last = 0, None
     for pod in counted.fresh_failures:
         backoff.failures += 1
-        ended = finished_at(pod) or now
+        ended = tally.finished_at(pod) or now
         backoff.last = max(backoff.last or ended, ended)
 
 
 def _noted(job: batch_v1.Job) -> batch_v1.UncountedTerminatedPods:
     return job.status.uncounted_terminated_pods or batch_v1.UncountedTerminatedPods()
-
-
-def finished_at(pod: core_v1.Pod) -> datetime | None:
-    """Return when the last container of a pod ended."""
-    ends = [
-        parse_time(status.state.terminated.finished_at)
-        for status in pod.status.container_statuses
-        if status.state and status.state.terminated and status.state.terminated.finished_at
-    ]
-    return max(ends, default=None)
 
 
 def pod_of(job: batch_v1.Job, index: int, pods: Sequence[core_v1.Pod]) -> core_v1.Pod:
@@ -212,10 +201,11 @@ def pod_of(job: batch_v1.Job, index: int, pods: Sequence[core_v1.Pod]) -> core_v
     pod.metadata.finalizers = [*pod.metadata.finalizers, tally.FINALIZER]
     pod.metadata.annotations[tally.INDEX] = pod.metadata.labels[tally.INDEX] = str(index)
     if job.spec.backoff_limit_per_index is not None:
-        failures = [
-            tally.failures_before(p) + 1 for p in pods if tally.index_of(p) == index and tally.is_failed(job, p)
-        ]
-        pod.metadata.annotations[tally.FAILURES] = str(max(failures, default=0))
+        last = tally.latest_failures(job, pods).get(index)
+        failures, ignored = tally.failures_after(job, last) if last is not None else (0, 0)
+        pod.metadata.annotations[tally.FAILURES] = str(failures)
+        if ignored:
+            pod.metadata.annotations[tally.IGNORED] = str(ignored)
     pod.spec = msgspec.structs.replace(
         pod.spec,
         hostname=name if pod.spec.hostname is None else pod.spec.hostname,

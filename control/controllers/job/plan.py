@@ -14,7 +14,17 @@ import msgspec
 
 from control.controllers import pods as pod_rules
 from control.controllers.job import indexes, policies
-from control.controllers.job.tally import FINALIZER, Tally, index_of, is_indexed, replaces_only_failed, tally
+from control.controllers.job.tally import (
+    FINALIZER,
+    Tally,
+    ended_at,
+    failures_after,
+    index_of,
+    is_indexed,
+    latest_failures,
+    replaces_only_failed,
+    tally,
+)
 from kube.api import batch_v1, core_v1
 from kube.clock import format_time, parse_time
 
@@ -72,6 +82,9 @@ def plan(job: batch_v1.Job, pods: Sequence[core_v1.Pod], settled: bool, backoff:
     terminating = [pod for pod in pods if pod_rules.is_terminating(pod)]
     result = JobPlan(job.status, untrack=counted.untrack, tally=counted)
     verdict = _verdict(job, counted, active, now)
+    if verdict is not None:
+        counted = tally(job, pods, ending=True)
+        result.untrack, result.tally = counted.untrack, counted
     suspended = bool(job.spec.suspend) and verdict is None
     start = job.status.start_time
     conditions = list(job.status.conditions)
@@ -81,7 +94,8 @@ def plan(job: batch_v1.Job, pods: Sequence[core_v1.Pod], settled: bool, backoff:
         if settled:
             result.delete = list(active)
     elif settled and job.metadata.deletion_timestamp is None:
-        _manage(job, counted, active, terminating, backoff, result, now)
+        waits = _index_waits(job, pods, now)
+        _manage(job, counted, active, terminating, backoff, waits, result, now)
     if verdict is not None:
         conditions = _concluded(conditions, verdict, counted, active, terminating, result, now)
     ended = any(c.type in ("Complete", "Failed") and c.status == "True" for c in conditions)
@@ -213,6 +227,7 @@ def _manage(
     active: list[core_v1.Pod],
     terminating: Sequence[core_v1.Pod],
     backoff: Backoff,
+    waits: dict[int, float],
     result: JobPlan,
     now: datetime,
 ) -> None:
@@ -239,7 +254,20 @@ def _manage(
         result.create = [-1] * missing
         return
     taken = {index_of(pod) for pod in occupied} | counted.completed | counted.failed_indexes
-    result.create = [index for index in range(completions) if index not in taken][:missing]
+    due = [index for index in range(completions) if index not in taken]
+    result.create = [index for index in due if not waits.get(index)][:missing]
+    held = [waits[index] for index in due if waits.get(index)]
+    if held and len(result.create) < missing:
+        result.again = min(held)
+
+
+def _index_waits(job: batch_v1.Job, pods: Sequence[core_v1.Pod], now: datetime) -> dict[int, float]:
+    """Return the seconds that indexes with limits of their own are still to wait after their last failure."""
+    waits = {}
+    for index, pod in latest_failures(job, pods).items():
+        failures, _ = failures_after(job, pod)
+        waits[index] = Backoff(failures, ended_at(pod) or now).wait(now) if failures else 0.0
+    return waits
 
 
 def same_status(a: batch_v1.JobStatus, b: batch_v1.JobStatus) -> bool:

@@ -3,19 +3,25 @@
 A pod carries a finalizer until it is counted. First its UID is written into status.uncountedTerminatedPods, then the
 finalizer is taken off, and only then is the UID turned into a count; so at every moment each pod stands in exactly one
 place. Succeeded pods of an Indexed Job need no UID: their index in completedIndexes is enough.
+
+Where each index has a limit of its own, the last failed pod of an index also carries how often the index has failed: it is
+held until its replacement carries that on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from control.controllers.job import indexes, policies
 from kube.api import batch_v1, core_v1
+from kube.clock import parse_time
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
+IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
 
 
 @dataclass(slots=True)
@@ -66,8 +72,8 @@ def is_failed(job: batch_v1.Job, pod: core_v1.Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None and pod.status.phase != "Succeeded"
 
 
-def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod]) -> Tally:
-    """Count the pods; changes nothing."""
+def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod], ending: bool = False) -> Tally:
+    """Count the pods; changes nothing. `ending`: no pod will be replaced any more."""
     status, completions = job.status, job.spec.completions or 0
     indexed = is_indexed(job)
     result = Tally(succeeded=status.succeeded or 0, failed=status.failed or 0)
@@ -88,6 +94,7 @@ def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod]) -> Tally:
             result.untrack.append(tracked.pop(uid))
         else:
             result.failed += 1
+    held = set() if ending else {pod.metadata.uid for pod in latest_failures(job, pods).values()}
     for uid, pod in list(tracked.items()):
         if pod.status.phase == "Succeeded":
             result.untrack.append(pod)
@@ -97,16 +104,21 @@ def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod]) -> Tally:
             elif 0 <= index < completions:
                 result.completed.add(index)
         elif is_failed(job, pod):
-            result.untrack.append(pod)
             action, message = policies.judge(job.spec.pod_failure_policy, pod)
+            limit = job.spec.backoff_limit_per_index
+            given_up = limit is not None and (
+                action == policies.FAIL_INDEX or (action != policies.IGNORE and failures_before(pod) >= limit)
+            )
+            if given_up:
+                result.failed_indexes.add(index_of(pod))
+            lost = index_of(pod) in result.failed_indexes | result.completed
+            if uid in held and not lost and action != policies.FAIL_JOB:
+                continue
+            result.untrack.append(pod)
             if action == policies.IGNORE:
                 continue
             if action == policies.FAIL_JOB:
                 result.fail_job = result.fail_job or message
-            if job.spec.backoff_limit_per_index is not None and (
-                action == policies.FAIL_INDEX or failures_before(pod) >= job.spec.backoff_limit_per_index
-            ):
-                result.failed_indexes.add(index_of(pod))
             result.uncounted_failed.append(uid)
             result.fresh_failures.append(pod)
     result.failed_indexes -= result.completed | {-1}
@@ -117,5 +129,48 @@ def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod]) -> Tally:
 
 def failures_before(pod: core_v1.Pod) -> int:
     """Return how often the pod's index had failed when the pod was made."""
-    text = pod.metadata.annotations.get(FAILURES, "")
+    return _number(pod, FAILURES)
+
+
+def failures_after(job: batch_v1.Job, pod: core_v1.Pod) -> tuple[int, int]:
+    """Return how often a failed pod's index has failed now, and how often that did not count."""
+    ignored = policies.judge(job.spec.pod_failure_policy, pod)[0] == policies.IGNORE
+    return failures_before(pod) + (not ignored), _number(pod, IGNORED) + ignored
+
+
+def latest_failures(job: batch_v1.Job, pods: Sequence[core_v1.Pod]) -> dict[int, core_v1.Pod]:
+    """Return each index's last failed pod that has no successor yet; nothing for Jobs without limits for indexes."""
+    if job.spec.backoff_limit_per_index is None:
+        return {}
+    latest: dict[int, core_v1.Pod] = {}
+    for pod in pods:
+        known = latest.get(index_of(pod))
+        if known is None or _generation(pod) > _generation(known):
+            latest[index_of(pod)] = pod
+    return {index: pod for index, pod in latest.items() if index >= 0 and is_failed(job, pod)}
+
+
+def finished_at(pod: core_v1.Pod) -> datetime | None:
+    """Return when the last container of a pod ended."""
+    ends = [
+        parse_time(status.state.terminated.finished_at)
+        for status in pod.status.container_statuses
+        if status.state and status.state.terminated and status.state.terminated.finished_at
+    ]
+    return max(ends, default=None)
+
+
+def ended_at(pod: core_v1.Pod) -> datetime | None:
+    """Return when a failed pod ended, as near as it can be told: one that never ran has no containers that ended."""
+    ready = next((c for c in pod.status.conditions if c.type == "Ready" and c.status == "False"), None)
+    told = (ready.last_transition_time if ready is not None else None, pod.metadata.creation_timestamp)
+    return finished_at(pod) or next((parse_time(time) for time in told if time), None)
+
+
+def _generation(pod: core_v1.Pod) -> tuple[int, str]:
+    return _number(pod, FAILURES) + _number(pod, IGNORED), pod.metadata.creation_timestamp or ""
+
+
+def _number(pod: core_v1.Pod, annotation: str) -> int:
+    text = pod.metadata.annotations.get(annotation, "")
     return int(text) if text.isdigit() else 0

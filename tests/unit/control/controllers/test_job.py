@@ -204,6 +204,55 @@ def test_an_index_that_fails_too_often_is_given_up_and_fails_the_job_at_the_end(
     assert second.status.conditions[0].reason == "FailedIndexes"
 
 
+def ended(name: str, index: int, seconds_ago: float, failures: int = 0, code: int = 1) -> core_v1.Pod:
+    """A failed pod of an index that had failed so often before."""
+    found = worker(name, "Failed", index=index, code=code)
+    found.metadata.annotations[tally.FAILURES] = str(failures)
+    state = found.status.container_statuses[0].state
+    assert state is not None and state.terminated is not None
+    state.terminated.finished_at = ago(seconds_ago)
+    return found
+
+
+def each_index(**more) -> batch_v1.Job:
+    limits = {"backoff_limit_per_index": 3, "backoff_limit": 2**31 - 1}
+    return job(completion_mode="Indexed", completions=3, parallelism=3, **limits, **more)
+
+
+def test_each_index_waits_by_its_own_failures() -> None:
+    todo = look(each_index(), [ended("a", 0, 3), ended("b", 1, 15), ended("c", 2, 15, failures=1)])
+    assert todo.create == [1] and todo.again == 5
+
+
+def test_the_last_failed_pod_of_an_index_is_held_until_its_successor_carries_the_count() -> None:
+    first = ended("a", 0, 60)
+    others = [worker("b", index=1), worker("c", index=2)]
+    todo = look(each_index(), [first, *others])
+    assert todo.create == [0] and todo.untrack == [] and todo.status.uncounted_terminated_pods.failed == []
+    successor = pod_of(each_index(), 0, [first, *others])
+    assert successor.metadata.annotations[tally.FAILURES] == "1"
+    successor.metadata.uid = "uid-next"
+    successor.status.phase = "Running"
+    later = look(each_index(), [first, successor, *others])
+    assert later.untrack == [first] and later.status.uncounted_terminated_pods.failed == ["uid-a"]
+
+
+def test_held_pods_are_counted_when_the_job_ends() -> None:
+    wish = each_index(active_deadline_seconds=10)
+    wish.status.start_time = ago(20)
+    todo = look(wish, [ended("a", 0, 2)])
+    assert todo.status.conditions[0].reason == "DeadlineExceeded" and len(todo.untrack) == 1
+
+
+def test_an_ignored_failure_of_an_index_is_carried_apart() -> None:
+    policy = batch_v1.PodFailurePolicy(rules=[exit_rule("Ignore", 42)])
+    wish = each_index(pod_failure_policy=policy)
+    first = ended("a", 0, 60, failures=1, code=42)
+    assert 0 in look(wish, [first]).create
+    made = pod_of(wish, 0, [first]).metadata.annotations
+    assert (made[tally.FAILURES], made[tally.IGNORED]) == ("1", "1")
+
+
 def exit_rule(action: str, *codes: int, operator: str = "In") -> batch_v1.PodFailurePolicyRule:
     requirement = batch_v1.PodFailurePolicyOnExitCodesRequirement(operator=operator, values=list(codes))
     return batch_v1.PodFailurePolicyRule(action=action, on_exit_codes=requirement)
