@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kube.clock import SYSTEM
 from wherry import firewall
 from wherry.containerd import CNI_PLUGINS
 from wherry.errors import WherryError
@@ -37,6 +38,7 @@ def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
     if not running:
         yield from _ports(settings)
     yield from _room(settings)
+    yield from _certificates(settings)
     for obstacle in firewall.obstacles(settings):
         yield Finding("warning", obstacle.what, obstacle.fix)
 
@@ -123,6 +125,15 @@ def _room(settings: Settings) -> Iterator[Finding]:
                 yield Finding("warning", f"only {total >> 20} MiB of memory", "give the machine 1 GiB or more")
             else:
                 yield _ok(f"{total >> 20} MiB of memory")
+
+
+def _certificates(settings: Settings) -> Iterator[Finding]:
+    if not settings.layout.settings.exists():
+        return
+    from wherry import expiry
+
+    found = [Finding("warning", end.what, end.fix) for end in expiry.ending(settings, SYSTEM.now())]
+    yield from found or [_ok("no certificate ends within a month")]
 
 
 def _ok(what: str) -> Finding:
