@@ -71,6 +71,12 @@ async def main_pid(daemon: str) -> int:
     return int(shown.stdout.strip() or 0)
 
 
+async def restarts(daemon: str) -> int:
+    """Return how often systemd has started a daemon again since it was asked to start it."""
+    shown = await run(["systemctl", "show", "--property=NRestarts", "--value", UNITS[daemon]], check=False)
+    return int(shown.stdout.strip() or 0)
+
+
 async def remove() -> None:
     """Take away the units, the files beside them and the control plane's account."""
     for name in UNITS.values():
