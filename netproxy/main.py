@@ -31,7 +31,7 @@ from netproxy.config import ProxyConfig, host_port
 from netproxy.errors import ConfigError, WriteError
 from netproxy.iptables.static import StaticSettings
 from netproxy.nftables.writer import NftWriter
-from netproxy.podnet import network, routes
+from netproxy.podnet import kernel, network, routes
 from netproxy.podnet.network import PodNetwork
 from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.rules import TABLE as POLICY_TABLE
@@ -86,7 +86,10 @@ async def run(
 
 
 async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
-    """Remove all rules of ours, in both flavours; with `everything` routes, addresses, CNI configuration, bridge too."""
+    """Remove all rules of ours, in both flavours, and the ways to other nodes' pods.
+
+    With `everything` the other routes, local addresses, the CNI configuration and the bridge too, as pods need them.
+    """
     for family in (4, 6):
         everyone: list[backend.Remover] = [*removers(family).values()]
         everyone.append(PolicyBackend(NftWriter(family, POLICY_TABLE), family))
@@ -95,6 +98,8 @@ async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
                 await each.cleanup()
             except (WriteError, CommandError) as error:
                 log.info("nothing to remove from IPv%d tables: %s", family, error)
+    if config.pod_network.enabled:
+        await kernel.remove()
     if everything:
         await network.remove(config)
         for address in config.dns.addresses:

@@ -97,6 +97,12 @@ async def change(held: Ways, wanted: Ways) -> int:
     return len(first) + len(bridge) + len(last)
 
 
+async def remove(families: Collection[int] = (4, 6)) -> None:
+    """Remove all ways to other nodes, and the tunnel."""
+    await change(await read_ways(families), Ways())
+    await ensure_tunnel(None)
+
+
 async def ensure_tunnel(tunnel: Tunnel | None) -> bool:
     """Make the tunnel's device what it should be; return whether it was made anew, and so has no entries."""
     held = await _json("ip", "-d", "-j", "link", "show", "dev", DEVICE)

@@ -51,11 +51,11 @@ class PodNetwork:
         pod_cidrs = pod_cidrs_of(node)
         if not pod_cidrs:
             return False
-        state = (pod_cidrs, internal_ip(node))
-        if state == self._done:
-            return True
         self._own = peers.peer_of(node)
         mtu = await self._mtu(self._own)
+        state = (pod_cidrs, internal_ip(node), mtu)
+        if state == self._done:
+            return True
         await self._prefer_source(internal_ip(node), mtu)
         document = cni.network_list(
             pod_cidrs,

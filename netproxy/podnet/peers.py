@@ -193,8 +193,12 @@ def plan(
             far = peer.address(home.address.version) if home is not None else None
             if mode == "host-gw":
                 unreached[peer.name] = "it is on no link of this node (host-gw alone is allowed)"
-            elif far is None or not own.pods:
-                unreached[peer.name] = "this node or that one has no address or pod range yet to tunnel between"
+            elif not own.pods:
+                unreached[peer.name] = "this node has no pod range yet"
+            elif home is None:
+                unreached[peer.name] = "this node's own address is on none of its devices"
+            elif far is None:
+                unreached[peer.name] = "it has no address that this node's can tunnel to"
             else:
                 end, mac = str(pods.network_address), tunnel_mac(peer.pods[0])
                 routes.add(Route(str(pods), end, DEVICE))

@@ -88,6 +88,14 @@ def node_of(name: str, link: int | None = None) -> core_v1.Node:
     )
 
 
+def nodes_api() -> MemoryAPI:
+    """An API that knows all nodes; it lives in one event loop."""
+    api = MemoryAPI()
+    for name in LINK_OF:
+        api.put(node_of(name))
+    return api
+
+
 @dataclass
 class RunningNode:
     """A node's namespace with the role in it, and its one pod."""
@@ -185,10 +193,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Running
                 dns=DNSConfig(enabled=False),
                 pod_network=pods,
             )
-            api = MemoryAPI()
-            for each in LINK_OF:
-                api.put(node_of(each))
-            nodes[name] = RunningNode(name, namespace, pod, config, folder, api)
+            nodes[name] = RunningNode(name, namespace, pod, config, folder, nodes_api())
             nodes[name].start()
             running.callback(nodes[name].end)
         for node in nodes.values():
@@ -313,6 +318,14 @@ def test_a_node_that_leaves_takes_its_ways_along_and_nothing_leaks(mesh: dict[st
     reach(mesh, [("n1", "n3"), ("n3", "n1")])
 
 
+def test_an_uplink_that_went_down_and_came_back_has_its_ways_again(mesh: dict[str, RunningNode]) -> None:
+    node = mesh["n2"]
+    node.namespace.run("ip", "link", "set", "dev", "eth0", "down")
+    node.namespace.run("ip", "link", "set", "dev", "eth0", "up")
+    plug(Namespace(node.namespace.name.replace("-n2", "-router")), node.namespace, "n2", 0)
+    reach(mesh, [("n2", "n1"), ("n2", "n3"), ("n1", "n2")])
+
+
 def test_a_node_that_moves_to_our_link_is_reached_directly(mesh: dict[str, RunningNode]) -> None:
     router = Namespace(mesh["n1"].namespace.name.replace("-n1", "-router"))
     for link, ways in ((0, ("eth0", "eth0")), (1, ("wherry-vxlan", "wherry-vxlan"))):
@@ -328,12 +341,18 @@ def test_a_restart_finds_everything_and_cleanup_leaves_nothing(mesh: dict[str, R
     node.end()
     reach(mesh, [("n3", "n1")])  # what is in force stays in force
     node.config = replace(node.config, pod_network=replace(node.config.pod_network, node_routes="host-gw"))
-    node.api = MemoryAPI()
-    for name in LINK_OF:
-        node.api.put(node_of(name))
+    node.api = nodes_api()
     node.start()
     until(lambda: node.ways() == [], "host-gw alone is allowed: nobody is on our link")
+    until(lambda: "wherry-vxlan" not in node.namespace.run("ip", "-br", "link"), "and there is no tunnel")
     node.end()
+    node.config = replace(node.config, pod_network=replace(node.config.pod_network, node_routes="vxlan"))
+    node.api = nodes_api()
+    node.start()
+    reach(mesh, [("n3", "n1")])
+    node.end()
+    node.namespace.inside(lambda: main.cleanup(node.config))
+    assert "wherry-vxlan" not in node.namespace.run("ip", "-br", "link")
     node.namespace.inside(lambda: main.cleanup(node.config, everything=True))
     left = node.namespace.run("ip", "-br", "link")
     assert "wherry" not in left

@@ -131,7 +131,7 @@ def test_tunnel_macs_are_locally_administered_and_differ() -> None:
         (peer("x", "10.244.1.0/24", "192.168.1.9"), "that of b already"),
         (peer("x", "10.244.3.0/24", "192.168.1.1"), "this node's own"),
         (peer("x", "10.244.3.0/24", "10.244.0.5"), "the cluster's pod range"),
-        (peer("x", "10.244.3.0/24"), "no address"),
+        (peer("x", "10.244.3.0/24"), "no address that"),
     ],
 )
 def test_a_node_cannot_draw_in_what_is_not_its_own(other: Peer, why: str) -> None:
