@@ -34,6 +34,9 @@ INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 WRONG_PIN = "sha256:" + "ab" * 32
 
 
+Make = Callable[[pki.PrivateKey], bytes]
+
+
 class Offered:
     """A cluster that other machines can join, and a token."""
 
@@ -331,33 +334,77 @@ async def test_a_node_is_given_a_serving_certificate_once_its_node_has_the_addre
     certificate.verify_directly_issued_by(cluster.api.keys.ca.certificate)
 
 
-async def test_a_proxys_certificate_is_renewed_before_it_ends(
+class Identity:
+    """One of a joined machine's client certificates in use, and what renews it."""
+
+    def __init__(self, cluster: Offered, folder: Path, kind: certificates.Kind, make: Make) -> None:
+        self.cluster, self.folder, self.kind, self.make = cluster, folder, kind, make
+        self.file = str(folder / kind.file)
+
+    async def begin(self) -> Rotation:
+        """Have the first certificate signed with the token; return what renews it from then on."""
+        key = pki.new_key()
+        pem = await certificates.request(self.cluster.as_joining(), self.kind, key, self.make(key), clock=SYSTEM)
+        certificates.store(self.folder, self.kind, pem, key, SYSTEM.now())
+        self.access = Access(
+            server=self.cluster.api.url, ca=self.cluster.ca, certificate_file=self.file, key_file=self.file
+        )
+        self.transport = HttpsTransport(self.access)
+        self.client = Client(self.transport)
+        self.cluster.api._clients.append(self.client)
+        if self.kind is PROXY:
+            rotation = own_certificate.rotation(self.access, self.transport, SYSTEM)
+            assert rotation is not None
+            return rotation
+        return Rotation(self.kind, self.folder, self.client, self.make, self.transport.reconnect, clock=SYSTEM)
+
+
+async def test_a_joined_machines_certificates_are_renewed_before_they_end(
     cluster: Offered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a life of some seconds, the identity is used until long after the first certificate has ended."""
-    monkeypatch.setattr(signers, "LIFETIME", timedelta(seconds=10))
-    # Of 20 seconds renewal is due after 14 to 18, 2 to 6 before the end.
-    monkeypatch.setattr(pki, "BACKDATE", timedelta(seconds=10))
-    key = pki.new_key()
-    pem = await certificates.request(cluster.as_joining(), PROXY, key, pki.new_request(key, PROXY_USER), clock=SYSTEM)
-    first = pki.decode_certificate(pem)
-    file = str(certificates.store(tmp_path, PROXY, pem, key, SYSTEM.now()))
-    access = Access(server=cluster.api.url, ca=cluster.ca, certificate_file=file, key_file=file)
-    transport = HttpsTransport(access)
-    client, rotation = Client(transport), own_certificate.rotation(access, transport, SYSTEM)
-    assert isinstance(rotation, Rotation)
-    task = asyncio.create_task(rotation.run())
+    """With a life of some seconds, all three are used until long after the first ones have ended."""
+    monkeypatch.setattr(signers, "LIFETIME", timedelta(seconds=12))
+    # Of 36 seconds renewal is due after 25.2 to 32.4, and 3.6 to 10.8 before the end.
+    monkeypatch.setattr(pki, "BACKDATE", timedelta(seconds=24))
+    status = {"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.12"}]}}
+    await cluster.admin.create(core_v1.Node(metadata=meta_v1.ObjectMeta(name="n2")))
+    await cluster.admin.patch(core_v1.Node, "n2", "", status, subresource="status")
+
+    async def nothing_to_tell() -> None:
+        return
+
+    proxy = Identity(cluster, tmp_path, PROXY, lambda key: pki.new_request(key, PROXY_USER))
+    agent = Identity(cluster, tmp_path, certificates.CLIENT, lambda key: pki.kubelet_client_request(key, "n2"))
+    rotations = [await proxy.begin(), await agent.begin()]
+    names = ("n2", "192.0.2.12")
+    rotations.append(
+        Rotation(
+            certificates.SERVING,
+            tmp_path,
+            agent.client,
+            lambda key: pki.kubelet_serving_request(key, "n2", names),
+            nothing_to_tell,
+            names=names,
+            clock=SYSTEM,
+        )
+    )
+    tasks = [asyncio.create_task(rotation.run()) for rotation in rotations]
     try:
-        while SYSTEM.now() < first.not_valid_after_utc + timedelta(seconds=2):
-            await client.list(core_v1.Service)
+        await until(lambda: asyncio.to_thread(rotations[-1].file.exists))
+        first = [pki.decode_certificate(await asyncio.to_thread(r.file.read_bytes)) for r in rotations]
+        while SYSTEM.now() < max(c.not_valid_after_utc for c in first) + timedelta(seconds=1):
+            await proxy.client.list(core_v1.Service)
+            await agent.client.get(core_v1.Node, "n2")
             await asyncio.sleep(0.1)
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await client.close()
-    now_used = pki.decode_certificate(await asyncio.to_thread(Path(file).read_bytes))
-    assert now_used.serial_number != first.serial_number
-    assert now_used.public_key() != first.public_key(), "a new certificate is for a new key"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    last = [pki.decode_certificate(await asyncio.to_thread(r.file.read_bytes)) for r in rotations]
+    for old, new in zip(first, last, strict=True):
+        assert new.not_valid_after_utc > old.not_valid_after_utc
+        assert new.subject == old.subject
+        assert new.public_key() != old.public_key(), "a new certificate is for a new key"
 
 
 async def test_a_kubeconfig_with_its_certificate_inside_is_left_to_whoever_wrote_it(cluster: Offered) -> None:
