@@ -83,12 +83,17 @@ class Keeper:
             await self._changed.wait()
             self._changed.clear()
             schemas, levels = self._stored(SCHEMAS), self._stored(LEVELS)
+            if suggested:  # what is about to be written holds already
+                schemas, levels = _with(schemas, defaults.flow_schemas()), _with(levels, defaults.priority_levels())
             self.fairness.configure(schemas, levels)
             try:
+                schemas, levels = self._stored(SCHEMAS), self._stored(LEVELS)
                 await self._ensure(LEVELS, levels, defaults.priority_levels(), suggested)
                 await self._ensure(SCHEMAS, schemas, defaults.flow_schemas(), suggested)
                 await self._tell(schemas)
-                suggested = False
+                if suggested:
+                    suggested = False
+                    self._changed.set()
             except (StatusError, StoreError) as error:
                 log.warning("flow control is not as it should be yet: %s", error)
                 await self.registry.clock.sleep(1)
@@ -149,6 +154,11 @@ class Keeper:
             "reason": "NotFound" if dangling else "Found",
             "message": f'This FlowSchema references the PriorityLevelConfiguration object named "{level}" {found}',
         }
+
+
+def _with(stored: list[Object], wanted: list[Object]) -> list[Object]:
+    names = {obj["metadata"]["name"] for obj in stored}
+    return stored + [obj for obj in wanted if obj["metadata"]["name"] not in names]
 
 
 def _kept(obj: Object) -> bool:

@@ -102,7 +102,7 @@ async def test_acting_as_somebody_else(server: ApiUnderTest) -> None:
 
 
 async def test_too_many_requests_are_429_but_for_the_owner(server: ApiUnderTest) -> None:
-    server.api.pipeline.reading = server.api.config.max_readonly_in_flight
+    await server.full("global-default")
     try:
         jane = await server.request("GET", "/api", user=JANE)
         namespaces = await server.request("GET", "/api/v1/namespaces/default", user=JANE)
@@ -126,7 +126,7 @@ async def test_too_many_requests_are_429_but_for_the_owner(server: ApiUnderTest)
         assert (await server.request("GET", "/readyz", user=("", ()))).status == 200, "probes are not turned away"
         assert (await server.request("GET", "/api/v1/namespaces/default")).status == 200
     finally:
-        server.api.pipeline.reading = 0
+        server.roomy("global-default")
     assert (await server.request("GET", "/api/v1/namespaces/default", user=JANE)).status == 200
 
 

@@ -109,15 +109,12 @@ async def test_a_schema_without_its_level_dangles(server: ApiUnderTest) -> None:
 
 
 async def test_too_many_requests_are_refused_with_retry_after(server: ApiUnderTest) -> None:
-    fairness = server.api.pipeline.fairness
-    level = fairness.levels["global-default"]
-    queue_length, seats = level.queue_length, level.executing
-    level.executing, level.queue_length = fairness.seats, 0
+    await server.full("global-default")
     try:
         refused = await server.request("GET", "/api/v1/namespaces/default/pods", user=MARY)
         owner = await server.request("GET", "/api/v1/namespaces/default/pods")
     finally:
-        level.executing, level.queue_length = seats, queue_length
+        server.roomy("global-default")
     assert refused.status == 429 and refused.headers["Retry-After"] == "1"
     assert refused.json["reason"] == "TooManyRequests" and refused.json["details"]["retryAfterSeconds"] == 1
     assert refused.headers["X-Kubernetes-PF-FlowSchema-UID"]

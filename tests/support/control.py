@@ -125,6 +125,23 @@ class ApiUnderTest:
         self._clients.append(client)
         return client
 
+    async def full(self, *levels: str) -> None:
+        """Take all seats of priority levels, what others lend included, and let nobody wait."""
+        fairness = self.api.pipeline.fairness
+        async with asyncio.timeout(30):
+            while not all(level.uid for level in fairness.levels.values()):
+                await asyncio.sleep(0.02)  # those that are stored are about to take the place of the defaults
+        fairness.patience = 0
+        for name in levels:
+            fairness.levels[name].executing = fairness.seats
+
+    def roomy(self, *levels: str) -> None:
+        """Take back what `full` did."""
+        fairness = self.api.pipeline.fairness
+        fairness.patience = 15
+        for name in levels:
+            fairness.levels[name].executing = 0
+
     async def kubectl(self, *arguments: str, input: str = "", check: bool = True, timeout: float = 60) -> Result:
         """Run the real kubectl as the cluster's administrator."""
         config = str(self.kubeconfig())

@@ -75,7 +75,7 @@ _PARTS: dict[str, Object] = {
     },
     "APIService": {
         "spec": {
-            "group": "example.com",
+            "group": "elsewhere.example.com",
             "version": "v1",
             "groupPriorityMinimum": 100,
             "versionPriority": 10,
@@ -148,7 +148,11 @@ _PARTS: dict[str, Object] = {
     },
     "VolumeAttributesClass": {"driverName": "example.com", "parameters": {"k": "v"}},
 }
-_NAMES = {"CustomResourceDefinition": "nothings.example.com", "APIService": "v1.example.com", "IPAddress": "192.0.2.7"}
+_NAMES = {
+    "CustomResourceDefinition": "nothings.example.com",
+    "APIService": "v1.elsewhere.example.com",
+    "IPAddress": "192.0.2.7",
+}
 
 
 def minimal(resource: Resource, namespace: str, number: int, certificate_request: str) -> Object:
