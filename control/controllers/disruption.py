@@ -13,19 +13,26 @@ from typing import Any
 import msgspec
 
 from control.controllers import pods as pod_rules
+from control.controllers.autoscaling.target import Targets, UnknownKind
 from control.controllers.context import Context
 from control.controllers.ownership import controller_of
 from control.controllers.rounding import scaled
-from kube.api import apps_v1, core_v1, meta_v1, policy_v1
+from kube.api import apps_v1, autoscaling_v2, core_v1, meta_v1, policy_v1
 from kube.client import key_of
 from kube.clock import format_time, parse_time
 from kube.controller import Controller
+from kube.errors import StatusError
 from kube.informer import Change, Informer, by_namespace
 from kube.selectors import LabelSelector, from_label_selector
 
 Budget = policy_v1.PodDisruptionBudget
 NOTED_SECONDS = 120.0
 """So long a pod may take from its eviction to its deletion."""
+
+
+class CountUnknown(Exception):
+    """How many pods there should be cannot be told; the message says why."""
+
 
 ScaleOf = Callable[[core_v1.Pod], tuple[str, int] | None]
 """Return the UID of what a pod belongs to and the number of pods that it wants."""
@@ -36,7 +43,13 @@ def expected(budget: Budget, pods: Sequence[core_v1.Pod], scale_of: ScaleOf) -> 
     spec = budget.spec
     if spec.max_unavailable is None and not isinstance(spec.min_available, str):
         return len(pods), spec.min_available or 0
-    wanted = dict(found for pod in pods if (found := scale_of(pod)) is not None)
+    wanted = {}
+    for pod in pods:
+        found = scale_of(pod)
+        if found is not None:
+            wanted[found[0]] = found[1]
+        elif controller_of(pod) is not None:
+            raise CountUnknown(f'found no controllers for pod "{pod.metadata.name}"')
     count = sum(wanted.values())
     if spec.max_unavailable is not None:
         return count, max(0, count - scaled(spec.max_unavailable, count, round_up=True))
@@ -59,7 +72,7 @@ def noted(budget: Budget, pods: Sequence[core_v1.Pod], now: datetime) -> dict[st
 def status_of(
     budget: Budget, pods: Sequence[core_v1.Pod], scale_of: ScaleOf, now: datetime
 ) -> policy_v1.PodDisruptionBudgetStatus:
-    """Return the status that the pods give."""
+    """Return the status that the pods give; raises CountUnknown."""
     disrupted = noted(budget, pods, now)
     healthy = sum(
         1
@@ -68,19 +81,8 @@ def status_of(
     )
     count, desired = expected(budget, pods, scale_of)
     allowed = max(0, healthy - desired) if count > 0 else 0
-    state, reason = ("True", "SufficientPods") if allowed > 0 else ("False", "InsufficientPods")
-    old = next((c for c in budget.status.conditions if c.type == "DisruptionAllowed"), None)
-    since = old.last_transition_time if old is not None and old.status == state else format_time(now)
-    condition = meta_v1.Condition(
-        type="DisruptionAllowed",
-        status=state,
-        reason=reason,
-        message="",
-        last_transition_time=since,
-        observed_generation=budget.metadata.generation,
-    )
     return policy_v1.PodDisruptionBudgetStatus(
-        conditions=[c for c in budget.status.conditions if c.type != "DisruptionAllowed"] + [condition],
+        conditions=_conditions(budget, "SufficientPods" if allowed > 0 else "InsufficientPods", "", now),
         current_healthy=healthy,
         desired_healthy=desired,
         expected_pods=count,
@@ -88,6 +90,27 @@ def status_of(
         disrupted_pods=disrupted,
         observed_generation=budget.metadata.generation,
     )
+
+
+def failed_safe(budget: Budget, why: str, now: datetime) -> policy_v1.PodDisruptionBudgetStatus:
+    """Return the status of a budget that cannot be reckoned: nothing may be evicted."""
+    conditions = _conditions(budget, "SyncFailed", why, now)
+    return msgspec.structs.replace(budget.status, disruptions_allowed=0, conditions=conditions)
+
+
+def _conditions(budget: Budget, reason: str, message: str, now: datetime) -> list[meta_v1.Condition]:
+    state = "True" if reason == "SufficientPods" else "False"
+    old = next((c for c in budget.status.conditions if c.type == "DisruptionAllowed"), None)
+    since = old.last_transition_time if old is not None and old.status == state else format_time(now)
+    condition = meta_v1.Condition(
+        type="DisruptionAllowed",
+        status=state,
+        reason=reason,
+        message=message,
+        last_transition_time=since,
+        observed_generation=budget.metadata.generation,
+    )
+    return [c for c in budget.status.conditions if c.type != "DisruptionAllowed"] + [condition]
 
 
 class DisruptionController:
@@ -99,6 +122,7 @@ class DisruptionController:
         self._budgets = context.informers.of(Budget)
         self._pods = context.informers.of(core_v1.Pod)
         self._pods.add_index("namespace", by_namespace)
+        self._targets = Targets(context.client, context.clock)
         self._deployments = context.informers.of(apps_v1.Deployment)
         self._workloads: dict[str, Informer[Any]] = {
             "ReplicaSet": context.informers.of(apps_v1.ReplicaSet),
@@ -147,11 +171,54 @@ class DisruptionController:
         if not pods:
             self._recorder.event(budget, "Normal", "NoPods", "No matching pods found")
         now = self._clock.now()
-        status = status_of(budget, pods, self._scale_of, now)
+        try:
+            scales = await self._other_scales(budget, pods)
+            status = status_of(budget, pods, lambda pod: scales.get(_owner(pod)) or self._scale_of(pod), now)
+            self._unmanaged(budget, pods)
+        except CountUnknown as error:
+            why = f"Failed to calculate the number of expected pods: {error}"
+            self._recorder.event(budget, "Warning", "CalculateExpectedPodCountFailed", why)
+            status = failed_safe(budget, str(error), now)
         if status != budget.status:
             await self._client.update_status(msgspec.structs.replace(budget, status=status))
         waits = [(parse_time(t) - now).total_seconds() + NOTED_SECONDS for t in status.disrupted_pods.values()]
         return max(1.0, min(waits)) if waits else None
+
+    async def _other_scales(self, budget: Budget, pods: Sequence[core_v1.Pod]) -> dict[str, tuple[str, int]]:
+        """Ask for the scale of what controls pods and is no built-in workload; returns it by the owner's UID."""
+        spec = budget.spec
+        if spec.max_unavailable is None and not isinstance(spec.min_available, str):
+            return {}
+        found: dict[str, tuple[str, int]] = {}
+        for pod in pods:
+            owner = controller_of(pod)
+            if owner is None or owner.kind in self._workloads or owner.uid in found:
+                continue
+            reference = autoscaling_v2.CrossVersionObjectReference(
+                api_version=owner.api_version, kind=owner.kind, name=owner.name
+            )
+            try:
+                resource = await self._targets.resource(reference)
+                scale = await self._targets.scale(resource, pod.metadata.namespace or "", owner.name)
+            except UnknownKind as error:
+                raise CountUnknown(str(error)) from error
+            except StatusError as error:
+                if error.not_found:
+                    continue  # it has no scale, or is gone: nothing says how many there should be
+                raise CountUnknown(str(error)) from error
+            if scale.metadata.uid in (None, owner.uid):
+                found[owner.uid] = owner.uid, scale.spec.replicas or 0
+        return found
+
+    def _unmanaged(self, budget: Budget, pods: Sequence[core_v1.Pod]) -> None:
+        loose = sorted(pod.metadata.name or "" for pod in pods if controller_of(pod) is None)
+        if loose and (budget.spec.max_unavailable is not None or isinstance(budget.spec.min_available, str)):
+            text = (
+                f"Pods selected by this PodDisruptionBudget (selector: {_selector(budget)}) were found to be unmanaged. "
+                "As a result, the status of the PDB cannot be calculated correctly, which may result in undefined "
+                f"behavior. To account for these pods please set .spec.minAvailable to an integer value: {loose}"
+            )
+            self._recorder.event(budget, "Warning", "UnmanagedPods", text)
 
     def _scale_of(self, pod: core_v1.Pod) -> tuple[str, int] | None:
         owner = controller_of(pod)
@@ -168,6 +235,11 @@ class DisruptionController:
                 workload = deployment
         replicas = workload.spec.replicas
         return workload.metadata.uid or "", 1 if replicas is None else replicas
+
+
+def _owner(pod: core_v1.Pod) -> str:
+    owner = controller_of(pod)
+    return owner.uid if owner is not None else ""
 
 
 def _selector(budget: Budget) -> LabelSelector:

@@ -96,6 +96,20 @@ def test_a_budget_counts_what_there_is_and_what_must_be(spec, scale, ready, expe
     assert found.observed_generation == 3
 
 
+def test_a_budget_that_cannot_be_reckoned_lets_nobody_go() -> None:
+    owned = pod("p0")
+    owned.metadata.owner_references = [meta_v1.OwnerReference(kind="Job", name="j", uid="u", controller=True)]
+    wish = budget(max_unavailable=1)
+    wish.status.disruptions_allowed = 2
+    with pytest.raises(disruption.CountUnknown, match='found no controllers for pod "p0"'):
+        disruption.status_of(wish, [owned], lambda p: None, NOW)
+    found = disruption.failed_safe(wish, "why", NOW)
+    condition = found.conditions[0]
+    assert (found.disruptions_allowed, condition.status, condition.reason) == (0, "False", "SyncFailed")
+    wish = budget(min_available=1)
+    assert disruption.status_of(wish, [owned, pod("p1")], lambda p: None, NOW).disruptions_allowed == 1
+
+
 def test_an_evicted_pod_counts_as_gone_for_two_minutes_unless_it_goes() -> None:
     wish = budget(min_available=1)
     wish.status.disrupted_pods = {"p0": ago(60), "p1": ago(121), "p2": ago(60), "gone": ago(1)}

@@ -1,0 +1,111 @@
+"""Custom resources with a scale subresource: autoscaled, and counted by disruption budgets, as built-in workloads are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.controllers import manager
+from kube.api import autoscaling_v2, core_v1, meta_v1, policy_v1
+from kube.client import Client
+from tests.support.control import ApiUnderTest, api_server
+from tests.support.hollow import eventually, running
+
+FLEETS = "/apis/example.com/v1/namespaces/default/fleets"
+Both = tuple[ApiUnderTest, Client]
+
+
+def definition() -> dict[str, Any]:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    scale = {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}, "scale": scale},
+    }
+    names = {"plural": "fleets", "kind": "Fleet"}
+    spec = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    return {"metadata": {"name": "fleets.example.com"}, "spec": spec}
+
+
+@pytest.fixture
+async def both(tmp_path: Path) -> AsyncIterator[Both]:
+    """A server with controllers, and a fleet of four."""
+    async with api_server(tmp_path) as server:
+        client = server.client()
+        async with running(manager.run(client, manager.ControllerConfig())):
+            await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
+            path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+            assert (await server.request("POST", path, definition())).status == 201
+
+            async def served() -> bool:
+                return (await server.request("GET", FLEETS)).status == 200
+
+            await eventually(served)
+            fleet = {
+                "apiVersion": "example.com/v1",
+                "kind": "Fleet",
+                "metadata": {"name": "f"},
+                "spec": {"replicas": 4},
+            }
+            assert (await server.request("POST", FLEETS, fleet)).status == 201
+            status = {"status": {"replicas": 4, "selector": "app=f"}}
+            merge = {"Content-Type": "application/merge-patch+json"}
+            assert (await server.request("PATCH", f"{FLEETS}/f/status", status, headers=merge)).status == 200
+            yield server, client
+
+
+async def test_an_autoscaler_keeps_a_custom_resource_within_its_bounds(both: Both) -> None:
+    server, client = both
+    reference = autoscaling_v2.CrossVersionObjectReference(api_version="example.com/v1", kind="Fleet", name="f")
+    spec = autoscaling_v2.HorizontalPodAutoscalerSpec(max_replicas=3, scale_target_ref=reference)
+    metadata = meta_v1.ObjectMeta(name="f", namespace="default")
+    await client.create(autoscaling_v2.HorizontalPodAutoscaler(metadata=metadata, spec=spec))
+
+    async def shrunk() -> bool:
+        found: int = (await server.request("GET", f"{FLEETS}/f")).json["spec"]["replicas"]
+        return found == 3
+
+    await eventually(shrunk)
+
+    async def told() -> list[str]:
+        events = (await client.list(core_v1.Event, "default")).items
+        return [event.message or "" for event in events if event.reason == "SuccessfulRescale"]
+
+    why = "New size: 3; reason: Current number of replicas above Spec.MaxReplicas"
+    assert await eventually(told) == [why]
+
+
+async def test_a_budget_counts_by_the_scale_of_what_owns_the_pods(both: Both) -> None:
+    server, client = both
+    uid = (await server.request("GET", f"{FLEETS}/f")).json["metadata"]["uid"]
+    owner = meta_v1.OwnerReference(api_version="example.com/v1", kind="Fleet", name="f", uid=uid, controller=True)
+    ready = core_v1.PodCondition(type="Ready", status="True")
+    for number in range(4):
+        metadata = meta_v1.ObjectMeta(
+            name=f"f-{number}", namespace="default", labels={"app": "f"}, owner_references=[owner]
+        )
+        made = await client.create(
+            core_v1.Pod(metadata=metadata, spec=core_v1.PodSpec(containers=[core_v1.Container(name="c", image="x")]))
+        )
+        made.status = core_v1.PodStatus(phase="Running", conditions=[ready])
+        await client.update_status(made)
+    selector = meta_v1.LabelSelector(match_labels={"app": "f"})
+    spec = policy_v1.PodDisruptionBudgetSpec(max_unavailable="25%", selector=selector)
+    metadata = meta_v1.ObjectMeta(name="f", namespace="default")
+    await client.create(policy_v1.PodDisruptionBudget(metadata=metadata, spec=spec))
+
+    async def counted() -> bool:
+        status = (await client.get(policy_v1.PodDisruptionBudget, "f", "default")).status
+        return (status.expected_pods, status.desired_healthy, status.disruptions_allowed) == (4, 3, 1)
+
+    await eventually(counted)
