@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from control.storage.etcd import cluster as etcd_cluster
 from tests.support.control import Answer, ApiUnderTest, api_server
 from tests.support.etcd import Etcd, etcd, needs_etcd, needs_etcdctl
 
@@ -243,3 +247,24 @@ async def test_controllers_work_in_one_server_and_in_the_other_when_it_has_gone(
                 assert len(pods) == 6
             finally:
                 await other.aclose()
+
+
+async def test_a_member_that_hangs_is_left_by_writes_reads_and_watches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without the pings, which would end the streams too, later.
+    options = [(name, 10**9 if name == "grpc.keepalive_time_ms" else value) for name, value in etcd_cluster._OPTIONS]
+    monkeypatch.setattr(etcd_cluster, "_OPTIONS", options)
+    async with etcd(tmp_path / "etcd", members=3) as cluster, api_server(tmp_path / "a", **on(cluster)) as api:
+        for number, member in enumerate(cluster.members):
+            assert member.process is not None
+            member.process.send_signal(signal.SIGSTOP)
+            try:
+                made = await until_done(api, "POST", CONFIG_MAPS, config_map(f"c{number}"))
+                assert made.status in (201, 409)
+                # A list waits until the cache, and so the watch, has come as far as the write.
+                listed = (await until_done(api, "GET", CONFIG_MAPS)).json["items"]
+                assert f"c{number}" in [item["metadata"]["name"] for item in listed]
+            finally:
+                member.process.send_signal(signal.SIGCONT)
+            await cluster.wait_healthy(member)

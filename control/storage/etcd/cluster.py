@@ -4,8 +4,9 @@ A call that a member could not answer is made again at the next one until its de
 itself: the first attempt may have taken effect although its answer was lost. So callers learn whether an earlier attempt
 may have been carried out (`unsure`) and decide what a refusal then means (kv.py).
 
-Members are asked by their own addresses, so TLS checks each against its own name. Pings every 30 s find a dead peer behind
-a connection that looks open, as upstream's client does.
+Streams go where the calls go: a member that is left is left by both, since one that hangs, or whose machine is switched off,
+says nothing on a stream either. Members are asked by their own addresses, so TLS checks each against its own name. Pings
+find a dead peer behind a connection that looks open.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _LEADER = (("hasleader", "true"),)
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -82,6 +83,7 @@ class Cluster:
         self._channels = [_channel(server, tls or Tls()) for server in servers]
         self._servers = list(servers)
         self._calls: list[dict[str, Any]] = [{} for _ in servers]
+        self._streams: list[set[Any]] = [set() for _ in servers]
         self._at = 0
         self.trouble = ""
         """Why the last thing tried did not work; empty while etcd answers."""
@@ -122,15 +124,21 @@ class Cluster:
         return call
 
     def stream(self, path: str, answer: type[R]) -> tuple[int, Any]:
-        """Open a stream in both directions; return the member's index, for `turn_from`, and the call."""
+        """Open a stream in both directions; return the member's index, for `turn_from`, and the call.
+
+        Reading it raises CancelledError once the member is left.
+        """
         at = self._at
         make: Any = self._channels[at].stream_stream(
             path, request_serializer=_serialize, response_deserializer=answer.FromString
         )
         try:
-            return at, make(metadata=_LEADER)
+            call = make(metadata=_LEADER)
         except grpc.aio.UsageError as error:
             raise Unavailable("the connection to etcd is closed") from error
+        self._streams[at].add(call)
+        call.add_done_callback(self._streams[at].discard)
+        return at, call
 
     def turn_from(self, at: int, why: str) -> None:
         """Use the next member from now on, unless somebody has left this one already."""
@@ -138,6 +146,8 @@ class Cluster:
         if self._at == at and len(self._channels) > 1:
             self._at = (at + 1) % len(self._channels)
             log.warning("etcd member %s: %s; going on with %s", self._servers[at], why, self._servers[self._at])
+            for call in tuple(self._streams[at]):
+                call.cancel()
 
     async def close(self) -> None:
         """Cancel what is under way and close the connections."""

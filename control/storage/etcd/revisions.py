@@ -27,6 +27,7 @@ from control.storage.store import Unavailable
 
 _NOWHERE = b"\0"
 FIRST = 1
+ANSWER_SECONDS = 5.0
 
 
 class Revisions:
@@ -69,11 +70,19 @@ class Revisions:
         at, stream = self._cluster.stream("/etcdserverpb.Watch/Watch", WatchResponse)
         try:
             create = WatchCreateRequest(key=_NOWHERE, start_revision=FIRST)
-            await stream.write(WatchRequest(create_request=create))
-            while (answer := await stream.read()) is not END:
-                if answer.compact_revision:
-                    return self._at.revision(answer.compact_revision)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await stream.write(WatchRequest(create_request=create))
+                while (answer := await stream.read()) is not END:
+                    if answer.compact_revision:
+                        return self._at.revision(answer.compact_revision)
             raise Unavailable("etcd ended a watch without saying why")
+        except TimeoutError as error:
+            self._cluster.turn_from(at, "no answer to a watch")
+            raise Unavailable("etcd does not say what it compacted") from error
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise Unavailable("the etcd member was left") from error
         except grpc.aio.AioRpcError as error:
             self._cluster.turn_from(at, error.details() or "")
             raise translate(error) from error

@@ -131,6 +131,10 @@ class EtcdWatch:
                     await self._room.wait()
         except grpc.aio.AioRpcError as error:
             why = error.details() or error.code().name
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            why = "it was left"
         finally:
             stream.cancel()
         self._cluster.turn_from(at, why)

@@ -1,0 +1,151 @@
+"""A control plane of three: any one of them is lost or hangs, and clients, agents and controllers go on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.cluster import eventually
+from tests.support.etcd import Etcd, needs_etcd
+from tests.support.history import History
+from tests.support.kube import condition, ready_pods, web
+from tests.support.machines import Machine, Machines, control_planes
+
+pytestmark = needs_etcd
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machines, Etcd]]:
+    with control_planes(f"wherry-h{os.getpid()}", tmp_path_factory.mktemp("etcd")) as found:
+        machines, _ = found
+        machines.wait_ready()
+        for machine in machines:
+            for daemon in ("agent", "netproxy"):
+                path = machine.prefix / f"etc/wherry/{daemon}.servers"
+                eventually(lambda p=path: p.exists() and len(p.read_text().split()) == 3, f"{path} names all three")  # type: ignore[misc]
+        yield found
+
+
+def holder(by: Machine, lease: str) -> str:
+    found = by.kubectl("get", "lease", lease, "-n", "kube-system", "-o", "jsonpath={.spec.holderIdentity}", check=False)
+    return found.stdout if found.returncode == 0 else ""
+
+
+def leader(machines: Machines, by: Machine) -> Machine:
+    """Return the machine that runs the controllers."""
+
+    def found() -> Machine | None:
+        name = holder(by, "kube-controller-manager")
+        leading = [machine for machine in machines if name and f"{name}: became leader" in machine.log("control")]
+        return leading[0] if leading else None
+
+    return eventually(found, "somebody leads")
+
+
+def replaced(by: Machine, before: dict[str, str]) -> None:
+    """Wait until others hold the leases."""
+    for lease, name in before.items():
+        eventually(lambda n=lease, old=name: holder(by, n) not in ("", old), f"another one holds {lease}", 40)  # type: ignore[misc]
+
+
+def leases(by: Machine, of: Machine) -> dict[str, str]:
+    """Return what a machine's server leads -> its name there."""
+    held = {name: holder(by, name) for name in ("kube-controller-manager", "kube-scheduler")}
+    return {lease: name for lease, name in held.items() if f"{name}: became leader" in of.log("control")}
+
+
+def scale(by: Machine, replicas: int) -> None:
+    eventually(
+        lambda: by.kubectl("scale", "deployment", "web", f"--replicas={replicas}", check=False).returncode == 0,
+        "the Deployment is scaled",
+    )
+
+
+def settle(by: Machine, replicas: int) -> None:
+    """Wait until the pods are as many as they should be, and their ReplicaSet knows."""
+
+    def settled() -> bool:
+        pods = by.get("pods", "-l", "app=web")["items"]
+        assert len(ready_pods(by, "default", "app=web")) == len(pods) == replicas, [p["metadata"]["name"] for p in pods]
+        status = by.get("deployment", "web")["status"]
+        return bool(status["replicas"] == status["readyReplicas"] == status["updatedReplicas"] == replicas)
+
+    eventually(settled, f"{replicas} pods", 60)
+
+
+def ready_since(by: Machine) -> dict[str, str]:
+    """Return node -> since when it is Ready."""
+    found = {node["metadata"]["name"]: condition(node, "Ready") for node in by.get("nodes")["items"]}
+    assert {name: ready["status"] for name, ready in found.items()} == dict.fromkeys(found, "True")
+    return {name: ready["lastTransitionTime"] for name, ready in found.items()}
+
+
+def test_a_leader_that_hangs_is_left_and_replaced_and_does_no_harm_when_it_wakes(made: tuple[Machines, Etcd]) -> None:
+    machines, _ = made
+    web(machines.first, "default", 3)
+    hung = leader(machines, machines.first)
+    other = next(machine for machine in machines if machine is not hung)
+    before, since = leases(other, hung), ready_since(other)
+    with History(machines, "app=web").running() as history:
+        eventually(lambda: history.progress() > 10, "the writers write")
+        frozen = hung.freeze("control")
+        try:
+            scale(other, 6)
+            count = history.progress()
+            eventually(lambda: history.progress() > count + 10, "writes go on, those of the hung server's clients too")
+            replaced(other, before)
+            settle(other, 6)
+
+            def moved() -> bool:
+                return all("going on with the API server" in hung.log(daemon) for daemon in ("agent", "netproxy"))
+
+            eventually(moved, "agent and proxy beside the hung server went on to another")
+            scale(other, 4)
+        finally:
+            # From here on, two believe for a moment that they lead.
+            hung.thaw(frozen)
+        settle(other, 4)
+        eventually(lambda: "lost the lease" in hung.log("control"), "the one that hung knows that it leads no more")
+        settle(other, 4)
+        assert len(history.pods) == 6, "three at first and three more: nobody made a pod that was there already"
+    assert ready_since(other) == since, "no node was given up for a moment"
+
+
+def test_a_machine_of_the_control_plane_without_power_is_replaced_and_comes_back(made: tuple[Machines, Etcd]) -> None:
+    machines, etcd = made
+    if machines.kubectl("get", "deployment", "web", check=False).returncode != 0:
+        web(machines.first, "default", 4)
+    lost = leader(machines, machines.first)
+    at = machines.all.index(lost)
+    others = [machine for machine in machines if machine is not lost]
+    by = others[0]
+    before, since = leases(by, lost), ready_since(by)
+    with History(machines, "app=web").running() as history:
+        eventually(lambda: history.progress() > 10, "the writers write")
+        lost.power_off()
+        etcd.members[at].kill()
+        count = history.progress()
+        eventually(lambda: history.progress() > count + 10, "writes go on", 60)
+        # Of the pods on the lost machine nobody knows yet that they are gone, so these come beside them.
+        scale(by, 7)
+        replaced(by, before)
+        eventually(lambda: by.get("deployment", "web")["status"].get("replicas") == 7, "7 pods are made", 60)
+        for machine in others:
+            assert ready_since_one(by, machine.node) == since[machine.node], "who lost the server is not lost"
+        lost.power_on()
+        etcd.members[at].start()
+        machines.wait_ready(lost.node, seconds=90)
+        settle(by, 7)
+        eventually(
+            lambda: lost.kubectl("get", "--raw", "/readyz", check=False).stdout == "ok", "its server is back", 60
+        )
+        assert len(lost.get("pods", "-l", "app=web")["items"]) == 7
+
+
+def ready_since_one(by: Machine, node: str) -> str:
+    found = condition(by.get("node", node), "Ready")
+    assert found["status"] == "True"
+    since: str = found["lastTransitionTime"]
+    return since

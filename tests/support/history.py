@@ -1,0 +1,149 @@
+"""Clients of several API servers beside a test: they write, read and watch all the time, and keep what they were told.
+
+They run in a thread in the network namespace of the test's switch (netns.py), each with another preferred server, and go on to
+another one as agents do. `check` then holds the whole against what a store must do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from kube import kubeconfig
+from kube.api import core_v1, meta_v1
+from kube.client import Client
+from kube.errors import StatusError
+from kube.informer import Change, Informer
+from kube.kubeconfig import Access
+from kube.servers import Servers
+from kube.transport import HttpsTransport
+from tests.support.machines import Machines
+from tests.support.netns import Namespace
+
+NAMESPACE = "default"
+
+
+class History:
+    """What was acknowledged and seen while it ran."""
+
+    def __init__(self, machines: Machines, pods: str) -> None:
+        self._machines, self._selector = machines, pods
+        self._access = kubeconfig.load(machines.first.kubeconfig)
+        self._urls = [f"https://{machine.host.address}:6443" for machine in machines]
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self.acknowledged: list[tuple[str, int]] = []
+        """Object and revision, of one writer after the other's."""
+        self.watched: dict[str, list[int]] = {}
+        self.pods: set[str] = set()
+        """The uids of all pods that ever were."""
+        self.stored: dict[str, int] = {}
+
+    # -- running ----------------------------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def running(self) -> Iterator[History]:
+        """Write and watch until the block ends, then check."""
+        thread = threading.Thread(target=self._run, name="history")
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            thread.join()
+        if self._failure is not None:
+            raise self._failure
+        self._check()
+
+    def _run(self) -> None:
+        try:
+            Namespace(self._machines.first.host.switch.name).inside(self._main, timeout=280)
+        except BaseException as error:
+            self._failure = error
+
+    async def _main(self) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            clients = [self._client(number) for number in range(len(self._urls))]
+            for client in clients:
+                stack.push_async_callback(client.close)
+            maps = Informer(clients[0], core_v1.ConfigMap, NAMESPACE, label_selector="counted=yes")
+            maps.subscribe(self._seen)
+            pods = Informer(clients[1], core_v1.Pod, NAMESPACE, label_selector=self._selector)
+            pods.subscribe(lambda change: self.pods.add(change.new.metadata.uid))
+            async with asyncio.TaskGroup() as group:
+                following = [group.create_task(each.run()) for each in (maps, pods)]
+                writers = [group.create_task(self._count(n, client)) for n, client in enumerate(clients)]
+                await asyncio.gather(*writers)
+                for name, revision in [(f"counted-{n}", self._last(f"counted-{n}")) for n in range(len(clients))]:
+                    async with asyncio.timeout(30):
+                        while revision not in self.watched.get(name, ()):
+                            await asyncio.sleep(0.05)
+                for task in following:
+                    task.cancel()
+            for item in (await clients[0].list(core_v1.ConfigMap, NAMESPACE, label_selector="counted=yes")).items:
+                self.stored[item.metadata.name or ""] = int(item.metadata.resource_version or 0)
+
+    def _client(self, number: int) -> Client:
+        servers = Servers(self._urls[number])
+        servers.learn(self._urls)
+        access = Access(self._urls[number], self._access.ca, self._access.certificate, self._access.key)
+        return Client(HttpsTransport(access, servers=servers))
+
+    async def _count(self, number: int, client: Client) -> None:
+        """Count up in an object by compare-and-swap."""
+        name = f"counted-{number}"
+        held: core_v1.ConfigMap | None = None
+        while True:
+            try:
+                if held is None:
+                    held = await self._look(client, name)
+                held.data = {"n": str(int(held.data["n"]) + 1)}
+                held = await client.update(held)
+            except StatusError:
+                held = None
+                await asyncio.sleep(0.1)
+                continue
+            self.acknowledged.append((name, int(held.metadata.resource_version or 0)))
+            if self._stop.is_set():
+                return
+            await asyncio.sleep(0.02)
+
+    async def _look(self, client: Client, name: str) -> core_v1.ConfigMap:
+        try:
+            found = await client.get(core_v1.ConfigMap, name, NAMESPACE)
+        except StatusError as error:
+            if not error.not_found:
+                raise
+            meta = meta_v1.ObjectMeta(name=name, namespace=NAMESPACE, labels={"counted": "yes"})
+            return await client.create(core_v1.ConfigMap(metadata=meta, data={"n": "0"}))
+        last = self._last(name)
+        assert int(found.metadata.resource_version or 0) >= last, f"read {found.metadata.resource_version} after {last}"
+        return found
+
+    def _last(self, name: str) -> int:
+        return max((revision for key, revision in self.acknowledged if key == name), default=0)
+
+    def _seen(self, change: Change[Any]) -> None:
+        metadata = change.new.metadata
+        self.watched.setdefault(metadata.name, []).append(int(metadata.resource_version))
+
+    # -- what it must be ----------------------------------------------------------------------------------------------
+    def _check(self) -> None:
+        for name, revisions in self.watched.items():
+            assert revisions == sorted(set(revisions)), f"{name}: each change once and in order"
+        first = {name: revisions[0] for name, revisions in self.watched.items()}
+        missing = [
+            (name, revision)
+            for name, revision in self.acknowledged
+            if revision > first[name] and revision not in self.watched[name]
+        ]
+        assert missing == [], "what was acknowledged was also told"
+        for name, revision in self.stored.items():
+            assert revision >= self._last(name), f"{name}: {self._last(name)} was acknowledged, {revision} is stored"
+
+    def progress(self) -> int:
+        """Return the number of writes that every writer has done at least."""
+        counts = [len([1 for name, _ in self.acknowledged if name == f"counted-{n}"]) for n in range(len(self._urls))]
+        return min(counts)
