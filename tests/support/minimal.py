@@ -55,7 +55,7 @@ _PARTS: dict[str, Object] = {
         "spec": {
             "matchConstraints": CONSTRAINTS,
             "reinvocationPolicy": "Never",
-            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}],
         }
     },
     "MutatingAdmissionPolicyBinding": {"spec": {"policyName": "absent"}},
