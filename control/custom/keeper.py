@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Object = dict[str, Any]
+MANAGER = "kube-apiserver"
 RETRY = 0.5
 """Seconds between looks at objects that hold back their definition's deletion by finalizers of their own."""
 
@@ -106,7 +107,9 @@ class Keeper:
             return {**old, "status": status}
 
         try:
-            await self.registry.update(Context(SERVER), DEFINITIONS, "", name, change, subresource="status")
+            await self.registry.update(
+                Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, change, subresource="status"
+            )
         except StatusError as error:
             if not (error.conflict or error.not_found):
                 log.error("the status of definition %s cannot be written: %s", name, error)
@@ -141,7 +144,11 @@ class Keeper:
             try:
                 namespace = metadata.get("namespace", "")
                 await self.registry.delete(
-                    Context(SERVER), resource, namespace, metadata["name"], DeleteOptions(propagation="Background")
+                    Context(SERVER, field_manager=MANAGER),
+                    resource,
+                    namespace,
+                    metadata["name"],
+                    DeleteOptions(propagation="Background"),
                 )
             except StatusError as error:
                 if not error.not_found:
@@ -175,6 +182,8 @@ class Keeper:
             old["metadata"]["finalizers"] = finalizers
             return old
 
-        await self.registry.update(Context(SERVER), DEFINITIONS, "", name, change, subresource="status")
+        await self.registry.update(
+            Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, change, subresource="status"
+        )
         if done:
-            await self.registry.update(Context(SERVER), DEFINITIONS, "", name, release)
+            await self.registry.update(Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, release)

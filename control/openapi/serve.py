@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 import msgspec
 from fastapi import Request, Response
@@ -15,7 +16,7 @@ from control.openapi.documents import PROTOBUF, Documents
 from kube.resources import RESOURCES
 
 _built_in = Documents(RESOURCES)
-_with_custom: dict[int, Documents] = {}
+_with_custom: WeakKeyDictionary[Definitions, Documents] = WeakKeyDictionary()
 """By server: in a test several live in one process."""
 _V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3"
 
@@ -24,9 +25,9 @@ def documents(custom: Definitions | None) -> Documents:
     """Return the documents of a server as of now."""
     if custom is None:
         return _built_in
-    found = _with_custom.get(id(custom))
+    found = _with_custom.get(custom)
     if found is None:
-        found = _with_custom[id(custom)] = Documents(RESOURCES)
+        found = _with_custom[custom] = Documents(RESOURCES)
     found.follow(custom)
     return found
 

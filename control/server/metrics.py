@@ -41,9 +41,16 @@ _VERBS = {
 }
 
 
+CUSTOM = "custom resource"
+"""Set among a request's extensions where it is for a custom resource that is served."""
+
+
 def labels_of(request: Request) -> Labels:
     """Return what a request is counted under; what is not served has no name, so that nobody can make up new ones."""
     info = request.info
+    if CUSTOM in request.extensions:
+        part = info.subresource if info.subresource in ("status", "scale") else ""
+        return (_VERBS.get(info.verb, "other"), info.group, info.version, info.resource, part)
     return _labels(info.verb, info.group, info.version, info.resource, info.subresource)
 
 

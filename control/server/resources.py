@@ -23,6 +23,7 @@ from control.server.decode import Decoder, directive
 from control.server.exchange import JSON, Answer, Request, Response, typed_response
 from control.server.forms import Form, has_protobuf
 from control.server.listing import Listing, ListOptions, read_options
+from control.server.metrics import CUSTOM
 from control.server.negotiate import negotiate
 from control.server.requestinfo import RequestInfo
 from control.storage.entry import Entry
@@ -63,6 +64,8 @@ class ResourceServer:
         resource: Resource | None = by_path(info.group, info.version, info.resource)
         if resource is None and self.custom is not None:
             resource = await self.custom.serve(info.group, info.version, info.resource, info.verb)
+            if resource is not None:
+                request.extensions[CUSTOM] = True
         # A list's name is not in its path: it comes from `fieldSelector=metadata.name=x`, which spans namespaces.
         named = bool(info.name) and info.verb not in ("list", "watch", "deletecollection")
         if resource is None or (resource.namespaced and named and not info.namespace):

@@ -74,7 +74,8 @@ class WatchCache:
 
     def remove_resource(self, prefix: str) -> None:
         """Forget a resource and end its watches."""
-        if cache := self._resources.pop(prefix, None):
+        cache = self._resources.pop(prefix, None)
+        if cache is not None:  # an empty one is false
             cache.end_watches()
 
     # -- following the store --------------------------------------------------------------------------------------

@@ -411,3 +411,39 @@ async def test_names_and_scope_stay_and_stored_versions_are_kept_until_migrated(
     fresh = (await server.request("GET", f"{DEFINITIONS}/{name}")).json
     fresh["spec"]["versions"] = current["spec"]["versions"]
     assert (await server.request("PUT", f"{DEFINITIONS}/{name}", fresh)).status == 200
+
+
+async def test_cluster_scoped_kinds_have_no_namespace(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Wide", scope="Cluster"))
+    assert path == f"/apis/{GROUP}/v1/wides"
+    await post(server, path, obj("Wide"))
+    assert (await server.request("GET", f"{path}/a")).json["metadata"].get("namespace") is None
+    assert (await server.request("GET", path.replace("wides", "namespaces/default/wides"))).status == 404
+
+
+async def test_watches_end_when_what_they_watch_is_served_no_longer(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Ending"))
+    async with server.session().get(f"{server.url}{path}?watch=true") as stream:
+        await server.request("DELETE", f"{DEFINITIONS}/endings.{GROUP}")
+        async with asyncio.timeout(30):
+            assert await stream.content.read() == b""
+
+
+async def test_a_version_that_is_served_no_longer_is_gone_and_its_objects_are_not(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Hidden", version("v1"), version("v2", storage=False, deprecated=True)))
+    await post(server, path, obj("Hidden"))
+    newer = path.replace("/v1/", "/v2/")
+    assert "v2 Hidden is deprecated" in (await server.request("GET", newer)).headers["Warning"]
+    name = f"{DEFINITIONS}/hiddens.{GROUP}"
+    current = (await server.request("GET", name)).json
+    current["spec"]["versions"][0]["served"] = False
+    assert (await server.request("PUT", name, current)).status == 200
+    assert (await server.request("GET", path)).status == 404
+    assert [o["metadata"]["name"] for o in (await server.request("GET", newer)).json["items"]] == ["a"]
+
+
+async def test_requests_are_counted_by_resource(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Counted"))
+    await server.request("GET", path)
+    text = (await server.request("GET", "/metrics")).body.decode()
+    assert 'resource="counteds"' in text
