@@ -114,7 +114,7 @@ class ApiServer:
             or AnonymousPolicy(True, None if config.anonymous_auth else HEALTH_PATHS),
         )
         self.webhooks = Caller(self.lookup)
-        asker = Asker(self.lookup, self.webhooks)
+        asker = Asker(self.lookup, self.webhooks, self.auth.authorizer)
         admission.chain = Chain(
             default_plugins(
                 self.lookup, self.auth.authorizer, self.auth.rbac, asker, disabled=config.disabled_admission
@@ -129,7 +129,7 @@ class ApiServer:
         self.listing = Listing(self.registry, config.min_watch_timeout)
         resources = ResourceServer(self.registry, self.listing, config.max_body_bytes, Subresources())
         resources.parts.update(auth=self.auth, config=config)
-        self.custom = resources.custom = Definitions(self.registry, self.webhooks)
+        self.custom = resources.custom = self.lookup.custom = Definitions(self.registry, self.webhooks)
         self.mounted = Mounted(self.health, self._finite_routes)
         self.aggregator = Aggregator(self.lookup, resources, self.mounted, config.max_body_bytes)
         self.pipeline = Pipeline(config, self.auth, self.aggregator.resources, self.aggregator.finite)

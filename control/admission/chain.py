@@ -22,6 +22,8 @@ from control.admission.node_restriction import NodeRestriction
 from control.admission.owner_references import OwnerReferencesPermissionEnforcement
 from control.admission.plugin import Attributes, Plugin
 from control.admission.pod_security import PodSecurity
+from control.admission.policies.mutating import MutatingAdmissionPolicy
+from control.admission.policies.validating import ValidatingAdmissionPolicy
 from control.admission.priority import Priority
 from control.admission.rbac_escalation import RBACEscalation
 from control.admission.resource_quota import ResourceQuota
@@ -92,7 +94,9 @@ def default_plugins(
         DefaultIngressClass(lookup),
         DenyServiceExternalIPs(),
         RBACEscalation(authorizer, rbac),
+        MutatingAdmissionPolicy(lookup, authorizer),
         MutatingAdmissionWebhook(asker),
+        ValidatingAdmissionPolicy(lookup, authorizer),
         ValidatingAdmissionWebhook(asker),
         ResourceQuota(lookup),
     ]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 Object = dict[str, Any]
@@ -20,6 +20,10 @@ class Lookup(Protocol):
 
     def list(self, target: str, namespace: str = "") -> Iterable[Object]:
         """Return all objects of a namespace ("": of all) from memory."""
+        ...
+
+    async def of_kind(self, api_version: str, kind: str) -> tuple[bool, Sequence[Object]] | None:
+        """Return (whether a kind is namespaced, all its objects), custom kinds too; None where there is no such kind."""
         ...
 
     async def fresh(self, target: str, namespace: str, name: str) -> Object | None:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from control.auth.setup import Auth
+from control.custom.definitions import Definitions
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.storage import codec
 from control.storage.store import Compacted
-from kube.resources import RESOURCES, Resource
+from kube.resources import RESOURCES, Resource, by_kind
 
 log = logging.getLogger(__name__)
 Object = dict[str, Any]
@@ -30,6 +31,8 @@ class Lookup:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
+        self.custom: Definitions | None = None
+        """Set once there are definitions to look in."""
 
     def get(self, target: str, namespace: str, name: str) -> Object | None:
         """Return an object from memory, None where it is not there."""
@@ -41,6 +44,19 @@ class Lookup:
         resource = BY_TARGET[target]
         folder = f"{resource.storage_prefix}{namespace}/" if namespace and resource.namespaced else ""
         return [entry.obj for entry in self.registry.cached(resource).list(folder).entries]
+
+    async def of_kind(self, api_version: str, kind: str) -> tuple[bool, Sequence[Object]] | None:
+        """Return (whether a kind is namespaced, all its objects), custom kinds too; None where there is no such kind."""
+        resource = by_kind(api_version, kind)
+        if resource is None and self.custom is not None:
+            found = (r for r in self.custom.every() if (r.api_version, r.kind) == (api_version, kind))
+            resource = next(found, None)
+            if resource is not None:
+                await self.custom.ready(resource)
+        if resource is None:
+            return None
+        entries = await self.registry.strategy(resource).view(self.registry.cached(resource).list().entries)
+        return resource.namespaced, [entry.obj for entry in entries]
 
     async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
         """Return an object as of now, also if it was written a moment ago."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from control.admission.plugin import Attributes, Operation
@@ -41,6 +41,10 @@ class Objects:
 
     def list(self, target: str, namespace: str = "") -> Iterable[Object]:
         return [o for (t, ns, _), o in self._objects.items() if t == target and namespace in ("", ns)]
+
+    async def of_kind(self, api_version: str, kind: str) -> tuple[bool, Sequence[Object]] | None:
+        resource = resources.by_kind(api_version, kind)
+        return None if resource is None else (resource.namespaced, list(self.list(resource.target)))
 
     async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
         return self._objects.get((target, namespace, name))

@@ -6,9 +6,12 @@ import logging
 
 from control.admission.lookup import Lookup
 from control.admission.plugin import Attributes
+from control.admission.policies.conditions import Unclear, met
+from control.admission.policies.environment import values
 from control.admission.webhooks.caller import Caller, CallFailed
 from control.admission.webhooks.matching import Invocation
 from control.admission.webhooks.review import BadAnswer, Verdict, read, refusal, request_for
+from control.auth.user import Authorizer
 from kube import errors
 
 log = logging.getLogger(__name__)
@@ -17,8 +20,22 @@ log = logging.getLogger(__name__)
 class Asker:
     """What mutating and validating webhooks have in common."""
 
-    def __init__(self, lookup: Lookup, caller: Caller) -> None:
-        self.lookup, self.caller = lookup, caller
+    def __init__(self, lookup: Lookup, caller: Caller, authorizer: Authorizer) -> None:
+        self.lookup, self.caller, self._authorizer = lookup, caller, authorizer
+
+    async def concerns(self, invocation: Invocation, attributes: Attributes) -> bool:
+        """Tell whether a webhook's match conditions are met; raises 403 where that cannot be told and failures count."""
+        conditions = invocation.hook.get("matchConditions")
+        if not conditions:
+            return True
+        given = await values(self.lookup, self._authorizer, attributes, invocation.resource)
+        try:
+            return met(conditions, given)
+        except Unclear as error:
+            if invocation.hook.get("failurePolicy") == "Ignore":
+                return False
+            resource = attributes.resource
+            raise errors.forbidden(resource.group, resource.plural, attributes.name, str(error)) from error
 
     async def ask(self, invocation: Invocation, attributes: Attributes, phase: str) -> Verdict | None:
         """Return what a webhook says; None where it failed and may be ignored. Raises its refusal, or 500.

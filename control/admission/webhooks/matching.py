@@ -53,7 +53,7 @@ async def concerned(lookup: Lookup, configurations: Iterable[Object], attributes
             resource = matching_version(hook.get("rules") or (), hook.get("matchPolicy", "Equivalent"), attributes)
             if (
                 resource is not None
-                and await _in_namespace(lookup, hook.get("namespaceSelector") or {}, attributes)
+                and await in_namespace(lookup, hook.get("namespaceSelector") or {}, attributes)
                 and selects_object(hook.get("objectSelector") or {}, attributes)
             ):
                 found.append(Invocation(name, index, hook, resource))
@@ -102,7 +102,8 @@ def _names(text: str, plural: str, subresource: str) -> bool:
     return wanted in ("*", plural) and (part == subresource or part == "*")
 
 
-async def _in_namespace(lookup: Lookup, selector: Object, attributes: Attributes) -> bool:
+async def in_namespace(lookup: Lookup, selector: Object, attributes: Attributes) -> bool:
+    """Tell whether the namespace of the object, or the Namespace itself, has the labels that are asked for."""
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
         return True
     if attributes.resource.target == "namespaces":

@@ -39,6 +39,8 @@ class MutatingAdmissionWebhook(Plugin):
         for invocation in await concerned(self._asker.lookup, configurations, attributes):
             if rounds.second and invocation.uid not in rounds.required:
                 continue
+            if not await self._asker.concerns(invocation, attributes):
+                continue
             changed = await self._ask(invocation, attributes)
             if changed:
                 rounds.require_those_asked()
@@ -60,7 +62,7 @@ class MutatingAdmissionWebhook(Plugin):
             why = "; ".join((str(error), *getattr(error, "__notes__", ())))
             self._asker.failed(invocation, attributes, "mutating", BadAnswer(f"its patch cannot be applied: {why}"))
             return False
-        made["metadata"] = _ours(made.get("metadata") or {}, attributes.obj.get("metadata") or {})
+        made = keep_identity(made, attributes.obj)
         if made == attributes.obj:
             return False
         # In place: the object is the caller's.
@@ -69,11 +71,12 @@ class MutatingAdmissionWebhook(Plugin):
         return True
 
 
-def _ours(meta: Object, before: Object) -> Object:
-    """Keep what no webhook may change: who owns which field, the identity, and the revision."""
+def keep_identity(made: Object, before: Object) -> Object:
+    """Put back what nobody in admission may change: who owns which field, the identity, and the revision."""
+    meta, known = dict(made.get("metadata") or {}), before.get("metadata") or {}
     for key in ("managedFields", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "selfLink"):
-        if key in before:
-            meta[key] = before[key]
+        if key in known:
+            meta[key] = known[key]
         else:
             meta.pop(key, None)
-    return meta
+    return {**made, "metadata": meta}

@@ -46,28 +46,24 @@ def version_of(hook: Object) -> str:
     return next(version for version in versions if version in _VERSIONS)
 
 
-async def request_for(invocation: Invocation, attributes: Attributes) -> Object:
-    """Build the AdmissionReview."""
-    shown, asked, stored = invocation.resource, attributes.requested or attributes.resource, attributes.resource
-    operation, options = attributes.operation, dict(attributes.options)
-    if operation == "CONNECT":
-        kind = {"group": "", "version": "v1", "kind": (attributes.obj or {}).get("kind", "")}
-        request_kind, new, old = kind, attributes.obj, None
+async def describe(shown: Resource, attributes: Attributes) -> tuple[Object, Object | None, Object | None]:
+    """Return (an AdmissionRequest without uid and objects, the object, the old object) as a version shows them."""
+    asked, on_path = attributes.requested or attributes.resource, attributes.resource
+    if attributes.operation == "CONNECT":
+        kind = request_kind = {"group": "", "version": "v1", "kind": (attributes.obj or {}).get("kind", "")}
+        new, old = attributes.obj, None
     else:
         kind, request_kind = _kind(shown, attributes.obj), _kind(asked, attributes.obj)
-        new, old = await shown_as(attributes.obj, stored, shown), await shown_as(attributes.old, stored, shown)
+        new, old = await shown_as(attributes.obj, on_path, shown), await shown_as(attributes.old, on_path, shown)
     request: Object = {
-        "uid": str(uuid.uuid4()),
         "kind": kind,
         "resource": _resource(shown),
         "requestKind": request_kind,
         "requestResource": _resource(asked),
-        "operation": operation,
+        "operation": attributes.operation,
         "userInfo": user_info(attributes.user),
-        "object": new,
-        "oldObject": old,
         "dryRun": attributes.dry_run,
-        "options": options or None,
+        "options": dict(attributes.options) or None,
     }
     if attributes.subresource:
         request["subResource"] = request["requestSubResource"] = attributes.subresource
@@ -75,8 +71,18 @@ async def request_for(invocation: Invocation, attributes: Attributes) -> Object:
         request["name"] = attributes.name
     if attributes.namespace:
         request["namespace"] = attributes.namespace
+    return request, new, old
+
+
+async def request_for(invocation: Invocation, attributes: Attributes) -> Object:
+    """Build the AdmissionReview."""
+    request, new, old = await describe(invocation.resource, attributes)
     version = version_of(invocation.hook)
-    return {"kind": "AdmissionReview", "apiVersion": f"admission.k8s.io/{version}", "request": request}
+    return {
+        "kind": "AdmissionReview",
+        "apiVersion": f"admission.k8s.io/{version}",
+        "request": {"uid": str(uuid.uuid4()), **request, "object": new, "oldObject": old},
+    }
 
 
 def _kind(resource: Resource, obj: Object | None) -> Object:

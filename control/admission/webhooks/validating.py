@@ -21,7 +21,8 @@ class ValidatingAdmissionWebhook(Plugin):
         configurations = list(self._asker.lookup.list(CONFIGURATIONS))
         if not configurations or exempt(attributes):
             return
-        invocations = await concerned(self._asker.lookup, configurations, attributes)
+        found = await concerned(self._asker.lookup, configurations, attributes)
+        invocations = [invocation for invocation in found if await self._asker.concerns(invocation, attributes)]
         answers = await asyncio.gather(
             *(self._asker.ask(invocation, attributes, "validating") for invocation in invocations),
             return_exceptions=True,

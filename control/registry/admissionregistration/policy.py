@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.registry.admissionregistration.expressions import expressions
 from control.registry.admissionregistration.webhook import default_rules, validate_rules
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of, selector_text
 from control.registry.checks import one_of
@@ -41,9 +42,6 @@ class AdmissionPolicyStrategy(Strategy):
         if not spec.get(self.rules) and not spec.get("auditAnnotations"):
             detail = "validations or auditAnnotations must contain at least one item"
             errors.append(required(f"spec.{self.rules}", detail if self.rules == "validations" else ""))
-        for index, rule in enumerate(spec.get("validations") or ()):
-            if not (rule.get("expression") or "").strip():
-                errors.append(required(f"spec.validations[{index}].expression", "expression is not specified"))
         match, path = spec.get("matchConstraints"), "spec.matchConstraints"
         if match is None:
             errors.append(required(path))
@@ -55,7 +53,7 @@ class AdmissionPolicyStrategy(Strategy):
         kind = spec.get("paramKind")
         if kind is not None:
             errors += [required(f"spec.paramKind.{key}") for key in ("apiVersion", "kind") if not kind.get(key)]
-        return errors
+        return errors + expressions(spec)
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec = obj.get("spec") or {}

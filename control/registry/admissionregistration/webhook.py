@@ -6,6 +6,7 @@ import urllib.parse
 from datetime import datetime
 from typing import Any
 
+from control.registry.admissionregistration.expressions import match_conditions
 from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.checks import each, label_selector, one_of, port
 from control.registry.strategy import Object, Strategy
@@ -73,6 +74,7 @@ def _validate_webhook(webhook: Object, path: str) -> list[FieldError]:
         errors.append(required(where, "must specify one of v1, v1beta1"))
     elif not {"v1", "v1beta1"} & set(versions):
         errors.append(invalid_value(where, versions, "must include at least one of v1, v1beta1"))
+    errors += match_conditions(webhook.get("matchConditions"), f"{path}.matchConditions")
     return errors + validate_client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
 
 

@@ -44,7 +44,7 @@ def holding(*rules: str) -> RBACAuthorizer:
 
 
 def asker(objects: Objects) -> Asker:
-    return Asker(objects, Caller(objects))
+    return Asker(objects, Caller(objects), holding())
 
 
 async def refusal(plugin: Plugin, request: Attributes) -> str:

@@ -1,0 +1,95 @@
+"""The `authorizer` variable: expressions may ask what the requestor is allowed (apiserver/pkg/cel/library/authz.go)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from control.auth.user import Authorizer, AuthzAttributes, Decision, UserInfo
+from control.cel.signatures import Overload, Signatures
+from control.cel.types import BOOL, STRING, Type
+
+_PREFIX = "kubernetes.authorization."
+PATH, GROUP, RESOURCE = Type(_PREFIX + "PathCheck"), Type(_PREFIX + "GroupCheck"), Type(_PREFIX + "ResourceCheck")
+DECISION = Type(_PREFIX + "Decision")
+AUTHORIZER = Type(
+    "object", name=_PREFIX + "Authorizer", fields=lambda: {"requestResource": ("requestResource", RESOURCE)}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What is going to be asked about; the result of `group`, `resource`, `path` and those after them."""
+
+    authorizer: Authorizer
+    attributes: AuthzAttributes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of `check`."""
+
+    decision: Decision
+    reason: str
+
+
+class Asking:
+    """The value of `authorizer`."""
+
+    def __init__(self, authorizer: Authorizer, user: UserInfo, request: AuthzAttributes) -> None:
+        self.authorizer, self.user, self._request = authorizer, user, request
+
+    def __getitem__(self, name: str) -> Check:
+        assert name == "requestResource"
+        return Check(self.authorizer, replace(self._request, user=self.user))
+
+    def start(self, **more: Any) -> Check:
+        return Check(self.authorizer, AuthzAttributes(self.user, "", **more))
+
+
+def _changed(name: str) -> Any:
+    return lambda check, value: Check(check.authorizer, replace(check.attributes, **{name: value}))
+
+
+def _check(check: Check, verb: str) -> Answer:
+    return Answer(*check.authorizer.authorize(replace(check.attributes, verb=verb)))
+
+
+def _service_account(asking: Asking, namespace: str, name: str) -> Asking:
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    user = UserInfo(f"system:serviceaccount:{namespace}:{name}", "", groups)
+    return Asking(asking.authorizer, user, asking._request)
+
+
+FUNCTIONS: Mapping[str, Any] = {
+    "path": lambda asking, path: asking.start(path=path),
+    "group": lambda asking, group: asking.start(group=group, version="*"),
+    "serviceAccount": _service_account,
+    "resource": _changed("resource"),
+    "subresource": _changed("subresource"),
+    "namespace": _changed("namespace"),
+    "name": _changed("name"),
+    "fieldSelector": _changed("field_selector"),
+    "labelSelector": _changed("label_selector"),
+    "check": _check,
+    "allowed": lambda answer: answer.decision is Decision.ALLOW,
+    "reason": lambda answer: answer.reason,
+    "errored": lambda answer: False,
+    "error": lambda answer: "",
+}
+SIGNATURES: Signatures = {
+    "path": [Overload((AUTHORIZER, STRING), PATH, True)],
+    "group": [Overload((AUTHORIZER, STRING), GROUP, True)],
+    "serviceAccount": [Overload((AUTHORIZER, STRING, STRING), AUTHORIZER, True)],
+    "resource": [Overload((GROUP, STRING), RESOURCE, True)],
+    **{
+        name: [Overload((RESOURCE, STRING), RESOURCE, True)]
+        for name in ("subresource", "namespace", "name", "fieldSelector", "labelSelector")
+    },
+    "check": [Overload((PATH, STRING), DECISION, True), Overload((RESOURCE, STRING), DECISION, True)],
+    "allowed": [Overload((DECISION,), BOOL, True)],
+    "reason": [Overload((DECISION,), STRING, True)],
+    "errored": [Overload((DECISION,), BOOL, True)],
+    "error": [Overload((DECISION,), STRING, True)],
+}

@@ -1,0 +1,110 @@
+"""Which policies concern a request, through which bindings, and with which parameters."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from control.admission.lookup import Lookup
+from control.admission.plugin import Attributes
+from control.admission.policies.compiled import Policy, Prepared
+from control.admission.webhooks.matching import in_namespace, matching_version, selects_object
+from kube.resources import Resource
+from kube.selectors import from_label_selector
+
+Object = dict[str, Any]
+
+
+class Misconfigured(Exception):
+    """A policy or its binding cannot be carried out as it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """A policy that concerns a request, the binding that says so, and one parameter object (None: it takes none)."""
+
+    policy: Policy
+    binding: Object
+    resource: Resource
+    """The version of the request's resource that the policy is to be shown."""
+    params: Object | None = None
+    problem: Misconfigured | None = None
+
+    @property
+    def binding_name(self) -> str:
+        return str(self.binding["metadata"]["name"])
+
+
+async def concerns(
+    lookup: Lookup, prepared: Prepared, policies: str, bindings: str, attributes: Attributes
+) -> AsyncIterator[Concern]:
+    """Give every policy that concerns a request, once for each binding and parameter; targets name the two kinds."""
+    for source in sorted(lookup.list(policies), key=lambda obj: str(obj["metadata"]["name"])):
+        name, spec = source["metadata"]["name"], source.get("spec") or {}
+        resource = await _matched(lookup, spec.get("matchConstraints") or {}, attributes)
+        if resource is None:
+            continue
+        for binding in sorted(lookup.list(bindings), key=lambda obj: str(obj["metadata"]["name"])):
+            given = binding.get("spec") or {}
+            if given.get("policyName") != name:
+                continue
+            narrowed = given.get("matchResources")
+            if narrowed is not None and await _matched(lookup, narrowed, attributes, all_without=True) is None:
+                continue
+            policy = prepared.of(source)
+            try:
+                for params in await _params(lookup, spec, given, attributes):
+                    yield Concern(policy, binding, resource, params)
+            except Misconfigured as problem:
+                yield Concern(policy, binding, resource, None, problem)
+
+
+async def _matched(lookup: Lookup, match: Object, attributes: Attributes, all_without: bool = False) -> Resource | None:
+    """Return the version that a MatchResources matches; `all_without` rules everything matches."""
+    rules = _named(match.get("resourceRules"), attributes)
+    policy = match.get("matchPolicy") or "Equivalent"
+    if all_without and not match.get("resourceRules"):
+        found: Resource | None = attributes.requested or attributes.resource
+    else:
+        found = matching_version(rules, policy, attributes)
+    if found is None or matching_version(_named(match.get("excludeResourceRules"), attributes), policy, attributes):
+        return None
+    if not await in_namespace(lookup, match.get("namespaceSelector") or {}, attributes):
+        return None
+    return found if selects_object(match.get("objectSelector") or {}, attributes) else None
+
+
+def _named(rules: list[Object] | None, attributes: Attributes) -> list[Object]:
+    """Return the rules that are for every name or for the request's."""
+    return [rule for rule in rules or () if not rule.get("resourceNames") or attributes.name in rule["resourceNames"]]
+
+
+async def _params(lookup: Lookup, spec: Object, given: Object, attributes: Attributes) -> list[Object | None]:
+    kind, ref = spec.get("paramKind"), given.get("paramRef")
+    if kind is None:
+        return [None]
+    if ref is None:
+        return [None]
+    api_version, name = kind.get("apiVersion", ""), kind.get("kind", "")
+    namespace = ref.get("namespace") or ""
+    known = await lookup.of_kind(api_version, name)
+    if known is None:
+        raise Misconfigured(f"failed to find resource referenced by paramKind: '{api_version}, Kind={name}'")
+    namespaced, objects = known
+    if namespaced and not namespace:
+        if not attributes.namespace:
+            raise Misconfigured(
+                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
+            )
+        namespace = attributes.namespace
+    if namespaced:
+        objects = [obj for obj in objects if obj["metadata"].get("namespace") == namespace]
+    if ref.get("name"):
+        chosen = [obj for obj in objects if obj["metadata"]["name"] == ref["name"]]
+    else:
+        selector = from_label_selector(ref.get("selector") or {})
+        chosen = [obj for obj in objects if selector.matches(obj["metadata"].get("labels") or {})]
+    if not chosen and ref.get("parameterNotFoundAction") != "Allow":
+        raise Misconfigured("no params found for policy binding with `Deny` parameterNotFoundAction")
+    return list(chosen)

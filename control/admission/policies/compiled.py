@@ -1,0 +1,159 @@
+"""A policy's expressions, compiled once for each of its generations.
+
+What does not compile is refused when the policy is written; a policy that another server stored may still hold such an
+expression, which then fails whenever it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from control.admission.policies.environment import declarations
+from control.cel import CompileError, Declarations, Program
+from control.cel import compile as compile_cel
+from control.cel.types import DYN, Type, object_of
+
+Object = dict[str, Any]
+Compiled = Program | CompileError
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One of `validations`."""
+
+    source: Object
+    program: Compiled
+    message: Program | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One of `mutations`; `kind` is ApplyConfiguration or JSONPatch."""
+
+    kind: str
+    program: Compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy made ready."""
+
+    source: Object
+    declared: Declarations
+    variables: dict[str, Program]
+    broken: CompileError | None
+    """The first variable that does not compile."""
+    rules: tuple[Rule, ...]
+    mutations: tuple[Mutation, ...]
+    notes: tuple[tuple[str, Compiled], ...]
+    """auditAnnotations: key and expression."""
+
+    @property
+    def name(self) -> str:
+        return str(self.source["metadata"]["name"])
+
+    @property
+    def spec(self) -> Object:
+        spec: Object = self.source["spec"]
+        return spec
+
+
+class _AnyFields(dict[str, tuple[str, Type]]):
+    """The fields of `Object`: whatever the object has, since its kind is not known beforehand."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return (name, DYN)
+
+    def __getitem__(self, name: str) -> tuple[str, Type]:
+        return (name, DYN)
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+class _MutationTypes(dict[str, Type]):
+    """`Object`, `Object.spec` ... and `JSONPatch`: what the expressions of mutations build."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name == "JSONPatch":
+            return _JSON_PATCH
+        if name == "Object" or name.startswith("Object."):
+            return Type("object", name=name, fields=_AnyFields)
+        return default
+
+
+_JSON_PATCH = object_of({"op": DYN, "path": DYN, "from": DYN, "value": DYN}, "JSONPatch")
+
+
+def environment(spec: Object) -> tuple[Declarations, dict[str, Program], list[tuple[str, CompileError]]]:
+    """Return what a policy's expressions may refer to, its variables, and (path, problem) of those that do not compile."""
+    params = spec.get("paramKind") is not None
+    types = _MutationTypes() if "mutations" in spec else None
+    known: dict[str, Type] = {}
+    programs: dict[str, Program] = {}
+    problems: list[tuple[str, CompileError]] = []
+    for index, variable in enumerate(spec.get("variables") or ()):
+        name = variable.get("name") or ""
+        try:
+            # A variable sees those before it.
+            programs[name] = compile_cel(variable.get("expression") or "", declarations(params, dict(known), types))
+            known[name] = programs[name].result
+        except CompileError as error:
+            problems.append((f"spec.variables[{index}].expression", error))
+            known[name] = DYN
+    return declarations(params, known, types), programs, problems
+
+
+def prepare(source: Object) -> Policy:
+    """Compile a stored policy."""
+    spec = source["spec"]
+    declared, variables, problems = environment(spec)
+
+    def made(text: str | None) -> Compiled:
+        try:
+            return compile_cel(text or "", declared)
+        except CompileError as error:
+            return error
+
+    def message(text: str | None) -> Program | None:
+        found = made(text) if text else None
+        return found if isinstance(found, Program) else None
+
+    return Policy(
+        source,
+        declared,
+        variables,
+        problems[0][1] if problems else None,
+        tuple(
+            Rule(rule, made(rule.get("expression")), message(rule.get("messageExpression")))
+            for rule in spec.get("validations") or ()
+        ),
+        tuple(_mutation(mutation, made) for mutation in spec.get("mutations") or ()),
+        tuple(
+            (note.get("key") or "", made(note.get("valueExpression"))) for note in spec.get("auditAnnotations") or ()
+        ),
+    )
+
+
+def _mutation(source: Object, made: Callable[[str | None], Compiled]) -> Mutation:
+    kind = str(source.get("patchType") or "")
+    part = source.get(kind[:1].lower() + kind[1:]) if kind == "ApplyConfiguration" else source.get("jsonPatch")
+    return Mutation(kind, made((part or {}).get("expression")))
+
+
+class Prepared:
+    """Policies made ready, by UID and generation."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, Policy]] = {}
+
+    def of(self, source: Object) -> Policy:
+        uid, generation = source["metadata"].get("uid", ""), source["metadata"].get("generation", 0)
+        known = self._known.get(uid)
+        if known is None or known[0] != generation:
+            if len(self._known) > 4096:
+                self._known.clear()
+            known = self._known[uid] = (generation, prepare(source))
+        return known[1]

@@ -1,0 +1,52 @@
+"""One policy asked about one request: the variables, what may be spent, and what a failed expression is told as."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control.admission.policies.compiled import Compiled, Policy, Rule
+from control.admission.policies.conditions import met
+from control.admission.policies.environment import Lazy
+from control.cel import CompileError, EvaluationError, Program
+
+BUDGET = 10_000_000
+"""What all expressions of a policy may cost for one request (RuntimeCELCostBudget)."""
+_LONGEST_MESSAGE = 5 * 1024
+
+
+class Evaluation:
+    """A policy and the values for one request and one parameter."""
+
+    def __init__(self, policy: Policy, values: dict[str, Any]) -> None:
+        self._policy, self._left = policy, BUDGET
+        self._values = values | {"variables": Lazy(policy.variables, self._variable)}
+
+    def concerns(self) -> bool:
+        """Tell whether the policy's match conditions are met; raises Unclear."""
+        conditions = self._policy.spec.get("matchConditions") or ()
+        return met(conditions, self._values, self._policy.declared) if conditions else True
+
+    def value(self, program: Compiled) -> Any:
+        """Evaluate one expression; raises CompileError, EvaluationError."""
+        if isinstance(program, CompileError):
+            raise program
+        if self._policy.broken is not None and "variables" in program.used:
+            raise self._policy.broken
+        result = program.evaluate(self._values, self._left)
+        self._left -= result.cost
+        return result.value
+
+    def _variable(self, program: Program) -> Any:
+        return self.value(program)
+
+    def failure(self, rule: Rule) -> str:
+        """Return what to say of a rule that does not hold."""
+        if rule.message is not None:
+            try:
+                text = self.value(rule.message)
+            except (CompileError, EvaluationError):
+                text = ""
+            text = text.strip() if isinstance(text, str) else ""
+            if text and "\n" not in text and len(text) <= _LONGEST_MESSAGE:
+                return str(text)
+        return (rule.source.get("message") or "").strip() or f"failed expression: {rule.source['expression'].strip()}"

@@ -1,0 +1,108 @@
+"""MutatingAdmissionPolicy: expressions that build an apply configuration or a JSON patch, laid over the object one by one.
+
+Each mutation sees what those before it made. As with mutating webhooks, the chain is gone through once more where one changed
+the object; then only policies with reinvocationPolicy IfNeeded are asked again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from control.admission.lookup import Lookup
+from control.admission.plugin import Attributes, Plugin
+from control.admission.policies.binding import Concern, Misconfigured, concerns
+from control.admission.policies.compiled import Mutation, Prepared
+from control.admission.policies.conditions import Unclear
+from control.admission.policies.environment import values
+from control.admission.policies.evaluation import Evaluation
+from control.admission.webhooks.matching import exempt
+from control.admission.webhooks.mutating import keep_identity
+from control.admission.webhooks.versions import shown_as, taken_back
+from control.auth.user import Authorizer
+from control.cel import CompileError, EvaluationError
+from control.custom.resource import CustomResource
+from control.patch.apply.merge import merge
+from control.patch.json_patch import apply_json_patch
+from control.patch.schema import of_object
+from kube import errors
+from kube.errors import StatusError
+from kube.resources import Resource
+
+Object = dict[str, Any]
+POLICIES = "mutatingadmissionpolicies.admissionregistration.k8s.io"
+BINDINGS = "mutatingadmissionpolicybindings.admissionregistration.k8s.io"
+
+
+class MutatingAdmissionPolicy(Plugin):
+    name = "MutatingAdmissionPolicy"
+
+    def __init__(self, lookup: Lookup, authorizer: Authorizer) -> None:
+        self._lookup, self._authorizer = lookup, authorizer
+        self._prepared = Prepared()
+
+    async def admit(self, attributes: Attributes) -> None:
+        if exempt(attributes) or attributes.obj is None or attributes.operation not in ("CREATE", "UPDATE"):
+            return
+        if not list(self._lookup.list(BINDINGS)):
+            return
+        rounds = attributes.reinvocation
+        async for concern in concerns(self._lookup, self._prepared, POLICIES, BINDINGS, attributes):
+            uid = f"policy/{concern.policy.name}/{concern.binding_name}"
+            if rounds.second and uid not in rounds.required:
+                continue
+            if await self._carry_out(concern, attributes):
+                rounds.require_those_asked()
+                rounds.wanted = True
+            if concern.policy.spec.get("reinvocationPolicy") == "IfNeeded":
+                rounds.asked.add(uid)
+
+    async def _carry_out(self, concern: Concern, attributes: Attributes) -> bool:
+        """Carry out a policy's mutations, all or none; tell whether they changed the object."""
+        assert attributes.obj is not None
+        before = msgspec.json.encode(attributes.obj)
+        try:
+            if concern.problem is not None:
+                raise Misconfigured(f"failed to configure binding: {concern.problem}")
+            for mutation in concern.policy.mutations:
+                given = await values(self._lookup, self._authorizer, attributes, concern.resource)
+                evaluation = Evaluation(concern.policy, given | {"params": concern.params})
+                if not evaluation.concerns():
+                    return False
+                made = await self._mutated(mutation, evaluation.value(mutation.program), concern.resource, attributes)
+                attributes.obj.clear()
+                attributes.obj.update(made)
+        except (CompileError, EvaluationError, Unclear, Misconfigured, StatusError, msgspec.ValidationError) as error:
+            attributes.obj.clear()
+            attributes.obj.update(msgspec.json.decode(before))
+            if concern.policy.spec.get("failurePolicy") == "Ignore":
+                return False
+            why = "; ".join((str(error), *getattr(error, "__notes__", ())))
+            text = f"policy '{concern.policy.name}' with binding '{concern.binding_name}' denied request: {why}"
+            resource = attributes.resource
+            raise errors.forbidden(resource.group, resource.plural, attributes.name, text) from error
+        return bool(msgspec.json.decode(before) != attributes.obj)
+
+    @staticmethod
+    async def _mutated(mutation: Mutation, result: Any, version: Resource, attributes: Attributes) -> Object:
+        on_path, obj = attributes.resource, attributes.obj
+        assert obj is not None
+        shown = await shown_as(obj, on_path, version)
+        if mutation.kind == "ApplyConfiguration":
+            if not isinstance(result, dict):
+                raise EvaluationError("an apply configuration must be an Object")
+            schema = on_path.parts.shape if isinstance(on_path, CustomResource) else of_object(version.type)
+            patched = merge(schema, shown, result)
+        else:
+            if not isinstance(result, list):
+                raise EvaluationError("a JSON patch must be a list of JSONPatch")
+            patched = apply_json_patch(shown, [_operation(each) for each in result])
+        made = await taken_back(patched, on_path, version)
+        return keep_identity(made, obj)
+
+
+def _operation(given: Any) -> Object:
+    if not isinstance(given, dict):
+        raise EvaluationError("a JSON patch must be a list of JSONPatch")
+    return {key: value for key, value in given.items() if value is not None or key == "value"}

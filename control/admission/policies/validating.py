@@ -1,0 +1,120 @@
+"""ValidatingAdmissionPolicy: what does not fulfil the expressions is refused, warned of or noted, as a binding says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from control.admission.lookup import Lookup
+from control.admission.plugin import Attributes, Plugin
+from control.admission.policies.binding import Concern, concerns
+from control.admission.policies.compiled import Prepared
+from control.admission.policies.conditions import Unclear
+from control.admission.policies.environment import values
+from control.admission.policies.evaluation import Evaluation
+from control.admission.webhooks.matching import exempt
+from control.auth.user import Authorizer
+from control.cel import CompileError, EvaluationError
+from kube import errors
+from kube.errors import StatusError
+
+POLICIES = "validatingadmissionpolicies.admissionregistration.k8s.io"
+BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
+_CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
+"""By reason; every other is 422."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    message: str
+    reason: str
+    index: int = 0
+
+
+class ValidatingAdmissionPolicy(Plugin):
+    name = "ValidatingAdmissionPolicy"
+
+    def __init__(self, lookup: Lookup, authorizer: Authorizer) -> None:
+        self._lookup, self._authorizer = lookup, authorizer
+        self._prepared = Prepared()
+
+    async def validate(self, attributes: Attributes) -> None:
+        if exempt(attributes) or not list(self._lookup.list(BINDINGS)):
+            return
+        denied: list[str] = []
+        reason = ""
+        async for concern in concerns(self._lookup, self._prepared, POLICIES, BINDINGS, attributes):
+            failures = await self._failures(concern, attributes)
+            for failure in failures:
+                shown = f"ValidatingAdmissionPolicy '{concern.policy.name}' with binding '{concern.binding_name}'"
+                actions = concern.binding["spec"].get("validationActions") or ()
+                if "Warn" in actions:
+                    attributes.warnings.append(f"Validation failed for {shown}: {failure.message}")
+                if "Deny" in actions:
+                    reason = reason or failure.reason
+                    denied.append(f"{shown} denied request: {failure.message}")
+            self._note(concern, failures, attributes)
+        if denied:
+            raise _refusal(attributes, denied, reason)
+
+    async def _failures(self, concern: Concern, attributes: Attributes) -> list[_Failure]:
+        """Return what a policy finds wrong; an expression that fails counts as its failurePolicy says."""
+        strict = concern.policy.spec.get("failurePolicy") != "Ignore"
+        if concern.problem is not None:
+            return [_Failure(f"failed to configure binding: {concern.problem}", "Invalid")] if strict else []
+        given = await values(self._lookup, self._authorizer, attributes, concern.resource)
+        evaluation = Evaluation(concern.policy, given | {"params": concern.params})
+        try:
+            if not evaluation.concerns():
+                return []
+        except Unclear as error:
+            return [_Failure(str(error), "Invalid")] if strict else []
+        found: list[_Failure] = []
+        for index, rule in enumerate(concern.policy.rules):
+            try:
+                if evaluation.value(rule.program) is not True:
+                    found.append(_Failure(evaluation.failure(rule), rule.source.get("reason") or "Invalid", index))
+            except (CompileError, EvaluationError) as error:
+                if strict:
+                    text = rule.source["expression"].strip()
+                    found.append(_Failure(f"expression '{text}' resulted in error: {error}", "Invalid", index))
+        self._annotate(concern, evaluation, attributes)
+        return found
+
+    @staticmethod
+    def _annotate(concern: Concern, evaluation: Evaluation, attributes: Attributes) -> None:
+        for key, program in concern.policy.notes:
+            try:
+                text = evaluation.value(program)
+            except (CompileError, EvaluationError) as error:
+                text = f"error: {error}"
+            if isinstance(text, str):
+                attributes.annotations[f"{concern.policy.name}/{key}"] = text
+
+    @staticmethod
+    def _note(concern: Concern, failures: list[_Failure], attributes: Attributes) -> None:
+        actions = concern.binding["spec"].get("validationActions") or []
+        if not failures or "Audit" not in actions:
+            return
+        notes = [
+            {
+                "message": failure.message,
+                "policy": concern.policy.name,
+                "binding": concern.binding_name,
+                "expressionIndex": failure.index,
+                "validationActions": actions,
+            }
+            for failure in failures
+        ]
+        key = "validation.policy.admission.k8s.io/validation_failure"
+        before = msgspec.json.decode(attributes.annotations.get(key, "[]"))
+        attributes.annotations[key] = msgspec.json.encode([*before, *notes]).decode()
+
+
+def _refusal(attributes: Attributes, denied: list[str], reason: str) -> StatusError:
+    resource = attributes.resource
+    error = errors.forbidden(resource.group, resource.plural, attributes.name, denied[0])
+    error.reason, error.code = reason, _CODES.get(reason, 422)
+    error.details = {**error.details, "causes": [{"message": message} for message in denied]}
+    return error
