@@ -101,7 +101,9 @@ class KV:
         while True:
             lease = await self._leases.for_ttl(ttl)
             put = RequestOp(request_put=PutRequest(key=where, value=value, lease=lease))
-            request = TxnRequest(compare=[compare], success=[_look(where, False), put], failure=[_look(where)])
+            # Of a key that was not there before there is nothing to look at.
+            done = [_look(where, False), put] if wire else [put]
+            request = TxnRequest(compare=[compare], success=done, failure=[_look(where)])
             try:
                 return await self._cluster.attempt(_TXN, request, TxnResponse)
             except LeaseGone:
