@@ -52,7 +52,7 @@ async def start(settings: Settings) -> None:
     plan = layout.run / "daemons.json"
     supervisor.write_plan(plan, layout.run, layout.logs, command_lines(settings))
     with (layout.logs / "supervisor.log").open("ab") as log:
-        os.posix_spawn(
+        pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-m", "wherry.supervisor", str(plan)],
             os.environ,
@@ -63,6 +63,8 @@ async def start(settings: Settings) -> None:
                 (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
             ],
         )
+    # It writes this down itself, but only once it runs: who is interrupted before must find it too.
+    (layout.run / "supervisor.pid").write_text(f"{pid}\n")
 
 
 async def stop(settings: Settings) -> bool:

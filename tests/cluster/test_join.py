@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,8 @@ from tests.support import leftovers
 from tests.support.cluster import BUSYBOX, WEB_IMAGE, eventually
 from tests.support.kube import condition, wait_pods
 from tests.support.machines import Machine, Machines
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def on_node(machine: Machine, image: str, *command: str) -> str:
@@ -120,6 +125,23 @@ def refused(machine: Machine, three: Machines, **changes: str) -> subprocess.Com
     return done
 
 
+def interrupt_join(machine: Machine, three: Machines) -> None:
+    """Press Ctrl-C while the daemons are being started."""
+    options = ["--token", three.token, "--discovery-token-ca-cert-hash", three.ca_hash, *machine.identity()]
+    argv = ("join", f"https://{three.first.host.address}:6443", "--prefix", str(machine.prefix), *options)
+    running = machine.host.popen("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "wherry.main", *argv)
+    try:
+        plan = machine.layout.run / "daemons.json"
+        eventually(plan.exists, "the daemons are being started", every=0.01)
+        running.send_signal(signal.SIGINT)
+        said, _ = running.communicate(timeout=120)
+    finally:
+        running.kill()
+    assert running.returncode == 130 and "what was installed is taken away again" in said, said
+    # It may have got as far as to be a node.
+    three.kubectl("delete", "node", machine.node, "--ignore-not-found")
+
+
 def test_a_node_is_drained_deleted_reset_refused_and_joins_again_under_its_name(three: Machines, ns3: str) -> None:
     first, second = three.first, three[1]
     three.kubectl("create", "deployment", "web", f"--image={WEB_IMAGE}", "--replicas=3", "-n", ns3)
@@ -151,6 +173,7 @@ def test_a_node_is_drained_deleted_reset_refused_and_joins_again_under_its_name(
         errors = [line for line in done.stderr.splitlines() if line.startswith("wherry: ")]
         assert len(errors) == 1 and said in errors[0], done.stderr
         assert leftovers.files(second) == []
+    interrupt_join(second, three)
     leftovers.assert_nothing_left(second)
     assert "node2" not in [node["metadata"]["name"] for node in three.get("nodes")["items"]]
 
