@@ -43,14 +43,17 @@ def test_a_policy_closes_a_service_to_all_but_whom_it_names_and_to_the_node(shar
 def test_a_pod_reaches_nobody_from_its_first_moment_where_nothing_may_leave(shared: Cluster, ns: str) -> None:
     address = web(shared, ns, 1)
     apply(shared, ns, policy("quiet", podSelector={"matchLabels": {"role": "quiet"}}, policyTypes=["Egress"]))
+
     # Attempts at once and for the whole window in which its address becomes known; DNS is the node's, so always there.
-    attempts = (
-        f"for i in 1 2 3; do timeout 1 wget -q -O - http://{address} > /dev/null && echo reached; done; "
-        f"nslookup web.{ns}.svc.cluster.local > /dev/null && echo resolved; true"
-    )
+    def attempts(seconds: int) -> str:
+        return (
+            f"for i in 1 2 3; do timeout {seconds} wget -q -O - http://{address} > /dev/null && echo reached; done; "
+            f"nslookup web.{ns}.svc.cluster.local > /dev/null && echo resolved; true"
+        )
+
     names = [f"quiet-{number}" for number in range(3)]
-    quiet = [pod(name, container(attempts), labels={"role": "quiet"}, restartPolicy="Never") for name in names]
-    apply(shared, ns, *quiet, pod("loud", container(attempts), restartPolicy="Never"))
+    quiet = [pod(name, container(attempts(1)), labels={"role": "quiet"}, restartPolicy="Never") for name in names]
+    apply(shared, ns, *quiet, pod("loud", container(attempts(30)), restartPolicy="Never"))
     for name in (*names, "loud"):
         wait_terminated(shared, ns, name)
     told = {name: [line for line in logs(shared, ns, name).splitlines() if line.startswith("re")] for name in names}
