@@ -157,7 +157,7 @@ def eventually(look: Callable[[], T | None], what: str, seconds: float = 30, eve
     while True:
         try:
             last = look()
-        except AssertionError as error:
+        except (AssertionError, LookupError) as error:  # a part of a status that is not written yet is one to wait for
             last = error
         else:
             if last:
