@@ -13,6 +13,8 @@ from kube.client import name_of
 from kube.controller import Controller
 from kube.informer import Change
 
+AGAIN_SECONDS = 60.0
+"""How soon a node without a range is looked at again, should none be given back meanwhile."""
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -74,6 +76,8 @@ class NodeIPAMController:
             Ranges(cidr, mask if ":" not in cidr else max(mask, 64)) for cidr in cluster_cidr.split(",") if cidr
         ]
         self._promised: dict[str, list[str]] = {}
+        self._waiting: set[str] = set()
+        """Nodes that there was no range for, which was told."""
         self._nodes = context.informers.of(core_v1.Node)
         self.controller = Controller("node IPAM", self.reconcile, workers=4, clock=context.clock)
         self._nodes.subscribe(self._node_changed)
@@ -88,6 +92,9 @@ class NodeIPAMController:
             for block in {*blocks, *self._promised.pop(change.key, [])}:
                 for ranges in self._ranges:
                     ranges.give_back(block)
+            self._waiting.discard(change.key)
+            for key in self._waiting:
+                self.controller.enqueue(key)
             return
         for block in blocks:
             for ranges in self._ranges:
@@ -96,17 +103,27 @@ class NodeIPAMController:
             self._promised.pop(change.key, None)
         self.controller.enqueue(change.key)
 
-    async def reconcile(self, key: str) -> None:
-        """Give a node its range, where it has none."""
+    async def reconcile(self, key: str) -> float | None:
+        """Give a node its range, where it has none; come back later where none is left."""
         node = self._nodes.get(key)
         if node is None or node.spec.pod_cidr or node.metadata.deletion_timestamp is not None:
-            return
+            self._waiting.discard(key)
+            return None
         if key not in self._promised:
+            taken: list[str] = []
             try:
-                self._promised[key] = [ranges.take() for ranges in self._ranges]
+                for ranges in self._ranges:
+                    taken.append(ranges.take())
             except RangeFull:
-                message = f"Node {key} status is now: CIDRNotAvailable"
-                self._recorder.event(node, "Normal", "CIDRNotAvailable", message)
-                raise
+                for ranges, block in zip(self._ranges, taken, strict=False):
+                    ranges.give_back(block)
+                if key not in self._waiting:
+                    self._waiting.add(key)
+                    message = f"Node {key} status is now: CIDRNotAvailable"
+                    self._recorder.event(node, "Normal", "CIDRNotAvailable", message)
+                return AGAIN_SECONDS
+            self._promised[key] = taken
+        self._waiting.discard(key)
         blocks = self._promised[key]
         await self._client.patch(core_v1.Node, name_of(node), "", {"spec": {"podCIDR": blocks[0], "podCIDRs": blocks}})
+        return None

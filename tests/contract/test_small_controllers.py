@@ -106,3 +106,35 @@ async def test_a_range_is_ready_and_goes_only_when_nobody_has_an_address_of_it(
         return False
 
     await eventually(gone, within=60)
+
+
+async def test_a_node_without_a_range_says_so_and_gets_the_next_that_is_given_back(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as server:
+        client = server.client()
+        settings = manager.ControllerConfig(cluster_cidr="10.9.0.0/24", node_mask=25)
+        async with running(manager.run(client, settings)):
+            for name in ("a", "b", "c"):
+                await client.create(core_v1.Node(metadata=meta_v1.ObjectMeta(name=name)))
+
+            async def ranges() -> dict[str, str]:
+                nodes = (await client.list(core_v1.Node)).items
+                return {node.metadata.name or "": node.spec.pod_cidr for node in nodes if node.spec.pod_cidr}
+
+            async def told() -> list[str]:
+                events = (await client.list(core_v1.Event, "default")).items
+                return [event.message or "" for event in events if event.reason == "CIDRNotAvailable"]
+
+            async def two() -> bool:
+                return len(await ranges()) == 2
+
+            await eventually(two)
+            lucky = await ranges()
+            unlucky = next(name for name in ("a", "b", "c") if name not in lucky)
+            assert await eventually(told) == [f"Node {unlucky} status is now: CIDRNotAvailable"]
+            gone = sorted(lucky)[0]
+            await client.delete(core_v1.Node, gone)
+
+            async def given() -> bool:
+                return (await ranges()).get(unlucky) == lucky[gone]
+
+            await eventually(given)

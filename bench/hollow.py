@@ -1,0 +1,195 @@
+"""A large cluster simulated: hollow nodes that hold leases and run pods, and the control plane that has them.
+
+`python -m bench.hollow [--nodes 5000] [--pods 5000] [--idle 10]`. The control plane (server, controllers, scheduler, SQLite) is
+a process of its own, reached over HTTPS; the nodes are in this one. Measured: how fast nodes register, how fast a
+Deployment's pods are made, bound and Ready, and what the control plane costs while nothing happens but leases.
+Prints one JSON object; memory is resident MiB, CPU a share of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import uvloop
+
+from kube import kubeconfig
+from kube.api import apps_v1, coordination_v1, core_v1, meta_v1
+from kube.client import Client
+from kube.clock import SYSTEM, format_micro_time
+from kube.transport import HttpsTransport
+from tests.support.control import api_server
+from tests.support.hollow import HollowNodes, running
+
+LEASE_SECONDS = 10.0
+AT_ONCE = 32
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+async def serve(directory: Path) -> None:
+    """Run the control plane until standard input ends."""
+    # A /24 for each of 5 000 nodes needs more than the usual range.
+    async with api_server(directory, enable_controllers=True, enable_scheduler=True, pod_cidr="10.0.0.0/8") as server:
+        print(server.kubeconfig(), flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+class Control:
+    """The control plane's process, from outside."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def memory(self) -> int:
+        return int(Path(f"/proc/{self._pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+    def cpu(self) -> float:
+        words = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / TICKS
+
+
+async def each(count: int, act: object) -> None:
+    numbers = iter(range(count))
+
+    async def worker() -> None:
+        for number in numbers:
+            await act(number)  # type: ignore[operator]
+
+    await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
+
+
+class Leases:
+    """Renews all nodes' leases in turn, each every ten seconds."""
+
+    def __init__(self, client: Client, nodes: int) -> None:
+        self._client, self._nodes, self.renewed = client, nodes, 0
+        self._room = asyncio.Semaphore(AT_ONCE)
+
+    async def make(self, number: int) -> None:
+        name = f"hollow-{number}"
+        metadata = meta_v1.ObjectMeta(name=name, namespace="kube-node-lease")
+        await self._client.create(coordination_v1.Lease(metadata=metadata, spec=self._spec(name)))
+
+    def _spec(self, name: str) -> coordination_v1.LeaseSpec:
+        now = format_micro_time(SYSTEM.now())
+        return coordination_v1.LeaseSpec(holder_identity=name, lease_duration_seconds=40, renew_time=now)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            began, number = time.monotonic(), 0
+            while True:
+                group.create_task(self._renew(number % self._nodes))
+                number += 1
+                await asyncio.sleep(max(0.0, began + number * LEASE_SECONDS / self._nodes - time.monotonic()))
+
+    async def _renew(self, number: int) -> None:
+        name = f"hollow-{number}"
+        async with self._room:
+            patch = {"spec": {"renewTime": format_micro_time(SYSTEM.now())}}
+            await self._client.patch(coordination_v1.Lease, name, "kube-node-lease", patch)
+            self.renewed += 1
+
+
+async def measure(nodes: int, pods: int, idle: float) -> dict[str, object]:
+    with tempfile.TemporaryDirectory(prefix="wherry-bench-") as directory:
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bench.hollow", "--serve", directory),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert child.stdout is not None and child.stdin is not None
+        try:
+            config = (await child.stdout.readline()).decode().strip()
+            client = Client(HttpsTransport(kubeconfig.load(config)))
+            try:
+                return await run(client, Control(child.pid), nodes, pods, idle)
+            finally:
+                await client.close()
+        finally:
+            child.stdin.close()
+            await child.wait()
+
+
+async def run(client: Client, control: Control, nodes: int, pods: int, idle: float) -> dict[str, object]:
+    result: dict[str, object] = {"nodes": nodes, "pods": pods, "memory_empty_mib": control.memory()}
+    hollow, leases = HollowNodes(client), Leases(client, nodes)
+
+    async def register(number: int) -> None:
+        await leases.make(number)
+        await hollow.register(f"hollow-{number}", **{"topology.kubernetes.io/zone": f"zone-{number % 3}"})
+
+    began = time.perf_counter()
+    await each(nodes, register)
+    result["nodes_per_second"] = round(nodes / (time.perf_counter() - began))
+    async with running(hollow.run(), leases.run()):
+        result |= await deploy(client, hollow, pods)
+        result["memory_mib"] = control.memory()
+        used, renewed, began = control.cpu(), leases.renewed, time.perf_counter()
+        await asyncio.sleep(idle)
+        seconds = time.perf_counter() - began
+        result["idle_cpu_share"] = round((control.cpu() - used) / seconds, 2)
+        result["leases_per_second"] = round((leases.renewed - renewed) / seconds)
+    return result
+
+
+async def deploy(client: Client, hollow: HollowNodes, pods: int) -> dict[str, object]:
+    """Make a Deployment and wait until all its pods are Ready."""
+    requests: dict[str, str | int | float] = {"cpu": "100m", "memory": "100Mi"}
+    container = core_v1.Container(name="c", image="pause", resources=core_v1.ResourceRequirements(requests=requests))
+    template = core_v1.PodTemplateSpec(
+        metadata=meta_v1.ObjectMeta(labels={"app": "load"}),
+        spec=core_v1.PodSpec(containers=[container], automount_service_account_token=False),
+    )
+    spec = apps_v1.DeploymentSpec(
+        replicas=pods, selector=meta_v1.LabelSelector(match_labels={"app": "load"}), template=template
+    )
+    ready: set[str] = set()
+    done, bound = asyncio.Event(), asyncio.Event()
+    placed: set[str] = set()
+
+    def changed(change: object) -> None:
+        pod = change.new  # type: ignore[attr-defined]
+        if pod.spec.node_name:
+            placed.add(change.key)  # type: ignore[attr-defined]
+        if any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions):
+            ready.add(change.key)  # type: ignore[attr-defined]
+        if len(placed) == pods:
+            bound.set()
+        if len(ready) == pods:
+            done.set()
+
+    hollow.pods.subscribe(changed)
+    began = time.perf_counter()
+    await client.create(apps_v1.Deployment(metadata=meta_v1.ObjectMeta(name="load", namespace="default"), spec=spec))
+    async with asyncio.timeout(600):
+        await bound.wait()
+        placing = time.perf_counter() - began
+        await done.wait()
+    return {
+        "bound_per_second": round(pods / placing),
+        "ready_per_second": round(pods / (time.perf_counter() - began)),
+        "nodes_used": len({pod.spec.node_name for pod in hollow.pods.list()}),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--pods", type=int, default=5000)
+    parser.add_argument("--idle", type=float, default=10.0)
+    parser.add_argument("--serve", type=Path)
+    options = parser.parse_args()
+    if options.serve is not None:
+        uvloop.run(serve(options.serve))
+    else:
+        print(json.dumps(uvloop.run(measure(options.nodes, options.pods, options.idle))))
+
+
+if __name__ == "__main__":
+    main()
