@@ -13,6 +13,7 @@ from typing import Any
 
 from kube.process import run
 from netproxy import sysctl
+from netproxy.podnet import guard
 from netproxy.podnet.peers import DEVICE, Forward, Link, Neighbour, Route, Tunnel, Ways
 from netproxy.podnet.routes import PROTOCOL
 
@@ -101,6 +102,7 @@ async def remove(families: Collection[int] = (4, 6)) -> None:
     """Remove all ways to other nodes, and the tunnel."""
     await change(await read_ways(families), Ways())
     await ensure_tunnel(None)
+    await guard.remove()
 
 
 async def ensure_tunnel(tunnel: Tunnel | None) -> bool:

@@ -17,6 +17,7 @@ from kube.process import CommandError
 from netproxy import metrics
 from netproxy.config import ProxyConfig
 from netproxy.podnet import kernel, peers, routes
+from netproxy.podnet.guard import Guard
 from netproxy.podnet.monitor import Monitor
 from netproxy.podnet.nodes import SlimNode
 from netproxy.podnet.peers import Link, Peer, Ways
@@ -43,6 +44,7 @@ class Mesh:
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
         self._monitor = Monitor(self._noticed)
+        self._guard = Guard()
         nodes.subscribe(self._node_changed)
 
     @property
@@ -119,6 +121,11 @@ class Mesh:
         if suspect or wanted.tunnel != self._held.tunnel:
             remade = await kernel.ensure_tunnel(wanted.tunnel)
             suspect = suspect or remade
+        if wanted.tunnel is not None:
+            known = (address for peer in self._peers.values() for address in peer.addresses)
+            await self._guard.set(known, settings.vxlan_port)
+        else:
+            await self._guard.remove()
         self._monitor.follow({link.device for link in self._links}, peers.DEVICE if wanted.tunnel else "")
         held = await kernel.read_ways(self._config.families) if suspect else self._held
         try:

@@ -109,6 +109,6 @@ def with_pods(settings: StaticSettings, pod_cidrs: tuple[str, ...]) -> StaticSet
 async def remove(config: ProxyConfig) -> None:
     """Undo what was set up: routes, the tunnel, local addresses, the CNI configuration and the bridge."""
     await routes.remove_routes()
-    await kernel.ensure_tunnel(None)
+    await kernel.remove()
     await asyncio.to_thread(cni.remove, config.pod_network.cni_conf_dir)
     await routes.remove_bridge(config.pod_network.bridge)

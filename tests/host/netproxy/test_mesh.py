@@ -318,6 +318,44 @@ def test_a_node_that_leaves_takes_its_ways_along_and_nothing_leaks(mesh: dict[st
     reach(mesh, [("n1", "n3"), ("n3", "n1")])
 
 
+def test_only_nodes_can_send_into_the_tunnel(mesh: dict[str, RunningNode]) -> None:
+    node = mesh["n1"]
+    stranger = Namespace(node.namespace.name.replace("-n1", "-router"))
+    own, theirs = addresses_of("n1")[0], "192.168.77.254"
+
+    def arrived() -> int:
+        lines = node.pod.run("cat", "/proc/thread-self/net/snmp").splitlines()
+        names, values = (line.split() for line in lines if line.startswith("Udp:"))
+        return int(values[names.index("InDatagrams")])
+
+    tunnel = f"ip link add stray type vxlan id 1 local {theirs} remote {own} dstport 8472 nolearning"
+    stranger.run(*tunnel.split())
+    try:
+        stranger.run("ip", "address", "add", "10.244.3.77/32", "dev", "stray")
+        stranger.run("ip", "link", "set", "stray", "up")
+        stranger.run(*f"ip route add {node.ips[0]}/32 dev stray src 10.244.3.77".split())
+        stranger.run(*f"ip neigh add {node.ips[0]} lladdr 0a:58:0a:f4:01:00 dev stray".split())
+        send = f"import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b'stray', ({node.ips[0]!r}, 7000))"
+        before = arrived()
+        stranger.run(sys.executable, "-I", "-c", send)
+        # The same packet from a node's address is delivered.
+        as_node = core_v1.Node(
+            metadata=meta_v1.ObjectMeta(name="router"),
+            status=core_v1.NodeStatus(addresses=[core_v1.NodeAddress(type="InternalIP", address=theirs)]),
+        )
+        node.tell(lambda api: api.put(as_node))
+        until(
+            lambda: theirs in node.namespace.run("nft", "list", "table", "inet", "wherry-tunnel"), "the node is known"
+        )
+        stranger.run(sys.executable, "-I", "-c", send)
+        until(lambda: arrived() > before, "it is delivered")
+        assert arrived() == before + 1  # and the first one was not
+        node.tell(lambda api: api.remove(as_node))
+        until(lambda: theirs not in node.namespace.run("nft", "list", "table", "inet", "wherry-tunnel"), "it has left")
+    finally:
+        stranger.run("ip", "link", "del", "stray")
+
+
 def test_an_uplink_that_went_down_and_came_back_has_its_ways_again(mesh: dict[str, RunningNode]) -> None:
     node = mesh["n2"]
     node.namespace.run("ip", "link", "set", "dev", "eth0", "down")

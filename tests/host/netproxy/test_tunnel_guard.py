@@ -1,0 +1,45 @@
+"""The table that guards the tunnel, in a real kernel: written when it must be, and only then."""
+
+import ipaddress
+import os
+
+from kube.process import run
+from netproxy.iptables.writer import nf_tables_generation
+from netproxy.podnet import guard
+from netproxy.podnet.guard import Guard
+from tests.support.netns import namespaces
+
+NODES = [ipaddress.ip_address(each) for each in ("192.168.0.2", "192.168.0.10", "fd99::2")]
+
+
+def test_the_table_is_written_anew_only_where_it_differs() -> None:
+    async def check() -> None:
+        async def listed() -> str:
+            return (await run(["nft", "list", "table", "inet", "wherry-tunnel"], check=False)).stdout
+
+        made = Guard()
+        await made.set(NODES, 8472)
+        text = await listed()
+        assert all(str(each) in text for each in NODES)
+        await run(["nft", "add", "table", "ip", "somebody"])
+        before = nf_tables_generation()
+        await made.set(reversed(NODES), 8472)
+        assert nf_tables_generation() == before
+        for damage in (
+            "delete table inet wherry-tunnel",
+            "delete element inet wherry-tunnel nodes4 { 192.168.0.2 }",
+            "add element inet wherry-tunnel nodes4 { 203.0.113.1 }",
+            "flush chain inet wherry-tunnel input",
+        ):
+            await run(["nft", *damage.split()])
+            await made.set(NODES, 8472)
+            assert await listed() == text, damage
+        await made.set([], 8472)
+        assert "drop" in await listed()
+        assert "192.168.0.2" not in await listed()
+        await made.remove()
+        assert await listed() == ""
+        await guard.remove()
+
+    with namespaces(f"guard-{os.getpid() % 10000}") as (namespace,):
+        namespace.inside(check)
