@@ -15,10 +15,12 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.config import ControlConfig
+from kube import pki
 from kube.client import Client
 from kube.clock import Clock
 from kube.leases import Fenced, LeaderElector
@@ -65,6 +67,7 @@ def companions(
                 root_ca=config.serving_ca_file.read_text(),
                 signing_cert=config.client_ca_file.read_text() if config.ca_key_file else "",
                 signing_key=config.ca_key_file.read_text() if config.ca_key_file else "",
+                server_names=_names(config.cert_file),
                 service_account_key=config.service_account_key_file.read_text(),
                 service_load_balancer=config.service_load_balancer,
                 api_port=config.port,
@@ -86,6 +89,11 @@ def companions(
 
         found.append(("scheduler", _supervised("scheduler", elected("kube-scheduler", SCHEDULER, scheduler))))
     return found
+
+
+def _names(certificate: Path) -> frozenset[str]:
+    """Return the names and addresses that the API server's certificate is for."""
+    return frozenset(str(name.value) for name in pki.names_of(pki.decode_certificate(certificate.read_bytes())))
 
 
 async def _supervised(name: str, work: Callable[[], Awaitable[None]]) -> None:

@@ -68,6 +68,8 @@ class ControllerConfig:
     signing_cert: str = ""
     signing_key: str = ""
     """PEM of the CA that signs certificates of nodes and users."""
+    server_names: frozenset[str] = frozenset()
+    """Names and addresses in the API server's certificate, which no node is given one for."""
     service_account_key: str = ""
     """PEM of the key that signs service accounts' tokens."""
     service_load_balancer: bool = True
@@ -114,7 +116,7 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "node-lifecycle": lambda context, config: NodeLifecycleController(context),
     "garbage-collector": lambda context, config: GarbageCollector(context),
     "taint-eviction": lambda context, config: TaintEvictionController(context),
-    "certificatesigningrequest-approving": lambda context, config: CertificateApprover(context),
+    "certificatesigningrequest-approving": lambda context, config: CertificateApprover(context, config.server_names),
     "certificatesigningrequest-signing": lambda context, config: (
         CertificateSigner(context, config.signing_cert, config.signing_key) if config.signing_key else None
     ),

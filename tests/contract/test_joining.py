@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from control.auth import certificates as signers
-from kube import bootstrap_tokens, certificates, kubeconfig, pki
+from kube import bootstrap_tokens, certificates, kubeconfig, pki, pki_layout
 from kube.api import core_v1, meta_v1
+from kube.api.certificates_v1 import CertificateSigningRequest
 from kube.bootstrap_tokens import CONTROL_PLANE_GROUP, NODE_GROUP, Token
 from kube.certificates import PROXY, PROXY_USER, Rotation
 from kube.client import Client
@@ -59,7 +60,9 @@ class Offered:
 
 @contextlib.asynccontextmanager
 async def offered(path: Path) -> AsyncIterator[Offered]:
+    keys = pki_layout.ensure(path / "pki", now=SYSTEM.now(), hosts=("127.0.0.1", "192.0.2.100"))
     async with api_server(path, enable_controllers=True) as api:
+        assert api.keys.apiserver.cert_pem == keys.apiserver.cert_pem
         settings = Settings(
             prefix=str(path / "first"),
             node_name="n1",
@@ -332,6 +335,37 @@ async def test_a_node_is_given_a_serving_certificate_once_its_node_has_the_addre
     await cluster.admin.patch(core_v1.Node, "n2", "", status, subresource="status")
     certificate = pki.decode_certificate(await asking)
     certificate.verify_directly_issued_by(cluster.api.keys.ca.certificate)
+
+
+async def test_a_node_that_claims_an_address_of_the_api_servers_certificate_waits_for_a_person(
+    cluster: Offered,
+) -> None:
+    """An address in front of the servers is nobody's Node's and in no endpoints: the certificate alone tells."""
+    itself = cluster.api.client("system:node:n2", ("system:nodes",))
+    status = {"status": {"addresses": [{"type": "InternalIP", "address": a} for a in ("192.0.2.12", "192.0.2.100")]}}
+    await cluster.admin.create(core_v1.Node(metadata=meta_v1.ObjectMeta(name="n2")))
+    await cluster.admin.patch(core_v1.Node, "n2", "", status, subresource="status")
+
+    async def ask(*names: str) -> bytes:
+        key = pki.new_key()
+        pem = pki.kubelet_serving_request(key, "n2", names)
+        return await certificates.request(itself, certificates.SERVING, key, pem, clock=SYSTEM)
+
+    floating = asyncio.create_task(ask("n2", "192.0.2.100"))
+    try:
+        await until(lambda: _pending(cluster.admin))
+        # A request that is answered shows that the approver has looked at the one before, too.
+        assert await ask("n2", "192.0.2.12")
+        assert await _pending(cluster.admin)
+        assert not floating.done()
+    finally:
+        floating.cancel()
+        await asyncio.gather(floating, return_exceptions=True)
+
+
+async def _pending(admin: Client) -> bool:
+    found = (await admin.list(CertificateSigningRequest)).items
+    return any(not csr.status.conditions for csr in found)
 
 
 class Identity:

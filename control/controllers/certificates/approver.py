@@ -54,7 +54,8 @@ def candidates(csr: Request) -> list[tuple[str, str]]:
 class CertificateApprover:
     """Follows certificate signing requests."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, server_names: frozenset[str] = frozenset()) -> None:
+        self._server_names = server_names
         self._client, self._clock = context.client, context.clock
         self._requests = context.informers.of(Request)
         self.controller = Controller("CSR approver", self.reconcile, workers=2, clock=context.clock)
@@ -79,7 +80,7 @@ class CertificateApprover:
                 return None
         if name := serving.requesting_node(csr):
             others = [node for node in self._nodes.list() if node.metadata.name != name]
-            doubt = serving.doubt(csr, self._nodes.get(name), others, self._server_addresses())
+            doubt = serving.doubt(csr, self._nodes.get(name), others, self._server_addresses() | self._server_names)
             if not doubt:
                 await self._approve(csr, "Auto approving a serving certificate that names its node alone.")
             elif (self._clock.now() - parse_time(csr.metadata.creation_timestamp or "")).total_seconds() < LOOK_SECONDS:

@@ -39,16 +39,19 @@ def doubt(
     csr: certificates_v1.CertificateSigningRequest,
     node: core_v1.Node | None,
     others: Iterable[core_v1.Node],
-    server_addresses: Collection[str],
+    server_names: Collection[str],
 ) -> str:
-    """Return why a person must look at a node's request, "" where it names only what is the node's own."""
+    """Return why a person must look at a node's request, "" where it names only what is the node's own.
+
+    `server_names` are the names and addresses of the API server.
+    """
     if node is None:
         return "there is no such Node"
     san = decode_request(csr.spec.request).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     for name in san.get_values_for_type(x509.DNSName):
         if name != node.metadata.name:
             return f"{name} is not the node's name"
-        if name in SERVER_NAMES or name.startswith("kubernetes.default.svc."):
+        if name in SERVER_NAMES or name in server_names or name.startswith("kubernetes.default.svc."):
             return f"{name} is a name of the API server"
     own, taken = addresses(node), {a for other in others for a in addresses(other)}
     for address in san.get_values_for_type(x509.IPAddress):
@@ -57,7 +60,7 @@ def doubt(
             return f"{text} is not an address of the node"
         if text in taken:
             return f"{text} is an address of another node too"
-        if text in server_addresses or ipaddress.ip_address(text).is_loopback:
+        if text in server_names or ipaddress.ip_address(text).is_loopback:
             return f"{text} is an address of the API server"
     return ""
 

@@ -9,7 +9,7 @@ from control.controllers.certificates.serving import doubt, requesting_node
 from kube import pki
 from kube.api import certificates_v1, core_v1, meta_v1
 
-SERVER = {"10.96.0.1", "192.0.2.1"}
+SERVER = {"10.96.0.1", "192.0.2.1", "api.example"}
 SERVING, CLIENT = "kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client"
 
 
@@ -62,6 +62,11 @@ def test_a_node_that_asks_for_more_has_to_wait_for_a_person(sans: tuple[str, ...
 def test_a_node_by_a_name_of_the_api_server_is_not_given_that_name() -> None:
     csr = serving("kubernetes", "192.0.2.11", name="kubernetes")
     assert doubt(csr, node("kubernetes", "192.0.2.11"), [], SERVER) == "kubernetes is a name of the API server"
+
+
+def test_a_node_by_a_name_in_the_api_servers_certificate_is_not_given_that_either() -> None:
+    csr = serving("api.example", name="api.example")
+    assert doubt(csr, node("api.example"), [], SERVER) == "api.example is a name of the API server"
 
 
 def test_a_request_before_its_node_is_there_is_looked_at_again() -> None:
