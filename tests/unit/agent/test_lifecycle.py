@@ -17,9 +17,9 @@ from agent.lifecycle import (
     plan,
     policy_of,
     restarts,
-    superfluous,
     termination_waves,
 )
+from agent.lifecycle.rules import superfluous
 from agent.records import PodRuntime
 from kube.api import core_v1
 from tests.unit.agent.pods import NOTHING, pod, record, runtime, sandbox, sidecar

@@ -12,102 +12,20 @@ pod that starts anew, while restart counts go on.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
-
-import msgspec
-
 from agent import resize
-from agent.contracts import ProbeOutcome
+from agent.lifecycle.actions import End, Kill, Kind, Plan, Resize, Situation, Start
+from agent.lifecycle.rules import (
+    container_hash,
+    deadline_at,
+    is_sidecar,
+    main_begun,
+    old_sandboxes,
+    policy_of,
+    restarts,
+    superfluous,
+)
 from agent.records import ContainerRecord, PodRuntime, State
 from kube.api import core_v1
-from kube.clock import parse_time
-
-
-class Kind(Enum):
-    """Which of the pod's lists a container stands in."""
-
-    INIT = "initContainers"
-    MAIN = "containers"
-    EPHEMERAL = "ephemeralContainers"
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """All that a decision depends on. Times are seconds since the epoch."""
-
-    pod: core_v1.Pod
-    runtime: PodRuntime
-    now: float
-    outcomes: Mapping[str, ProbeOutcome] = field(default_factory=dict)
-    """By container ID."""
-    ready_at: Callable[[str, ContainerRecord], float] = lambda name, record: record.finished_at
-    """From when a container that exited may start again: its crash back-off."""
-    retry_at: Mapping[str, float] = field(default_factory=dict)
-    """By container name: earliest moment after a failure to start; "" is the sandbox."""
-    applied: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
-    """By container ID: the resources that the container was last given, where that is known."""
-    hold_resize: bool = False
-    """The node cannot hold the pod's new size."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """Kill a running container; `grace` None means the pod's own."""
-
-    id: str
-    name: str
-    message: str
-    probe: str = ""
-    grace: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start a container as instance number `restart_count`."""
-
-    name: str
-    kind: Kind
-    restart_count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Resize:
-    """Give a running container the resources of its spec."""
-
-    id: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """The pod has come to an end on this node: kill what is left and keep the phase."""
-
-    phase: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to do now, in this order, and when to look again at the latest."""
-
-    end: End | None = None
-    stop_sandbox: bool = False
-    new_sandbox: int | None = None
-    """The attempt number of the sandbox to make."""
-    kill: tuple[Kill, ...] = ()
-    resize: tuple[Resize, ...] = ()
-    start: tuple[Start, ...] = ()
-    backing_off: Mapping[str, float] = field(default_factory=dict)
-    """Containers in crash back-off: name to the moment it ends."""
-    remove: tuple[str, ...] = ()
-    """Dead container instances that nobody needs any more."""
-    remove_sandboxes: tuple[str, ...] = ()
-    """Dead sandboxes before the newest, whose containers are gone."""
-    wake_at: float | None = None
 
 
 def plan(s: Situation) -> Plan:
@@ -313,108 +231,3 @@ class _Decisions:
             return
         latest = self.s.runtime.latest(name)
         self.starts.append(Start(name, kind, latest.restart_count + 1 if latest else 0))
-
-
-# -- rules that others need too ---------------------------------------------------------------------------------------
-def is_sidecar(container: core_v1.Container) -> bool:
-    """Tell whether an init container is restartable (KEP-753)."""
-    return container.restart_policy == "Always"
-
-
-def policy_of(pod: core_v1.Pod, container: core_v1.Container | core_v1.EphemeralContainer) -> str:
-    """Return the restart policy that holds for a container: its own, or the pod's."""
-    policy = container.restart_policy or pod.spec.restart_policy or "Always"
-    if container.restart_policy is None and policy == "Always":
-        if any(container is init for init in pod.spec.init_containers):
-            return "OnFailure"  # an init container that has succeeded stays done
-    return policy
-
-
-def restarts(pod: core_v1.Pod, container: core_v1.Container, record: ContainerRecord) -> bool:
-    """Tell whether a container that ended like this one is to be started again."""
-    if not record.exited:
-        return record.state is State.CREATED
-    for rule in container.restart_policy_rules:
-        codes = rule.exit_codes
-        if rule.action == "Restart" and codes is not None:
-            if (record.exit_code in codes.values) == (codes.operator == "In"):
-                return True
-    policy = policy_of(pod, container)
-    return policy == "Always" or (policy == "OnFailure" and record.exit_code != 0)
-
-
-def main_begun(pod: core_v1.Pod, runtime: PodRuntime) -> bool:
-    """Tell whether a main container was ever made in the current sandbox: then initialisation is over."""
-    sandbox = runtime.sandbox
-    names = {container.name for container in pod.spec.containers}
-    return sandbox is not None and any(
-        record.name in names and record.sandbox_id == sandbox.id for record in runtime.containers
-    )
-
-
-def superfluous(runtime: PodRuntime) -> tuple[str, ...]:
-    """Choose the dead instances beyond the newest and the one before it (for `logs --previous`)."""
-    seen: dict[str, int] = {}
-    gone = []
-    for record in runtime.containers:
-        seen[record.name] = seen.get(record.name, 0) + 1
-        if seen[record.name] > 2 and not record.running:
-            gone.append(record.id)
-    return tuple(gone)
-
-
-def old_sandboxes(runtime: PodRuntime) -> tuple[str, ...]:
-    """Choose the dead sandboxes that hold no container: removing one removes its containers and their counts."""
-    holding = {record.sandbox_id for record in runtime.containers}
-    return tuple(s.id for s in runtime.sandboxes[1:] if not s.ready and s.id not in holding)
-
-
-def deadline_at(pod: core_v1.Pod) -> float | None:
-    """Return when the pod's activeDeadlineSeconds have passed."""
-    if pod.spec.active_deadline_seconds is None or not pod.status.start_time:
-        return None
-    return parse_time(pod.status.start_time).timestamp() + pod.spec.active_deadline_seconds
-
-
-def container_hash(container: core_v1.Container | core_v1.EphemeralContainer) -> str:
-    """Return what identifies a container's definition: a change of name or image means a restart."""
-    text = msgspec.json.encode({"image": container.image or "", "name": container.name})
-    return hashlib.sha256(text).hexdigest()[:8]
-
-
-def find_container(pod: core_v1.Pod, name: str) -> tuple[core_v1.Container | core_v1.EphemeralContainer, Kind] | None:
-    """Look a container up by name in all the pod's lists."""
-    for container in pod.spec.containers:
-        if container.name == name:
-            return container, Kind.MAIN
-    for container in pod.spec.init_containers:
-        if container.name == name:
-            return container, Kind.INIT
-    for debug in pod.spec.ephemeral_containers:
-        if debug.name == name:
-            return debug, Kind.EPHEMERAL
-    return None
-
-
-def termination_waves(pod: core_v1.Pod, runtime: PodRuntime) -> list[list[ContainerRecord]]:
-    """Order the running containers for the pod's end: all others first, then the sidecars, last started first.
-
-    A container that the spec no longer names goes with the first wave.
-    """
-    order = {c.name: index for index, c in enumerate(pod.spec.init_containers) if is_sidecar(c)}
-    alive = runtime.alive
-    waves = [[record for record in alive if record.name not in order]]
-    for name in sorted(order, key=lambda n: order[n], reverse=True):
-        waves.append([record for record in alive if record.name == name])
-    return [wave for wave in waves if wave]
-
-
-def grace_of(pod: core_v1.Pod, override: int | None = None) -> int:
-    """Return the seconds that a container has to end by itself: at least 1, unless the override says 0."""
-    if override is not None:
-        return max(override, 0)
-    deletion = pod.metadata.deletion_grace_period_seconds
-    if deletion is not None:
-        return max(deletion, 1)
-    own = pod.spec.termination_grace_period_seconds
-    return max(own, 1) if own is not None else 30

@@ -1,0 +1,33 @@
+"""The pod state machine: `plan` maps a Situation to a Plan."""
+
+from agent.lifecycle.actions import End, Kill, Kind, Plan, Resize, Situation, Start
+from agent.lifecycle.decisions import plan
+from agent.lifecycle.rules import (
+    container_hash,
+    find_container,
+    grace_of,
+    is_sidecar,
+    main_begun,
+    policy_of,
+    restarts,
+    termination_waves,
+)
+
+__all__ = [
+    "End",
+    "Kill",
+    "Kind",
+    "Plan",
+    "Resize",
+    "Situation",
+    "Start",
+    "container_hash",
+    "find_container",
+    "grace_of",
+    "is_sidecar",
+    "main_begun",
+    "plan",
+    "policy_of",
+    "restarts",
+    "termination_waves",
+]
