@@ -65,6 +65,10 @@ class Failed:
     reason: str
     message: str
     victims: preemption.Victims | None = None
+    hopeless: bool = False
+    """Nobody's eviction would help: a nomination from before is void."""
+    displaced: tuple[PodInfo, ...] = ()
+    """Less important pods that had been nominated for the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,15 +256,23 @@ class Scheduler:
         return victims, "" if victims else preemption.explain(diagnosis)
 
     def _refuse(self, queued: QueuedPod, diagnosis: Diagnosis, victims: preemption.Victims | None, why: str) -> Failed:
-        message = fit_message(diagnosis)
+        message, info = fit_message(diagnosis), queued.info
+        hopeless = bool(why) and not why.startswith(preemption.NOT_ELIGIBLE)
+        displaced: tuple[PodInfo, ...] = ()
         if victims is not None:
-            self.cluster.nominate(queued.info, victims.node)
+            nominated = self.cluster.nominated.get(victims.node, {})
+            displaced = tuple(p for p in nominated.values() if p.priority < info.priority)
+            for other in displaced:
+                self.cluster.withdraw(other.key)
+            self.cluster.nominate(info, victims.node)
         elif why:
             message += f" no new claims to deallocate, preemption: {why}"
+        if hopeless:
+            self.cluster.withdraw(info.key)
         # What an extender has said may change without any sign of it here: every change is worth a try.
         plugins = diagnosis.plugins
         self.queue.failed(queued, frozenset() if EXTENDER in plugins else plugins)
-        return Failed("Unschedulable", message, victims)
+        return Failed("Unschedulable", message, victims, hopeless, displaced)
 
     # -- doing ------------------------------------------------------------------------------------------------------
     async def _carry_out(self, queued: QueuedPod, decision: Placed | Failed) -> None:
@@ -270,8 +282,10 @@ class Scheduler:
             if isinstance(decision, Placed):
                 await self._bind(queued, decision.node)
             elif same_pod(queued.info, self._pods.get(queued.key)):
-                nominated = decision.victims.node if decision.victims else None
+                nominated = decision.victims.node if decision.victims else "" if decision.hopeless else None
                 await writer.failed(queued.info, decision.reason, decision.message, nominated=nominated)
+                for other in decision.displaced:
+                    await writer.denominate(other)
                 if decision.victims is not None:
                     await writer.evict(decision.victims, queued.info)
         except StatusError as error:

@@ -19,6 +19,8 @@ from kube.api import policy_v1
 from kube.selectors import from_label_selector
 
 MOST_CANDIDATES = 100
+NOT_ELIGIBLE = "not eligible"
+"""How it begins to be said that a pod may not preempt (any more)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,12 @@ class Victims:
 def not_eligible(pod: PodInfo, cluster: Cluster) -> str:
     """Return why a pod may not preempt; "" where it may."""
     if pod.pod.spec.preemption_policy == "Never":
-        return "not eligible due to preemptionPolicy=Never."
+        return f"{NOT_ELIGIBLE} due to preemptionPolicy=Never."
     nominated = cluster.nodes.get(pod.pod.status.nominated_node_name or "")
     if nominated is not None and any(
         p.priority < pod.priority and p.pod.metadata.deletion_timestamp is not None for p in nominated.pods.values()
     ):
-        return "not eligible due to a terminating pod on the nominated node."
+        return f"{NOT_ELIGIBLE} due to a terminating pod on the nominated node."
     return ""
 
 

@@ -109,11 +109,15 @@ class Watching:
             return
         if self._cluster.is_assumed(key) or not self._gates[pod.spec.scheduler_name or DEFAULT_NAME](pod):
             return
-        old = change.old
+        info, old = PodInfo(pod), change.old
+        if pod.status.nominated_node_name:  # room is being made for it, be it by a scheduler before this one
+            self._cluster.nominate(info, pod.status.nominated_node_name)
+        elif old is not None and old.status.nominated_node_name:
+            self._cluster.withdraw(key)
         if old is not None and (old.spec != pod.spec or old.metadata.labels != pod.metadata.labels):
-            self._queue.update(PodInfo(pod))
+            self._queue.update(info)
         else:
-            self._queue.add(PodInfo(pod))
+            self._queue.add(info)
 
 
 def same_pod(info: PodInfo, pod: core_v1.Pod | None) -> bool:

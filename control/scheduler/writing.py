@@ -52,6 +52,14 @@ class Writer:
         if status:
             await self._patch_status(pod, status)
 
+    async def denominate(self, info: PodInfo) -> None:
+        """Take back a pod's nomination, as a more important one gets its room; gone already is no error."""
+        try:
+            await self._patch_status(info.pod, {"nominatedNodeName": None})
+        except StatusError as error:
+            if not error.not_found and not error.conflict:
+                raise
+
     async def evict(self, victims: Victims, preemptor: PodInfo) -> None:
         """Delete the victims, each marked with the condition DisruptionTarget."""
         who = preemptor.pod.spec.scheduler_name or "default-scheduler"

@@ -13,7 +13,7 @@ from aiohttp import web
 from control.scheduler import main as role
 from control.scheduler.configuration import SchedulerConfig, parse
 from control.scheduler.framework import BindingFailed
-from kube.api import core_v1, meta_v1
+from kube.api import core_v1, meta_v1, scheduling_v1
 from kube.client import Client
 from tests.support.control import api_server
 from tests.support.hollow import HollowNodes, eventually, running
@@ -273,3 +273,35 @@ async def test_a_plugin_from_elsewhere_permits_and_is_told_of_bindings(tmp_path:
             return (Turnstile.tries, Turnstile.bound, Turnstile.kept) == (2, 1, 1)
 
         await eventually(settled)
+
+
+async def test_a_more_important_pod_takes_over_the_room_that_is_being_made_for_a_lesser_one(tmp_path: Path) -> None:
+    """The victim cannot go for now, so that both wait for its room."""
+    async with scheduling(tmp_path, SchedulerConfig()) as client:
+        for name, priority in (("mid", 10), ("high", 20)):
+            metadata = meta_v1.ObjectMeta(name=name)
+            await client.create(scheduling_v1.PriorityClass(metadata=metadata, value=priority))
+        allocatable = (await client.get(core_v1.Node, "n0")).status.allocatable["cpu"]
+        whole = {"resources": core_v1.ResourceRequirements(requests={"cpu": allocatable})}
+        there = {"kubernetes.io/hostname": "n0"}
+        low = pod("low", container=whole, node_selector=there, termination_grace_period_seconds=0)
+        low.metadata.finalizers = ["example.com/held"]
+        await client.create(low)
+        await eventually(lambda: node_of(client, "low"))
+
+        async def nominated(name: str) -> str | None:
+            return (await client.get(core_v1.Pod, name, "default")).status.nominated_node_name
+
+        await client.create(pod("mid", container=whole, node_selector=there, priority_class_name="mid"))
+        assert await eventually(lambda: nominated("mid")) == "n0"
+        await client.create(pod("high", container=whole, node_selector=there, priority_class_name="high"))
+        assert await eventually(lambda: nominated("high")) == "n0"
+
+        async def displaced() -> bool:
+            return await nominated("mid") is None
+
+        await eventually(displaced)
+        free = {"metadata": {"finalizers": None}}
+        await client.patch(core_v1.Pod, "low", "default", free)
+        assert await eventually(lambda: node_of(client, "high")) == "n0"
+        assert await node_of(client, "mid") is None
