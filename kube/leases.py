@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from kube import serialize
@@ -144,16 +144,7 @@ class Fenced:
         self._transport, self._elector = transport, elector
         self.stream, self.close = transport.stream, transport.close
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        timeout: float | None = 60,
-    ) -> Response:
+    async def request(self, method: str, path: str, **options: Any) -> Response:
         if method != "GET" and not self._elector.in_time:
             raise StatusError(503, "ServiceUnavailable", f"{self._elector.identity} leads no more")
-        return await self._transport.request(method, path, query=query, headers=headers, body=body, timeout=timeout)
+        return await self._transport.request(method, path, **options)
