@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 from collections.abc import Callable, Coroutine, Iterable
@@ -41,6 +42,9 @@ from netproxy.proxy import CHECK_PERIOD, ServiceProxy
 log = logging.getLogger(__name__)
 RETRY = 2.0
 """Seconds before another try to set the pod network up."""
+COLLECT = (20_000, 20, 50)
+"""The collector's thresholds. Objects here are trees, which go by reference count; with 10 000 Services, looking for
+cycles as often as Python does by default costs a quarter of the start."""
 PATIENCE = 10.0
 """Seconds that a node's first pods wait for network policies, and Services for the list of nodes."""
 
@@ -56,6 +60,7 @@ async def run(
     Raises ConfigError or UnsupportedModeError before anything was touched. `client` is for embedding; by default one is
     made from the configuration's kubeconfig.
     """
+    gc.set_threshold(*COLLECT)
     if config.mode == "ipvs":
         await backend.load_ipvs()
     mode = backend.check_mode(config.mode)
