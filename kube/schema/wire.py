@@ -102,7 +102,7 @@ def decode(message: bytes, module: str, name: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = _message(message, type_name)
         return found
-    except (UnicodeDecodeError, struct.error, RecursionError, ValueError, OverflowError) as error:
+    except (UnicodeDecodeError, struct.error, RecursionError, ValueError, OverflowError, OSError) as error:
         raise error if isinstance(error, WireError) else WireError(str(error)) from error
 
 

@@ -8,8 +8,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from control.server.decode import Decoder
 from control.server.yaml_body import load_yaml
 from kube.api import meta_v1
+from kube.errors import StatusError
 from kube.resources import RESOURCES, Resource
 from kube.schema import wire, wire_encode
 from tests.support.objects import make
@@ -101,3 +103,24 @@ def test_what_is_of_the_wrong_type_is_an_error_of_its_own() -> None:
         wire_encode.encode({"metadata": {"labels": "no"}}, "core_v1", "Pod")
     with pytest.raises(wire.WireError, match="has no protobuf form"):
         wire_encode.encode({}, "core_v1", "Nothing")
+
+
+@SHOWN
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    seed=st.integers(0, 2**32), wounds=st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=4)
+)
+def test_damaged_messages_are_read_or_refused_and_nothing_else(
+    resource: Resource, seed: int, wounds: list[tuple[int, int]]
+) -> None:
+    message = bytearray(wire_encode.encode(make(resource.type, seed), resource.module, resource.kind) or b"\0")
+    for place, value in wounds:
+        message[place % len(message)] = value
+    body = wire_encode.envelope(resource.api_version, resource.kind, wire_encode.framed(bytes(message)))
+    decoder = Decoder(resource.type, resource.api_version, resource.kind)
+    try:
+        found = decoder.decode(body, wire.MEDIA_TYPE, "Strict", [])
+    except StatusError as refused:
+        assert refused.code == 400
+    else:
+        assert found["kind"] == resource.kind
