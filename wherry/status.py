@@ -19,11 +19,14 @@ async def show(settings: Settings) -> bool:
     table = Table(box=None, header_style="bold")
     for heading in ("DAEMON", "PID", "MEMORY", "STATE"):
         table.add_column(heading)
-    for daemon, pid in (await daemons.running(settings)).items():
+    found = await daemons.running(settings)
+    for daemon, pid in found.items():
         well &= pid > 0
         memory = f"{_resident(pid) >> 20} MiB" if pid else ""
         table.add_row(daemon, str(pid or ""), memory, "[green]running[/]" if pid else "[red]stopped[/]")
     console.print(table)
+    for daemon in (daemon for daemon, pid in found.items() if not pid):
+        console.print(f"why {daemon} is stopped: {daemons.where_logged(settings, daemon)}", soft_wrap=True)
     try:
         async with cluster.connect(settings) as client:
             await client.call("GET", "/readyz")
