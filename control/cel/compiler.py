@@ -94,7 +94,7 @@ class _Compiler:
         elif inner.kind == "map":
             convert = inner.params[1].convert
         if node.test:
-            return _has(operand, key)
+            return _has(operand, key, inner.kind == "object")
         if node.optional or node.operand.type.kind in ("optional", "dyn"):
             return _select_any(operand, key, convert, node.optional)
 
@@ -431,7 +431,9 @@ _SPECIAL: dict[str, Callable[..., Closure]] = {
 }
 
 
-def _has(operand: Closure, key: str) -> Closure:
+def _has(operand: Closure, key: str, of_object: bool) -> Closure:
+    """Test for a field; an object's field that is null is not there, a map's entry is."""
+
     def closure(frame: Frame) -> Any:
         value = operand(frame)
         frame.cost += 1
@@ -439,7 +441,7 @@ def _has(operand: Closure, key: str) -> Closure:
             value = value.value if value.present else {}
         if type(value) is not dict:
             raise no_overload()
-        return key in value
+        return value.get(key) is not None if of_object else key in value
 
     return closure
 

@@ -2,7 +2,7 @@
 
 An object is stored in the version that was the stored one when it was written. Reading it puts in the defaults and drops the
 fields of that version's schema as it is now, converts, and drops what the served version does not know. The outcome is kept
-by revision, so that an object pays for this once, and one that needs nothing stays the bytes that the cache holds.
+with the cache's entry, so that an object pays for this once, and one that needs nothing stays the bytes that the cache holds.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from kube.errors import StatusError
 from kube.uid import new_uid
 
 Object = dict[str, Any]
-KEPT = 20_000
-"""How many converted objects of one version are kept."""
 TIMEOUT = 30.0
 REVIEW = "apiextensions.k8s.io/v1"
 
@@ -124,7 +122,6 @@ class Reader:
         self._versions, self._served = versions, served
         self._wanted = versions.api_version(served)
         self._stored = versions.api_version(versions.storage)
-        self._kept: dict[str, tuple[int, bytes]] = {}
 
     def current(self, entry: Entry) -> bool:
         """Say whether an object is stored in the version that new ones are stored in."""
@@ -139,10 +136,8 @@ class Reader:
         found = list(entries)
         foreign: dict[str, list[tuple[int, Object]]] = {}
         for index, entry in enumerate(entries):
-            kept = self._kept.get(entry.key)
-            if kept is not None and kept[0] == entry.revision:
-                if kept[1] is not entry.data:
-                    found[index] = entry.shown_as(kept[1])
+            if entry.views is not None and self in entry.views:
+                found[index] = entry.views[self] or entry
                 continue
             before = entry.obj
             version = str(before.get("apiVersion", "")).rpartition("/")[2]
@@ -150,7 +145,7 @@ class Reader:
             if version != self._served:
                 foreign.setdefault(version, []).append((index, obj))
             elif obj == before:
-                self._keep(entry, entry.data)
+                self._keep(entry, None)
             else:
                 found[index] = self._shown(entry, obj)
             if index % 500 == 499:
@@ -197,14 +192,14 @@ class Reader:
         return entry.shown_as(codec.with_revision(data, entry.revision))
 
     def _shown(self, entry: Entry, obj: Object) -> Entry:
-        data = codec.with_revision(codec.encode(obj), entry.revision)
-        self._keep(entry, data)
-        return entry.shown_as(data)
+        shown = entry.shown_as(codec.with_revision(codec.encode(obj), entry.revision))
+        self._keep(entry, shown)
+        return shown
 
-    def _keep(self, entry: Entry, data: bytes) -> None:
-        if len(self._kept) >= KEPT:
-            self._kept.clear()
-        self._kept[entry.key] = entry.revision, data
+    def _keep(self, entry: Entry, shown: Entry | None) -> None:
+        if entry.views is None:
+            entry.views = {}
+        entry.views[self] = shown
 
 
 def _plain(error: Exception) -> str:

@@ -29,6 +29,7 @@ Object = dict[str, Any]
 MANAGER = "kube-apiserver"
 RETRY = 0.5
 """Seconds between looks at objects that hold back their definition's deletion by finalizers of their own."""
+RETRY_FAILED = 5.0
 
 
 class Keeper:
@@ -116,16 +117,21 @@ class Keeper:
 
     # -- deletion -------------------------------------------------------------------------------------------------
     async def _clean(self, name: str) -> None:
-        """Delete all objects of a definition, then let it go."""
-        try:
-            await self._condition(name, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
-            while (left := await self._delete_objects(name)) > 0:
-                log.info("definition %s waits for %d objects", name, left)
-                await asyncio.sleep(RETRY)
-            await self._condition(name, "False", "InstanceDeletionCompleted", "removed all instances", done=True)
-        except StatusError as error:
-            if not error.not_found:
+        """Delete all objects of a definition, then let it go; what fails is tried again."""
+        while True:
+            try:
+                message = "CustomResource deletion is in progress"
+                await self._condition(name, "True", "InstanceDeletionInProgress", message)
+                while (left := await self._delete_objects(name)) > 0:
+                    log.info("definition %s waits for %d objects", name, left)
+                    await asyncio.sleep(RETRY)
+                await self._condition(name, "False", "InstanceDeletionCompleted", "removed all instances", done=True)
+                return
+            except StatusError as error:
+                if error.not_found:
+                    return
                 log.error("the objects of definition %s cannot be deleted: %s", name, error)
+            await asyncio.sleep(RETRY_FAILED)
 
     async def _delete_objects(self, name: str) -> int:
         """Ask for all objects' deletion and return how many are still there."""
@@ -156,16 +162,14 @@ class Keeper:
         return len(self.registry.cached(resource))
 
     def _resource(self, definition: Object) -> CustomResource | None:
-        """Return any version that the objects can be reached through: also of a definition that serves none."""
+        """Return the stored version, served or not: to delete an object it need not be converted."""
         spec = definition["spec"]
-        for version in spec["versions"]:
-            found = self.definitions.find(spec["group"], version["name"], spec["names"]["plural"])
-            if found is not None:
-                return found
-        if not holds(definition, "Established"):
-            return None
+        storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
+        found = self.definitions.find(spec["group"], storage, spec["names"]["plural"])
+        if found is not None or not holds(definition, "Established"):
+            return found
         served = {**definition, "spec": {**spec, "versions": [{**v, "served": True} for v in spec["versions"]]}}
-        return next(iter(build(served, self.definitions.webhooks).values()), None)
+        return build(served, self.definitions.webhooks).get(storage)
 
     async def _condition(self, name: str, status: str, reason: str, message: str, done: bool = False) -> None:
         now = self.registry.clock.now()

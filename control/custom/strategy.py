@@ -128,7 +128,7 @@ class CustomStrategy(Strategy):
                     "some validation rules were not checked because the object was invalid; "
                     "correct the existing errors to complete validation"
                 )
-                found.append(errors.invalid_value(validation.NOWHERE, None, why))
+                found.append(errors.invalid_value(validation.NOWHERE, "null", why))
             else:
                 problems, told = self.rules.check(obj, old)
                 found += problems

@@ -28,7 +28,7 @@ _NONE: dict[str, str] = {}
 class Entry:
     """An object at a revision; `data` is its JSON with resourceVersion."""
 
-    __slots__ = ("_fields", "_fields_of", "_labels", "_obj", "data", "key", "revision", "wire")
+    __slots__ = ("_fields", "_fields_of", "_labels", "_obj", "data", "key", "revision", "views", "wire")
 
     def __init__(self, key: str, revision: int, data: bytes, fields_of: Fields) -> None:
         self.key, self.revision, self.data = key, revision, data
@@ -36,6 +36,8 @@ class Entry:
         self._obj: dict[str, Any] | None = None
         self._labels: dict[str, str] | None = None
         self._fields: dict[str, str] | None = None
+        self.views: dict[object, Entry | None] | None = None
+        """The same state in other versions of its kind, by who made them; None: it is shown as it is."""
         self.wire: bytes | None = None
         """The protobuf form as whoever made it keeps it (`keep_wire`)."""
 

@@ -364,7 +364,7 @@ async def test_rules_are_compiled_with_the_definition_and_asked_of_every_object(
     assert both["details"]["causes"][-1] == {
         "field": "<nil>",
         "reason": "FieldValueInvalid",
-        "message": "Invalid value: null: some validation rules were not checked because the object was invalid; correct "
+        "message": 'Invalid value: "null": some validation rules were not checked because the object was invalid; correct '
         "the existing errors to complete validation",
     }
     await post(server, path, obj("Ruled"))
@@ -447,3 +447,16 @@ async def test_requests_are_counted_by_resource(server: ApiUnderTest) -> None:
     await server.request("GET", path)
     text = (await server.request("GET", "/metrics")).body.decode()
     assert 'resource="counteds"' in text
+
+
+async def test_a_streaming_list_ends_with_its_bookmark_in_the_version_asked_for(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Streamed", version("v1"), version("v2", storage=False)))
+    await post(server, path, obj("Streamed"))
+    query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    async with server.session().get(f"{server.url}{path.replace('/v1/', '/v2/')}?{query}") as stream:
+        events = [json.loads(await stream.content.readline()) for _ in range(2)]
+    assert [(e["type"], e["object"]["apiVersion"]) for e in events] == [
+        ("ADDED", f"{GROUP}/v2"),
+        ("BOOKMARK", f"{GROUP}/v2"),
+    ]
+    assert events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}

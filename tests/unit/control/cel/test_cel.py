@@ -6,7 +6,7 @@ from typing import Any
 
 import cel
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from control.cel import BudgetExceeded, CompileError, Declarations, EvaluationError, compile
@@ -219,6 +219,7 @@ def test_doubles_are_doubles_also_where_json_has_an_int() -> None:
     assert value("self.ratio / 2.0") == 0.5
 
 
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _numbers = st.integers(-50, 50)
 _leaves = st.one_of(
     _numbers.map(lambda n: f"({n})"),
@@ -226,6 +227,7 @@ _leaves = st.one_of(
 )
 
 
+@unhurried
 @given(
     st.recursive(
         _leaves,
@@ -256,6 +258,7 @@ def test_another_implementation_agrees(left: str, operator: str, right: str, aro
     assert mine == theirs
 
 
+@unhurried
 @given(st.text(alphabet="self.ab01 ()[]{}+-*/%<>=!&|?:,'\"\\\n`ux", max_size=40))
 def test_no_text_breaks_the_compiler(text: str) -> None:
     try:
