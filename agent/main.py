@@ -240,7 +240,9 @@ async def _assemble(
         await static.load()
         group.create_task(static.run(), name="static pods")
     if config.enable_server:
-        group.create_task(serving.serve(config, client, runtime, pods, node, collector, clock), name="server")
+        group.create_task(
+            serving.serve(config, client, runtime, pods, node, collector, prober.counts, clock), name="server"
+        )
     await node.register()
     group.create_task(node.report_forever(), name="node status")
     group.create_task(node.renew_forever(), name="node lease")

@@ -12,6 +12,7 @@ from typing import Any
 from agent.config import AgentConfig
 from agent.node import Node
 from agent.pods import PodManager
+from agent.probes.counts import ProbeCounts
 from agent.server.app import Parts, build
 from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
@@ -35,10 +36,11 @@ async def serve(
     pods: PodManager,
     node: Node,
     collector: Collector,
+    probes: ProbeCounts,
     clock: Clock,
 ) -> None:
     """Serve the kubelet's API and the health port until cancelled."""
-    figures = Figures(collector, pods, config.node_name)
+    figures = Figures(collector, pods, config.node_name, probes)
     parts = Parts(
         pods=pods,
         runtime=runtime.runtime,

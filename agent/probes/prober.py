@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent.contracts import OutcomeChanged, ProbeOutcome, ProbeTarget
+from agent.probes.counts import ProbeCounts
 from agent.probes.handlers import Handlers
 from agent.probes.result import Handler, Result, Target, Verdict
 from agent.probes.state import ContainerProbes, Kind
@@ -57,6 +58,7 @@ class PodProber:
         clock: Clock,
         handler: Handler | None = None,
     ) -> None:
+        self.counts = ProbeCounts()
         self._handlers = Handlers(runtime)
         self._handle: Handler = handler or self._handlers.run
         self._recorder = recorder
@@ -117,6 +119,10 @@ class PodProber:
         for container_id, probed in gone.items():
             self._containers.pop(container_id, None)
             probed.stop()
+            uid, name = probed.pod.metadata.uid or "", probed.target.container.name
+            left = (p for p in self._containers.values() if p.pod.metadata.uid == uid)
+            if not any(p.target.container.name == name for p in left):  # a restarted container goes on counting
+                self.counts.forget(uid, name)
 
     def _begin(self, pod: core_v1.Pod, pod_ip: str, wanted: ProbeTarget) -> _Probed | None:
         container = wanted.container
@@ -159,11 +165,14 @@ class PodProber:
         task.add_done_callback(probed.tasks.discard)
 
     async def _probe(self, probed: _Probed, kind: Kind, due: float) -> None:
-        probe = probed.state.probe(kind)
+        probe, began = probed.state.probe(kind), self._clock.monotonic()
         result = await self._answer(probe, probed.target)
         probed.scheduled.discard(kind)
         if probed.stopped:
             return
+        pod, name = probed.pod.metadata, probed.target.container.name
+        key = (pod.namespace or "", pod.name or "", pod.uid or "", name, kind.value)
+        self.counts.add(key, result.verdict, self._clock.monotonic() - began)
         self._tell(probed, kind, result)
         changed = probed.state.record(kind, result.verdict)
         now, period = self._clock.monotonic(), float(probe.period_seconds or 10)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from agent.contracts import Pods
+from agent.probes.counts import ProbeCounts
 from agent.usage import metrics
 from agent.usage.collect import Collector
 from agent.usage.summary import summary
@@ -16,8 +17,9 @@ from cri.errors import CRIError
 class Figures:
     """Answers each path."""
 
-    def __init__(self, collector: Collector, pods: Pods, node_name: str) -> None:
+    def __init__(self, collector: Collector, pods: Pods, node_name: str, probes: ProbeCounts) -> None:
         self._collector = collector
+        self._probe_counts = probes
         self._pods = pods
         self._node_name = node_name
 
@@ -47,4 +49,4 @@ class Figures:
             return metrics.resource(None)
 
     async def _probes(self) -> str:
-        return metrics.probes(self._pods)
+        return metrics.probes(self._probe_counts)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from agent.contracts import Pods
-from agent.usage.model import ContainerUse, Snapshot
+from agent.probes.counts import BUCKETS, ProbeCounts
+from agent.usage.model import ContainerUse, Memory, Snapshot
 
 Sample = tuple[Mapping[str, str], float, float]  # labels, value, time in seconds or 0.0
 
@@ -29,6 +30,16 @@ class Text:
             inside = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
             stamp = f" {int(time * 1000)}" if time else ""
             self._lines.append(f"{name}{{{inside}}} {value!r}{stamp}" if inside else f"{name} {value!r}{stamp}")
+
+    def histogram(
+        self, name: str, help: str, buckets: Iterable[Sample], sums: Iterable[Sample], counts: Iterable[Sample]
+    ) -> None:
+        """Add a histogram; the buckets carry `le` and are cumulative."""
+        self.family(name, "histogram", help, [])
+        for suffix, samples in (("_bucket", buckets), ("_sum", sums), ("_count", counts)):
+            for labels, value, _ in samples:
+                inside = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
+                self._lines.append(f"{name}{suffix}{{{inside}}} {value!r}")
 
     def __str__(self) -> str:
         return "\n".join(self._lines) + "\n"
@@ -98,9 +109,16 @@ def _resource(text: Text, snapshot: Snapshot) -> None:
 
 
 def cadvisor(snapshot: Snapshot, cores: int) -> str:
-    """Write /metrics/cadvisor: containers by ID, image and name, pods' interfaces, the machine."""
+    """Write /metrics/cadvisor: containers by ID, image and name, pods and their interfaces, the machine as "/"."""
     text = Text()
     containers = []
+    node = snapshot.node
+    wholes = [(_slice("/"), node.cpu, node.memory)]
+    wholes += [
+        (_slice(f"/kubepods/pod{pod.uid}", pod.namespace, pod.name), pod.cpu, pod.memory)
+        for pod in snapshot.pods
+        if pod.cpu is not None and pod.memory is not None
+    ]
     for pod in snapshot.pods:
         for c in pod.containers:
             labels = {
@@ -125,15 +143,24 @@ def cadvisor(snapshot: Snapshot, cores: int) -> str:
         "container_cpu_usage_seconds_total",
         "counter",
         "Cumulative cpu time consumed in seconds",
-        [({"cpu": "total", **labels}, c.cpu.total / 1e9, c.cpu.time) for labels, c in containers],
+        [({"cpu": "total", **labels}, c.cpu.total / 1e9, c.cpu.time) for labels, c in containers]
+        + [({"cpu": "total", **labels}, cpu.total / 1e9, cpu.time) for labels, cpu, _ in wholes],
     )
+    of_wholes: dict[str, Callable[[Memory], float]] = {
+        "container_memory_usage_bytes": lambda m: m.usage,
+        "container_memory_working_set_bytes": lambda m: m.working_set,
+        "container_memory_rss": lambda m: m.rss,
+    }
     for name, help, read in gauges:
-        text.family(name, "gauge", help, [(labels, read(c), c.memory.time) for labels, c in containers])
+        gauged: list[Sample] = [(labels, read(c), c.memory.time) for labels, c in containers]
+        if name in of_wholes:
+            gauged += [(labels, of_wholes[name](m), m.time) for labels, _, m in wholes]
+        text.family(name, "gauge", help, gauged)
     for direction, word in (("rx", "receive"), ("tx", "transmit")):
         for what in ("bytes", "errors"):
             samples: list[Sample] = [
                 (
-                    {"interface": one.name, "namespace": pod.namespace, "pod": pod.name},
+                    {"interface": one.name, **_slice(f"/kubepods/pod{pod.uid}", pod.namespace, pod.name)},
                     getattr(one, f"{direction}_{what}"),
                     pod.cpu.time if pod.cpu else 0.0,
                 )
@@ -175,24 +202,33 @@ def agent(pods: Pods, node_name: str) -> str:
     return str(text)
 
 
-def probes(pods: Pods) -> str:
-    """Write /metrics/probes: what the probes of running containers say now."""
+def probes(counts: ProbeCounts) -> str:
+    """Write /metrics/probes: how often the probes of running containers were made, what they said, how long they took."""
     text = Text()
-    samples: list[Sample] = []
-    for uid, view in pods.by_uid().items():
-        for status in (*view.pod.status.init_container_statuses, *view.pod.status.container_statuses):
-            if status.state is None or status.state.running is None:
-                continue
-            labels = {
-                "container": status.name,
-                "namespace": view.pod.metadata.namespace or "",
-                "pod": view.pod.metadata.name or "",
-                "pod_uid": uid,
-            }
-            samples.append(({**labels, "probe_type": "Readiness"}, int(bool(status.ready)), 0.0))
-            samples.append(({**labels, "probe_type": "Startup"}, int(bool(status.started)), 0.0))
-    text.family("prober_probe_result", "gauge", "What the probes of a container say now (1 is success)", samples)
+    totals: list[Sample] = []
+    buckets: list[Sample] = []
+    sums: list[Sample] = []
+    numbers: list[Sample] = []
+    for (namespace, pod, uid, container, kind), count in counts:
+        labels = {"container": container, "namespace": namespace, "pod": pod}
+        for result, number in sorted(count.results.items()):
+            shown = {**labels, "pod_uid": uid, "probe_type": kind, "result": result}
+            totals.append((shown, number, 0.0))
+        timed = {**labels, "probe_type": kind}
+        bounds = [(f"{bound:g}", number) for bound, number in zip(BUCKETS, count.durations, strict=True)]
+        bounds.append(("+Inf", count.total))
+        buckets += [({**timed, "le": bound}, number, 0.0) for bound, number in bounds]
+        sums.append((timed, count.seconds, 0.0))
+        numbers.append((timed, count.total, 0.0))
+    help = "Cumulative number of a liveness, readiness or startup probe for a container by result."
+    text.family("prober_probe_total", "counter", help, totals)
+    text.histogram("prober_probe_duration_seconds", "Duration in seconds for a probe response.", buckets, sums, numbers)
     return str(text)
+
+
+def _slice(id: str, namespace: str = "", pod: str = "") -> dict[str, str]:
+    """Return the labels of a cgroup that is no container's."""
+    return {"container": "", "id": id, "image": "", "name": "", "namespace": namespace, "pod": pod}
 
 
 def _escape(text: str) -> str:

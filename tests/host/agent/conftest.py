@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.contracts import PodView
+from agent.probes.counts import ProbeCounts
 from agent.records import container_record, sandbox_record
 from agent.server import app, serve
 from agent.server.authentication import Authenticator
@@ -175,7 +176,7 @@ async def _served(pods: OnePod, folder: Path) -> AsyncIterator[Served]:
         pods_dir=folder / "volumes-of-pods",
         logs_dir=folder / "pods",
     )
-    figures = Figures(collector, pods, "node")
+    figures = Figures(collector, pods, "node", ProbeCounts())
     parts = app.Parts(
         pods=pods,
         runtime=pods.client.runtime,

@@ -6,6 +6,7 @@ from typing import Any, cast
 from agent.contracts import ProbeOutcome, ProbeTarget
 from agent.probes.prober import PodProber
 from agent.probes.result import Result, Target, Verdict
+from agent.usage import metrics
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1, meta_v1
 from kube.clock import FakeClock
@@ -98,6 +99,28 @@ async def test_failures_make_events_and_after_the_threshold_an_outcome() -> None
         outcome = world.prober.outcome("id-main")
         assert outcome is not None
         assert outcome.failed == "Liveness"
+
+
+async def test_probes_are_counted_by_what_they_said_until_the_container_is_gone() -> None:
+    async with running() as world:
+        container = core_v1.Container(name="main", readiness_probe=_probe(period_seconds=5))
+        pod = world.sync(container)
+        await world.clock.advance(6)
+        world.answers["main"] = Result(Verdict.FAILURE)
+        await world.clock.advance(5)
+        world.sync(container, pod=pod, ids="next")
+        await world.clock.advance(1)
+        text = metrics.probes(world.prober.counts)
+        labels = 'container="main",namespace="default",pod="pod"'
+        for result, number in (("failed", 2), ("successful", 2)):
+            shown = f'prober_probe_total{{{labels},pod_uid="uid",probe_type="Readiness",result="{result}"}} {number}\n'
+            assert shown in text
+        timed = f'{labels},probe_type="Readiness"'
+        assert f'prober_probe_duration_seconds_bucket{{{timed},le="0.005"}} 4\n' in text
+        assert f'prober_probe_duration_seconds_bucket{{{timed},le="+Inf"}} 4\n' in text
+        assert f"prober_probe_duration_seconds_count{{{timed}}} 4\n" in text
+        world.prober.stop("uid")
+        assert "probe_type" not in metrics.probes(world.prober.counts)
 
 
 async def test_a_restarted_container_is_probed_anew() -> None:
