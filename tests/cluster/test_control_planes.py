@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support import leftovers
 from tests.support.cluster import eventually
 from tests.support.etcd import Etcd, needs_etcd
 from tests.support.history import History
@@ -142,6 +143,36 @@ def test_a_machine_of_the_control_plane_without_power_is_replaced_and_comes_back
             lambda: lost.kubectl("get", "--raw", "/readyz", check=False).stdout == "ok", "its server is back", 60
         )
         assert len(lost.get("pods", "-l", "app=web")["items"]) == 7
+
+
+def test_a_member_leaves_for_good_and_another_takes_its_place(made: tuple[Machines, Etcd]) -> None:
+    machines, _ = made
+    first, third = machines[0], machines[2]
+    first.kubectl("create", "configmap", "kept", "--from-literal=a=b")
+    ours = leftovers.pids(third)
+    third.wherry("reset", "--yes")
+    leftovers.assert_nothing_left(third, ours)
+    eventually(lambda: third.host.address not in servers(first), "the member is out of the Service's endpoints")
+    first.kubectl("delete", "node", third.node)
+
+    printed = first.wherry("token", "create", "--control-plane").stdout.split()
+    line = printed[printed.index("join") :]
+    wrong = [*line[:-1], "ab" * 32]
+    refused = third.wherry(*wrong, *third.identity(), check=False)
+    assert refused.returncode == 1 and "--certificate-key does not open" in refused.stderr, refused.stderr
+    assert leftovers.files(third) == []
+
+    third.wherry(*line, *third.identity())
+    machines.wait_ready(third.node)
+    eventually(lambda: third.host.address in servers(first), "the new member is in the Service's endpoints")
+    assert third.kubectl("get", "configmap", "kept", "-o", "jsonpath={.data.a}").stdout == "b"
+    assert third.get("node", third.node)["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] == ""
+
+
+def servers(by: Machine) -> list[str]:
+    """Return the addresses that the Service `kubernetes` leads to."""
+    slice_ = by.get("endpointslice", "kubernetes")
+    return [address for endpoint in slice_["endpoints"] for address in endpoint["addresses"]]
 
 
 def ready_since_one(by: Machine, node: str) -> str:
