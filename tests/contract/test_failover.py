@@ -96,7 +96,7 @@ async def transport_to(servers: list[Server], folder: Path, preferred: int = 0) 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known, "CHECK_SECONDS", 0.1)
-    monkeypatch.setattr(known, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(known, "ANSWER_SECONDS", 10.0)
     monkeypatch.setattr(known, "RETURN_SECONDS", (0.2, 0.4))
 
 
@@ -132,7 +132,10 @@ async def test_a_write_whose_answer_was_lost_is_not_sent_twice(tmp_path: Path) -
         assert await said(transport) == "s1"
 
 
-async def test_a_server_that_hangs_is_left_with_all_that_waits_for_it(tmp_path: Path) -> None:
+async def test_a_server_that_hangs_is_left_with_all_that_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known, "ANSWER_SECONDS", 0.5)
     async with running(2) as servers, transport_to(servers, tmp_path) as transport:
         assert await said(transport) == "s0"
         async with transport.stream("/watch") as chunks:
