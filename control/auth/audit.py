@@ -20,8 +20,7 @@ from typing import Any, Protocol
 import msgspec
 
 from control.auth.audit_policy import Policy, Verdict
-from control.auth.reviews import user_info
-from control.auth.user import AuthzAttributes, UserInfo
+from control.auth.user import AuthzAttributes, UserInfo, user_info
 from kube.clock import Clock, format_micro_time
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """AuthenticationConfiguration (apiserver.config.k8s.io): the issuers whose ID tokens are believed, and who may be anonymous.
 
 Read once at start; a file that cannot be meant stops the server with the field's path, as nobody should find out later
-that nobody, or everybody, gets in. Expressions (CEL) are refused, not passed over.
+that nobody, or everybody, gets in. Expressions (CEL) see the token's `claims`, or in userValidationRules the `user`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,22 @@ from typing import Any
 import yaml
 
 from control.auth.authenticators import AnonymousPolicy
-from control.auth.oidc import ClaimMapping, Issuer
+from control.auth.oidc import ClaimMapping, Issuer, Rule
+from control.cel import CompileError, Declarations, Program
+from control.cel import compile as compile_cel
+from control.cel.types import DYN, STRING, list_of, map_of, object_of
 
 Object = dict[str, Any]
 GROUP = "apiserver.config.k8s.io"
-_EXPRESSIONS = "expressions are not supported"
+_CLAIMS = Declarations({"claims": map_of(STRING, DYN)})
+_USER = Declarations(
+    {
+        "user": object_of(
+            {"username": STRING, "uid": STRING, "groups": list_of(STRING), "extra": map_of(STRING, list_of(STRING))},
+            "kubernetes.UserInfo",
+        )
+    }
+)
 
 
 class ConfigurationError(Exception):
@@ -54,8 +65,6 @@ def parse(text: str | bytes) -> Authentication:
 
 
 def _issuer(entry: Object, path: str) -> Issuer:
-    if entry.get("userValidationRules"):
-        raise ConfigurationError(f"{path}.userValidationRules: {_EXPRESSIONS}")
     _known(entry, path, ("issuer", "claimValidationRules", "claimMappings", "userValidationRules"))
     where, issuer = f"{path}.issuer", _object(entry, "issuer", path)
     _known(issuer, where, ("url", "discoveryURL", "certificateAuthority", "audiences", "audienceMatchPolicy"))
@@ -65,12 +74,6 @@ def _issuer(entry: Object, path: str) -> Issuer:
         _check_url(discovery, f"{where}.discoveryURL")
         if discovery.rstrip("/") == url.rstrip("/"):
             raise ConfigurationError(f"{where}.discoveryURL: must be different from url")
-    authority = str(issuer.get("certificateAuthority") or "")
-    if authority:
-        try:
-            ssl.create_default_context(cadata=authority)
-        except (ssl.SSLError, ValueError) as error:
-            raise ConfigurationError(f"{where}.certificateAuthority: it is no PEM certificate: {error}") from error
     audiences = tuple(str(name) for name in _list(issuer, "audiences", where))
     if not audiences or not all(audiences):
         raise ConfigurationError(f"{where}.audiences: at least one is required")
@@ -78,48 +81,110 @@ def _issuer(entry: Object, path: str) -> Issuer:
         raise ConfigurationError(f"{where}.audienceMatchPolicy: must be MatchAny for several audiences")
     mappings = _object(entry, "claimMappings", path)
     where = f"{path}.claimMappings"
-    if mappings.get("extra"):
-        raise ConfigurationError(f"{where}.extra: {_EXPRESSIONS}")
     _known(mappings, where, ("username", "groups", "uid", "extra"))
     username = _mapping(mappings, "username", where)
     if username is None:
-        raise ConfigurationError(f"{where}.username: claim is required")
-    uid = mappings.get("uid") or {}
-    if uid.get("expression"):
-        raise ConfigurationError(f"{where}.uid.expression: {_EXPRESSIONS}")
+        raise ConfigurationError(f"{where}.username: claim or expression is required")
+    required, claim_rules = _claim_rules(entry, path)
+    _check_email(username, claim_rules, f"{where}.username.expression")
     return Issuer(
         url,
         audiences,
         username,
         _mapping(mappings, "groups", where),
-        str(uid.get("claim") or ""),
-        _required(entry, path),
+        _mapping(mappings, "uid", where, prefixed=False),
+        required,
+        claim_rules,
+        _rules(entry, "userValidationRules", path, _USER),
+        _extra(mappings, where),
         discovery,
-        authority,
+        _authority(issuer, f"{path}.issuer"),
     )
 
 
-def _mapping(mappings: Object, name: str, path: str) -> ClaimMapping | None:
+def _authority(issuer: Object, path: str) -> str:
+    authority = str(issuer.get("certificateAuthority") or "")
+    if authority:
+        try:
+            ssl.create_default_context(cadata=authority)
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigurationError(f"{path}.certificateAuthority: it is no PEM certificate: {error}") from error
+    return authority
+
+
+def _mapping(mappings: Object, name: str, path: str, prefixed: bool = True) -> ClaimMapping | None:
     found, where = mappings.get(name) or {}, f"{path}.{name}"
-    if found.get("expression"):
-        raise ConfigurationError(f"{where}.expression: {_EXPRESSIONS}")
-    if not found.get("claim"):
+    claim, expression = found.get("claim"), found.get("expression")
+    if claim and expression:
+        raise ConfigurationError(f"{where}: claim and expression exclude one another")
+    if expression:
+        if found.get("prefix") is not None:
+            raise ConfigurationError(f"{where}.prefix: expression gives the whole name")
+        return ClaimMapping(expression=_compiled(expression, f"{where}.expression", _CLAIMS))
+    if not claim:
         return None
-    if found.get("prefix") is None:
+    if prefixed and found.get("prefix") is None:
         raise ConfigurationError(f'{where}.prefix: is required with claim; it may be ""')
-    return ClaimMapping(str(found["claim"]), str(found["prefix"]))
+    return ClaimMapping(str(claim), str(found.get("prefix") or ""))
 
 
-def _required(entry: Object, path: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _extra(mappings: Object, path: str) -> tuple[tuple[str, Program], ...]:
+    found: dict[str, Program] = {}
+    for index, entry in enumerate(_list(mappings, "extra", path)):
+        where, key = f"{path}.extra[{index}]", str(entry.get("key") or "")
+        if "/" not in key or key != key.lower():
+            raise ConfigurationError(
+                f"{where}.key: must be a lower-case name with a domain before it, as example.com/x"
+            )
+        if key in found:
+            raise ConfigurationError(f"{where}.key: Duplicate value: {key!r}")
+        found[key] = _compiled(str(entry.get("valueExpression") or ""), f"{where}.valueExpression", _CLAIMS)
+    return tuple(found.items())
+
+
+def _claim_rules(entry: Object, path: str) -> tuple[dict[str, str], tuple[Rule, ...]]:
+    """Read claimValidationRules: claims with their values, and expressions."""
+    required: dict[str, str] = {}
     for index, rule in enumerate(_list(entry, "claimValidationRules", path)):
         where = f"{path}.claimValidationRules[{index}]"
-        if rule.get("expression"):
-            raise ConfigurationError(f"{where}.expression: {_EXPRESSIONS}")
-        if not rule.get("claim"):
-            raise ConfigurationError(f"{where}.claim: is required")
-        found[str(rule["claim"])] = str(rule.get("requiredValue") or "")
-    return found
+        if bool(rule.get("claim")) == bool(rule.get("expression")):
+            raise ConfigurationError(f"{where}.claim: either it or expression is required")
+        if rule.get("claim"):
+            required[str(rule["claim"])] = str(rule.get("requiredValue") or "")
+    return required, _rules(entry, "claimValidationRules", path, _CLAIMS)
+
+
+def _rules(entry: Object, name: str, path: str, declared: Declarations) -> tuple[Rule, ...]:
+    found = []
+    for index, rule in enumerate(_list(entry, name, path)):
+        where = f"{path}.{name}[{index}].expression"
+        if rule.get("claim"):
+            continue
+        program = _compiled(str(rule.get("expression") or ""), where, declared)
+        if program.result.kind not in ("bool", "dyn"):
+            raise ConfigurationError(f"{where}: must evaluate to bool")
+        found.append(Rule(program, str(rule.get("message") or "")))
+    return tuple(found)
+
+
+def _compiled(expression: str, path: str, declared: Declarations) -> Program:
+    if not expression.strip():
+        raise ConfigurationError(f"{path}: is required")
+    try:
+        return compile_cel(expression, declared)
+    except CompileError as error:
+        raise ConfigurationError(f"{path}: compilation failed: {error}") from error
+
+
+def _check_email(username: ClaimMapping, rules: tuple[Rule, ...], path: str) -> None:
+    """An address makes a name only where somebody asks whether it was verified, as upstream has it."""
+    if username.expression is None or "claims.email" not in username.expression.source:
+        return
+    texts = [username.expression.source, *(rule.expression.source for rule in rules)]
+    if not any("claims.email_verified" in text for text in texts):
+        raise ConfigurationError(
+            f"{path}: claims.email must be used with claims.email_verified here or in claimValidationRules[].expression"
+        )
 
 
 def _anonymous(document: Object) -> AnonymousPolicy | None:

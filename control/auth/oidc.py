@@ -17,7 +17,8 @@ from typing import Any
 import aiohttp
 import jwt
 
-from control.auth.user import Credentials, UserInfo
+from control.auth.user import Credentials, UserInfo, user_info
+from control.cel import EvaluationError, Program
 from kube.clock import Clock
 from kube.errors import unauthorized
 
@@ -35,10 +36,19 @@ class IssuerAway(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClaimMapping:
-    """Which claim gives a name, and what is put before it."""
+    """Which claim gives a name, and what is put before it; or an expression that gives the whole of it."""
 
-    claim: str
+    claim: str = ""
     prefix: str = ""
+    expression: Program | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An expression over the claims or the user that must be true, and what is said (in the log) where it is not."""
+
+    expression: Program
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +59,12 @@ class Issuer:
     audiences: tuple[str, ...]
     username: ClaimMapping
     groups: ClaimMapping | None = None
-    uid: str = ""
+    uid: ClaimMapping | None = None
     required: dict[str, str] = field(default_factory=dict)
     """Claims that must be there with these values."""
+    claim_rules: tuple[Rule, ...] = ()
+    user_rules: tuple[Rule, ...] = ()
+    extra: tuple[tuple[str, Program], ...] = ()
     discovery_url: str = ""
     authority: str = ""
     """PEM of the CA of the issuer's server; empty: the machine's."""
@@ -156,25 +169,56 @@ class OIDCAuthenticator:
         for claim, value in self.issuer.required.items():
             if claims.get(claim) != value:
                 raise jwt.InvalidTokenError(f"claim {claim} is not {value!r}")
+        _require(self.issuer.claim_rules, {"claims": claims})
         mapping = self.issuer.username
-        name = claims.get(mapping.claim)
-        if not isinstance(name, str) or not name:
-            raise jwt.InvalidTokenError(f"there is no claim {mapping.claim} to be the user's name")
-        # An address that the issuer did not check could be anybody's.
+        # An address that the issuer did not check could be anybody's. (Expressions that use one must ask, by the file's rules.)
         if mapping.claim == "email" and claims.get("email_verified", True) is not True:
             raise jwt.InvalidTokenError("the e-mail address is not verified")
-        uid = claims.get(self.issuer.uid, "") if self.issuer.uid else ""
-        return UserInfo(mapping.prefix + name, str(uid), self._groups(claims))
+        name = _text(mapping, claims)
+        if not name:
+            raise jwt.InvalidTokenError(f"there is no claim {mapping.claim} to be the user's name")
+        uid = _text(self.issuer.uid, claims) if self.issuer.uid else ""
+        extra = {key: tuple(_names(_evaluate(program, {"claims": claims}), key)) for key, program in self.issuer.extra}
+        user = UserInfo(name, uid, self._groups(claims), {key: found for key, found in extra.items() if found})
+        _require(self.issuer.user_rules, {"user": user_info(user)})
+        return user
 
     def _groups(self, claims: Claims) -> tuple[str, ...]:
         mapping = self.issuer.groups
-        found = claims.get(mapping.claim) if mapping else None
-        if mapping is None or found is None:
+        if mapping is None:
             return ()
-        names = [found] if isinstance(found, str) else found
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise jwt.InvalidTokenError(f"claim {mapping.claim} is no list of strings")
-        return tuple(mapping.prefix + name for name in names)
+        found = claims.get(mapping.claim)
+        if mapping.expression is not None:
+            found = _evaluate(mapping.expression, {"claims": claims})
+        return tuple(mapping.prefix + name for name in _names(found, mapping.claim or "groups"))
+
+
+def _text(mapping: ClaimMapping, claims: Claims) -> str:
+    if mapping.expression is None:
+        found = claims.get(mapping.claim)
+        return mapping.prefix + found if isinstance(found, str) and found else ""
+    found = _evaluate(mapping.expression, {"claims": claims})
+    return found if isinstance(found, str) else ""
+
+
+def _names(found: Any, what: str) -> list[str]:
+    names = [] if found is None or found == "" else [found] if isinstance(found, str) else found
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise jwt.InvalidTokenError(f"{what} is no list of strings")
+    return names
+
+
+def _require(rules: tuple[Rule, ...], variables: dict[str, Any]) -> None:
+    for rule in rules:
+        if _evaluate(rule.expression, variables) is not True:
+            raise jwt.InvalidTokenError(rule.message or f"not so: {rule.expression.source}")
+
+
+def _evaluate(program: Program, variables: dict[str, Any]) -> Any:
+    try:
+        return program.evaluate(variables).value
+    except EvaluationError as error:
+        raise jwt.InvalidTokenError(f"{program.source}: {error}") from error
 
 
 def _number(claims: Claims, name: str, missing: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from control.auth.node import node_of
 from control.auth.setup import Auth
-from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo
+from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo, user_info
 from kube.errors import StatusError, bad_request, invalid, invalid_value
 
 Object = dict[str, Any]
@@ -40,18 +40,6 @@ async def token_review(auth: Auth, spec: Object) -> Object:
 
 def _authenticated(user: UserInfo, audiences: list[str]) -> Object:
     return {"authenticated": True, "user": user_info(user), "audiences": audiences}
-
-
-def user_info(user: UserInfo) -> Object:
-    """Write a user as authentication.k8s.io/v1 UserInfo, without what is empty."""
-    found: Object = {"username": user.name}
-    if user.uid:
-        found["uid"] = user.uid
-    if user.groups:
-        found["groups"] = list(user.groups)
-    if user.extra:
-        found["extra"] = {key: list(values) for key, values in sorted(user.extra.items())}
-    return found
 
 
 def self_subject_review(user: UserInfo) -> Object:

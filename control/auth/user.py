@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 SYSTEM_MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -20,6 +20,18 @@ class UserInfo:
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def user_info(user: UserInfo) -> dict[str, Any]:
+    """Write a user as authentication.k8s.io/v1 UserInfo, without what is empty."""
+    found: dict[str, Any] = {"username": user.name}
+    if user.uid:
+        found["uid"] = user.uid
+    if user.groups:
+        found["groups"] = list(user.groups)
+    if user.extra:
+        found["extra"] = {key: list(values) for key, values in sorted(user.extra.items())}
+    return found
 
 
 @dataclass(frozen=True, slots=True)

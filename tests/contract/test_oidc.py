@@ -27,11 +27,16 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     async with issuer(directory) as outside:
         entry = {
             "issuer": {"url": outside.url, "certificateAuthority": outside.authority, "audiences": ["wherry"]},
-            "claimValidationRules": [{"claim": "org", "requiredValue": "acme"}],
+            "claimValidationRules": [
+                {"claim": "org", "requiredValue": "acme"},
+                {"expression": "!has(claims.banned)", "message": "banned"},
+            ],
+            "userValidationRules": [{"expression": "!user.groups.exists(g, g.endsWith(':root'))"}],
             "claimMappings": {
                 "username": {"claim": "email", "prefix": "oidc:"},
                 "groups": {"claim": "roles", "prefix": "acme:"},
-                "uid": {"claim": "sub"},
+                "uid": {"expression": "claims.sub + '@' + claims.org"},
+                "extra": [{"key": "acme.example/team", "valueExpression": "claims.?team.orValue([])"}],
             },
         }
         configuration = directory / "authentication.yaml"
@@ -66,8 +71,10 @@ async def test_a_token_of_the_issuer_is_its_user(server: tuple[ApiUnderTest, Iss
     api, outside = server
     status, user = await who(api, good(outside))
     assert status == 201
-    assert (user["username"], user["uid"]) == ("oidc:jane@acme.example", "jane")
+    assert (user["username"], user["uid"]) == ("oidc:jane@acme.example", "jane@acme")
     assert user["groups"] == ["acme:dev", "system:authenticated"]
+    assert "extra" not in user
+    assert (await who(api, good(outside, team=["a", "b"])))[1]["extra"] == {"acme.example/team": ["a", "b"]}
     fetched = outside.fetched
     assert (await who(api, good(outside, roles="ops")))[1]["groups"] == ["acme:ops", "system:authenticated"]
     assert outside.fetched == fetched
@@ -86,6 +93,8 @@ async def test_a_token_of_the_issuer_is_its_user(server: tuple[ApiUnderTest, Iss
         {"email": None},
         {"email_verified": False},
         {"roles": [1]},
+        {"roles": ["root"]},
+        {"banned": True},
         {"iss": "https://127.0.0.1:1"},
     ],
 )

@@ -17,7 +17,7 @@ import msgspec
 from control.admission.plugin import Attributes
 from control.admission.webhooks.matching import Invocation
 from control.admission.webhooks.versions import shown_as
-from control.auth.reviews import user_info
+from control.auth.user import user_info
 from kube.errors import StatusError
 from kube.resources import Resource
 

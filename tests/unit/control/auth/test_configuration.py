@@ -68,7 +68,27 @@ def test_a_good_file_is_understood() -> None:
             None,
             "jwt[0].issuer.audienceMatchPolicy: must be MatchAny for several audiences",
         ),
-        ("jwt.0.claimMappings.username", None, "jwt[0].claimMappings.username: claim is required"),
+        ("jwt.0.claimMappings.username", None, "jwt[0].claimMappings.username: claim or expression is required"),
+        (
+            "jwt.0.claimMappings.username",
+            {"expression": "claims.("},
+            "jwt[0].claimMappings.username.expression: compilation failed: ERROR",
+        ),
+        (
+            "jwt.0.claimMappings.username",
+            {"expression": "claims.sub", "claim": "sub"},
+            "jwt[0].claimMappings.username: claim and expression exclude one another",
+        ),
+        (
+            "jwt.0.claimMappings.username",
+            {"expression": "claims.email"},
+            "jwt[0].claimMappings.username.expression: claims.email must be used with claims.email_verified",
+        ),
+        (
+            "jwt.0.claimMappings.extra",
+            [{"key": "plain", "valueExpression": "'x'"}],
+            "jwt[0].claimMappings.extra[0].key: must be a lower-case name with a domain before it",
+        ),
         (
             "jwt.0.claimMappings.groups",
             {"claim": "g"},
@@ -76,10 +96,14 @@ def test_a_good_file_is_understood() -> None:
         ),
         (
             "jwt.0.userValidationRules",
-            [{"expression": "true"}],
-            "jwt[0].userValidationRules: expressions are not supported",
+            [{"expression": "user.nothing"}],
+            "jwt[0].userValidationRules[0].expression: compilation failed: ERROR",
         ),
-        ("jwt.0.claimValidationRules", [{}], "jwt[0].claimValidationRules[0].claim: is required"),
+        (
+            "jwt.0.claimValidationRules",
+            [{}],
+            "jwt[0].claimValidationRules[0].claim: either it or expression is required",
+        ),
         (
             "jwt.0.issuer.certificateAuthority",
             "nonsense",
