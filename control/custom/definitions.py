@@ -1,8 +1,8 @@
 """Which custom resources are served: looked up in the definitions that the watch cache holds, at the moment of a request.
 
 Nothing has to be installed when a definition comes, and with several servers on one store each sees it as soon as its cache
-does. What a definition means is compiled when its first request comes, and again when its spec has changed; then the old
-watch cache and with it the old watches end, as upstream's do.
+does. What a definition means is compiled when its first request comes, and again when its spec has changed; then the
+watches on its objects end, as upstream's do.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Served:
     """A compiled definition. `revision` is the entry's it was made or last confirmed from."""
 
     revision: int
+    uid: str
     made_of: bytes
     resources: dict[str, CustomResource]
 
@@ -101,9 +102,14 @@ class Definitions:
             if known.made_of == made_of:
                 known.revision = entry.revision
                 return known.resources
-            self._forget(name)
         resources = build(definition, self.webhooks) if holds(definition, "Established") else {}
-        self._served[name] = Served(entry.revision, made_of, resources)
+        if known is not None:
+            if resources and known.uid == definition["metadata"].get("uid"):
+                # Requests under way go on with what they have: nothing that exists may be told to be gone.
+                self.registry.renew(next(iter(resources.values())))
+            else:
+                self._forget(name)
+        self._served[name] = Served(entry.revision, definition["metadata"].get("uid", ""), made_of, resources)
         return resources
 
     def _forget(self, name: str) -> None:

@@ -84,6 +84,12 @@ class Registry:
         prefix, fields = resource.storage_prefix, resource.parts.strategy.fields
         self._caches[prefix] = await self.cache.add_resource(prefix, resource.kind, resource.api_version, fields)
 
+    def renew(self, resource: CustomResource) -> None:
+        """Go on with a custom resource's objects under a changed definition; watches end."""
+        cached = self._caches.get(resource.storage_prefix)
+        if cached is not None:
+            cached.renew(resource.parts.strategy.fields)
+
     def drop(self, resource: CustomResource) -> None:
         """Forget a custom resource's objects and end the watches on them."""
         if self._caches.pop(resource.storage_prefix, None) is not None:

@@ -84,6 +84,10 @@ class Entry:
         entry._labels, entry._fields = self._labels, self._fields
         return entry
 
+    def forget(self, fields_of: Fields) -> None:
+        """Forget what was made of the object, which another rule for its fields would make differently."""
+        self._fields_of, self._fields, self.views = fields_of, None, None
+
     def shown_as(self, data: bytes) -> Entry:
         """Return the same state in another version of its kind."""
         entry = Entry(self.key, self.revision, data, self._fields_of)

@@ -241,6 +241,13 @@ class ResourceCache:
                 if watcher.bookmarks:
                     watcher.push(notice)
 
+    def renew(self, fields: Fields) -> None:
+        """Take another rule for selectable fields, and end all watches: objects may be shown differently from now on."""
+        self._fields = fields
+        for entry in self._entries.values():
+            entry.forget(fields)
+        self.end_watches()
+
     def end_watches(self, failure: Exception | None = None) -> None:
         for watchers in tuple(self._watchers.values()):
             for watcher in tuple(watchers):

@@ -429,6 +429,30 @@ async def test_watches_end_when_what_they_watch_is_served_no_longer(server: ApiU
             assert await stream.content.read() == b""
 
 
+async def test_a_changed_definition_ends_watches_and_nothing_is_gone_for_a_moment(server: ApiUnderTest) -> None:
+    path = await install(server, definition("Changing"))
+    await post(server, path, obj("Changing"))
+    seen: set[int] = set()
+    over = asyncio.Event()
+
+    async def read() -> None:
+        while not over.is_set():
+            seen.add((await server.request("GET", f"{path}/a")).status)
+
+    readers = [asyncio.create_task(read()) for _ in range(3)]
+    async with server.session().get(f"{server.url}{path}?watch=true") as stream:
+        for number in range(5):
+            change = json.dumps({"spec": {"names": {"shortNames": [f"ch{number}"]}}}).encode()
+            merge = {"Content-Type": "application/merge-patch+json"}
+            answer = await server.request("PATCH", f"{DEFINITIONS}/changings.{GROUP}", change, headers=merge)
+            assert answer.status == 200, answer.body
+        async with asyncio.timeout(30):
+            assert (await stream.content.read()).count(b"ADDED") == 1
+    over.set()
+    await asyncio.gather(*readers)
+    assert seen == {200}
+
+
 async def test_a_version_that_is_served_no_longer_is_gone_and_its_objects_are_not(server: ApiUnderTest) -> None:
     path = await install(server, definition("Hidden", version("v1"), version("v2", storage=False, deprecated=True)))
     await post(server, path, obj("Hidden"))
