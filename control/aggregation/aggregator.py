@@ -6,21 +6,22 @@ on after this server has authenticated and authorised the request, and the docum
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from control.admission.lookup import Lookup
 from control.aggregation import documents
 from control.aggregation.remote import Remote, identity, versions_in_order
-from control.server import encodings, relay
+from control.server import encodings
 from control.server.discovery import aggregated_version
-from control.server.exchange import Answer, Request, Response, Stream, Upgrade
+from control.server.exchange import Answer, Request, Response
 from control.server.negotiate import negotiate
+from control.server.passing import pass_on
 from control.server.pipeline import Handler
-from control.server.protocol import ApiProtocol
-from control.server.subresources.kubelet import headers_of, wants_upgrade
 
 Object = dict[str, Any]
 JSON = b"application/json"
@@ -106,38 +107,11 @@ class Aggregator:
     async def _pass_on(self, remote: Remote, request: Request) -> Answer:
         if not remote.available:
             return Response(503, b"service unavailable\n", b"text/plain; charset=utf-8")
-        target = _target(request)
         told = identity(request.user)
-        if wants_upgrade(request):
-
-            async def splice(protocol: ApiProtocol) -> Response | None:
-                reader, writer = await remote.dial(self.lookup)
-                writer.write(
-                    relay.request_head(request.method, target, remote.host, headers_of(request), True, added=told)
-                )
-                head = await relay.read_head(reader)
-                if head.status != 101:
-                    return relay.as_response(head, await relay.whole(head, reader, writer, relay.ERROR_LIMIT))
-                await relay.splice(protocol, head, reader, writer)
-                return None
-
-            return Upgrade(splice)
-        body = await request.body(self.max_body)
-        reader, writer = await remote.dial(self.lookup)
-        writer.write(
-            relay.request_head(request.method, target, remote.host, headers_of(request), False, body, added=told)
-        )
-        try:
-            head = await relay.read_head(reader)
-        except BaseException:
-            writer.close()
-            raise
-        answer = relay.as_response(head, b"")
-        return Stream(relay.body_chunks(head, reader, writer), answer.content_type, head.status, answer.headers)
+        dial = functools.partial(remote.dial, self.lookup)
+        return await pass_on(request, dial, _target(request), remote.host, self.max_body, told)
 
 
 def _target(request: Request) -> str:
-    from urllib.parse import quote
-
     path = quote(request.path, safe="/:@!$&'()*+,;=~")
     return path + ("?" + request.query_string.decode("latin-1") if request.query_string else "")

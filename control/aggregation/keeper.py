@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from typing import Any
-
-import msgspec
 
 from control.aggregation import availability, registrations
 from control.aggregation.aggregator import Aggregator
 from control.aggregation.remote import FrontProxy, Remote
+from control.registry import tending
 from control.registry.context import SERVER, Context
 from control.registry.deletion import DeleteOptions
 from control.registry.registry import Registry
 from control.service_backend import SERVICE_NAME
-from control.storage.store import Compacted, StoreError
+from control.storage.store import StoreError
 from kube.clock import format_time
 from kube.errors import StatusError
 from kube.resources import Resource, by_path
@@ -52,27 +52,16 @@ class Keeper:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             for resource in (SERVICES, DEFINITIONS, *REACHED_BY):
-                group.create_task(self._follow(resource), name=f"aggregation-follows-{resource.plural}")
+                work = tending.follow(self.registry, resource, functools.partial(self._heard, resource))
+                group.create_task(work, name=f"aggregation-follows-{resource.plural}")
+            self._changed.set()
             group.create_task(self._work(), name="aggregation")
 
-    async def _follow(self, resource: Resource) -> None:
-        cached = self.registry.cached(resource)
-        while True:
-            watcher = cached.watch(cached.list().revision)
+    def _heard(self, resource: Resource, obj: Object) -> None:
+        if resource not in REACHED_BY or self._reaches(resource, obj):
             self._changed.set()
-            try:
-                async for notices in watcher:
-                    if any(n.type != "BOOKMARK" and self._concerns(resource, n.entry.obj) for n in notices):
-                        self._changed.set()
-            except Compacted:
-                await self.registry.cache.wait_ready()
-            finally:
-                await watcher.aclose()
-            await asyncio.sleep(0.1)
 
-    def _concerns(self, resource: Resource, obj: Object) -> bool:
-        if resource not in REACHED_BY:
-            return True
+    def _reaches(self, resource: Resource, obj: Object) -> bool:
         meta = obj["metadata"]
         name = meta["name"] if resource.plural == "services" else (meta.get("labels") or {}).get(SERVICE_NAME)
         wanted = [r.spec["service"] for r in self.aggregator.remotes.values()]
@@ -96,13 +85,10 @@ class Keeper:
                 await self.registry.clock.sleep(1)
                 self._changed.set()
 
-    def _stored(self, resource: Resource) -> dict[str, Object]:
-        return {e.obj["metadata"]["name"]: e.obj for e in self.registry.cached(resource).list().entries}
-
     # -- the local ones -------------------------------------------------------------------------------------------
     async def _register(self, first: bool) -> None:
-        present = self._stored(SERVICES)
-        wanted = registrations.custom(self._stored(DEFINITIONS).values())
+        present = tending.stored(self.registry, SERVICES)
+        wanted = registrations.custom(tending.stored(self.registry, DEFINITIONS).values())
         if first:
             wanted = registrations.built_in() + wanted
         await asyncio.gather(*(self._create(obj) for obj in wanted if obj["metadata"]["name"] not in present))
@@ -114,13 +100,8 @@ class Keeper:
                     await self.registry.delete(Context(SERVER), SERVICES, "", name, DeleteOptions(grace_period=0))
 
     async def _create(self, obj: Object) -> None:
-        local = {"status": {"conditions": [self._condition(availability.LOCAL)]}}
-        try:
-            await self.registry.create(Context(SERVER), SERVICES, "", msgspec.json.decode(msgspec.json.encode(obj)))
-            await self._tell(obj["metadata"]["name"], local)
-        except StatusError as error:
-            if not error.already_exists:
-                raise
+        await tending.create(self.registry, SERVICES, obj)
+        await self._say(obj, availability.LOCAL)
 
     # -- the others -----------------------------------------------------------------------------------------------
     def _adopt(self) -> None:
@@ -140,7 +121,11 @@ class Keeper:
         self.aggregator.remotes = remotes
 
     async def _check(self) -> None:
-        local = [obj for obj in self._stored(SERVICES).values() if not (obj.get("spec") or {}).get("service")]
+        local = [
+            obj
+            for obj in tending.stored(self.registry, SERVICES).values()
+            if not (obj.get("spec") or {}).get("service")
+        ]
         await asyncio.gather(
             *(self._say(obj, availability.LOCAL) for obj in local if not _says(obj, availability.LOCAL)),
             *(self._check_one(remote) for remote in self.aggregator.remotes.values()),
@@ -154,20 +139,11 @@ class Keeper:
 
     async def _say(self, obj: Object, verdict: availability.Verdict) -> None:
         others = [c for c in (obj.get("status") or {}).get("conditions") or () if c.get("type") != "Available"]
-        await self._tell(obj["metadata"]["name"], {"status": {"conditions": [*others, self._condition(verdict)]}})
+        status = {"conditions": [*others, self._condition(verdict)]}
+        await tending.write(self.registry, SERVICES, obj["metadata"]["name"], {"status": status}, "status")
 
     def _condition(self, verdict: availability.Verdict) -> Object:
         return availability.condition(verdict, format_time(self.registry.clock.now()))
-
-    async def _tell(self, name: str, parts: Object) -> None:
-        async def change(old: Object | None) -> Object:
-            return {**(old or {}), **parts}
-
-        try:
-            await self.registry.update(Context(SERVER), SERVICES, "", name, change, subresource="status")
-        except StatusError as error:
-            if not error.not_found:
-                raise
 
 
 def _says(obj: Object, verdict: availability.Verdict) -> bool:

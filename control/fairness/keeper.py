@@ -10,14 +10,12 @@ import asyncio
 import logging
 from typing import Any
 
-import msgspec
-
 from control.fairness import defaults
 from control.fairness.fairness import Fairness
-from control.registry.context import SERVER, Context
+from control.registry import tending
 from control.registry.registry import Registry
 from control.server.requestinfo import RequestInfo
-from control.storage.store import Compacted, StoreError
+from control.storage.store import StoreError
 from kube.clock import format_time
 from kube.errors import StatusError
 from kube.resources import Resource, by_path
@@ -59,23 +57,10 @@ class Keeper:
         """Write what is missing, then follow until cancelled."""
         async with asyncio.TaskGroup() as group:
             for resource in (SCHEMAS, LEVELS):
-                group.create_task(self._follow(resource), name=f"fairness-follows-{resource.plural}")
-            group.create_task(self._configure(), name="fairness-configures")
-
-    async def _follow(self, resource: Resource) -> None:
-        cached = self.registry.cached(resource)
-        while True:
-            watcher = cached.watch(cached.list().revision)
+                work = tending.follow(self.registry, resource, lambda obj: self._changed.set())
+                group.create_task(work, name=f"fairness-follows-{resource.plural}")
             self._changed.set()
-            try:
-                async for notices in watcher:
-                    if any(notice.type != "BOOKMARK" for notice in notices):
-                        self._changed.set()
-            except Compacted:
-                await self.registry.cache.wait_ready()
-            finally:
-                await watcher.aclose()
-            await asyncio.sleep(0.1)
+            group.create_task(self._configure(), name="fairness-configures")
 
     async def _configure(self) -> None:
         suggested = True
@@ -100,7 +85,7 @@ class Keeper:
                 self._changed.set()
 
     def _stored(self, resource: Resource) -> list[Object]:
-        return [entry.obj for entry in self.registry.cached(resource).list().entries]
+        return list(tending.stored(self.registry, resource).values())
 
     async def _ensure(self, resource: Resource, present: list[Object], wanted: list[Object], suggested: bool) -> None:
         have = {obj["metadata"]["name"]: obj for obj in present}
@@ -110,26 +95,9 @@ class Keeper:
             if not suggested and name not in defaults.MANDATORY:
                 continue
             if found is None:
-                await self._create(resource, obj)
+                await tending.create(self.registry, resource, obj)
             elif found.get("spec") != obj["spec"] and _kept(found):
-                await self._update(resource, name, {"spec": obj["spec"]})
-
-    async def _create(self, resource: Resource, obj: Object) -> None:
-        try:
-            await self.registry.create(Context(SERVER), resource, "", msgspec.json.decode(msgspec.json.encode(obj)))
-        except StatusError as error:
-            if not error.already_exists:
-                raise
-
-    async def _update(self, resource: Resource, name: str, parts: Object, subresource: str = "") -> None:
-        async def change(old: Object | None) -> Object:
-            return {**(old or {}), **parts}
-
-        try:
-            await self.registry.update(Context(SERVER), resource, "", name, change, subresource=subresource)
-        except StatusError as error:
-            if not error.not_found:
-                raise
+                await tending.write(self.registry, resource, name, {"spec": obj["spec"]})
 
     async def _tell(self, schemas: list[Object]) -> None:
         """Write into each FlowSchema's status whether its level exists."""
@@ -142,7 +110,7 @@ class Keeper:
             condition = self._condition(schema, dangling)
             others = [c for c in conditions if c.get("type") != "Dangling"]
             status = {"conditions": [*others, condition]}
-            await self._update(SCHEMAS, schema["metadata"]["name"], {"status": status}, "status")
+            await tending.write(self.registry, SCHEMAS, schema["metadata"]["name"], {"status": status}, "status")
 
     def _condition(self, schema: Object, dangling: bool) -> Object:
         level = schema["spec"]["priorityLevelConfiguration"]["name"]

@@ -11,13 +11,11 @@ import asyncio
 import ssl
 from urllib.parse import quote
 
-from control.server import relay
-from control.server.exchange import Answer, Request, Response, Stream, Upgrade
+from control.server.exchange import Answer, Request
 from control.server.lookup import Lookup
 from control.server.nodes import check_address
-from control.server.protocol import ApiProtocol
+from control.server.passing import pass_on
 from control.server.resources import ResourceServer
-from control.server.subresources.kubelet import headers_of, wants_upgrade
 from control.service_backend import backend
 from kube import errors
 from kube.resources import Resource
@@ -65,28 +63,7 @@ async def _pass_on(server: ResourceServer, request: Request, scheme: str, addres
     if request.query_string:
         path += "?" + request.query_string.decode("latin-1")
     host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-    if wants_upgrade(request):
-
-        async def splice(protocol: ApiProtocol) -> Response | None:
-            reader, writer = await _dial(scheme, address, port)
-            writer.write(relay.request_head(request.method, path, host, headers_of(request), upgrade=True))
-            head = await relay.read_head(reader)
-            if head.status != 101:
-                return relay.as_response(head, await relay.whole(head, reader, writer, relay.ERROR_LIMIT))
-            await relay.splice(protocol, head, reader, writer)
-            return None
-
-        return Upgrade(splice)
-    body = await request.body(server.max_body)
-    reader, writer = await _dial(scheme, address, port)
-    writer.write(relay.request_head(request.method, path, host, headers_of(request), False, body))
-    try:
-        head = await relay.read_head(reader)
-    except BaseException:
-        writer.close()
-        raise
-    answer = relay.as_response(head, b"")
-    return Stream(relay.body_chunks(head, reader, writer), answer.content_type, head.status, answer.headers)
+    return await pass_on(request, lambda: _dial(scheme, address, port), path, host, server.max_body)
 
 
 async def _dial(scheme: str, address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -1,0 +1,68 @@
+"""What looks after stored objects by itself needs: to hear of changes, and to write what is missing without minding others.
+
+Several servers on one store tend the same objects; all writes are compare-and-swap, and what somebody else has made or taken
+away meanwhile is no error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from control.registry.context import SERVER, Context
+from control.registry.registry import Registry
+from control.storage.store import Compacted
+from kube.errors import StatusError
+from kube.resources import Resource
+
+Object = dict[str, Any]
+
+
+def stored(registry: Registry, resource: Resource) -> dict[str, Object]:
+    """Return a cluster-scoped resource's objects by name; they are read-only."""
+    return {entry.obj["metadata"]["name"]: entry.obj for entry in registry.cached(resource).list().entries}
+
+
+async def follow(registry: Registry, resource: Resource, changed: Callable[[Object], None]) -> None:
+    """Call `changed` with each object that changes, until cancelled; after a gap with all there are."""
+    cached = registry.cached(resource)
+    while True:
+        page = cached.list()
+        watcher = cached.watch(page.revision)
+        for entry in page.entries:
+            changed(entry.obj)
+        try:
+            async for notices in watcher:
+                for notice in notices:
+                    if notice.type != "BOOKMARK":
+                        changed(notice.entry.obj)
+        except Compacted:
+            await registry.cache.wait_ready()
+        finally:
+            await watcher.aclose()
+        await asyncio.sleep(0.1)
+
+
+async def create(registry: Registry, resource: Resource, obj: Object) -> None:
+    """Create a cluster-scoped object if it is not there."""
+    try:
+        await registry.create(Context(SERVER), resource, "", msgspec.json.decode(msgspec.json.encode(obj)))
+    except StatusError as error:
+        if not error.already_exists:
+            raise
+
+
+async def write(registry: Registry, resource: Resource, name: str, parts: Object, subresource: str = "") -> None:
+    """Replace top-level parts of a cluster-scoped object if it is there; raises 409."""
+
+    async def change(old: Object | None) -> Object:
+        return {**(old or {}), **parts}
+
+    try:
+        await registry.update(Context(SERVER), resource, "", name, change, subresource=subresource)
+    except StatusError as error:
+        if not error.not_found:
+            raise
