@@ -6,14 +6,18 @@ import base64
 import re
 from pathlib import Path
 
+import yaml
+
 from control.auth.audit_policy import Policy
 from control.auth.configuration import parse
 from control.auth.user import AuthzAttributes, UserInfo
+from control.registry.strategies import strategy_for
+from control.registry.strategy import Settings
 from control.storage.encryption import Encryption
-from kube.resources import RESOURCES
+from kube.resources import RESOURCES, by_kind
 
 TEXT = (Path(__file__).parents[4] / "docs" / "security.md").read_text()
-AUTHENTICATION, AUDIT, ENCRYPTION = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
+AUTHENTICATION, POLICY, AUDIT, ENCRYPTION = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
 
 
 def test_the_authentication_configuration_in_the_documentation_is_read() -> None:
@@ -23,6 +27,17 @@ def test_the_authentication_configuration_in_the_documentation_is_read() -> None
         "oidc:",
         {"hd": "example.com"},
     )
+
+
+def test_the_admission_policy_in_the_documentation_is_valid() -> None:
+    policy, binding = yaml.safe_load_all(POLICY)
+    for obj in (policy, binding):
+        resource = by_kind(obj["apiVersion"], obj["kind"])
+        assert resource is not None
+        strategy = strategy_for(resource, Settings())
+        strategy.default(obj)
+        assert strategy.validate(obj) == []
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
 
 
 def test_the_audit_policy_in_the_documentation_does_what_it_says() -> None:
