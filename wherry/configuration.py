@@ -103,7 +103,7 @@ def rewrite_node(settings: Settings) -> None:
 def write_all(settings: Settings) -> None:
     """Write certificates, kubeconfigs and configuration files; what is there and still good is kept."""
     layout, now = settings.layout, SYSTEM.now()
-    hosts = [settings.node_name, settings.node_ip, *settings.names]
+    hosts = [settings.node_name, *settings.node_ips, *settings.names]
     keys = pki_layout.ensure(
         layout.pki,
         now=now,
@@ -147,7 +147,7 @@ def _serving_certificate(settings: Settings, keys: pki_layout.ClusterPKI) -> Non
     """Issue the kubelet port's certificate from the cluster's CA, unless the one that is there will do."""
     folder = settings.layout.kubelet / "pki"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    names, now = [settings.node_name, settings.node_ip, "localhost", "127.0.0.1"], SYSTEM.now()
+    names, now = [settings.node_name, *settings.node_ips, "localhost", "127.0.0.1"], SYSTEM.now()
     with contextlib.suppress(OSError, pki.PKIError):
         if pki_layout.usable(pki.KeyPair.load(folder, "kubelet").certificate, keys.ca, names, now):
             return

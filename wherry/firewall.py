@@ -56,25 +56,27 @@ def obstacles(settings: Settings) -> list[Obstacle]:
 
 def judge(chains: Iterable[Chain], settings: Settings, *, ufw: bool = False) -> list[Obstacle]:
     """Return what of these base chains hinders the cluster's packets. Pure."""
-    pods, services = settings.pod_cidr, settings.service_cidr
-    six = ":" in pods
     found: list[Obstacle] = []
+    listed = {"ip6" if ":" in cidr else "ip": cidr for cidr in settings.pod_cidr.split(",")}
     if any(chain.table == "firewalld" for chain in chains):
+        trusted = (*settings.pod_cidr.split(","), *settings.service_cidr.split(","))
+        sources = " ".join(f"--add-source={cidr}" for cidr in trusted)
         ports = " ".join(f"--add-port={port}" for port in _ports(settings))
         found.append(
             Obstacle(
                 "firewalld refuses pods' traffic and other nodes",
-                f"firewall-cmd --permanent --zone=trusted --add-source={pods} --add-source={services} "
+                f"firewall-cmd --permanent --zone=trusted {sources} "
                 "--add-interface=cni0 --add-interface=wherry-vxlan && "
                 f"firewall-cmd --permanent {ports} && firewall-cmd --reload",
             )
         )
     for chain in chains:
-        if not chain.drops or (chain.family == ("ip" if six else "ip6")) or chain.table == "firewalld":
+        if not chain.drops or chain.family not in ("inet", *listed) or chain.table == "firewalld":
             continue
+        word = chain.family if chain.family in listed else next(iter(listed))
+        pods = listed[word]
         by_iptables = chain.table == "filter" and chain.name in ("INPUT", "FORWARD")
         where = f"{chain.family} {chain.table} {chain.name}"
-        word = "ip6" if six else "ip"
         if chain.hook == "forward" and not (by_iptables and settings.proxy_mode in ("iptables", "auto")):
             found.append(
                 Obstacle(
@@ -87,7 +89,7 @@ def judge(chains: Iterable[Chain], settings: Settings, *, ufw: bool = False) -> 
             if by_iptables and ufw:
                 fix = " && ".join([f"ufw allow from {pods}", *(f"ufw allow {port}" for port in _ports(settings))])
             elif by_iptables:
-                tool = "ip6tables" if six else "iptables"
+                tool = "ip6tables" if word == "ip6" else "iptables"
                 fix = " && ".join(
                     [f"{tool} -I INPUT -s {pods} -j ACCEPT"]
                     + [

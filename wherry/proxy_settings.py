@@ -13,7 +13,7 @@ def proxy_config(settings: Settings, upstream: ProxyConfig) -> ProxyConfig:
     layout = settings.layout
     return replace(
         upstream,
-        service_cidrs=(settings.service_cidr,),
+        service_cidrs=tuple(settings.service_cidr.split(",")),
         dns=DNSConfig(
             addresses=(settings.cluster_dns,), domain=settings.cluster_domain, resolv_conf=settings.resolv_conf
         ),

@@ -71,7 +71,7 @@ def agent(settings: Settings) -> Coroutine[Any, Any, None]:
         kubeconfig=str(layout.agent_kubeconfig),
         root_dir=str(layout.kubelet),
         hostname_override=settings.node_name,
-        node_ip=settings.node_ip,
+        node_ip=",".join(settings.node_ips),
         container_logs_dir=str(layout.container_logs),
         node_labels="",
     )

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from kube import names
+from wherry import ranges
 from wherry.errors import WherryError
 from wherry.layout import Layout
 
@@ -24,6 +25,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The URL of the API server that this machine joined by; empty on the first machine."""
     node_name: str = ""
     node_ip: str = ""
+    second_node_ip: str = ""
+    """Its address of the other family, on dual-stack machines."""
     api_port: int = 6443
     kubelet_port: int = 10250
     kubelet_healthz_port: int = 10248
@@ -82,7 +85,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kubernetes_service(self) -> str:
         """The first address of the service range, where pods find the API server."""
-        return str(ipaddress.ip_network(self.service_cidr)[1])
+        return str(ipaddress.ip_network(self.service_cidr.split(",")[0])[1])
+
+    @property
+    def node_ips(self) -> list[str]:
+        """This machine's addresses, one a family; the first is the one that the API server is reached at."""
+        return [address for address in (self.node_ip, self.second_node_ip) if address]
 
     def save(self) -> None:
         path = self.layout.settings
@@ -110,30 +118,19 @@ def complete(settings: Settings, default_address: str) -> Settings:
     if problems := names.dns1123_subdomain(name):
         raise WherryError(f"node name {name!r}: {problems[0]}; choose one with --node-name")
     changes["node_name"] = name
-    services = _network("--service-cidr", settings.service_cidr)
-    pods = _network("--pod-cidr", settings.pod_cidr)
-    if services.overlaps(pods):
-        raise WherryError(f"--service-cidr {services} and --pod-cidr {pods} overlap: choose ranges that do not")
-    if services.num_addresses < 16:
-        raise WherryError(f"--service-cidr {services} holds fewer than 16 addresses: choose a larger range")
-    changes["cluster_dns"] = settings.cluster_dns or str(services[10])
-    if ipaddress.ip_address(changes["cluster_dns"]) not in services:
-        raise WherryError(f"--cluster-dns {settings.cluster_dns} lies outside of the service range {services}")
+    services = ranges.networks("--service-cidr", settings.service_cidr)
+    pods = ranges.networks("--pod-cidr", settings.pod_cidr)
+    ranges.check(services, pods)
+    changes["cluster_dns"] = settings.cluster_dns or str(services[0][10])
+    if ipaddress.ip_address(changes["cluster_dns"]) not in services[0]:
+        raise WherryError(f"--cluster-dns {settings.cluster_dns} lies outside of the service range {services[0]}")
     address = settings.node_ip or default_address
     if not address:
         raise WherryError("this machine has no address that others could reach: name it with --node-ip")
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError as error:
-        raise WherryError(f"--node-ip {address}: not an IP address") from error
-    if parsed.is_loopback or parsed.is_link_local or parsed.is_unspecified:
-        raise WherryError(f"--node-ip {address}: pods and other nodes cannot reach this; name a routable address")
-    if parsed in services or parsed in pods:
-        raise WherryError(
-            f"this machine's address {address} lies in {services if parsed in services else pods}: choose another "
-            "--service-cidr or --pod-cidr"
-        )
-    changes["node_ip"] = str(parsed)
+    if settings.second_node_ip and "," not in address:
+        address += f",{settings.second_node_ip}"
+    first, *others = ranges.node_addresses(address, (*services, *pods))
+    changes |= {"node_ip": first, "second_node_ip": "".join(others)}
     if settings.node_routes not in ("auto", "host-gw", "vxlan", "none"):
         raise WherryError(f"--node-routes {settings.node_routes}: it is one of auto, host-gw, vxlan and none")
     check_store(settings)
@@ -141,8 +138,8 @@ def complete(settings: Settings, default_address: str) -> Settings:
 
 
 OF_A_NODE = frozenset(
-    "prefix node_ip kubelet_port kubelet_healthz_port proxy_healthz_port proxy_metrics_port runtime_endpoint sandbox_image "
-    "registry_mirrors resolv_conf max_pods".split()
+    "prefix node_ip second_node_ip kubelet_port kubelet_healthz_port proxy_healthz_port proxy_metrics_port "
+    "runtime_endpoint sandbox_image registry_mirrors resolv_conf max_pods".split()
 )
 """What a worker decides for itself."""
 
@@ -175,13 +172,6 @@ def check_store(settings: Settings) -> None:
         path = getattr(settings, option)
         if path and not Path(path).is_file():
             raise WherryError(f"--{option.replace('_', '-')} {path}: there is no such file")
-
-
-def _network(option: str, text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    try:
-        return ipaddress.ip_network(text)
-    except ValueError as error:
-        raise WherryError(f"{option} {text}: {error}") from error
 
 
 def _bracketed(address: str) -> str:

@@ -167,7 +167,7 @@ def machines(
     with bare_machines(name, links) as made:
         printed = made.first.up(*up)
         if join:
-            made.token, made.ca_hash = _credentials(printed)
+            made.token, made.ca_hash = credentials(printed)
             at_once(lambda machine: _join(made, machine), made.all)
         yield made
 
@@ -184,9 +184,14 @@ def control_planes(name: str, directory: Path) -> Iterator[tuple[Machines, Etcd]
             options = [f"--etcd-{name}={path}" for name, path in files.items()]
             made.first.up("--store=etcd", f"--etcd-servers={','.join(etcd.servers)}", *options)
             words = made.first.wherry("token", "create", "--control-plane").stdout.split()
-            for machine in made.all[1:]:
-                machine.wherry(*words[words.index("join") :], *machine.identity())
-            at_once(Machine.load_usual, made.all)
+            join = words[words.index("join") :]
+
+            def bring_in(machine: Machine) -> None:
+                if machine is not made.first:
+                    machine.wherry(*join, *machine.identity())
+                machine.load_usual()
+
+            at_once(bring_in, made.all)
             yield made, etcd
         finally:
             etcd.stop()
@@ -216,7 +221,7 @@ def _join(made: Machines, machine: Machine) -> None:
     machine.load_usual()
 
 
-def _credentials(printed: str) -> tuple[str, str]:
+def credentials(printed: str) -> tuple[str, str]:
     """Read token and hash from the command that `wherry up` prints for other machines."""
     words = " ".join(printed.split())
     token = re.search(r"--token[ =](\S+)", words)

@@ -57,5 +57,12 @@ def test_firewalld_is_known_by_its_table() -> None:
     assert "--add-port=6443/tcp" in found.fix
 
 
+def test_each_family_is_let_in_by_its_own_range() -> None:
+    settings = Settings(pod_cidr="10.244.0.0/16,fd00:244::/56", proxy_mode="nftables")
+    four, six = judge([IPTABLES_FORWARD, Chain("ip6", "filter", "FORWARD", "forward", drops=True)], settings)
+    assert "ip saddr 10.244.0.0/16" in four.fix
+    assert "ip6 saddr fd00:244::/56" in six.fix
+
+
 def test_chains_of_the_other_family_do_not_matter() -> None:
     assert judge([Chain("ip6", "filter", "INPUT", "input", drops=True)], Settings()) == []

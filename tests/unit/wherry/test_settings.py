@@ -18,6 +18,35 @@ def test_what_is_not_said_follows_from_the_machine_and_the_ranges() -> None:
     assert full.server == "https://192.0.2.10:6443"
 
 
+DUAL = {"pod_cidr": "10.244.0.0/16,fd00:244::/56", "service_cidr": "10.96.0.0/12,fd00:96::/112"}
+
+
+def test_a_machine_of_both_families_has_an_address_of_each() -> None:
+    full = complete(Settings(node_name="n1", node_ip="192.0.2.10, fd99::1", **DUAL), "")
+    assert (full.node_ip, full.second_node_ip) == ("192.0.2.10", "fd99::1")
+    assert full.node_ips == ["192.0.2.10", "fd99::1"]
+    assert (full.cluster_dns, full.kubernetes_service) == ("10.96.0.10", "10.96.0.1")
+    # Completed once more, as on every later start, it stays as it is.
+    assert complete(full, "198.51.100.7") == full
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"node_ip": "192.0.2.1,192.0.2.2"}, "one address, or one of IPv4 and one of IPv6"),
+        ({"node_ip": "192.0.2.1,fd00:244::5"}, "lies in fd00:244::/56"),
+        ({"pod_cidr": "10.244.0.0/16"}, "ranges of the same families"),
+        ({"service_cidr": "fd00:96::/112,10.96.0.0/12"}, "in the same order"),
+        ({"service_cidr": "10.96.0.0/12,10.112.0.0/12"}, "one range, or one of IPv4 and one of IPv6"),
+        ({"service_cidr": "10.96.0.0/12,fd00:244::/112"}, "overlap"),
+        ({"service_cidr": "10.96.0.0/12,fd00:96::/126"}, "fewer than 16"),
+    ],
+)
+def test_ranges_and_addresses_of_both_families_go_together(wrong: dict[str, str], said: str) -> None:
+    with pytest.raises(WherryError, match=said):
+        complete(Settings(**{"node_name": "n1", **DUAL, **wrong}), "192.0.2.10")
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
