@@ -7,13 +7,13 @@ file of settings or the environment.
 from __future__ import annotations
 
 import os
-import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.kubelet_configuration import ConfigError, KubeletConfiguration, Taint, load
+from kube import duration
 from kube.quantity import parse as parse_quantity
 
 # The eviction thresholds in force where the file sets none (kubelet/eviction/defaults_linux.go).
@@ -241,18 +241,15 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
     )
 
 
-_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
 def seconds(name: str, text: str) -> float:
     """Read a Go duration such as 1m30s; `name` is the field in the ConfigError."""
-    if text == "0":
-        return 0.0
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    try:
+        found = duration.parse(text)
+    except ValueError:
+        found = -1.0
+    if found < 0:
         raise ConfigError(f"{name}: invalid duration {text!r}")
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return found
 
 
 def _path(text: str) -> Path | None:

@@ -19,6 +19,7 @@ from agent.security import AnyContainer, ImageUser
 from cri.client import Client
 from cri.errors import CRIError
 from cri.messages import AuthConfig, Image, ImageSpec, PodSandboxConfig
+from kube import duration
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
 from kube.events import NORMAL, WARNING, EventRecorder
@@ -140,7 +141,7 @@ class Images:
         ended = self._clock.monotonic()
         self._back_off.collect(self._now())
         self._last_error.pop(key, None)
-        times = f"{go_duration(ended - began)} ({go_duration(ended - asked)} including waiting)"
+        times = f"{duration.render(ended - began)} ({duration.render(ended - asked)} including waiting)"
         message = f'Successfully pulled image "{name}" in {times}. Image size: {found.size} bytes.'
         self._event(pod, field_path, NORMAL, "Pulled", message)
         return PresentImage(found.id, _user(found))
@@ -171,16 +172,3 @@ class Images:
 
 def _user(image: Image) -> ImageUser:
     return ImageUser(image.uid.value if image.HasField("uid") else None, image.username)
-
-
-def go_duration(seconds: float) -> str:
-    """Write a duration as Go does, to the millisecond: 350ms, 1.2s, 1m2.5s."""
-    milliseconds = round(seconds * 1000)
-    if milliseconds < 1000:
-        return f"{milliseconds}ms"
-    minutes, rest = divmod(milliseconds, 60_000)
-    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h{minutes}m{text}"
-    return f"{minutes}m{text}" if minutes else text

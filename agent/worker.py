@@ -18,7 +18,6 @@ from collections.abc import Callable
 from agent import pod_end, pod_start, resize
 from agent.backoff import BackOff
 from agent.container_status import Waiting
-from agent.images import go_duration
 from agent.lifecycle import End, Kill, Situation, container_hash, find_container, plan
 from agent.pod_setup import with_message
 from agent.pod_state import PodState
@@ -27,6 +26,7 @@ from agent.references import references_of
 from agent.resize import Hold
 from agent.toolbox import Toolbox
 from cri.errors import CRIError
+from kube import duration
 from kube.api import core_v1
 from kube.events import NORMAL, WARNING
 
@@ -291,7 +291,7 @@ class PodWorker(PodState):
             del self.waiting[name]
         metadata = self.pod.metadata
         for name in backing_off:
-            delay = go_duration(self.back_off.delay(self._back_off_key(name)))
+            delay = duration.render(self.back_off.delay(self._back_off_key(name)))
             where = f"{metadata.name}_{metadata.namespace}({self.uid})"
             self.waiting[name] = Waiting(
                 "CrashLoopBackOff", f"back-off {delay} restarting failed container={name} pod={where}"

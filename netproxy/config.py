@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from kube import duration
 from netproxy.errors import ConfigError
 
 API_VERSION = "kubeproxy.config.k8s.io/v1alpha1"
@@ -134,18 +135,15 @@ class ProxyConfig:
         return (4, 6) if any(":" in text for text in texts) else (4,)
 
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|h|m|s)")
-_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-
-
 def parse_duration(text: Any, path: str) -> float:
     """Read a Go duration ("1h30m", "250ms", "0s") and return seconds; ConfigError names the field where it is none."""
-    if text in ("0", 0):
-        return 0.0
-    parts = _DURATION.findall(text) if isinstance(text, str) else []
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    try:
+        found = duration.parse("0" if text == 0 else text if isinstance(text, str) else "")
+    except ValueError:
+        found = -1.0
+    if found < 0:
         raise ConfigError(f"{path}: invalid duration {text!r}: write it as in 30s, 1h30m or 250ms")
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    return found
 
 
 # Every field of upstream's type (pkg/proxy/apis/config, v1alpha1): a nested mapping, or None for a plain value.

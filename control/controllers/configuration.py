@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from control.controllers.autoscaling import AutoscalingSettings
-from control.controllers.autoscaling.measuring import seconds
 from control.controllers.autoscaling.replicas import Startup
+from kube import duration
 
 KIND = "KubeControllerManagerConfiguration"
 
@@ -31,10 +31,10 @@ def autoscaling(text: str | bytes) -> AutoscalingSettings:
         value = section.get(f"horizontalPodAutoscaler{name}")
         if value is None:
             return default
-        found = seconds(str(value))
-        if found <= 0 and str(value) not in ("0", "0s"):
-            raise ConfigurationError(f'hPAController.horizontalPodAutoscaler{name}: invalid duration "{value}"')
-        return found
+        try:
+            return duration.parse(str(value))
+        except ValueError as error:
+            raise ConfigurationError(f"hPAController.horizontalPodAutoscaler{name}: {error}") from error
 
     return AutoscalingSettings(
         sync_period=time("SyncPeriod", usual.sync_period) or usual.sync_period,

@@ -14,6 +14,7 @@ from typing import Any
 from control.registry.strategy import NAME, Column, Strategy
 from control.resource_metrics.sample import Container
 from control.resource_metrics.usage import Usage
+from kube import duration
 from kube.clock import format_time
 from kube.quantity import render
 from kube.resources import Resource
@@ -62,17 +63,6 @@ def running_containers(pod: Object) -> list[str]:
     return [name for name in named if name in running]
 
 
-def duration(seconds: float) -> str:
-    """Print a length of time as Go does, to the millisecond: 15.012s, 1m0s."""
-    total = round(seconds * 1000)
-    minutes, millis = divmod(total, 60_000)
-    hours, minutes = divmod(minutes, 60)
-    text = f"{millis / 1000:.3f}".rstrip("0").rstrip(".") + "s"
-    if hours:
-        return f"{hours}h{minutes}m{text}"
-    return f"{minutes}m{text}" if minutes else text
-
-
 def _object(kind: str, meta: Object, usage: Usage, now: datetime) -> Object:
     shown: Object = {"name": meta["name"]}
     if meta.get("namespace"):
@@ -85,7 +75,7 @@ def _object(kind: str, meta: Object, usage: Usage, now: datetime) -> Object:
         "apiVersion": API_VERSION,
         "metadata": shown,
         "timestamp": format_time(datetime.fromtimestamp(usage.time, UTC)),
-        "window": duration(usage.window),
+        "window": duration.render(usage.window),
     }
 
 

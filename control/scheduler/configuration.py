@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from kube import duration
+
 KIND = "KubeSchedulerConfiguration"
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 DEFAULT_NAME = "default-scheduler"
@@ -30,7 +32,6 @@ POINTS = (
     "postBind",
 )
 MULTI = "multiPoint"
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 class ConfigurationError(ValueError):
@@ -160,7 +161,7 @@ def _extender(found: Any, path: str) -> ExtenderConfig:
         extender.get("prioritizeVerb", ""),
         extender.get("bindVerb", ""),
         int(_number(extender, "weight", 1)),
-        duration(extender.get("httpTimeout", "5s"), f"{path}.httpTimeout"),
+        _duration(extender.get("httpTimeout", "5s"), f"{path}.httpTimeout"),
         bool(extender.get("nodeCacheCapable")),
         frozenset(m["name"] for m in managed),
         frozenset(m["name"] for m in managed if m.get("ignoredByScheduler")),
@@ -172,14 +173,11 @@ def _extender(found: Any, path: str) -> ExtenderConfig:
     )
 
 
-def duration(text: Any, path: str) -> float:
-    """Read a Go duration of one unit ("100ms", "5s"); raises ConfigurationError."""
-    value = str(text)
-    number = value.rstrip("hms")
+def _duration(text: Any, path: str) -> float:
     try:
-        return float(number) * _UNITS[value[len(number) :]]
-    except (ValueError, KeyError) as error:
-        raise ConfigurationError(f'{path}: invalid duration "{value}"') from error
+        return duration.parse(str(text))
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
 
 
 def _object(found: Any, path: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from control.controllers.autoscaling.replicas import MetricsError, PodMetric
+from kube import duration
 from kube.api import autoscaling_v2
 from kube.client import Client
 from kube.clock import Clock, parse_time
@@ -26,7 +27,6 @@ CUSTOM_ROOTS = ("/apis/custom.metrics.k8s.io/v1beta2", "/apis/custom.metrics.k8s
 EXTERNAL_ROOT = "/apis/external.metrics.k8s.io/v1beta1"
 DEFAULT_WINDOW = 60.0
 """Seconds that a custom metric is taken to speak of where it does not say."""
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
 
 Identifier = autoscaling_v2.MetricIdentifier
 
@@ -55,7 +55,7 @@ class Metrics:
         for item in items:
             total = self._total(item, name, container)
             if total is not None:
-                window = seconds(item.get("window", ""))
+                window = duration.parse(item.get("window") or "0")
                 usages[item["metadata"]["name"]] = PodMetric(total, self._time(item), window)
         return usages
 
@@ -124,17 +124,3 @@ class Metrics:
     def _time(self, item: Mapping[str, Any]) -> datetime:
         stamp = item.get("timestamp")
         return parse_time(stamp) if stamp else self._clock.now()
-
-
-def seconds(duration: str) -> float:
-    """Read a Go duration (1m30.5s); 0 where it is none."""
-    total, number, unit = 0.0, "", ""
-    for character in duration + " ":
-        if character.isdigit() or character == "." or character == " ":
-            if unit:
-                total += float(number or 0) * _UNITS.get(unit, 0.0)
-                number, unit = "", ""
-            number += character.strip()
-        else:
-            unit += character
-    return total

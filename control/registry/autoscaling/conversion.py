@@ -97,12 +97,9 @@ def to_v2(obj: Object) -> Object:
 
 
 def _metric_to_v1(metric: Object, part: str) -> Object:
-    kind = metric.get("type", "")
-    key = _KEYS.get(kind, "")
-    source = metric.get(key)
+    kind, key, source, shown = _begun(metric)
     if source is None:
         return dict(metric)
-    shown: Object = {name: source[name] for name in ("name", "container") if name in source}
     if kind == "Object":
         shown["target"] = source.get("describedObject") or {}
     if kind in _SELECTORS:
@@ -117,13 +114,18 @@ def _metric_to_v1(metric: Object, part: str) -> Object:
     return {"type": kind, key: shown}
 
 
-def _metric_to_v2(metric: Object, part: str) -> Object:
+def _begun(metric: Object) -> tuple[str, str, Object | None, Object]:
+    """Return a metric's type, its part's name, that part (None where it lacks it), and what both versions call alike."""
     kind = metric.get("type", "")
     key = _KEYS.get(kind, "")
     source = metric.get(key)
+    return kind, key, source, {name: source[name] for name in ("name", "container") if name in source} if source else {}
+
+
+def _metric_to_v2(metric: Object, part: str) -> Object:
+    kind, key, source, shown = _begun(metric)
     if source is None:
         return dict(metric)
-    shown: Object = {name: source[name] for name in ("name", "container") if name in source}
     if kind == "Object":
         shown["describedObject"] = source.get("target") or {}
     if kind in _SELECTORS:

@@ -14,10 +14,10 @@ from agent import config, dns, environment, hosts, image_names, qos, registry_au
 from agent.admission import admit
 from agent.backoff import BackOff
 from agent.config import AgentConfig, Flags
-from agent.images import go_duration
 from agent.kubelet_configuration import ConfigError, parse
 from agent.limiter import Limiter
 from agent.toolbox import NodeState
+from kube import duration
 from kube.api import core_v1, meta_v1
 from tests.unit.agent.pods import pod
 
@@ -166,7 +166,7 @@ def test_credentials_match_by_host_port_and_path_the_longest_first() -> None:
     ("seconds", "text"), [(0.3504, "350ms"), (1.2, "1.2s"), (10, "10s"), (80, "1m20s"), (300, "5m0s")]
 )
 def test_durations_are_written_as_go_writes_them(seconds: float, text: str) -> None:
-    assert go_duration(seconds) == text
+    assert duration.render(seconds) == text
 
 
 # -- back-off ---------------------------------------------------------------------------------------------------------

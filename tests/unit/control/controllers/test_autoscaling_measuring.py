@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from control.controllers.autoscaling.calculate import Calculator, MetricFailed, Situation
-from control.controllers.autoscaling.measuring import Metrics, seconds
+from control.controllers.autoscaling.measuring import Metrics
 from control.controllers.autoscaling.replicas import MetricsError, Startup, Tolerances
 from control.controllers.autoscaling.target import Targets
 from kube.api import autoscaling_v2 as v2
@@ -96,13 +96,6 @@ async def test_usage_is_of_all_containers_or_of_one() -> None:
     with pytest.raises(MetricsError, match=r"^container x not present in metrics for pod default/a$"):
         await metrics.resource("cpu", "default", "", "x")
     assert await metrics.resource("memory", "default", "") == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "number"), [("15s", 15), ("1m30s", 90), ("1h0m0.5s", 3600.5), ("250ms", 0.25), ("", 0)]
-)
-def test_go_durations_are_read(text: str, number: float) -> None:
-    assert seconds(text) == pytest.approx(number)
 
 
 # -- metrics as an autoscaler names them ------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from control.resource_metrics.objects import duration, pod_metrics
+from control.resource_metrics.objects import pod_metrics
 from control.resource_metrics.sample import NodeSample, Point, parse
 from control.resource_metrics.usage import between
 
@@ -76,10 +76,3 @@ def test_a_pod_is_shown_when_every_running_container_is_measured() -> None:
     assert (shown["window"], shown["timestamp"]) == ("10s", "1970-01-01T00:01:50Z")
     assert shown["metadata"]["labels"] == {"app": "web"}
     assert pod_metrics(pod, {k: v for k, v in usage.items() if k[2] == "c"}, now) is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(15.0, "15s"), (15.0123, "15.012s"), (60, "1m0s"), (3661.5, "1h1m1.5s"), (0.7, "0.7s")]
-)
-def test_windows_print_as_go_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
