@@ -114,6 +114,34 @@ def test_a_leader_that_hangs_is_left_and_replaced_and_does_no_harm_when_it_wakes
     assert ready_since(other) == since, "no node was given up for a moment"
 
 
+def serves(machine: Machine) -> bool:
+    return machine.kubectl("get", "--raw", "/readyz", check=False).stdout == "ok"
+
+
+def test_a_member_that_is_cut_off_tells_nothing_stale_and_its_clients_go_on(made: tuple[Machines, Etcd]) -> None:
+    machines, _ = made
+    lead = leader(machines, machines.first)
+    alone, by = [machine for machine in machines if machine is not lead]
+    with History(machines, "app=none").running() as history:
+        eventually(lambda: history.progress() > 10, "the writers write")
+        for other in (lead, by):
+            machines.cut(alone, other)
+        try:
+            by.kubectl("create", "configmap", "fresh")
+            eventually(lambda: not serves(alone), "the server that is alone says that it is not ready")
+            asked = alone.kubectl("get", "configmap", "fresh", check=False)
+            assert asked.returncode != 0, "it cannot know of it"
+            assert "NotFound" not in asked.stderr, asked.stderr
+            count = history.progress()
+            eventually(lambda: history.progress() > count + 10, "writes go on, those of its clients too", 60)
+        finally:
+            for other in (lead, by):
+                machines.heal(alone, other)
+        eventually(lambda: serves(alone), "it serves again", 60)
+        assert alone.kubectl("get", "configmap", "fresh", "-o", "name").stdout.strip() == "configmap/fresh"
+    machines.wait_ready()
+
+
 def test_a_machine_of_the_control_plane_without_power_is_replaced_and_comes_back(made: tuple[Machines, Etcd]) -> None:
     machines, etcd = made
     if machines.kubectl("get", "deployment", "web", check=False).returncode != 0:
