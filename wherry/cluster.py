@@ -8,10 +8,11 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from kube import kubeconfig
+from kube import kubeconfig, servers
 from kube.api import core_v1, discovery_v1, meta_v1
 from kube.client import Client
 from kube.errors import StatusError
+from kube.servers import Servers
 from kube.transport import HttpsTransport
 from wherry.daemons import where_logged
 from wherry.errors import WherryError
@@ -23,25 +24,32 @@ POLL_SECONDS = 0.05
 @contextlib.asynccontextmanager
 async def admin(settings: Settings) -> AsyncIterator[Client]:
     """Lend a client with all rights."""
-    async with _as(settings.layout.admin_kubeconfig) as client:
+    async with _as(settings.layout.admin_kubeconfig, None) as client:
         yield client
 
 
 @contextlib.asynccontextmanager
 async def connect(settings: Settings) -> AsyncIterator[Client]:
-    """Lend a client with the most rights that this machine has: the administrator's, or a worker's as its node."""
-    layout = settings.layout
-    async with _as(layout.agent_kubeconfig if settings.is_worker else layout.admin_kubeconfig) as client:
+    """Lend a client with the most rights that this machine has: the administrator's, or a worker's as its node.
+
+    A worker's goes on to another server, where its agent has learned of one, when the one it joined by is away.
+    """
+    if not settings.is_worker:
+        async with admin(settings) as client:
+            yield client
+        return
+    path = settings.layout.agent_kubeconfig
+    async with _as(path, servers.beside(path)) as client:
         yield client
 
 
 @contextlib.asynccontextmanager
-async def _as(path: Path) -> AsyncIterator[Client]:
+async def _as(path: Path, remembered: Path | None) -> AsyncIterator[Client]:
     try:
         access = kubeconfig.load(path)
     except kubeconfig.KubeconfigError as error:
         raise WherryError(f"{error}: run `wherry up` first") from error
-    client = Client(HttpsTransport(access, "wherry"))
+    client = Client(HttpsTransport(access, "wherry", Servers(access.server, remembered)))
     try:
         yield client
     finally:

@@ -37,10 +37,11 @@ async def show(settings: Settings) -> bool:
             )
             selector = f"spec.nodeName={settings.node_name}" if own else ""
             pods = await client.list(core_v1.Pod, field_selector=selector)
+            server = getattr(client.transport, "server", settings.server)
     except StatusError as error:
         console.print(f"API server {settings.server}: [red]{error.message}[/]")
         return False
-    console.print(f"API server {settings.server}: [green]ready[/]")
+    console.print(f"API server {server}: [green]ready[/]")
     for node in nodes:
         condition = cluster.ready_condition(node)
         ready = condition is not None and condition.status == "True"

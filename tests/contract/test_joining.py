@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from control.auth import certificates as signers
-from kube import bootstrap_tokens, certificates, kubeconfig, pki, pki_layout
+from kube import bootstrap_tokens, certificates, kubeconfig, pki, pki_layout, servers
 from kube.api import core_v1, meta_v1
 from kube.api.certificates_v1 import CertificateSigningRequest
 from kube.bootstrap_tokens import CONTROL_PLANE_GROUP, NODE_GROUP, Token
@@ -28,6 +28,7 @@ from kube.transport import HttpsTransport
 from netproxy import own_certificate
 from tests.support.control import ApiUnderTest, api_server
 from wherry import certificate_bundle, discovery, join, published, tokens
+from wherry import cluster as wherry_cluster
 from wherry.errors import WherryError
 from wherry.settings import Settings
 
@@ -444,6 +445,22 @@ async def test_a_joined_machines_certificates_are_renewed_before_they_end(
 async def test_a_kubeconfig_with_its_certificate_inside_is_left_to_whoever_wrote_it(cluster: Offered) -> None:
     transport = HttpsTransport(Access(server=cluster.api.url))
     assert own_certificate.rotation(Access(server=cluster.api.url, certificate=b"x"), transport, SYSTEM) is None
+
+
+async def test_a_workers_command_goes_on_to_a_server_that_its_agent_has_learned_of(
+    cluster: Offered, tmp_path: Path
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        gone = f"https://127.0.0.1:{nobody.getsockname()[1]}"
+        worker = Settings(prefix=str(tmp_path / "worker"), node_name="n2", role="worker", joined=gone)
+        pair = cluster.api.keys.client("system:node:n2", ("system:nodes",), SYSTEM.now())
+        access = Access(server=gone, ca=cluster.ca, certificate=pair.cert_pem, key=pair.key_pem)
+        kubeconfig.write(worker.layout.agent_kubeconfig, kubeconfig.render(access))
+        kubeconfig.write(servers.beside(worker.layout.agent_kubeconfig), f"{cluster.api.url}\n")
+        async with wherry_cluster.connect(worker) as client:
+            assert await client.call("GET", "/readyz") == b"ok"
+            assert getattr(client.transport, "server", "") == cluster.api.url
 
 
 # -- members of the control plane -------------------------------------------------------------------------------------
