@@ -149,7 +149,7 @@ class _Compiler:
 
             def unary(frame: Frame) -> Any:
                 a = only(frame)
-                frame.cost += 1 if charge is None else charge(a)
+                frame.spend(1 if charge is None else charge(a))
                 return function(a)
 
             return unary
@@ -539,6 +539,19 @@ def _product(a: Any, b: Any) -> int:
     return max(1, size_of(a) * size_of(b))
 
 
+def _replaced(a: Any, old: Any, new: Any, *_: Any) -> int:
+    """What is made counts too: it can be the square of what is given."""
+    if type(a) is not str or type(old) is not str:
+        return 1
+    return max(1, _tenth(len(a) + a.count(old) * size_of(new)))
+
+
+def _joined(a: Any, separator: Any = "") -> int:
+    if type(a) is not list:
+        return 1
+    return max(1, _tenth(sum(map(size_of, a)) + len(a) * size_of(separator)))
+
+
 _CHARGES: dict[str, Function] = {
     "_==_": _compare,
     "_!=_": _compare,
@@ -557,8 +570,12 @@ _CHARGES: dict[str, Function] = {
     "sets.contains": _product,
     "sets.equivalent": _product,
     "sets.intersects": _product,
-} | dict.fromkeys(
-    "string bytes timestamp duration lowerAscii upperAscii replace split join substring trim reverse quote format indexOf"
-    " lastIndexOf charAt quantity isQuantity url isURL ip isIP cidr isCIDR semver isSemver validate".split(),
-    _traversal,
-) | dict.fromkeys("isSorted sum min max".split(), lambda a: max(1, size_of(a)))  # fmt: skip
+    "replace": _replaced,
+    "join": _joined,
+}
+_TRAVERSING = (
+    "string bytes timestamp duration lowerAscii upperAscii split substring trim reverse quote format indexOf"
+    " lastIndexOf charAt quantity isQuantity url isURL ip isIP cidr isCIDR semver isSemver validate"
+)
+_CHARGES.update(dict.fromkeys(_TRAVERSING.split(), _traversal))
+_CHARGES.update(dict.fromkeys(("isSorted", "sum", "min", "max"), lambda a: max(1, size_of(a))))

@@ -17,7 +17,7 @@ _MOST = 1 << 63
 _COMPARED = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
 _PATTERNS = frozenset({"matches", "find", "findAll"})
 _TRAVERSED = frozenset(
-    "string bytes timestamp duration lowerAscii upperAscii replace split join substring trim reverse quote format indexOf"
+    "string bytes timestamp duration lowerAscii upperAscii split substring trim reverse quote format indexOf"
     " lastIndexOf charAt quantity isQuantity url isURL ip isIP cidr isCIDR semver isSemver validate".split()
 )
 _COUNTED = frozenset("isSorted sum min max".split())
@@ -95,6 +95,11 @@ def _own(name: str, sizes: list[int], args: list[Node]) -> int:
         return max(1, _tenth(sizes[1]))
     if name in _PATTERNS and len(sizes) > 1:
         return max(1, _tenth(1 + sizes[0]) * math.ceil(sizes[1] * 0.25))
+    if name == "replace" and len(sizes) > 2:
+        return max(1, _tenth(sizes[0] * max(1, sizes[2])))
+    if name == "join":
+        item = size(args[0].type.params[0]) if args[0].type.params else REQUEST_SIZE
+        return max(1, _tenth(min(sizes[0] * item, REQUEST_SIZE) + sizes[0] * (sizes[1] if len(sizes) > 1 else 0)))
     if name.startswith("sets.") and len(sizes) == 2:
         return max(1, sizes[0] * sizes[1])
     if name in _TRAVERSED and sizes:

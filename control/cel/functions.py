@@ -409,7 +409,10 @@ def _part(read: Callable[[datetime], int], of_duration: int = 0, milliseconds: b
         if milliseconds:
             return int(a.ns % SECOND // 1_000_000)
         text(zone)
-        return read(datetime.fromtimestamp(a.ns // SECOND, _zone(zone)))
+        try:
+            return read(datetime.fromtimestamp(a.ns // SECOND, _zone(zone)))
+        except (ValueError, OverflowError):
+            raise EvaluationError("timestamp overflow") from None
 
     return function
 

@@ -21,6 +21,8 @@ def quantity(a: Any) -> Quantity:
         return Quantity(Decimal(quantities.parse(a)))
     except quantities.QuantityError as error:
         raise EvaluationError(str(error)) from error
+    except ArithmeticError:
+        raise EvaluationError(quantities.MESSAGE) from None
 
 
 def _accepts(make: Function) -> Function:

@@ -126,6 +126,7 @@ def quote(a: Any) -> str:
     return plain.replace("\\u0007", "\\a").replace("\\u000b", "\\v")
 
 
+MOST_DIGITS = 1000
 _VERB = re.compile(r"%(?:\.(\d+))?([a-zA-Z%])")
 
 
@@ -152,6 +153,8 @@ def format_(a: Any, values: Any) -> str:
 def _clause(verb: str, value: Any, precision: int) -> str:
     kind = type(value)
     number = kind in (int, Uint)
+    if precision > MOST_DIGITS:
+        raise EvaluationError(f"error during formatting: precision {precision} is greater than {MOST_DIGITS}")
     if verb == "s":
         return _plain(value)
     if verb == "d" and (number or (kind is float and not math.isfinite(value))):

@@ -80,6 +80,9 @@ class Program:
             raise
         except RecursionError:
             raise EvaluationError("expression nests too deep to be evaluated") from None
+        except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:
+            # Whatever a value can provoke in a library must not take the request down.
+            raise EvaluationError(f"internal error: {type(error).__name__}: {error}") from error
         return Result(value, frame.cost)
 
 

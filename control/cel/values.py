@@ -111,7 +111,7 @@ def parse_duration(text: str) -> Duration:
     if not _DURATION.fullmatch(text):
         raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
     total = sum(int(Decimal(number) * _UNITS[unit]) for number, unit in _PART.findall(text))
-    return Duration(-total if text.startswith("-") else total)
+    return Duration(int64(-total if text.startswith("-") else total))
 
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)")

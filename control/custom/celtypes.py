@@ -91,7 +91,7 @@ def type_of(schema: Schema, root: bool = False, name: str = "selfType") -> Type 
         if size is not None:
             return Type("string", size=size * _BYTES_A_CHARACTER)
         if schema.enum:
-            return Type("string", size=max(len(one) for one in schema.enum if isinstance(one, str)))
+            return Type("string", size=max((len(one) for one in schema.enum if isinstance(one, str)), default=0))
         return STRING
     return {"boolean": BOOL, "integer": INT, "number": DOUBLE}.get(schema.type)
 

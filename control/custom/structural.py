@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from control.custom import patterns, validation
 from control.custom.schema import Object, Schema, prune
 from kube import errors
+from kube.api import apiextensions_v1
 from kube.errors import FieldError
 
 Errors = list[FieldError]
@@ -27,12 +30,31 @@ _SCALARS = ("string", "boolean", "integer", "number")
 def check(source: Object, path: str) -> Errors:
     """Return everything wrong with a schema; `path` is that of its root."""
     found: Errors = []
+    _malformed(source, path, found)
+    if found:
+        return found
     _supported(source, path, found)
     _shape(source, "root", path, found)
     if not found:
         # Only what is structural can be compiled, and only that can tell whether its defaults are valid.
         _defaults(source, path, found, True)
     return sorted(found, key=str)
+
+
+def _malformed(source: Object, path: str, found: Errors) -> None:
+    """Check what the definition's own type leaves open: `items` and `additionalProperties` may be several things there."""
+    for name in ("items", "additionalProperties"):
+        inner, where = source.get(name), f"{path}.{name}"
+        if isinstance(inner, dict):
+            try:
+                msgspec.convert(inner, apiextensions_v1.JSONSchemaProps)
+            except msgspec.ValidationError as error:
+                found.append(errors.invalid_value(where, inner, f"must be a schema: {error}"))
+                return
+        elif inner is not None and not isinstance(inner, list if name == "items" else bool):
+            found.append(errors.invalid_value(where, inner, "must be a schema"))
+    for where, part in _below(source, path):
+        _malformed(part, where, found)
 
 
 # -- what OpenAPI v3 of Kubernetes has ------------------------------------------------------------------------------

@@ -190,6 +190,30 @@ def test_a_budget_ends_what_costs_too_much() -> None:
     assert program.evaluate({"self": {"items": [{"a": 1}] * 5}}, 100_000).value is True
 
 
+HUGE = "a" * 100_000
+BLOWN_UP = (
+    "self.replace('a', self).size() > 0",
+    "self.replace('', self).size() > 0",
+    "self.split('').map(x, self).join(self).size() > 0",
+    "cel.bind(a, self + self, cel.bind(b, a + a + a + a, cel.bind(c, b + b + b + b, c + c + c + c))).size() > 0",
+    "'%.999999999f'.format([1.0]).size() > 0",
+    "quantity('1e999999999').isInteger()",
+    "quantity('1e-999999999999').isInteger()",
+    "duration('99999999999999999h') > duration('1h')",
+    "timestamp('9999-12-31T23:59:59Z').getHours('+14:00') > 0",
+    "self.matches('((a*)*)*b')",
+)
+
+
+@pytest.mark.parametrize("expression", BLOWN_UP)
+def test_what_grows_without_bounds_ends_early(expression: str) -> None:
+    program = compile(expression, Declarations({"self": STRING}))
+    try:
+        assert program.evaluate({"self": HUGE}).cost < 1_000_000
+    except EvaluationError as error:
+        assert "internal error" not in str(error)
+
+
 def test_what_is_estimated_is_never_less_than_what_is_spent() -> None:
     for expression in TRUE.strip().splitlines():
         program = compile(expression, DECLARED)

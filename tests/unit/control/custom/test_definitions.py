@@ -101,6 +101,23 @@ def test_a_schema_is_checked(name: str) -> None:
     assert told(spec) == wanted
 
 
+MALFORMED = [
+    {"type": "array", "items": {"properties": 5}},
+    {"type": "object", "additionalProperties": {"properties": [1]}},
+    {"type": "object", "additionalProperties": 7},
+    {"type": "array", "items": {"type": "object", "properties": {"a": None}}},
+    {"type": "array", "items": {"type": "array", "items": {"type": "string", "pattern": 5}}},
+    {"type": "array", "items": {"type": "string", "allOf": 5}},
+    {"type": "array", "items": {"type": "string", "x-kubernetes-validations": [5]}},
+]
+
+
+@pytest.mark.parametrize("spec", MALFORMED)
+def test_what_is_no_schema_is_refused_wherever_it_hides(spec: Schema) -> None:
+    found = told(spec)
+    assert len(found) == 1 and "must be a schema" in found[0]
+
+
 def test_the_root_is_an_object_whose_metadata_only_restrict_names() -> None:
     assert [str(e) for e in structural.check({"type": "string"}, "S")] == [
         'S.type: Invalid value: "string": must be object at the root'

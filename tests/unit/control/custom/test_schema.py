@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from control.custom import formats, jsonpath, rules, validation
 from control.custom.columns import Columns
@@ -374,3 +376,58 @@ def test_names_conflict_within_a_group() -> None:
         "ShortNamesConflict",
         '["x" is already in use, "as" is already in use]',
     )
+
+
+_names = st.sampled_from(["a", "b", "c", "metadata"])
+_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.floats(-9, 9), st.sampled_from(["", "a", "b"])),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_names, inner, max_size=3)),
+    max_leaves=8,
+)
+_limits = st.fixed_dictionaries(
+    {},
+    optional={
+        "nullable": st.booleans(),
+        "default": _values,
+        "minimum": st.integers(-3, 3),
+        "maxLength": st.integers(0, 1),
+        "maxItems": st.integers(0, 1),
+        "enum": st.lists(_values, min_size=1, max_size=2),
+        "x-kubernetes-preserve-unknown-fields": st.just(True),
+        "x-kubernetes-int-or-string": st.just(True),
+    },
+)
+_schemas = st.recursive(
+    st.builds(lambda kind, more: {"type": kind, **more}, st.sampled_from(["string", "integer", "boolean"]), _limits),
+    lambda inner: st.one_of(
+        st.builds(
+            lambda p, m: {"type": "object", "properties": p, **m}, st.dictionaries(_names, inner, max_size=3), _limits
+        ),
+        st.builds(lambda p, m: {"type": "object", "additionalProperties": p, **m}, inner, _limits),
+        st.builds(
+            lambda p, kind, m: {"type": "array", "items": p, "x-kubernetes-list-type": kind, **m},
+            inner,
+            st.sampled_from(["atomic", "set"]),
+            _limits,
+        ),
+        st.builds(lambda p, m: {"type": "object", "anyOf": [p], "not": p, **m}, inner, _limits),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(_schemas, _values, _values)
+def test_any_value_against_any_schema_is_settled_once_and_judged(source: Any, value: Any, old: Any) -> None:
+    schema = Schema(source)
+    settled = prune(value, schema, "", [])
+    fill(settled, schema)
+    again = prune(settled, schema, "", [])
+    fill(again, schema)
+    unknown: list[str] = []
+    prune(settled, schema, "", unknown)
+    assert again == settled or "default" in repr(source), "only a default may bring in what is dropped again"
+    assert unknown == [] or "default" in repr(source)
+    validation.check_structure(settled, schema)
+    assert len(validation.check(settled, schema, old)) <= len(validation.check(settled, schema))
+    assert validation.check(settled, schema, settled) == []
