@@ -89,12 +89,13 @@ def objects(kind: str) -> list[dict[str, Any]]:
 
 def prepare() -> None:
     """Build the box and gather what is carried in, where that has not been done for this tree."""
-    box = CACHE / "wherry-debian12.box"
-    if not box.exists():
-        run(str(FOLDER / "box" / "build"), str(box), seconds=20 * MINUTE)
-    if BOX not in run("vagrant", "box", "list"):
-        run("vagrant", "box", "add", "--name", BOX, str(box), seconds=10 * MINUTE)
+    CACHE.mkdir(exist_ok=True)
     run(str(FOLDER / "prepare"), "python", seconds=20 * MINUTE)
+    if BOX not in run("vagrant", "box", "list"):
+        box = CACHE / "wherry-debian12.box"
+        if not box.exists():
+            run(str(FOLDER / "box" / "build"), str(box), seconds=20 * MINUTE)
+        run("vagrant", "box", "add", "--name", BOX, str(box), seconds=10 * MINUTE)
     (CACHE / "images").mkdir(exist_ok=True)
     images.archive(CACHE / "images" / "busybox.tar", [images.busybox()])
 
