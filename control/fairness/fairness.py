@@ -88,10 +88,11 @@ class Fairness:
         method = ((schema.get("spec") or {}).get("distinguisherMethod") or {}).get("type", "")
         who = user.name if method == "ByUser" else info.namespace if method == "ByNamespace" else ""
         name, uid = schema["metadata"]["name"], schema["metadata"].get("uid", "")
-        headers = (
+        told = (
             (b"x-kubernetes-pf-flowschema-uid", uid.encode()),
             (b"x-kubernetes-pf-prioritylevel-uid", level.uid.encode()),
         )
+        headers = tuple(header for header in told if header[1])  # the defaults have no UID before they are stored
         return Flow(name, level, headers, level.hand(f"{name}/{who}"))
 
     async def wait(self, flow: Flow, width: int) -> None:

@@ -179,11 +179,12 @@ async def test_every_verb_in_every_encoding(server: ApiUnderTest, resource: Reso
         found["metadata"]["labels"]["changed"] = "by-update"
         code, updated = await ask.send("PUT", path, found, encoding, kind)
         assert code == 200 and updated["metadata"]["labels"]["changed"] == "by-update", updated
-        headers = "application/merge-patch+json"
-        patch = msgspec.json.encode({"metadata": {"labels": {"changed": "by-patch"}}})
-        answer = await ask.raw("PATCH", path, patch, headers, encoding)
-        assert isinstance(answer, Response) and answer.status == 200
-        assert decoded(answer.body, encoding, resource.module)["metadata"]["labels"]["changed"] == "by-patch"
+        for content_type, query, patch in patches(resource, name):
+            answer = await ask.raw("PATCH", path + query, patch, content_type, encoding)
+            assert isinstance(answer, Response) and answer.status == 200, (content_type, answer)
+            assert decoded(answer.body, encoding, resource.module)["metadata"]["labels"]["changed"] == mark(
+                content_type
+            )
         if "status" in resource.subresources:
             code, found = await ask.send("GET", f"{path}/status", None, encoding, kind)
             assert code == 200 and found["kind"] == resource.kind
@@ -198,6 +199,32 @@ async def test_every_verb_in_every_encoding(server: ApiUnderTest, resource: Reso
         assert missing["code"] == 404 and missing["details"]["kind"] == resource.plural
         if resource.kind in ONE_OF_A_KIND or resource.kind == "Namespace":
             await _gone(ask, path)
+
+
+def mark(content_type: str) -> str:
+    """Return a label's value that names a content type."""
+    return content_type.removeprefix("application/").replace("+", ".")
+
+
+def patches(resource: Resource, name: str) -> list[tuple[str, str, bytes]]:
+    """Return a patch of each type: (content type, query, body). Each writes its own type's name into a label."""
+    merge, strategic, sequence, apply = (
+        f"application/{kind}"
+        for kind in ("merge-patch+json", "strategic-merge-patch+json", "json-patch+json", "apply-patch+yaml")
+    )
+    operation = {"op": "replace", "path": "/metadata/labels/changed", "value": mark(sequence)}
+    applied = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name, "labels": {"changed": mark(apply)}},
+    }
+    return [
+        (kind, "", msgspec.json.encode({"metadata": {"labels": {"changed": mark(kind)}}}))
+        for kind in (merge, strategic)
+    ] + [
+        (sequence, "", msgspec.json.encode([operation])),
+        (apply, "?fieldManager=conform&force=true", yaml.safe_dump(applied).encode()),
+    ]
 
 
 async def _settled(ask: Asked, path: str, made: Object, kind: tuple[str, str]) -> Object:
