@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from control.cel.errors import EvaluationError, no_overload
 from control.cel.values import (
-    MAX,
-    MIN,
     NONE,
-    SECOND,
     Duration,
     Optional,
     Timestamp,
@@ -23,8 +17,7 @@ from control.cel.values import (
     equal,
     int64,
     kind_of,
-    parse_duration,
-    parse_timestamp,
+    moment,
     uint64,
 )
 from control.custom import patterns
@@ -45,9 +38,9 @@ def add(a: Any, b: Any) -> Any:
         if one is Duration:
             return Duration(int64(a.ns + b.ns))
     if one is Timestamp and other is Duration:
-        return _moment(a.ns + b.ns)
+        return moment(a.ns + b.ns)
     if one is Duration and other is Timestamp:
-        return _moment(a.ns + b.ns)
+        return moment(a.ns + b.ns)
     raise no_overload()
 
 
@@ -63,7 +56,7 @@ def subtract(a: Any, b: Any) -> Any:
         if one is Timestamp or one is Duration:
             return Duration(int64(a.ns - b.ns))
     if one is Timestamp and other is Duration:
-        return _moment(a.ns - b.ns)
+        return moment(a.ns - b.ns)
     raise no_overload()
 
 
@@ -204,150 +197,6 @@ def dyn(a: Any) -> Any:
     return a
 
 
-# -- conversions ----------------------------------------------------------------------------------------------------
-def _fails(a: Any, to: str) -> EvaluationError:
-    return EvaluationError(f"type conversion error from '{kind_of(a)}' to '{to}'")
-
-
-def to_bool(a: Any) -> bool:
-    if type(a) is bool:
-        return a
-    if type(a) is str:
-        if a in ("1", "t", "T", "true", "TRUE", "True"):
-            return True
-        if a in ("0", "f", "F", "false", "FALSE", "False"):
-            return False
-        raise _fails(a, "bool")
-    raise no_overload()
-
-
-def to_int(a: Any) -> int:
-    kind = type(a)
-    if kind is int:
-        return int(a)
-    if kind is Uint:
-        return int64(int(a))
-    if kind is float:
-        if not (math.isfinite(a) and MIN < a < MAX):
-            raise EvaluationError("integer overflow")
-        return int(a)
-    if kind is str:
-        try:
-            return int64(int(a.replace("_", "x")))
-        except ValueError:
-            raise _fails(a, "int") from None
-    if kind is Timestamp:
-        return int(a.ns // SECOND)
-    if kind is Duration:
-        return int(a.ns)
-    raise no_overload()
-
-
-def to_uint(a: Any) -> Uint:
-    if type(a) is str:
-        try:
-            return uint64(int(a.replace("_", "x")))
-        except ValueError:
-            raise _fails(a, "uint") from None
-    if type(a) is float and not math.isfinite(a):
-        raise EvaluationError("unsigned integer overflow")
-    if type(a) in _NUMBERS:
-        return uint64(int(a))
-    raise no_overload()
-
-
-def to_double(a: Any) -> float:
-    if type(a) is str:
-        try:
-            return float(a.replace("_", "x"))
-        except ValueError:
-            raise _fails(a, "double") from None
-    if type(a) in _NUMBERS:
-        return float(a)
-    raise no_overload()
-
-
-def to_string(a: Any) -> str:
-    kind = type(a)
-    if kind is str:
-        return str(a)
-    if kind is bool:
-        return "true" if a else "false"
-    if kind is int or kind is Uint:
-        return str(int(a))
-    if kind is float:
-        return plain_double(a)
-    if kind is bytes:
-        try:
-            return bytes(a).decode()
-        except UnicodeDecodeError:
-            raise EvaluationError("invalid UTF-8 in bytes, cannot convert to string") from None
-    if kind is Timestamp:
-        moment = datetime.fromtimestamp(a.ns // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        rest = a.ns % SECOND
-        return moment + (f".{rest:09d}".rstrip("0") if rest else "") + "Z"
-    if kind is Duration:
-        seconds, rest = divmod(abs(a.ns), SECOND)
-        text = f"{seconds}" + (f".{rest:09d}".rstrip("0") if rest else "")
-        return ("-" if a.ns < 0 else "") + text + "s"
-    found = _TEXTS.get(kind_of(a))
-    if found is not None:
-        return found(a)
-    raise no_overload()
-
-
-_TEXTS: dict[str, Callable[[Any], str]] = {"net.IP": str, "net.CIDR": lambda a: str(a.interface)}
-
-
-def plain_double(a: float) -> str:
-    """Write a double as Go does: without an exponent below 1e21."""
-    if math.isnan(a):
-        return "NaN"
-    if math.isinf(a):
-        return "+Inf" if a > 0 else "-Inf"
-    if a.is_integer() and abs(a) < 1e21:
-        return str(int(a))
-    return repr(a)
-
-
-def to_bytes(a: Any) -> bytes:
-    if type(a) is bytes:
-        return a
-    if type(a) is str:
-        return a.encode()
-    raise no_overload()
-
-
-_FIRST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * SECOND
-_LAST = 253402300800 * SECOND - 1
-
-
-def _moment(ns: int) -> Timestamp:
-    if _FIRST <= ns <= _LAST:
-        return Timestamp(ns)
-    raise EvaluationError("timestamp overflow")
-
-
-def to_timestamp(a: Any) -> Timestamp:
-    if type(a) is Timestamp:
-        return a
-    if type(a) is str:
-        return parse_timestamp(a)
-    if type(a) is int:
-        return _moment(a * SECOND)
-    raise no_overload()
-
-
-def to_duration(a: Any) -> Duration:
-    if type(a) is Duration:
-        return a
-    if type(a) is str:
-        return parse_duration(a)
-    if type(a) is int:
-        return Duration(a)
-    raise no_overload()
-
-
 # -- strings --------------------------------------------------------------------------------------------------------
 def text(*values: Any) -> None:
     """Check that all arguments are strings."""
@@ -382,39 +231,6 @@ def pattern(expression: str) -> Any:
 def matches(a: Any, b: Any) -> bool:
     text(a, b)
     return pattern(b).search(a) is not None
-
-
-# -- times ----------------------------------------------------------------------------------------------------------
-@functools.lru_cache(maxsize=256)
-def _zone(name: str) -> Any:
-    try:
-        if name[:1] in "+-" or name[:1].isdigit():
-            sign = -1 if name.startswith("-") else 1
-            hours, minutes = name.lstrip("+-").split(":")
-            return timezone(sign * timedelta(hours=int(hours), minutes=int(minutes)))
-        return ZoneInfo(name)
-    except (ValueError, ZoneInfoNotFoundError, OSError):
-        raise EvaluationError(f"unknown time zone {name}") from None
-
-
-def _part(read: Callable[[datetime], int], of_duration: int = 0, milliseconds: bool = False) -> Function:
-    def function(a: Any, zone: Any = "UTC") -> int:
-        if type(a) is Duration and of_duration:
-            whole = abs(a.ns) // of_duration
-            if milliseconds:
-                whole = abs(a.ns) % SECOND // of_duration
-            return -whole if a.ns < 0 else whole
-        if type(a) is not Timestamp:
-            raise no_overload()
-        if milliseconds:
-            return int(a.ns % SECOND // 1_000_000)
-        text(zone)
-        try:
-            return read(datetime.fromtimestamp(a.ns // SECOND, _zone(zone)))
-        except (ValueError, OverflowError):
-            raise EvaluationError("timestamp overflow") from None
-
-    return function
 
 
 def _optional_value(a: Any) -> Any:
@@ -463,28 +279,10 @@ FUNCTIONS: dict[str, Function] = {
     "size": size,
     "type": type_of,
     "dyn": dyn,
-    "bool": to_bool,
-    "int": to_int,
-    "uint": to_uint,
-    "double": to_double,
-    "string": to_string,
-    "bytes": to_bytes,
-    "timestamp": to_timestamp,
-    "duration": to_duration,
     "contains": contains,
     "startsWith": starts_with,
     "endsWith": ends_with,
     "matches": matches,
-    "getFullYear": _part(lambda t: t.year),
-    "getMonth": _part(lambda t: t.month - 1),
-    "getDayOfYear": _part(lambda t: t.timetuple().tm_yday - 1),
-    "getDayOfMonth": _part(lambda t: t.day - 1),
-    "getDate": _part(lambda t: t.day),
-    "getDayOfWeek": _part(lambda t: (t.weekday() + 1) % 7),
-    "getHours": _part(lambda t: t.hour, 3600 * SECOND),
-    "getMinutes": _part(lambda t: t.minute, 60 * SECOND),
-    "getSeconds": _part(lambda t: t.second, SECOND),
-    "getMilliseconds": _part(lambda t: 0, 1_000_000, True),
     "optional.of": Optional,
     "optional.none": lambda: NONE,
     "optional.ofNonZeroValue": lambda a: Optional(a) if a not in (None, 0, "", b"", [], {}, False) else NONE,

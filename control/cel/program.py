@@ -12,18 +12,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from control.cel import functions, kubernetes, libraries
+from control.cel import conversions, functions, kubernetes, libraries, times
 from control.cel.checker import Checker
-from control.cel.compiler import Closure, Frame, compiled
+from control.cel.compiler import compiled
 from control.cel.errors import BudgetExceeded, CompileError, EvaluationError, Issue
 from control.cel.estimate import estimate
+from control.cel.frame import Closure, Frame
 from control.cel.parser import parse
 from control.cel.signatures import STANDARD, Signatures
 from control.cel.types import Type
 
 PER_CALL_LIMIT = 1_000_000
 """What one evaluation may cost (apiserver's PerCallLimit)."""
-_FUNCTIONS: dict[str, Callable[..., Any]] = functions.FUNCTIONS | libraries.FUNCTIONS | kubernetes.FUNCTIONS
+_FUNCTIONS: dict[str, Callable[..., Any]] = (
+    functions.FUNCTIONS | conversions.FUNCTIONS | times.FUNCTIONS | libraries.FUNCTIONS | kubernetes.FUNCTIONS
+)
 UNKNOWN_COST = 1 << 63
 
 

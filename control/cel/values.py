@@ -195,3 +195,14 @@ def uint64(value: int) -> Uint:
     if 0 <= value <= MAX_UNSIGNED:
         return Uint(value)
     raise EvaluationError("unsigned integer overflow")
+
+
+_FIRST = -62135596800 * SECOND
+_LAST = 253402300800 * SECOND - 1
+
+
+def moment(ns: int) -> Timestamp:
+    """Return a timestamp; raises EvaluationError outside of the years 1 to 9999."""
+    if _FIRST <= ns <= _LAST:
+        return Timestamp(ns)
+    raise EvaluationError("timestamp overflow")

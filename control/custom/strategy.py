@@ -17,6 +17,7 @@ from control.custom.conversion import Reader
 from control.custom.resource import CustomResource
 from control.custom.rules import Rules
 from control.custom.schema import MISSING, Schema, fill
+from control.custom.uniqueness import check_structure
 from control.registry.strategy import Object, Settings, Strategy, keep
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
@@ -121,7 +122,7 @@ class CustomStrategy(Strategy):
             return [errors.invalid_value("apiVersion", obj.get("apiVersion"), f"must be {resource.api_version}")]
         found = validation.check(obj, self.schema, MISSING if old is None else old)
         found += self._check_scale(obj)
-        found += validation.check_structure(obj, self.schema)
+        found += check_structure(obj, self.schema)
         if self.rules is not None:
             if validation.blocks_rules(found):
                 why = (

@@ -13,6 +13,7 @@ import msgspec
 
 from control.custom import patterns, validation
 from control.custom.schema import Object, Schema, prune
+from control.custom.uniqueness import check_structure
 from kube import errors
 from kube.api import apiextensions_v1
 from kube.errors import FieldError
@@ -305,7 +306,7 @@ def _defaults(source: Object, path: str, found: Errors, root: bool = False) -> N
         if dropped:
             shown = ", ".join(dropped)
             found.append(errors.invalid_value(where, value, f"must not have unknown fields: {shown}"))
-        for problem in [*validation.check(pruned, schema), *validation.check_structure(pruned, schema)]:
+        for problem in [*validation.check(pruned, schema), *check_structure(pruned, schema)]:
             below = "" if problem.path in (validation.NOWHERE, "") else f".{problem.path}"
             detail = problem.detail.replace(" in body ", f"{where}{below} in body ", 1) if not below else problem.detail
             found.append(type(problem)(f"{where}{below}", problem.type, detail.strip(), problem.value))

@@ -80,6 +80,9 @@ timestamp('2026-01-02T03:04:05Z').getHours() == 3
 timestamp('2026-01-02T03:04:05Z').getHours('+02:00') == 5
 timestamp('2026-01-02T00:00:00Z') - timestamp('2026-01-01T00:00:00Z') == duration('24h')
 duration('1h30m').getMinutes() == 90 && duration('90s') > duration('1m')
+timestamp('2026-01-01T00:00:00Z') + duration('1h') == duration('30m') + timestamp('2026-01-01T00:30:00Z')
+timestamp('2026-01-01T01:00:00Z') - duration('1h') == timestamp('2026-01-01T00:00:00Z')
+string(timestamp('2026-01-01T00:00:00.5Z')) == '2026-01-01T00:00:00.5Z' && string(duration('90s')) == '90s'
 '%s-%d-%.2f-%x-%s'.format(['a', 7, 1.5, 255, [1, 'b']]) == 'a-7-1.50-ff-[1, b]'
 'hello'.charAt(1) == 'e' && 'hello'.indexOf('l') == 2 && 'hello'.lastIndexOf('l') == 3
 'a,b,c'.split(',') == ['a', 'b', 'c'] && ['a', 'b'].join('-') == 'a-b'

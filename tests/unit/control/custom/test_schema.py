@@ -12,6 +12,7 @@ from control.custom import formats, jsonpath, rules, validation
 from control.custom.columns import Columns
 from control.custom.naming import plan
 from control.custom.schema import Schema, fill, prune
+from control.custom.uniqueness import check_structure
 from kube.clock import parse_time
 
 NOW = parse_time("2026-01-02T03:04:05Z")
@@ -218,7 +219,7 @@ def test_sets_and_maps_have_no_duplicates_and_embedded_objects_are_objects() -> 
         "map": [{"n": 1}, {"n": 1, "p": "UDP"}, {"n": 1, "p": "TCP"}],
         "raw": {"kind": "Pod", "metadata": {"labels": 5}},
     }
-    found = [str(error) for error in validation.check_structure(value, schema)]
+    found = [str(error) for error in check_structure(value, schema)]
     assert found[:3] == [
         'set[2]: Duplicate value: "a"',
         'map[2]: Duplicate value: {"n":1,"p":"TCP"}',
@@ -428,6 +429,6 @@ def test_any_value_against_any_schema_is_settled_once_and_judged(source: Any, va
     prune(settled, schema, "", unknown)
     assert again == settled or "default" in repr(source), "only a default may bring in what is dropped again"
     assert unknown == [] or "default" in repr(source)
-    validation.check_structure(settled, schema)
+    check_structure(settled, schema)
     assert len(validation.check(settled, schema, old)) <= len(validation.check(settled, schema))
     assert validation.check(settled, schema, settled) == []

@@ -1,0 +1,61 @@
+"""The parts of a timestamp in a time zone, and of a duration."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from control.cel.errors import EvaluationError, no_overload
+from control.cel.values import SECOND, Duration, Timestamp
+
+Function = Callable[..., Any]
+
+
+@functools.lru_cache(maxsize=256)
+def _zone(name: str) -> Any:
+    try:
+        if name[:1] in "+-" or name[:1].isdigit():
+            sign = -1 if name.startswith("-") else 1
+            hours, minutes = name.lstrip("+-").split(":")
+            return timezone(sign * timedelta(hours=int(hours), minutes=int(minutes)))
+        return ZoneInfo(name)
+    except (ValueError, ZoneInfoNotFoundError, OSError):
+        raise EvaluationError(f"unknown time zone {name}") from None
+
+
+def _part(read: Callable[[datetime], int], of_duration: int = 0, milliseconds: bool = False) -> Function:
+    def function(a: Any, zone: Any = "UTC") -> int:
+        if type(a) is Duration and of_duration:
+            whole = abs(a.ns) // of_duration
+            if milliseconds:
+                whole = abs(a.ns) % SECOND // of_duration
+            return -whole if a.ns < 0 else whole
+        if type(a) is not Timestamp:
+            raise no_overload()
+        if milliseconds:
+            return int(a.ns % SECOND // 1_000_000)
+        if type(zone) is not str:
+            raise no_overload()
+        try:
+            return read(datetime.fromtimestamp(a.ns // SECOND, _zone(zone)))
+        except (ValueError, OverflowError):
+            raise EvaluationError("timestamp overflow") from None
+
+    return function
+
+
+FUNCTIONS: dict[str, Function] = {
+    "getFullYear": _part(lambda t: t.year),
+    "getMonth": _part(lambda t: t.month - 1),
+    "getDayOfYear": _part(lambda t: t.timetuple().tm_yday - 1),
+    "getDayOfMonth": _part(lambda t: t.day - 1),
+    "getDate": _part(lambda t: t.day),
+    "getDayOfWeek": _part(lambda t: (t.weekday() + 1) % 7),
+    "getHours": _part(lambda t: t.hour, 3600 * SECOND),
+    "getMinutes": _part(lambda t: t.minute, 60 * SECOND),
+    "getSeconds": _part(lambda t: t.second, SECOND),
+    "getMilliseconds": _part(lambda t: 0, 1_000_000, True),
+}
