@@ -61,6 +61,7 @@ def companions(
         async def controllers(client: Client) -> None:
             from control.controllers import configuration, manager
 
+            file = configuration.load(config.controller_config_file)
             settings = manager.ControllerConfig(
                 cluster_cidr=config.pod_cidr,
                 node_mask=config.node_cidr_mask,
@@ -72,7 +73,8 @@ def companions(
                 service_load_balancer=config.service_load_balancer,
                 api_port=config.port,
                 local_path=config.local_path_volumes,
-                autoscaling=configuration.load(config.controller_config_file),
+                autoscaling=file.autoscaling,
+                lifecycle=file.lifecycle,
             )
             await manager.run(client, settings, clock, informers)
 

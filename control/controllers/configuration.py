@@ -6,6 +6,7 @@ Times are Go durations ("15s"). A file with another kind is refused.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 
 from control.controllers.autoscaling import AutoscalingSettings
 from control.controllers.autoscaling.replicas import Startup
+from control.controllers.nodes.zones import LifecycleSettings
 from kube import duration
 
 KIND = "KubeControllerManagerConfiguration"
@@ -22,44 +24,78 @@ class ConfigurationError(ValueError):
     """The file cannot be used; the message says why."""
 
 
-def autoscaling(text: str | bytes) -> AutoscalingSettings:
-    """Return the hPAController section with upstream's defaults for what it leaves out; raises ConfigurationError."""
-    section = _section(text, "hPAController")
-    usual = AutoscalingSettings()
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The sections that are read."""
 
-    def time(name: str, default: float) -> float:
-        value = section.get(f"horizontalPodAutoscaler{name}")
-        if value is None:
-            return default
-        try:
-            return duration.parse(str(value))
-        except ValueError as error:
-            raise ConfigurationError(f"hPAController.horizontalPodAutoscaler{name}: {error}") from error
-
-    return AutoscalingSettings(
-        sync_period=time("SyncPeriod", usual.sync_period) or usual.sync_period,
-        tolerance=float(section.get("horizontalPodAutoscalerTolerance", usual.tolerance)),
-        downscale_stabilization=time("DownscaleStabilizationWindow", usual.downscale_stabilization),
-        startup=Startup(
-            time("CPUInitializationPeriod", usual.startup.cpu_initialization),
-            time("InitialReadinessDelay", usual.startup.initial_readiness),
-        ),
-    )
+    autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
+    lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
 
 
-def load(path: Path | None) -> AutoscalingSettings:
+def load(path: Path | None) -> Settings:
     """Read a file's settings, upstream's defaults where there is no file; raises ConfigurationError."""
-    return AutoscalingSettings() if path is None else autoscaling(path.read_bytes())
+    return Settings() if path is None else parse(path.read_bytes())
 
 
-def _section(text: str | bytes, name: str) -> dict[str, Any]:
+def parse(text: str | bytes) -> Settings:
+    """Read settings, with upstream's defaults for what is left out; raises ConfigurationError."""
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigurationError(str(error)) from error
     if not isinstance(found, dict) or found.get("kind") != KIND:
         raise ConfigurationError(f"the file's kind is not {KIND}")
-    section = found.get(name) or {}
-    if not isinstance(section, dict):
-        raise ConfigurationError(f"{name}: expected an object")
-    return section
+    return Settings(
+        _autoscaling(_Section(found, "hPAController", "horizontalPodAutoscaler")),
+        _lifecycle(_Section(found, "nodeLifecycleController")),
+    )
+
+
+def _autoscaling(section: _Section) -> AutoscalingSettings:
+    usual = AutoscalingSettings()
+    return AutoscalingSettings(
+        sync_period=section.time("SyncPeriod", usual.sync_period) or usual.sync_period,
+        tolerance=section.number("Tolerance", usual.tolerance),
+        downscale_stabilization=section.time("DownscaleStabilizationWindow", usual.downscale_stabilization),
+        startup=Startup(
+            section.time("CPUInitializationPeriod", usual.startup.cpu_initialization),
+            section.time("InitialReadinessDelay", usual.startup.initial_readiness),
+        ),
+    )
+
+
+def _lifecycle(section: _Section) -> LifecycleSettings:
+    usual = LifecycleSettings()
+    return LifecycleSettings(
+        eviction_rate=section.number("nodeEvictionRate", usual.eviction_rate),
+        secondary_rate=section.number("secondaryNodeEvictionRate", usual.secondary_rate),
+        unhealthy_share=section.number("unhealthyZoneThreshold", usual.unhealthy_share),
+        large_zone=int(section.number("largeClusterSizeThreshold", usual.large_zone)),
+        grace=section.time("nodeMonitorGracePeriod", usual.grace) or usual.grace,
+        startup_grace=section.time("nodeStartupGracePeriod", usual.startup_grace) or usual.startup_grace,
+    )
+
+
+class _Section:
+    """One section of the file; its fields' names begin with `prefix`."""
+
+    def __init__(self, file: dict[str, Any], name: str, prefix: str = "") -> None:
+        self._name, self._prefix = name, prefix
+        self._fields: dict[str, Any] = file.get(name) or {}
+        if not isinstance(self._fields, dict):
+            raise ConfigurationError(f"{name}: expected an object")
+
+    def time(self, name: str, default: float) -> float:
+        value = self._fields.get(self._prefix + name)
+        if value is None:
+            return default
+        try:
+            return duration.parse(str(value))
+        except ValueError as error:
+            raise ConfigurationError(f"{self._name}.{self._prefix}{name}: {error}") from error
+
+    def number(self, name: str, default: float) -> float:
+        value = self._fields.get(self._prefix + name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigurationError(f"{self._name}.{self._prefix}{name}: expected a number")
+        return float(value)

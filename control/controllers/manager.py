@@ -32,6 +32,7 @@ from control.controllers.local_path import LocalPathProvisioner
 from control.controllers.namespace import NamespaceController
 from control.controllers.node_ipam import NodeIPAMController
 from control.controllers.nodes import NodeLifecycleController, TaintEvictionController
+from control.controllers.nodes.zones import LifecycleSettings
 from control.controllers.persistent_volumes import PersistentVolumeController
 from control.controllers.pod_gc import PodGC
 from control.controllers.replicaset import ReplicaSetController
@@ -78,6 +79,7 @@ class ControllerConfig:
     local_path: bool = False
     """Whether claims can be folders on nodes (the storage class local-path)."""
     autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
+    lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
 
 
 class Runnable(Protocol):
@@ -113,7 +115,7 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "node-ipam": lambda context, config: (
         NodeIPAMController(context, config.cluster_cidr, config.node_mask) if config.cluster_cidr else None
     ),
-    "node-lifecycle": lambda context, config: NodeLifecycleController(context),
+    "node-lifecycle": lambda context, config: NodeLifecycleController(context, config.lifecycle),
     "garbage-collector": lambda context, config: GarbageCollector(context),
     "taint-eviction": lambda context, config: TaintEvictionController(context),
     "certificatesigningrequest-approving": lambda context, config: CertificateApprover(context, config.server_names),

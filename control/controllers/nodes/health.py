@@ -14,10 +14,6 @@ import msgspec
 from kube.api import core_v1
 from kube.clock import format_time
 
-GRACE_SECONDS = 50.0
-STARTUP_GRACE_SECONDS = 60.0
-"""For nodes that have never posted a status."""
-
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 _TAINT_OF: dict[tuple[str, str], str] = {
     ("Ready", "False"): NOT_READY,

@@ -47,8 +47,8 @@ class _Heard:
 class NodeLifecycleController:
     """Follows nodes, their leases, and pods."""
 
-    def __init__(self, context: Context) -> None:
-        self._client, self._clock = context.client, context.clock
+    def __init__(self, context: Context, settings: zones.LifecycleSettings = zones.USUAL) -> None:
+        self._client, self._clock, self._settings = context.client, context.clock, settings
         self._recorder = context.recorder("node-controller")
         self._heard: dict[str, _Heard] = {}
         self._attendance: Attendance | None = None
@@ -120,7 +120,7 @@ class NodeLifecycleController:
         was_ready = health.readiness(node)
         self._forgive_absence()
         silent = self._clock.monotonic() - self._heard[key].at
-        grace = health.GRACE_SECONDS if node.status.conditions else health.STARTUP_GRACE_SECONDS
+        grace = self._settings.grace if node.status.conditions else self._settings.startup_grace
         if silent >= grace:
             conditions = health.unknown_conditions(node, self._clock.now())
             if conditions is not None:
@@ -166,9 +166,9 @@ class NodeLifecycleController:
             ready = health.readiness(other) == "True"
             members.setdefault(zones.zone_of(other.metadata.labels), []).append(ready)
         own = members.get(zones.zone_of(node.metadata.labels), [])
-        states = {zone: zones.state_of(ready) for zone, ready in members.items()}
+        states = {zone: zones.state_of(ready, self._settings) for zone, ready in members.items()}
         all_down = all(state == zones.FULL for state in states.values())
-        return zones.rate(zones.state_of(own), len(own), all_down)
+        return zones.rate(zones.state_of(own, self._settings), len(own), all_down, self._settings)
 
     async def _unready_pods(self, node: str) -> None:
         """A node that is not ready serves nothing: its pods leave their Services."""

@@ -8,37 +8,54 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-EVICTION_RATE, SECONDARY_RATE = 0.1, 0.01
-"""Nodes a second, in a zone that works and in one that is partly down."""
-UNHEALTHY_SHARE, LARGE_ZONE = 0.55, 50
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 
 NORMAL, PARTIAL, FULL = "Normal", "PartialDisruption", "FullDisruption"
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleSettings:
+    """Upstream's NodeLifecycleController configuration."""
+
+    eviction_rate: float = 0.1
+    secondary_rate: float = 0.01
+    """Nodes a second, in a zone that works and in one that is partly down."""
+    unhealthy_share: float = 0.55
+    """Share of a zone's nodes that must be down for it to count as partly down."""
+    large_zone: int = 50
+    """Up to so many nodes a zone that is partly down is left alone."""
+    grace: float = 50.0
+    startup_grace: float = 60.0
+    """Seconds of silence that a node is given; the second: one that has never posted a status."""
+
+
+USUAL = LifecycleSettings()
 
 
 def zone_of(labels: dict[str, str]) -> str:
     return f"{labels.get(REGION, '')}:{labels.get(ZONE, '')}"
 
 
-def state_of(ready: Iterable[bool]) -> str:
+def state_of(ready: Iterable[bool], settings: LifecycleSettings = USUAL) -> str:
     """Return the state of a zone from the readiness of its nodes."""
     states = list(ready)
     down = states.count(False)
     if down and down == len(states):
         return FULL
-    if down > 2 and down / len(states) >= UNHEALTHY_SHARE:
+    if down > 2 and down / len(states) >= settings.unhealthy_share:
         return PARTIAL
     return NORMAL
 
 
-def rate(state: str, size: int, all_down: bool) -> float:
+def rate(state: str, size: int, all_down: bool, settings: LifecycleSettings = USUAL) -> float:
     """Return the nodes a second that may be tainted in a zone."""
     if all_down:
         return 0.0
     if state == PARTIAL:
-        return SECONDARY_RATE if size > LARGE_ZONE else 0.0
-    return EVICTION_RATE
+        return settings.secondary_rate if size > settings.large_zone else 0.0
+    return settings.eviction_rate
 
 
 class ZoneQueue:

@@ -4,23 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from control.controllers.autoscaling import AutoscalingSettings
-from control.controllers.configuration import ConfigurationError, autoscaling, load
+from control.controllers.configuration import ConfigurationError, Settings, load, parse
 
 DOCS = Path(__file__).resolve().parents[4] / "docs" / "autoscaling.md"
 
 
 def test_the_documented_file_holds_the_defaults() -> None:
     text = DOCS.read_text().split("```yaml\n")[1].split("```")[0]
-    assert autoscaling(text) == AutoscalingSettings() == load(None)
+    assert parse(text) == Settings() == load(None)
 
 
 def test_times_are_go_durations_and_others_sections_are_left_alone() -> None:
     text = (
-        "kind: KubeControllerManagerConfiguration\nnodeLifecycleController: {}\n"
+        "kind: KubeControllerManagerConfiguration\ndeploymentController: {}\n"
         "hPAController: {horizontalPodAutoscalerSyncPeriod: 1m500ms}"
     )
-    assert autoscaling(text).sync_period == 60.5
+    assert parse(text).autoscaling.sync_period == 60.5
 
 
 @pytest.mark.parametrize(
@@ -34,4 +33,13 @@ def test_times_are_go_durations_and_others_sections_are_left_alone() -> None:
 )
 def test_what_is_no_configuration_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError):
-        autoscaling(text)
+        parse(text)
+
+
+def test_nodes_are_given_up_as_the_file_says() -> None:
+    text = (
+        "kind: KubeControllerManagerConfiguration\n"
+        "nodeLifecycleController: {nodeMonitorGracePeriod: 20s, nodeEvictionRate: 0.5, largeClusterSizeThreshold: 3}"
+    )
+    found = parse(text).lifecycle
+    assert (found.grace, found.eviction_rate, found.large_zone, found.startup_grace) == (20, 0.5, 3, 60)
