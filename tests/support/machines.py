@@ -66,7 +66,7 @@ class Machine(Cluster):
         """Boot: a network namespace as new, with the old addresses, and the daemons that were to run."""
         self.host.make()
         self.layout.run.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(self._plan, self.layout.run / "daemons.json")
+        shutil.move(self._plan, self.layout.run / "daemons.json")
         with (self.layout.logs / "supervisor.log").open("ab") as log:
             subprocess.Popen(
                 [*self.host.enter, sys.executable, "-m", "wherry.supervisor", str(self.layout.run / "daemons.json")],
