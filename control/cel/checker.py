@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from control.cel.errors import CompileError, Issue
+from control.cel.errors import CompileError, EvaluationError, Issue
+from control.cel.functions import pattern
 from control.cel.signatures import Overload, Signatures
 from control.cel.syntax import Bind, Call, Ident, Literal, Loop, MakeList, MakeMap, Node, Select
 from control.cel.types import (
@@ -25,13 +27,20 @@ from control.cel.types import (
     optional_of,
     substitute,
 )
-from control.cel.values import Uint
+from control.cel.values import Uint, parse_duration, parse_timestamp
 
 _LITERALS = {bool: BOOL, int: INT, Uint: UINT, float: DOUBLE, str: STRING, bytes: BYTES, type(None): NULL}
 TYPE_NAMES = {
     "bool": "bool", "int": "int", "uint": "uint", "double": "double", "string": "string", "bytes": "bytes",
     "list": "list", "map": "map", "null_type": "null_type", "type": "type", "optional_type": "optional_type",
 }  # fmt: skip
+
+
+_WRITTEN_OUT: dict[str, Callable[[str], Any]] = {
+    "matches": pattern,
+    "duration": parse_duration,
+    "timestamp": parse_timestamp,
+}
 
 
 class Checker:
@@ -45,6 +54,8 @@ class Checker:
         self.used: set[str] = set()
         """The variables that the expression refers to."""
         self._local: dict[str, int] = {}
+        self._mixed = 0
+        """Greater than 0 where literals may hold values of different types: among the arguments of format()."""
 
     def check(self, node: Node) -> Type:
         """Return the expression's type, and leave each part's on it; raises CompileError."""
@@ -119,7 +130,9 @@ class Checker:
             if qualified in self.signatures:
                 node.function, node.target = qualified, None
         forms = self.signatures.get(node.function)
+        self._mixed += node.name == "format"
         arguments = [self.visit(arg) for arg in node.all_args]
+        self._mixed -= node.name == "format"
         if forms is None:
             return self.issue(node, f"undeclared reference to '{node.function}' (in container '')")
         method = node.target is not None
@@ -128,10 +141,32 @@ class Checker:
             return self.issue(
                 node, f"found no matching overload for '{node.function}' applied to '{_applied(arguments, method)}'"
             )
+        self._literal_argument(node)
         found = results[0]
         for other in results[1:]:
             found = found if str(found) == str(other) else DYN
         return found
+
+    def _literal_argument(self, node: Call) -> None:
+        """Try what can be tried now: patterns, durations and timestamps that are written out."""
+        check = _WRITTEN_OUT.get(node.function)
+        if check is None or not node.args:
+            return
+        last = node.args[-1]
+        if isinstance(last, Literal) and isinstance(last.value, str):
+            try:
+                check(last.value)
+            except EvaluationError:
+                self.issue(last, f"invalid {node.function} argument")
+
+    def _same(self, node: Node, known: Type | None, found: Type) -> Type:
+        """Return the type of a literal's items with one more; they have to be of one type."""
+        if known is None:
+            return found
+        both = join(known, found)
+        if both.kind == "dyn" and "dyn" not in (known.kind, found.kind) and not self._mixed:
+            self.issue(node, f"expected type '{known}' but found '{found}'")
+        return both
 
     def _namespace(self, node: Node) -> str:
         """Return `a.b` where it stands for no variable: then it may be the beginning of a function's name."""
@@ -149,7 +184,7 @@ class Checker:
             found = self.visit(part)
             if optional:
                 found = found.params[0] if found.kind == "optional" else found
-            item = found if item is None else join(item, found)
+            item = self._same(part, item, found)
         return list_of(item or DYN, size=len(node.items))
 
     def _map(self, node: MakeMap) -> Type:
@@ -167,11 +202,11 @@ class Checker:
         value_type: Type | None = None
         for (key, value), optional in zip(node.entries, node.optional, strict=True):
             found = self.visit(key)
-            key_type = found if key_type is None else join(key_type, found)
+            key_type = self._same(key, key_type, found)
             found = self.visit(value)
             if optional:
                 found = found.params[0] if found.kind == "optional" else found
-            value_type = found if value_type is None else join(value_type, found)
+            value_type = self._same(value, value_type, found)
         return map_of(key_type or DYN, value_type or DYN, size=len(node.entries))
 
     # -- macros ---------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ FAILS = {
     "optional.none().value() == 1": "optional.none() dereference",
     "[].min() == 1": "min called on empty list",
     "'a'.substring(2) == ''": "index out of range: 2",
-    "timestamp('nope') == timestamp('nope')": "type conversion error from 'string' to 'google.protobuf.Timestamp'",
+    "timestamp(self.name) == timestamp(self.name)": "type conversion error from 'string' to 'google.protobuf.Timestamp'",
     "'%d'.format(['x']) == ''": "error during formatting",
 }
 
@@ -159,6 +159,11 @@ REFUSED = {
     "self.items.all(i, i.a)": "expected type 'bool' but found 'int'",
     "has(self)": "invalid argument to has() macro",
     "self.items.all(i.a, true)": "argument must be a simple name",
+    "[1, 'a'].size() == 2": "ERROR: <input>:1:5: expected type 'int' but found 'string'",
+    "{'a': 1, 'b': 'x'}.size() == 2": "expected type 'int' but found 'string'",
+    "self.name.matches('[')": "invalid matches argument",
+    "duration('soon') > duration('1s')": "invalid duration argument",
+    "timestamp('soon') > timestamp('2026-01-01T00:00:00Z')": "invalid timestamp argument",
     "1 +": "Syntax error: mismatched input '<EOF>'",
     "(1": "Syntax error: mismatched input '<EOF>' expecting ')'",
     "'unfinished": "Syntax error: token recognition error at: '''",
@@ -202,7 +207,7 @@ BLOWN_UP = (
     "'%.999999999f'.format([1.0]).size() > 0",
     "quantity('1e999999999').isInteger()",
     "quantity('1e-999999999999').isInteger()",
-    "duration('99999999999999999h') > duration('1h')",
+    "duration(string(99999999999999999) + 'h') > duration('1h')",
     "timestamp('9999-12-31T23:59:59Z').getHours('+14:00') > 0",
     "self.matches('((a*)*)*b')",
 )
