@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from datetime import datetime
 from typing import Any
 
@@ -113,12 +114,16 @@ def test_a_node_without_power_is_given_up_at_50_seconds_and_taken_back(three: Ma
             return not endpoints(three, ns3).get("node3", False)
 
         eventually(unusable, "the Service has no endpoint on node3")
+        eventually(
+            lambda: all(re.fullmatch(ANSWER, three.first.http(address)) for _ in range(10)),
+            "node1 asks nobody on node3 any more",
+            60,
+        )
         with Load(three.first, address) as load:
             eventually(
                 lambda: "node3" not in nodes_of(three, ns3) and len(nodes_of(three, ns3)) == 4, "4 pods elsewhere", 60
             )
-        # The first request may have come before the rules were without the dead endpoints.
-        assert len([answer for answer in load.answers if not re.fullmatch(ANSWER, answer)]) <= 1, load.answers
+        assert [answer for answer in load.answers if not re.fullmatch(ANSWER, answer)] == []
         taints = {(t["key"], t["effect"]) for t in three.get("node", "node3")["spec"]["taints"]}
         assert {
             ("node.kubernetes.io/unreachable", "NoSchedule"),
@@ -152,6 +157,7 @@ def test_a_node_that_is_cut_off_keeps_its_containers_and_catches_up(three: Machi
         p["metadata"]["name"]: p["status"]["containerStatuses"] for p in three.get("pods", "-n", ns3)["items"]
     }
     ready = condition(three.get("node", "node2"), "Ready")
+    begin = time.monotonic()
     three.cut(three.first, three[1])
     try:
         three.kubectl("delete", "pod", "doomed", "-n", ns3, "--wait=false")
@@ -170,6 +176,7 @@ def test_a_node_that_is_cut_off_keeps_its_containers_and_catches_up(three: Machi
         assert three.kubectl("get", "pod", "doomed", "-n", ns3, check=False).returncode == 0
     finally:
         three.heal(three.first, three[1])
+    away = time.monotonic() - begin
     wait_phase(three.first, ns3, "fresh", "Running")
     eventually(lambda: three.kubectl("get", "pod", "doomed", "-n", ns3, check=False).returncode, "doomed is gone", 60)
     three.wait_ready("node2")
@@ -178,7 +185,8 @@ def test_a_node_that_is_cut_off_keeps_its_containers_and_catches_up(three: Machi
             assert pod["status"]["containerStatuses"] == containers[pod["metadata"]["name"]], (
                 "nothing was started again"
             )
-    assert condition(three.get("node", "node2"), "Ready")["lastTransitionTime"] == ready["lastTransitionTime"]
+    if away < 35:
+        assert condition(three.get("node", "node2"), "Ready")["lastTransitionTime"] == ready["lastTransitionTime"]
     answers_everywhere(three, ns3, address)
 
 
