@@ -230,7 +230,10 @@ def pattern(expression: str) -> Any:
 
 def matches(a: Any, b: Any) -> bool:
     text(a, b)
-    return pattern(b).search(a) is not None
+    try:
+        return patterns.found(b, a)
+    except patterns.PatternError as error:
+        raise EvaluationError(str(error)) from error
 
 
 def _optional_value(a: Any) -> Any:

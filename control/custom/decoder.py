@@ -72,7 +72,13 @@ class CustomDecoder(Decoder):
         obj["metadata"] = self._metadata(raw.get("metadata"), unknown)
         if validation != "Ignore":
             problems = [f'unknown field "{path}"' for path in unknown]
-            if body and media_type(content_type) in JSON_TYPES:
+            # Each key is followed by `":`. Where what was read has as many as the text, none was repeated.
+            pairs = b'":'
+            if (
+                body
+                and media_type(content_type) in JSON_TYPES
+                and body.count(pairs) != msgspec.json.encode(raw).count(pairs)
+            ):
                 problems = [f'duplicate field "{path}"' for path in duplicates(body)] + problems
             if problems and validation == "Strict":
                 self._reject("strict decoding error: " + ", ".join(problems))

@@ -27,4 +27,14 @@ def compiled(pattern: str) -> Any:
 
 def found(pattern: str, text: str) -> bool:
     """Say whether a pattern occurs in a text (Go's MatchString: anchored only where the pattern says so)."""
+    return _found(pattern, text) if len(text) <= SHORT else compiled(pattern).search(text) is not None
+
+
+SHORT = 256
+"""Characters up to which an answer is remembered."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _found(pattern: str, text: str) -> bool:
+    # RE2 gives up the interpreter while it searches, and may have to wait for it longer than it searched.
     return compiled(pattern).search(text) is not None

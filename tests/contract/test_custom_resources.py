@@ -127,6 +127,12 @@ async def test_objects_are_defaulted_pruned_and_versioned(server: ApiUnderTest) 
     assert answer.json["message"] == (
         'Basic in version "v1" cannot be handled as a Basic: strict decoding error: unknown field "spec.bogus"'
     )
+    head = b'{"apiVersion":"stable.example.com/v1","kind":"Basic","metadata":{"name":"t"},'
+    twice = head + b'"spec":{"cronSpec":"*","cronSpec":"*"}}'
+    for text in (twice, twice.replace(b'":', b'" :')):
+        json_type = {"Content-Type": "application/json"}
+        answer = await server.request("POST", f"{path}?fieldValidation=Strict", text, headers=json_type)
+        assert answer.json["message"].endswith('strict decoding error: duplicate field "spec.cronSpec"')
     listed = (await server.request("GET", path)).json
     assert (listed["kind"], [o["metadata"]["name"] for o in listed["items"]]) == ("BasicList", ["a", "warned"])
 
