@@ -56,59 +56,81 @@ def obstacles(settings: Settings) -> list[Obstacle]:
 
 def judge(chains: Iterable[Chain], settings: Settings, *, ufw: bool = False) -> list[Obstacle]:
     """Return what of these base chains hinders the cluster's packets. Pure."""
-    found: list[Obstacle] = []
-    listed = {"ip6" if ":" in cidr else "ip": cidr for cidr in settings.pod_cidr.split(",")}
+    chains = list(chains)
     if any(chain.table == "firewalld" for chain in chains):
-        trusted = (*settings.pod_cidr.split(","), *settings.service_cidr.split(","))
-        sources = " ".join(f"--add-source={cidr}" for cidr in trusted)
-        ports = " ".join(f"--add-port={port}" for port in _ports(settings))
-        found.append(
-            Obstacle(
-                "firewalld refuses pods' traffic and other nodes",
-                f"firewall-cmd --permanent --zone=trusted {sources} "
-                "--add-interface=cni0 --add-interface=wherry-vxlan && "
-                f"firewall-cmd --permanent {ports} && firewall-cmd --reload",
-            )
+        return [_firewalld(settings)]
+    found = [
+        Obstacle(f"the firewall chain {_where(chain)} drops what pods send and get", _let_forward(chain, settings))
+        for chain in chains
+        if _matters(chain, settings) and chain.hook == "forward" and not _served_by_proxy(chain, settings)
+    ]
+    into = [chain for chain in chains if _matters(chain, settings) and chain.hook == "input"]
+    # Legacy tables are not nf_tables' to list: ufw's own file tells.
+    if ufw and not any(not _by_iptables(chain) for chain in into):
+        sources = [f"ufw allow from {cidr}" for cidr in settings.pod_cidr.split(",")]
+        fix = " && ".join([*sources, *(f"ufw allow {port}" for port in _ports(settings))])
+        return [*found, Obstacle("ufw drops what is for this node, unless its rules say otherwise", fix)]
+    return found + [
+        Obstacle(
+            f"the firewall chain {_where(chain)} drops what is for this node, unless its rules say otherwise",
+            _let_in(chain, settings),
         )
-    for chain in chains:
-        if not chain.drops or chain.family not in ("inet", *listed) or chain.table == "firewalld":
-            continue
-        word = chain.family if chain.family in listed else next(iter(listed))
-        pods = listed[word]
-        by_iptables = chain.table == "filter" and chain.name in ("INPUT", "FORWARD")
-        where = f"{chain.family} {chain.table} {chain.name}"
-        if chain.hook == "forward" and not (by_iptables and settings.proxy_mode in ("iptables", "auto")):
-            found.append(
-                Obstacle(
-                    f"the firewall chain {where} drops what pods send and get",
-                    f"nft insert rule {where} {word} saddr {pods} accept && "
-                    f"nft insert rule {where} {word} daddr {pods} accept",
-                )
-            )
-        if chain.hook == "input":
-            if by_iptables and ufw:
-                fix = " && ".join([f"ufw allow from {pods}", *(f"ufw allow {port}" for port in _ports(settings))])
-            elif by_iptables:
-                tool = "ip6tables" if word == "ip6" else "iptables"
-                fix = " && ".join(
-                    [f"{tool} -I INPUT -s {pods} -j ACCEPT"]
-                    + [
-                        f"{tool} -I INPUT -p {protocol} --dport {number.replace('-', ':')} -j ACCEPT"
-                        for number, protocol in (port.split("/") for port in _ports(settings))
-                    ]
-                )
-            else:
-                fix = " && ".join(
-                    [f"nft insert rule {where} {word} saddr {pods} accept"]
-                    + [
-                        f"nft insert rule {where} {protocol} dport {number} accept"
-                        for number, protocol in (port.split("/") for port in _ports(settings))
-                    ]
-                )
-            found.append(
-                Obstacle(f"the firewall chain {where} drops what is for this node; unless its rules say otherwise", fix)
-            )
-    return found
+        for chain in into
+    ]
+
+
+def _firewalld(settings: Settings) -> Obstacle:
+    sources = " ".join(f"--add-source={cidr}" for cidr in f"{settings.pod_cidr},{settings.service_cidr}".split(","))
+    ports = " ".join(f"--add-port={port}" for port in _ports(settings))
+    return Obstacle(
+        "firewalld refuses pods' traffic and other nodes",
+        f"firewall-cmd --permanent --zone=trusted {sources} --add-interface=cni0 --add-interface=wherry-vxlan && "
+        f"firewall-cmd --permanent {ports} && firewall-cmd --reload",
+    )
+
+
+def _ranges(chain: Chain, settings: Settings) -> list[tuple[str, str]]:
+    """Return the pod ranges that pass a chain, each with nft's word for its family."""
+    every = [("ip6" if ":" in cidr else "ip", cidr) for cidr in settings.pod_cidr.split(",")]
+    return [(word, cidr) for word, cidr in every if chain.family in ("inet", word)]
+
+
+def _matters(chain: Chain, settings: Settings) -> bool:
+    return chain.drops and bool(_ranges(chain, settings))
+
+
+def _by_iptables(chain: Chain) -> bool:
+    return chain.table == "filter" and chain.name in ("INPUT", "FORWARD")
+
+
+def _served_by_proxy(chain: Chain, settings: Settings) -> bool:
+    """Tell whether the proxy's own rules, in the same chain, let pods' traffic through."""
+    return _by_iptables(chain) and settings.proxy_mode != "nftables"
+
+
+def _where(chain: Chain) -> str:
+    return f"{chain.family} {chain.table} {chain.name}"
+
+
+def _let_forward(chain: Chain, settings: Settings) -> str:
+    return " && ".join(
+        f"nft insert rule {_where(chain)} {word} {side} {cidr} accept"
+        for word, cidr in _ranges(chain, settings)
+        for side in ("saddr", "daddr")
+    )
+
+
+def _let_in(chain: Chain, settings: Settings) -> str:
+    ports = [port.split("/") for port in _ports(settings)]
+    if _by_iptables(chain):
+        tool = "iptables" if chain.family == "ip" else "ip6tables"
+        rules = [f"{tool} -I INPUT -s {cidr} -j ACCEPT" for _, cidr in _ranges(chain, settings)]
+        rules += [f"{tool} -I INPUT -p {protocol} --dport {number} -j ACCEPT" for number, protocol in ports]
+    else:
+        insert = f"nft insert rule {_where(chain)}"
+        rules = [f"{insert} {word} saddr {cidr} accept" for word, cidr in _ranges(chain, settings)]
+        rules += [f"{insert} {protocol} dport {number} accept" for number, protocol in ports]
+    return " && ".join(rules)
 
 
 def _ports(settings: Settings) -> list[str]:

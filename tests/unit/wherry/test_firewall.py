@@ -44,6 +44,13 @@ def test_who_drops_what_is_for_the_node_is_told_in_its_own_words(chain: Chain, u
     assert "10.244.0.0/16" in found.fix
 
 
+def test_ufw_on_legacy_tables_is_told_of_by_its_file() -> None:
+    (found,) = judge([], Settings(), ufw=True)
+    assert (
+        found.fix == "ufw allow from 10.244.0.0/16 && ufw allow 6443/tcp && ufw allow 10250/tcp && ufw allow 8472/udp"
+    )
+
+
 def test_only_what_this_machine_serves_is_opened() -> None:
     (found,) = judge([IPTABLES_INPUT], Settings(role="worker", node_routes="host-gw"))
     assert "10250" in found.fix
