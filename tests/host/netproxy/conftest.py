@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from netproxy import main
+from netproxy.backend import IPVS_TABLE
 from netproxy.config import DNSConfig, PodNetworkConfig, ProxyConfig
 from tests.support import services
 from tests.support.memory_api import MemoryAPI
@@ -53,8 +54,8 @@ class Site:
         return origin.run(sys.executable, "-I", "-c", program).strip()
 
 
-MODES = ["nft", "legacy", "nftables"]
-"""The iptables mode in both flavours, and the nftables mode."""
+MODES = ["nft", "legacy", "nftables", *(["ipvs"] if Path(IPVS_TABLE).exists() else [])]
+"""The iptables mode in both flavours, the nftables mode, and the IPVS mode where the kernel has it (tests/vm)."""
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +68,13 @@ def no_write_was_refused(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 @pytest.fixture(params=MODES)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    with build_site(request.param, tmp_path) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def build_site(mode: str, tmp_path: Path) -> Iterator[Site]:
+    """Make the namespaces, with a configuration for a mode (one of MODES)."""
     tag = f"np-{os.getpid() % 10000}"
     with namespaces(*(f"{tag}-{name}" for name in ("node", "client", *PODS))) as made:
         node, client, *pods = made
@@ -90,8 +98,8 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
             healthz_bind_address="127.0.0.1:10256",
             metrics_bind_address="127.0.0.1:10249",
             cluster_cidrs=("10.244.0.0/16",),
-            mode="nftables" if request.param == "nftables" else "iptables",
-            iptables_flavour="nft" if request.param == "nftables" else request.param,
+            mode=mode if mode in ("nftables", "ipvs") else "iptables",
+            iptables_flavour=mode if mode in ("nft", "legacy") else "nft",
             dns=DNSConfig(resolv_conf=str(tmp_path / "resolv.conf")),
             pod_network=PodNetworkConfig(cni_conf_dir=str(tmp_path / "net.d"), cni_data_dir=str(tmp_path / "cni")),
         )
