@@ -11,7 +11,7 @@ import pytest
 from tests.unit.wherry.test_documentation import commands
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = ("install", "ha", "upgrade")
+PAGES = ("install", "ha", "upgrade", "backup")
 SHARED = ("tests/support/cluster.py", "tests/support/machines.py")
 
 
