@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from kube.resources import Resource, by_path
 if TYPE_CHECKING:
     from control.registry.registry import Registry
 
+log = logging.getLogger(__name__)
 Object = dict[str, Any]
 _found = by_path("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 assert _found is not None
@@ -102,7 +104,7 @@ class Definitions:
             if known.made_of == made_of:
                 known.revision = entry.revision
                 return known.resources
-        resources = build(definition, self.webhooks) if holds(definition, "Established") else {}
+        resources = self._built(name, definition) if holds(definition, "Established") else {}
         if known is not None:
             if resources and known.uid == definition["metadata"].get("uid"):
                 # Requests under way go on with what they have: nothing that exists may be told to be gone.
@@ -111,6 +113,14 @@ class Definitions:
                 self._forget(name)
         self._served[name] = Served(entry.revision, definition["metadata"].get("uid", ""), made_of, resources)
         return resources
+
+    def _built(self, name: str, definition: Object) -> dict[str, CustomResource]:
+        """Compile a definition; one that cannot be (stored by a server that checked less) must not take others down."""
+        try:
+            return build(definition, self.webhooks)
+        except Exception:
+            log.exception("definition %s cannot be served", name)
+            return {}
 
     def _forget(self, name: str) -> None:
         for resource in self._served.pop(name).resources.values():

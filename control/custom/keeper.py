@@ -66,17 +66,23 @@ class Keeper:
     async def _changed(self, kind: str, definition: Object) -> None:
         if kind == "DELETED":
             # Asking for it makes the server forget what it served.
-            spec = definition["spec"]
-            self.definitions.find(spec["group"], "", spec["names"]["plural"])
+            plural, _, group = definition["metadata"]["name"].partition(".")
+            self.definitions.find(group, "", plural)
             for entry in self.registry.cached(DEFINITIONS).list().entries:
                 other = entry.obj
-                if other["spec"]["group"] == definition["spec"]["group"] and not holds(other, "NamesAccepted"):
+                if other["spec"]["group"] == group and not holds(other, "NamesAccepted"):
                     await self.look(other["metadata"]["name"])
         else:
             await self.look(definition["metadata"]["name"])
 
     async def look(self, name: str) -> None:
-        """Bring one definition's status up to date, or its deletion on its way."""
+        """Bring one definition's status up to date, or its deletion on its way; one that cannot be read is left alone."""
+        try:
+            await self._look(name)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            log.exception("definition %s cannot be looked after", name)
+
+    async def _look(self, name: str) -> None:
         entry = self.registry.cached(DEFINITIONS).get(DEFINITIONS.key("", name))
         if entry is None:
             return

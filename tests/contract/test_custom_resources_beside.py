@@ -285,3 +285,37 @@ async def test_kubectl_works_with_custom_resources(tmp_path: Path) -> None:
         )
         await kubectl("delete", "crd", "crontabs.stable.example.com", "--timeout=30s")
         assert "the server" in await refused("get", "crontabs"), "kubectl may still have it in its discovery cache"
+
+
+async def test_a_definition_that_nobody_would_let_in_today_breaks_nothing(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as server:
+        await install(server, definition("Fine"))
+        name = f"broken.{GROUP}"
+        bad = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": name, "uid": "u"},
+            "spec": {
+                "group": GROUP,
+                "scope": "Namespaced",
+                "names": {"plural": "broken", "kind": "Broken"},
+                "versions": [
+                    {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"properties": 5}}}
+                ],
+            },
+            "status": {"conditions": [{"type": "Established", "status": "True"}]},
+        }
+        key = f"/registry/apiextensions.k8s.io/customresourcedefinitions/{name}"
+        await server.api.store.create(key, json.dumps(bad).encode())
+        without = json.dumps({**bad, "metadata": {"name": f"worse.{GROUP}", "uid": "w"}, "spec": {"group": GROUP}})
+        await server.api.store.create(key.replace("broken", "worse"), without.encode())
+
+        async def seen() -> bool:
+            return (await server.request("GET", f"{DEFINITIONS}/{name}")).status == 200
+
+        await until(seen)
+        listed = (await server.request("GET", f"/apis/{GROUP}/v1")).json
+        assert [r["name"] for r in listed["resources"]] == ["fines"]
+        assert (await server.request("GET", f"/apis/{GROUP}/v1/namespaces/default/fines")).status == 200
+        assert (await server.request("GET", f"/apis/{GROUP}/v1/namespaces/default/broken")).status == 404
+        await install(server, definition("After"))

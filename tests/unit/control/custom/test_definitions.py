@@ -206,3 +206,97 @@ def test_all_rules_together_have_a_budget_too() -> None:
         "S: Forbidden: x-kubernetes-validations estimated rule & messageExpression cost total for entire OpenAPIv3 schema "
         "exceeds budget by factor of "
     )
+
+
+NAME = {"type": "string", "maxLength": 63}
+FIELDS: Schema = {
+    "type": "object",
+    "properties": {
+        "a": NAME,
+        "b": NAME,
+        "port": {"type": "integer", "format": "int32"},
+        "mode": {"type": "string", "enum": ["A", "B"]},
+        "wait": {"type": "string"},
+        "url": {"type": "string", "maxLength": 2048},
+        "weights": {"type": "array", "maxItems": 10, "items": {"type": "integer"}},
+        "names": {"type": "array", "maxItems": 10, "items": NAME},
+        "labels": {"type": "object", "maxProperties": 10, "additionalProperties": NAME},
+        "q": {
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": "^[0-9]+$",
+        },
+        "conds": {
+            "type": "array",
+            "maxItems": 8,
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+            "items": {
+                "type": "object",
+                "required": ["type", "status"],
+                "properties": {"type": NAME, "status": NAME, "reason": NAME},
+            },
+        },
+        "nested": {
+            "type": "object",
+            "properties": {"deep": {"type": "object", "properties": {"v": {"type": "integer"}}}},
+        },
+        "ratio": {"type": "number"},
+        "on": {"type": "boolean"},
+        "start": {"type": "string", "format": "date-time"},
+        "set": {"type": "array", "maxItems": 5, "x-kubernetes-list-type": "set", "items": NAME},
+    },
+}
+AS_WRITTEN = r"""
+self == oldSelf
+!has(oldSelf.a) || has(self.a)
+self.port >= 1 && self.port <= 65535
+self.names.all(x, x.matches('^[a-z]+$'))
+duration(self.wait) > duration('0s')
+isURL(self.url) && url(self.url).getScheme() in ['http', 'https']
+self.weights.sum() == 100
+[has(self.a), has(self.b)].exists_one(x, x)
+[has(self.a),has(self.b)].filter(x,x==true).size() == 1
+(has(self.a) ? 1 : 0) + (has(self.b) ? 1 : 0) == 1
+'x' in self.labels && self.labels['x'] == 'y'
+self.labels.all(key, key.startsWith('a') && self.labels[key].size() < 10)
+type(self.q) == string ? self.q.endsWith('%') : self.q < 100
+quantity(string(self.q)).isGreaterThan(quantity('1'))
+isQuantity(string(self.q))
+self.conds.exists(c, c.type == 'Ready' && c.status == 'True')
+self.conds.filter(c, c.type == 'Ready').all(c, c.?reason.orValue('') != '')
+self.conds.all(c, c.type in oldSelf.conds.map(o, o.type))
+has(self.nested) && has(self.nested.deep) && has(self.nested.deep.v) && self.nested.deep.v > 0
+self.?nested.?deep.?v.orValue(0) >= 0
+self.?names.orValue([]).size() < 5
+self.ratio >= 0.5 && self.ratio <= 1
+self.ratio > 0 && double(self.port) > self.ratio
+self.on == true || !self.on
+self.start < timestamp('2030-01-01T00:00:00Z')
+self.set == oldSelf.set && oldSelf.set.all(x, x in self.set)
+self.names.map(n, n.lowerAscii()).isSorted()
+self.mode == 'A' ? has(self.a) : !has(self.a)
+self.a.split('.').size() == 2 && self.a.substring(1) != ''
+string(self.port) == '80' || int(self.b) == self.port
+self.names.indexOf('x') == -1
+self.names.size() == 0 || self.names[0] != self.names[size(self.names) - 1]
+self.conds.map(c, c.type).join(',') != ''
+self.conds == oldSelf.conds
+sets.contains(self.names, ['a'])
+cidr(self.a).containsIP(self.b) && ip(self.b).family() == 4
+!format.dns1123Label().validate(self.a).hasValue()
+self.names.exists(n, self.labels.exists(k, k == n))
+"""
+
+
+@pytest.mark.parametrize("rule", AS_WRITTEN.strip().splitlines())
+def test_rules_as_operators_write_them_are_taken(rule: str) -> None:
+    assert told({**FIELDS, "x-kubernetes-validations": [{"rule": rule}]}, rulechecks.check) == []
+
+
+def test_the_root_has_its_name_and_kind_in_rules() -> None:
+    rules = [{"rule": "self.metadata.name == self.spec.a && self.kind != ''"}]
+    whole = {"type": "object", "properties": {"spec": FIELDS}, "x-kubernetes-validations": rules}
+    assert structural.check(whole, "S") == [] and rulechecks.check(whole, "S") == []
+    rules[0]["rule"] = "self.metadata.labels['a'] == 'b'"
+    assert "undefined field 'labels'" in str(rulechecks.check(whole, "S")[0])
