@@ -191,7 +191,7 @@ async def _configure_node(config: ProxyConfig, mode: str, parts: Parts, node: co
             await each.set_static(_settings(config, mode, parts, each.family, node))
     if parts.policy is not None:
         parts.policy.set_node_ranges(pod_cidrs)
-        await _await_policies(parts.policy)
+        await parts.policy.wait_started(PATIENCE)
     if parts.pods is not None:
         await parts.pods.configure(node)
 
@@ -209,15 +209,6 @@ async def _proxy(parts: Parts) -> None:
         async with asyncio.timeout(PATIENCE):
             await parts.peers.wait_synced()
     await parts.proxy.run()
-
-
-async def _await_policies(policy: PolicyEnforcer) -> None:
-    """Let no pod start before the policies there are; but a server that shows none must not keep the node from serving."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE):
-            await policy.started.wait()
-            return
-    log.error("network policies are not in force yet: pods start without them")
 
 
 async def _remove_stale(parts: Parts) -> None:

@@ -47,6 +47,7 @@ class PolicyEnforcer:
         self._rulesets = {backend.family: Rulesets(self._table, backend.family) for backend in backends}
         self._policies = Informer(client, networking_v1.NetworkPolicy, clock=clock)
         self._wake = asyncio.Event()
+        self._given_up = False
         self.started = asyncio.Event()
         """Set once the policies there were at the start are in force, or it is known that there is none."""
 
@@ -68,6 +69,20 @@ class PolicyEnforcer:
                 else:
                     async with self._following_pods():
                         await self._enforce()
+
+    async def wait_started(self, seconds: float) -> None:
+        """Let no pod start before the policies there are.
+
+        The wait is for so long at most, and only once: a server that shows no policies must not keep a node from serving.
+        """
+        if self._given_up:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self.started.wait()
+        except TimeoutError:
+            self._given_up = True
+            log.error("network policies are not in force yet: pods start without them")
 
     async def verify(self) -> None:
         """Look once whether others changed our tables, and repair them."""
