@@ -371,3 +371,37 @@ async def test_an_expired_watch_says_so_in_protobuf(server: ApiUnderTest) -> Non
         cached._floor = compacted
     event, status, _ = await Asked(server).first_event(path, PROTOBUF, "meta_v1")
     assert event == "ERROR" and status["kind"] == "Status" and status["code"] == 410
+
+
+async def test_custom_resources_have_protobuf_for_their_metadata_alone(server: ApiUnderTest) -> None:
+    ask = Asked(server)
+    spec = {
+        "group": "widgets.example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": [
+            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+        ],
+    }
+    definitions, kind = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", ("apiextensions_v1", "")
+    body = {"metadata": {"name": "widgets.widgets.example.com"}, "spec": spec}
+    code, made = await ask.send("POST", definitions, body, JSON, kind)
+    assert code == 201, made
+    await _settled(ask, f"{definitions}/widgets.widgets.example.com", made, kind)
+    collection = "/apis/widgets.example.com/v1/namespaces/table/widgets"
+    widget = {"apiVersion": "widgets.example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}
+    code, made = await ask.send("POST", collection, widget, JSON, kind)
+    assert code == 201, made
+    refused = await ask.raw("GET", f"{collection}/w", b"", "", PROTOBUF)
+    assert isinstance(refused, Response) and refused.status == 406
+    assert "accepted: application/json, application/yaml" in decoded(refused.body, PROTOBUF, "meta_v1")["message"]
+    either = await ask.raw("GET", f"{collection}/w", b"", "", f"{PROTOBUF},{JSON}")
+    assert isinstance(either, Response) and msgspec.json.decode(either.body)["kind"] == "Widget"
+    code, listing = await ask.send("GET", collection, None, JSON, kind)
+    assert (listing["items"][0]["kind"], listing["kind"]) == ("Widget", "WidgetList"), "custom items say what they are"
+    code, found = await ask.send("GET", f"{collection}/w", None, PROTOBUF, kind, f"{PROTOBUF};{PARTIAL}")
+    assert code == 200 and found["metadata"]["uid"] == made["metadata"]["uid"]
+    event, shown, _ = await ask.first_event(
+        f"{collection}?watch=1&resourceVersion=0", f"{PROTOBUF};{PARTIAL}", "meta_v1"
+    )
+    assert event == "ADDED" and shown["metadata"]["name"] == "w"
