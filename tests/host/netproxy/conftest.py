@@ -116,6 +116,43 @@ def serve_http(pod: Namespace, folder: Path, text: str, port: int = 8080) -> Non
         assert time.monotonic() < deadline, "the test's own web server does not start"
 
 
+async def until_echo(site: Site, pod: str) -> None:
+    """Have a pod send back, on port 7777, what it is sent."""
+    echo = (
+        "import socket, threading\n"
+        "s = socket.create_server(('', 7777))\n"
+        "def serve(c):\n"
+        "    while d := c.recv(100): c.sendall(d)\n"
+        "while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()\n"
+    )
+    site.pods[pod].start("python3", "-I", "-c", echo)
+    await until(lambda: site.error(site.node, PODS[pod], 7777) == "", "the echo server listens")
+
+
+def talk(site: Site, origin: Namespace, address: str, port: int) -> Callable[[], int]:
+    """Open one connection to an echo server and use it for ever; return what tells how often it was answered."""
+    told = site.folder / "answers"
+    program = (
+        "import socket, time\n"
+        f"s = socket.create_connection(({address!r}, {port}), timeout=5)\n"
+        "n = 0\n"
+        "while True:\n"
+        "    s.sendall(b'x'); assert s.recv(10) == b'x'; n += 1\n"
+        f"    open({str(told)!r}, 'w').write(str(n)); time.sleep(0.05)\n"
+    )
+    origin.start("python3", "-I", "-c", program)
+
+    most = 0
+
+    def count() -> int:
+        nonlocal most
+        with contextlib.suppress(OSError):
+            most = max(most, int(told.read_text() or 0))  # it may be empty for a moment
+        return most
+
+    return count
+
+
 @contextlib.asynccontextmanager
 async def running(config: ProxyConfig, api: MemoryAPI) -> AsyncIterator[asyncio.Task[None]]:
     """Run the role against the API for the length of the block (call it inside the node's namespace)."""

@@ -13,7 +13,17 @@ from netproxy.policy.model import PolicyTable, parse
 from netproxy.policy.objects import SlimMeta, SlimNamespace, facts_of
 from netproxy.policy.rules import TABLE, Rulesets, flat
 from netproxy.policy.sync import PolicyBackend
-from tests.host.netproxy.conftest import CLIENT_IP, NODE_IP, PODS, Site, populated, running, until
+from tests.host.netproxy.conftest import (
+    CLIENT_IP,
+    NODE_IP,
+    PODS,
+    Site,
+    populated,
+    running,
+    talk,
+    until,
+    until_echo,
+)
 from tests.support.memory_api import MemoryAPI
 from tests.support.netns import namespaces
 from tests.support.policies import pod, policy, random_policy
@@ -98,32 +108,8 @@ def test_who_may_reach_a_pod_directly_through_its_service_and_from_outside(site:
 @pytest.mark.parametrize("site", ["nft"], indirect=True)
 def test_what_a_pod_may_send_and_that_an_open_connection_lives_on(site: Site) -> None:
     async def check() -> None:
-        echo = (
-            "import socket\n"
-            "s = socket.create_server(('', 7777))\n"
-            "while True:\n"
-            "    c, _ = s.accept()\n"
-            "    while d := c.recv(100): c.sendall(d)\n"
-        )
-        site.pods["pod-b"].start("python3", "-I", "-c", echo)
-        pipe = str(site.folder / "talk")
-        talk = (
-            "import os, socket, sys, time\n"
-            f"s = socket.create_connection(({B!r}, 7777), timeout=5)\n"
-            "n = 0\n"
-            "while True:\n"
-            "    s.sendall(b'x'); assert s.recv(10) == b'x'; n += 1\n"
-            f"    open({pipe!r}, 'w').write(str(n)); time.sleep(0.05)\n"
-        )
-
-        def count() -> int:
-            try:
-                return int((site.folder / "talk").read_text() or 0)
-            except (OSError, ValueError):
-                return 0
-
-        await until(lambda: site.error(site.pods["pod-a"], B, 7777) == "", "the echo server listens")
-        site.pods["pod-a"].start("python3", "-I", "-c", talk)
+        await until_echo(site, "pod-b")
+        count = talk(site, site.pods["pod-a"], B, 7777)
         api = cluster_with()
         async with running(site.config, api):
             await until(lambda: count() > 2, "the connection is used")

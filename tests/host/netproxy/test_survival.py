@@ -8,7 +8,7 @@ import pytest
 
 from netproxy import main, proxy
 from netproxy.podnet import routes
-from tests.host.netproxy.conftest import MODES, NODE_IP, PODS, Site, populated, running, until
+from tests.host.netproxy.conftest import MODES, NODE_IP, PODS, Site, populated, running, talk, until, until_echo
 from tests.support.services import port, service, slice_of
 
 WEB = "10.96.5.1"
@@ -167,6 +167,25 @@ def test_services_keep_answering_while_the_api_server_is_away_and_changes_are_ca
             assert await asyncio.to_thread(site.fetch, site.node, WEB) == "pod-a"
             api.go_away(False)
             await until(lambda: site.fetch(site.node, WEB) == "pod-b", "the change is caught up")
+
+    site.node.inside(check)
+
+
+def test_an_open_connection_outlives_every_change_of_its_services_endpoints(site: Site) -> None:
+    async def check() -> None:
+        await until_echo(site, "pod-a")
+        echo = {"http": 7777}
+        api = populated(service("web", WEB), slice_of("web", PODS["pod-a"], ports=echo))
+        async with running(site.config, api):
+            await until(lambda: site.error(site.node, WEB) == "", "the Service answers")
+            count = talk(site, site.pods["pod-b"], WEB, 80)
+            await until(lambda: count() > 2, "the connection is used")
+            for endpoints in (PODS.values(), [PODS["pod-b"]], ["10.244.1.9", "10.244.1.8"], []):
+                api.put(slice_of("web", *endpoints, ports=echo))
+                if not endpoints:
+                    await until(lambda: site.error(site.node, WEB) == "ECONNREFUSED", "new connections are refused")
+                before = count()
+                await until(lambda b=before: count() > b + 2, "the open connection goes on")  # type: ignore[misc]
 
     site.node.inside(check)
 
