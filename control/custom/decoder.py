@@ -53,6 +53,11 @@ class CustomDecoder(Decoder):
                 raise errors.bad_request(
                     f"the API version in the data ({given}) does not match the expected API version ({self.api_version})"
                 )
+            if raw["kind"] != self.kind:
+                meta = raw.get("metadata")
+                name = str(meta.get("name", "")) if isinstance(meta, dict) else ""
+                problem = errors.invalid_value("kind", raw["kind"], f"must be {self.kind}")
+                raise errors.invalid(self.api_version.partition("/")[0], self.kind, name, [problem])
         return self.convert(raw, validation, warnings, body, content_type)
 
     def convert(

@@ -51,9 +51,7 @@ class Documents:
 
     def index(self) -> dict[str, Any]:
         """Return the v3 index: group version -> URL with a hash that changes when the document does."""
-        urls = {
-            root: {"serverRelativeURL": f"/openapi/v3/{root}?hash={self.hash(root)}"} for root in self._roots()
-        }
+        urls = {root: {"serverRelativeURL": f"/openapi/v3/{root}?hash={self.hash(root)}"} for root in self._roots()}
         return {"paths": urls}
 
     def hash(self, root: str) -> str:

@@ -133,6 +133,12 @@ async def test_objects_are_defaulted_pruned_and_versioned(server: ApiUnderTest) 
         json_type = {"Content-Type": "application/json"}
         answer = await server.request("POST", f"{path}?fieldValidation=Strict", text, headers=json_type)
         assert answer.json["message"].endswith('strict decoding error: duplicate field "spec.cronSpec"')
+    other = await post(server, path, obj("Other", "other"), 422)
+    assert (
+        other["message"] == 'Basic.stable.example.com "other" is invalid: kind: Invalid value: "Other": must be Basic'
+    )
+    older = await post(server, path, obj("Basic", "old", f"{GROUP}/v0"), 400)
+    assert "does not match the expected API version (stable.example.com/v1)" in older["message"]
     listed = (await server.request("GET", path)).json
     assert (listed["kind"], [o["metadata"]["name"] for o in listed["items"]]) == ("BasicList", ["a", "warned"])
 
