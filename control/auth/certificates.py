@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID as EKU
 
 from control.auth.node import NODES_GROUP
-from control.auth.user import Authorizer, AuthzAttributes, Decision, UserInfo
 from control.auth.x509 import subject_user
 from kube import pki
 
@@ -101,36 +100,6 @@ def _names(request: x509.CertificateSigningRequest) -> dict[str, list[Any]]:
         "email": san.get_values_for_type(x509.RFC822Name),
         "uri": san.get_values_for_type(x509.UniformResourceIdentifier),
     }
-
-
-def auto_approval(csr: Object, authorizer: Authorizer) -> str:
-    """Return the message to approve a node's client certificate with, "" where a person must look."""
-    spec = csr.get("spec", {})
-    if spec.get("signerName") != KUBELET_CLIENT:
-        return ""
-    try:
-        request = decode_request(spec.get("request", ""))
-    except ValueError:
-        return ""
-    if refusal(KUBELET_CLIENT, request, set(spec.get("usages") or ())):
-        return ""
-    user = requestor(spec)
-    kinds = [("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.")]
-    if user.name == subject_user(request.subject).name:
-        kinds.insert(0, ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."))
-    for subresource, message in kinds:
-        attributes = AuthzAttributes(
-            user, "create", "certificates.k8s.io", "*", "certificatesigningrequests", subresource
-        )
-        if authorizer.authorize(attributes)[0] is Decision.ALLOW:
-            return message
-    return ""
-
-
-def requestor(spec: Object) -> UserInfo:
-    """Return who made a request, as the API server noted it."""
-    extra = {k: tuple(v) for k, v in (spec.get("extra") or {}).items()}
-    return UserInfo(spec.get("username", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
 
 
 def has_condition(csr: Object, kind: str) -> bool:

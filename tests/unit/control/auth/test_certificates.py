@@ -8,8 +8,6 @@ import pytest
 from cryptography import x509
 
 from control.auth import certificates
-from control.auth.authorizers import MastersAuthorizer
-from control.auth.user import AuthzAttributes, Decision
 from kube import pki
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -75,30 +73,3 @@ def test_what_a_signer_refuses_is_not_signed_even_when_approved() -> None:
 def test_what_is_no_request_is_told_so(text: str) -> None:
     with pytest.raises(ValueError):
         certificates.decode_request(text)
-
-
-class Grants:
-    """Allows creating some subresources of certificatesigningrequests."""
-
-    def __init__(self, *subresources: str) -> None:
-        self.subresources = subresources
-
-    def authorize(self, attributes: AuthzAttributes) -> tuple[Decision, str]:
-        asked = (attributes.verb, attributes.resource) == ("create", "certificatesigningrequests")
-        allowed = asked and attributes.subresource in self.subresources
-        return (Decision.ALLOW if allowed else Decision.NO_OPINION), ""
-
-
-def test_node_clients_are_approved_for_whom_a_role_says_so() -> None:
-    first = {
-        "spec": spec(certificates.KUBELET_CLIENT, request(*NODE), CLIENT_USAGES, username="system:bootstrap:abcdef")
-    }
-    renewal = {"spec": first["spec"] | {"username": "system:node:n1"}}
-    other = {"spec": first["spec"] | {"username": "system:node:n2"}}
-    assert certificates.auto_approval(first, Grants()) == ""
-    assert certificates.auto_approval(first, Grants("nodeclient")).startswith("Auto approving kubelet client")
-    assert certificates.auto_approval(first, Grants("selfnodeclient")) == ""
-    assert certificates.auto_approval(renewal, Grants("selfnodeclient")).startswith("Auto approving self kubelet")
-    assert certificates.auto_approval(other, Grants("selfnodeclient")) == ""
-    serving = {"spec": spec(certificates.KUBELET_SERVING, request(*NODE, sans=("n1",)), SERVER_USAGES)}
-    assert certificates.auto_approval(serving, MastersAuthorizer()) == ""

@@ -11,6 +11,7 @@ from kube.api import certificates_v1, core_v1, meta_v1
 
 SERVER = {"10.96.0.1", "192.0.2.1", "api.example"}
 SERVING, CLIENT = "kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client"
+NODE_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
 
 
 def node(name: str, *addresses: str) -> core_v1.Node:
@@ -96,4 +97,19 @@ def test_of_client_certificates_only_the_proxys_own_is_approved(
     name: str, groups: tuple[str, ...], sans: tuple[str, ...], user: str, asked: list[str]
 ) -> None:
     csr = request(pki.new_request(pki.new_key(), name, groups, sans), user, CLIENT, "client auth")
+    assert [subresource for subresource, _ in candidates(csr)] == asked
+
+
+@pytest.mark.parametrize(
+    ("user", "asked"),
+    [
+        ("system:bootstrap:abcdef", ["nodeclient"]),
+        ("system:node:n1", ["selfnodeclient", "nodeclient"]),
+        ("system:node:n2", ["nodeclient"]),
+    ],
+)
+def test_a_nodes_client_certificate_takes_another_permission_for_its_own(user: str, asked: list[str]) -> None:
+    csr = request(
+        pki.kubelet_client_request(pki.new_key(), "n1"), user, KUBELET_CLIENT, "digital signature", "client auth"
+    )
     assert [subresource for subresource, _ in candidates(csr)] == asked
