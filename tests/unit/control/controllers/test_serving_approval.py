@@ -109,7 +109,5 @@ def test_of_client_certificates_only_the_proxys_own_is_approved(
     ],
 )
 def test_a_nodes_client_certificate_takes_another_permission_for_its_own(user: str, asked: list[str]) -> None:
-    csr = request(
-        pki.kubelet_client_request(pki.new_key(), "n1"), user, KUBELET_CLIENT, "digital signature", "client auth"
-    )
+    csr = request(pki.kubelet_client_request(pki.new_key(), "n1"), user, NODE_CLIENT, "client auth")
     assert [subresource for subresource, _ in candidates(csr)] == asked
