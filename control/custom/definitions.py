@@ -15,18 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from control.custom import rules
-from control.custom.conversion import Reader, Versions, Webhooks
-from control.custom.decoder import CustomDecoder
 from control.custom.resource import CustomResource
-from control.custom.schema import Schema, compile_root
-from control.custom.strategy import CustomStrategy
-from control.patch.schema import of_custom
 from control.storage.entry import Entry
 from kube import errors
 from kube.resources import Resource, by_path
 
 if TYPE_CHECKING:
+    from control.custom.conversion import Webhooks
     from control.registry.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -116,6 +111,9 @@ class Definitions:
 
     def _built(self, name: str, definition: Object) -> dict[str, CustomResource]:
         """Compile a definition; one that cannot be (stored by a server that checked less) must not take others down."""
+        # Schemas and rules are compiled by what a server without definitions need not load.
+        from control.custom.building import build
+
         try:
             return build(definition, self.webhooks)
         except Exception:
@@ -166,46 +164,6 @@ def _meaning(definition: Object) -> bytes:
     status = definition.get("status") or {}
     parts = [definition["metadata"].get("uid"), definition["spec"], status.get("acceptedNames")]
     return msgspec.json.encode([*parts, holds(definition, "Established")])
-
-
-def build(definition: Object, webhooks: Webhooks) -> dict[str, CustomResource]:
-    """Compile a definition into its served versions."""
-    spec = definition["spec"]
-    names = (definition.get("status") or {}).get("acceptedNames") or spec["names"]
-    if spec.get("preserveUnknownFields"):
-        return {}
-    schemas: dict[str, Schema] = {
-        v["name"]: compile_root((v.get("schema") or {}).get("openAPIV3Schema")) for v in spec["versions"]
-    }
-    versions = Versions(definition, schemas, webhooks)
-    found: dict[str, CustomResource] = {}
-    for version in spec["versions"]:
-        if not version.get("served"):
-            continue
-        subresources = version.get("subresources") or {}
-        resource = CustomResource(
-            spec["group"],
-            version["name"],
-            names["plural"],
-            names["kind"],
-            "",
-            spec["scope"] == "Namespaced",
-            tuple(names.get("shortNames") or ()),
-            tuple(names.get("categories") or ()),
-            subresources=tuple(name for name in ("status", "scale") if name in subresources),
-            singular_name=names.get("singular") or names["kind"].lower(),
-            list_kind_name=names.get("listKind") or names["kind"] + "List",
-            definition=definition,
-        )
-        parts, schema = resource.parts, schemas[version["name"]]
-        parts.schema = schema
-        parts.decoder = CustomDecoder(schema, resource.api_version, resource.kind)
-        parts.strategy = CustomStrategy(
-            resource, version, schema, Reader(versions, version["name"]), rules.build(schema)
-        )
-        parts.shape = of_custom(msgspec.json.encode(schema.source).decode())
-        found[version["name"]] = resource
-    return found
 
 
 def version_rank(version: str) -> tuple[int, int, int, int, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from control.custom import naming
 from control.custom.approval import approval_condition
-from control.custom.definitions import DEFINITIONS, Definitions, build, holds
+from control.custom.definitions import DEFINITIONS, Definitions, holds
 from control.custom.marking import FINALIZER
 from control.custom.resource import CustomResource
 from control.registry.context import SERVER, Context
@@ -174,6 +174,8 @@ class Keeper:
         found = self.definitions.find(spec["group"], storage, spec["names"]["plural"])
         if found is not None or not holds(definition, "Established"):
             return found
+        from control.custom.building import build
+
         served = {**definition, "spec": {**spec, "versions": [{**v, "served": True} for v in spec["versions"]]}}
         return build(served, self.definitions.webhooks).get(storage)
 

@@ -5,11 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import re2
-
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
-
 
 class PatternError(ValueError):
     """A pattern that RE2 does not take; the message is its own."""
@@ -18,8 +13,12 @@ class PatternError(ValueError):
 @functools.lru_cache(maxsize=4096)
 def compiled(pattern: str) -> Any:
     """Return a compiled pattern; raises PatternError."""
+    import re2  # 3 MB, for whom there is a pattern
+
+    options = re2.Options()
+    options.log_errors = False
     try:
-        return re2.compile(pattern, options=_OPTIONS)
+        return re2.compile(pattern, options=options)
     except re2.error as error:
         reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
         raise PatternError(f"error parsing regexp: {reason.replace(': ', ': `', 1)}`") from error

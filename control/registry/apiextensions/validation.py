@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from control.custom import rulechecks, structural
 from control.registry.checks import IMMUTABLE, Errors, each, one_of
 from control.registry.strategy import Object
 from kube import names
@@ -158,6 +157,8 @@ def _schema(version: Object, path: str) -> Errors:
     source = version["schema"].get("openAPIV3Schema")
     if not source:
         return []
+    from control.custom import rulechecks, structural
+
     path += ".openAPIV3Schema"
     return structural.check(source, path) or rulechecks.check(source, path)
 
