@@ -29,7 +29,7 @@ Object = dict[str, Any]
 MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 30) -> Any:
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = 90) -> Any:
     async with asyncio.timeout(seconds):
         while not (found := await condition()):
             await asyncio.sleep(0.02)
@@ -244,7 +244,7 @@ spec: {cronSpec: "* * * * */5", image: one}
 """
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 async def test_kubectl_works_with_custom_resources(tmp_path: Path) -> None:
     async with api_server(tmp_path) as server:
 
@@ -257,7 +257,7 @@ async def test_kubectl_works_with_custom_resources(tmp_path: Path) -> None:
             return result.stderr
 
         await kubectl("apply", "-f", "-", input=MANIFEST)
-        await kubectl("wait", "--for=condition=Established", "crd/crontabs.stable.example.com", "--timeout=30s")
+        await kubectl("wait", "--for=condition=Established", "crd/crontabs.stable.example.com", "--timeout=90s")
         assert "created" in await kubectl("apply", "-f", "-", input=CRONTAB)
         assert "unchanged" in await kubectl("apply", "-f", "-", input=CRONTAB)
         assert "configured" in await kubectl("apply", "-f", "-", input=CRONTAB.replace("one", "two"))
@@ -283,7 +283,7 @@ async def test_kubectl_works_with_custom_resources(tmp_path: Path) -> None:
             "+  image: two"
             in (await server.kubectl("diff", "-f", "-", input=CRONTAB.replace("one", "two"), check=False)).stdout
         )
-        await kubectl("delete", "crd", "crontabs.stable.example.com", "--timeout=30s")
+        await kubectl("delete", "crd", "crontabs.stable.example.com", "--timeout=90s")
         assert "the server" in await refused("get", "crontabs"), "kubectl may still have it in its discovery cache"
 
 

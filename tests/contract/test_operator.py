@@ -49,7 +49,7 @@ async def server(tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
             print((tmp_path / "operator.log").read_text())
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 async def test_an_operator_follows_its_objects_from_creation_to_deletion(server: ApiUnderTest) -> None:
     path, maps = f"/apis/{GROUP}/v1/namespaces/default/greetings", "/api/v1/namespaces/default/configmaps"
     body = {"apiVersion": f"{GROUP}/v1", "kind": "Greeting", "metadata": {"name": "first"}, "spec": {"who": "world"}}
@@ -65,7 +65,7 @@ async def test_an_operator_follows_its_objects_from_creation_to_deletion(server:
     async def greeted() -> bool:
         return ((await status()) or {}).get("created") == {"greeted": "world"}
 
-    await until(greeted, 90)
+    await until(greeted, 180)
     assert await text() == "Hello world"
     made = (await server.request("GET", f"{maps}/first")).json
     assert made["metadata"]["ownerReferences"][0]["kind"] == "Greeting"

@@ -24,7 +24,7 @@ def work(kubeconfig: str, made: dict[str, Any], established: Any) -> None:
     assert first["spec"]["image"] == "busybox"
     seen = []
     stream = watch.Watch()
-    for event in stream.stream(objects.list_namespaced_custom_object, *place, timeout_seconds=20):
+    for event in stream.stream(objects.list_namespaced_custom_object, *place, timeout_seconds=90):
         seen.append((event["type"], event["object"]["metadata"]["name"]))
         if len(seen) == 1:
             objects.create_namespaced_custom_object(*place, obj("Python", "second"))
@@ -51,13 +51,13 @@ def work(kubeconfig: str, made: dict[str, Any], established: Any) -> None:
     client.ApiextensionsV1Api(api).delete_custom_resource_definition(made["metadata"]["name"])
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_the_python_client_works_with_custom_resources(tmp_path: Path) -> None:
     async with api_server(tmp_path) as server:
         made = definition("Python", version(subresources={"status": {}}))
         loop = asyncio.get_running_loop()
 
         def established() -> None:
-            asyncio.run_coroutine_threadsafe(settled(server, made["metadata"]["name"], "Established"), loop).result(30)
+            asyncio.run_coroutine_threadsafe(settled(server, made["metadata"]["name"], "Established"), loop).result(90)
 
         await asyncio.to_thread(work, str(server.kubeconfig()), made, established)
