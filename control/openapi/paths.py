@@ -18,6 +18,9 @@ from kube.client import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC
 from kube.resources import Resource
 
 Paths = dict[str, dict[str, Any]]
+Kind = dict[str, str]
+SCALE = "io.k8s.api.autoscaling.v1.Scale"
+SCALE_KIND: Kind = {"group": "autoscaling", "kind": "Scale", "version": "v1"}
 
 DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 STATUS = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
@@ -58,6 +61,8 @@ class Operation:
     body_types: tuple[str, ...] = (JSON, "application/yaml")
     answer: str = ""
     codes: tuple[int, ...] = (200,)
+    shown: Kind | None = None
+    """The kind that goes over the wire, where it is not the resource's: clients go by it when they choose a patch."""
 
 
 def definition(resource: Resource) -> str:
@@ -90,9 +95,9 @@ def of(resource: Resource, style: Style) -> Paths:
         add(resource.path(), iter([every]), {})
     for sub in resource.subresources:
         if sub in ("status", "scale", "resize", "ephemeralcontainers", "approval", "finalize"):
-            body = "io.k8s.api.autoscaling.v1.Scale" if sub == "scale" else kind
+            body, shown = (SCALE, SCALE_KIND) if sub == "scale" else (kind, None)
             name = f"{suffix}{scope}{resource.kind}{_camel(sub)}"
-            add(f"{collection}/{{name}}/{sub}", _part(body, name), {**named, **where})
+            add(f"{collection}/{{name}}/{sub}", _part(resource, body, name, shown), {**named, **where})
     return paths
 
 
@@ -112,20 +117,20 @@ def _item(resource: Resource, kind: str, name: str) -> Iterator[Operation]:
         yield Operation("get", "get", f"read{name}", answer=kind)
     if "update" in resource.verbs:
         yield Operation("put", "put", f"replace{name}", _WRITE, kind, answer=kind, codes=(200, 201))
-        yield _patch(kind, name)
+        yield _patch(resource, kind, name)
         yield Operation("delete", "delete", f"delete{name}", _DELETE, DELETE_OPTIONS, answer=STATUS, codes=(200, 202))
 
 
-def _part(kind: str, name: str) -> Iterator[Operation]:
-    yield Operation("get", "get", f"read{name}", answer=kind)
-    yield Operation("put", "put", f"replace{name}", _WRITE, kind, answer=kind, codes=(200, 201))
-    yield _patch(kind, name)
+def _part(resource: Resource, kind: str, name: str, shown: Kind | None) -> Iterator[Operation]:
+    yield Operation("get", "get", f"read{name}", answer=kind, shown=shown)
+    yield Operation("put", "put", f"replace{name}", _WRITE, kind, answer=kind, codes=(200, 201), shown=shown)
+    yield _patch(resource, kind, name, shown)
 
 
-def _patch(kind: str, name: str) -> Operation:
+def _patch(resource: Resource, kind: str, name: str, shown: Kind | None = None) -> Operation:
     query = (*_WRITE, ("force", "boolean"))
-    types = PATCH_TYPES if kind.startswith("io.k8s.") else CUSTOM_PATCH_TYPES
-    return Operation("patch", "patch", f"patch{name}", query, PATCH, tuple(types), kind, (200, 201))
+    types = CUSTOM_PATCH_TYPES if isinstance(resource, CustomResource) else PATCH_TYPES
+    return Operation("patch", "patch", f"patch{name}", query, PATCH, tuple(types), kind, (200, 201), shown)
 
 
 def _camel(text: str) -> str:
@@ -139,11 +144,8 @@ def _render(operation: Operation, resource: Resource, style: Style) -> dict[str,
         "tags": [f"{(resource.group or 'core').removesuffix('.k8s.io').replace('.', '_')}_{resource.version}"],
         "parameters": [_parameter(name, "query", type_, style) for name, type_ in operation.query],
         "x-kubernetes-action": operation.action,
-        "x-kubernetes-group-version-kind": {
-            "group": resource.group,
-            "kind": resource.kind,
-            "version": resource.version,
-        },
+        "x-kubernetes-group-version-kind": operation.shown
+        or {"group": resource.group, "kind": resource.kind, "version": resource.version},
     }
     answers = [JSON, "application/yaml"]
     if style == "v2":

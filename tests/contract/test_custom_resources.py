@@ -323,9 +323,11 @@ async def test_watches_see_changes_in_the_version_they_asked_for(server: ApiUnde
 
 
 async def test_discovery_and_schemas_follow_at_once(server: ApiUnderTest) -> None:
-    path = await install(server, definition("Found", version(subresources={"status": {}}), group="found.example.com"))
+    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    served = version(subresources={"status": {}, "scale": scale})
+    path = await install(server, definition("Found", served, group="found.example.com"))
     listed = (await server.request("GET", "/apis/found.example.com/v1")).json
-    assert [r["name"] for r in listed["resources"]] == ["founds", "founds/status"]
+    assert [r["name"] for r in listed["resources"]] == ["founds", "founds/status", "founds/scale"]
     aggregated = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
     groups = (await server.request("GET", "/apis", headers=aggregated)).json["items"]
     group = next(g for g in groups if g["metadata"]["name"] == "found.example.com")
@@ -336,6 +338,11 @@ async def test_discovery_and_schemas_follow_at_once(server: ApiUnderTest) -> Non
     schema = document["components"]["schemas"]["com.example.found.v1.Found"]
     assert schema["properties"]["spec"]["required"] == ["cronSpec"]
     assert path.replace("default", "{namespace}") in document["paths"]
+    # kubectl takes any path of the kind to find out which patches it may send.
+    patches = [operations["patch"] for operations in document["paths"].values() if "patch" in operations]
+    kinds = [patch["x-kubernetes-group-version-kind"]["kind"] for patch in patches]
+    assert sorted(kinds) == ["Found", "Found", "Scale"]
+    assert not any("strategic" in type_ for patch in patches for type_ in patch["requestBody"]["content"])
     whole = (await server.request("GET", "/openapi/v2", headers={"Accept-Encoding": "identity"})).json
     assert "com.example.found.v1.Found" in whole["definitions"]
     await server.request("DELETE", f"{DEFINITIONS}/founds.found.example.com")
