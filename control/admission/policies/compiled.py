@@ -10,13 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from control.admission.policies.conditions import Compiled
+from control.admission.policies.conditions import prepare as compile_or_keep
 from control.admission.policies.environment import declarations
 from control.cel import CompileError, Declarations, Program
 from control.cel import compile as compile_cel
 from control.cel.types import DYN, Type, object_of
 
 Object = dict[str, Any]
-Compiled = Program | CompileError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class Policy:
     """A policy made ready."""
 
     source: Object
-    declared: Declarations
+    conditions: tuple[tuple[str, Compiled], ...]
+    """matchConditions: text and program."""
     variables: dict[str, Program]
     broken: CompileError | None
     """The first variable that does not compile."""
@@ -112,10 +114,7 @@ def prepare(source: Object) -> Policy:
     declared, variables, problems = environment(spec)
 
     def made(text: str | None) -> Compiled:
-        try:
-            return compile_cel(text or "", declared)
-        except CompileError as error:
-            return error
+        return compile_or_keep(text or "", declared)
 
     def message(text: str | None) -> Program | None:
         found = made(text) if text else None
@@ -123,7 +122,7 @@ def prepare(source: Object) -> Policy:
 
     return Policy(
         source,
-        declared,
+        tuple((text, made(text)) for text in (c.get("expression") or "" for c in spec.get("matchConditions") or ())),
         variables,
         problems[0][1] if problems else None,
         tuple(

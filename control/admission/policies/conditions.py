@@ -14,31 +14,36 @@ from control.admission.policies.environment import declarations
 from control.cel import CompileError, Declarations, EvaluationError, Program
 from control.cel import compile as compile_cel
 
-Object = dict[str, Any]
-
 
 class Unclear(Exception):
     """A condition could not be evaluated."""
 
 
-@functools.lru_cache(maxsize=2048)
-def _compiled(expression: str) -> Program | CompileError:
+Compiled = Program | CompileError
+
+
+def prepare(expression: str, declared: Declarations) -> Compiled:
+    """Compile an expression; what is wrong with one that was stored all the same is told when it is asked."""
     try:
-        return compile_cel(expression, declarations())
+        return compile_cel(expression, declared)
     except CompileError as error:
         return error
 
 
-def met(conditions: Sequence[Object], values: Mapping[str, Any], declared: Declarations | None = None) -> bool:
-    """Tell whether all conditions hold; raises Unclear. `declared` gives policies' conditions more to refer to."""
+@functools.lru_cache(maxsize=2048)
+def of_webhook(expression: str) -> tuple[str, Compiled]:
+    """Return a webhook's condition made ready, once for every webhook that has it."""
+    return expression, prepare(expression, declarations())
+
+
+def met(conditions: Sequence[tuple[str, Compiled]], values: Mapping[str, Any]) -> bool:
+    """Tell whether all conditions (text and program) hold; raises Unclear."""
     problem = ""
-    for condition in conditions:
-        text = condition.get("expression") or ""
+    for text, program in conditions:
         try:
-            found = _compiled(text) if declared is None else compile_cel(text, declared)
-            if isinstance(found, CompileError):
-                raise found
-            value = found.evaluate(values).value
+            if isinstance(program, CompileError):
+                raise program
+            value = program.evaluate(values).value
             if value is False:
                 return False
             if value is not True:

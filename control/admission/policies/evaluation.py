@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from control.admission.policies.compiled import Compiled, Policy, Rule
-from control.admission.policies.conditions import met
+from control.admission.policies.compiled import Policy, Rule
+from control.admission.policies.conditions import Compiled, met
 from control.admission.policies.environment import Lazy
 from control.cel import CompileError, EvaluationError, Program
 
@@ -23,8 +23,7 @@ class Evaluation:
 
     def concerns(self) -> bool:
         """Tell whether the policy's match conditions are met; raises Unclear."""
-        conditions = self._policy.spec.get("matchConditions") or ()
-        return met(conditions, self._values, self._policy.declared) if conditions else True
+        return met(self._policy.conditions, self._values)
 
     def value(self, program: Compiled) -> Any:
         """Evaluate one expression; raises CompileError, EvaluationError."""
