@@ -25,7 +25,6 @@ from kube.client import Client
 from kube.clock import Clock
 from kube.errors import StatusError
 from kube.kubeconfig import Access
-from kube.transport import HttpsTransport
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +103,8 @@ async def bootstrap(bootstrap_file: Path, target: Path, folder: Path, node_name:
     Tries until the API server answers and the request is approved.
     """
     access = kubeconfig.load(bootstrap_file)
+    from kube.transport import HttpsTransport  # the control plane reads names here and needs no HTTP client
+
     client = Client(HttpsTransport(access))
     try:
         while True:

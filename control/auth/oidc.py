@@ -12,15 +12,17 @@ import asyncio
 import logging
 import ssl
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import jwt
 
 from control.auth.user import Credentials, UserInfo, user_info
 from control.cel import EvaluationError, Program
 from kube.clock import Clock
 from kube.errors import unauthorized
+
+if TYPE_CHECKING:
+    import aiohttp
 
 log = logging.getLogger(__name__)
 Claims = dict[str, Any]
@@ -89,6 +91,8 @@ class KeySet:
         return self._keys.get(key_id)
 
     async def _fetch(self) -> dict[str, jwt.PyJWK]:
+        import aiohttp  # where no issuer is believed, its 150 ms of start-up are for nothing
+
         issuer = self._issuer
         context = ssl.create_default_context(cadata=issuer.authority or None)
         where = issuer.discovery_url or issuer.url.rstrip("/") + "/.well-known/openid-configuration"

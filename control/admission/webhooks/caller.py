@@ -10,16 +10,17 @@ from __future__ import annotations
 import base64
 import functools
 import ssl
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from control.admission.lookup import Lookup
 from control.server.nodes import check_address
 from control.service_backend import backend
 from kube.errors import StatusError
+
+if TYPE_CHECKING:
+    import aiohttp
 
 Object = dict[str, Any]
 ANSWER_LIMIT = 3 * 1024 * 1024
@@ -38,6 +39,8 @@ class Caller:
 
     async def call(self, client: Object, body: Object, timeout: float) -> bytes:
         """Post to what an admission or conversion webhook's clientConfig names; raises CallFailed."""
+        import aiohttp  # where nobody has a webhook, its 150 ms of start-up are for nothing
+
         service = client.get("service")
         shown = str(client.get("url") or "")
         if service:
@@ -54,6 +57,9 @@ class Caller:
             raise CallFailed(f'failed to call webhook: Post "{shown}": {error}') from error
 
     async def _post(self, url: str, service: Object | None, bundle: str, body: Object, timeout: float) -> bytes:
+        import aiohttp
+        from yarl import URL
+
         target, name = URL(url), None
         if service:
             port = str(service.get("port") or 443)
@@ -81,6 +87,8 @@ class Caller:
             return read
 
     def _opened(self) -> aiohttp.ClientSession:
+        import aiohttp
+
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(keepalive_timeout=30), headers={"User-Agent": "wherry-control"}
