@@ -16,7 +16,6 @@ from agent import node_status
 from agent.config import AgentConfig
 from agent.node_status import RuntimeFacts
 from agent.toolbox import NodeState
-from agent.volumes.local_path import ANNOTATION as LOCAL_PATH
 from cri.client import Client as RuntimeClient
 from cri.errors import CRIError
 from kube import serialize
@@ -25,6 +24,7 @@ from kube.client import STRATEGIC, Client
 from kube.clock import Clock, format_micro_time, format_time
 from kube.errors import StatusError
 from kube.events import NORMAL, EventRecorder
+from kube.volume_binding import LOCAL_PATH_FOLDER
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Node:
             self._node = await self._client.patch(core_v1.Node, name, "", {"metadata": patch})
 
     def _annotations(self) -> dict[str, str]:
-        return {_ATTACH: "true", LOCAL_PATH: str(self._config.local_path_dir)}
+        return {_ATTACH: "true", LOCAL_PATH_FOLDER: str(self._config.local_path_dir)}
 
     def _status(self, old: core_v1.NodeStatus) -> core_v1.NodeStatus:
         now = format_time(self._clock.now())

@@ -17,6 +17,8 @@ BIND_COMPLETED, BOUND_BY_CONTROLLER = "pv.kubernetes.io/bind-completed", "pv.kub
 PROVISIONER, SELECTED_NODE = "volume.kubernetes.io/storage-provisioner", "volume.kubernetes.io/selected-node"
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
+LOCAL_PATH_FOLDER = "wherry/local-path"
+"""A Node's annotation: the absolute path of the folder where its agent keeps volumes of the local-path provisioner."""
 
 
 def class_of(obj: core_v1.PersistentVolumeClaim | core_v1.PersistentVolume) -> str:

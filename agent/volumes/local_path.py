@@ -12,8 +12,6 @@ from pathlib import Path
 
 from agent.volumes.cleanup import remove_tree
 
-ANNOTATION = "wherry/local-path"
-"""On the Node: the absolute path of the folder for such volumes."""
 _NAME = re.compile(r"pvc-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 

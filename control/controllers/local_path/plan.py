@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kube.api import core_v1, meta_v1, storage_v1
+from kube.volume_binding import LOCAL_PATH_FOLDER
 
 PROVISIONER = "wherry/local-path"
 CLASS = "local-path"
@@ -10,8 +11,6 @@ DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 FINALIZER = "wherry/local-path"
 """Keeps a volume's object until its folder is gone."""
-NODE_FOLDER = "wherry/local-path"
-"""A Node's annotation: where its agent keeps such volumes."""
 _HOST = "kubernetes.io/hostname"
 _MODES = ("ReadWriteOnce", "ReadWriteOncePod")
 
@@ -44,9 +43,9 @@ def volume_for(
         raise CannotProvision(f"a volume on one node cannot be {wrong[0]}: {' and '.join(_MODES)} are possible")
     if claim.spec.selector is not None:
         raise CannotProvision("a new volume cannot be chosen by labels: claim.spec.selector is not supported")
-    folder = node.metadata.annotations.get(NODE_FOLDER)
+    folder = node.metadata.annotations.get(LOCAL_PATH_FOLDER)
     if not folder:
-        raise CannotProvision(f"node {node.metadata.name} does not say where it keeps volumes ({NODE_FOLDER})")
+        raise CannotProvision(f"node {node.metadata.name} does not say where it keeps volumes ({LOCAL_PATH_FOLDER})")
     name = volume_name(claim)
     host = node.metadata.labels.get(_HOST) or node.metadata.name or ""
     term = core_v1.NodeSelectorTerm(

@@ -9,6 +9,7 @@ import pytest
 
 from control.controllers.local_path import plan
 from kube.api import core_v1
+from kube.volume_binding import LOCAL_PATH_FOLDER
 
 
 def claim(**spec: Any) -> core_v1.PersistentVolumeClaim:
@@ -20,7 +21,7 @@ def claim(**spec: Any) -> core_v1.PersistentVolumeClaim:
 
 
 def node(folder: str = "/var/lib/kubelet/local-path") -> core_v1.Node:
-    annotations = {plan.NODE_FOLDER: folder} if folder else {}
+    annotations = {LOCAL_PATH_FOLDER: folder} if folder else {}
     labels = {"kubernetes.io/hostname": "host-a"}
     return msgspec.convert({"metadata": {"name": "a", "labels": labels, "annotations": annotations}}, core_v1.Node)
 
