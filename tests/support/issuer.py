@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import ssl
 import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import jwt
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from kube import pki
+from tests.support import https
 
 
 class IssuerServer:
@@ -54,21 +52,9 @@ class IssuerServer:
 @contextlib.asynccontextmanager
 async def issuer(directory: Path) -> AsyncIterator[IssuerServer]:
     """Run an issuer with a certificate of an authority of its own."""
-    now = datetime.now(UTC)
-    authority = pki.new_ca("issuers", now)
-    pki.issue(authority, "issuer", usages=(pki.SERVER,), sans=("127.0.0.1",), now=now).save(directory, "issuer")
-    server = IssuerServer(authority.cert_pem)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(directory / "issuer.crt", directory / "issuer.key")
+    server = IssuerServer(https.authority(directory, "issuer"))
     application = web.Application()
     application.router.add_get("/.well-known/openid-configuration", server.document)
     application.router.add_get("/keys", server.keys)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-        await site.start()
-        server.port = runner.addresses[0][1]
+    async with https.served(application, directory, "issuer") as server.port:
         yield server
-    finally:
-        await runner.cleanup()

@@ -6,15 +6,13 @@ import asyncio
 import base64
 import contextlib
 import json
-import ssl
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
-from kube import pki
+from tests.support import https
 
 Object = dict[str, Any]
 Answer = Callable[[Object], Object]
@@ -59,22 +57,8 @@ def patching(*operations: Object) -> Answer:
 @contextlib.asynccontextmanager
 async def webhook(directory: Path) -> AsyncIterator[Webhook]:
     """Run a webhook with a certificate of an authority of its own."""
-    now = datetime.now(UTC)
-    authority = pki.new_ca("webhooks", now)
-    sans = ("127.0.0.1", "hook.default.svc")
-    pair = pki.issue(authority, "hook", usages=(pki.SERVER,), sans=sans, now=now)
-    pair.save(directory, "hook")
-    hook = Webhook(authority.cert_pem)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(directory / "hook.crt", directory / "hook.key")
+    hook = Webhook(https.authority(directory, "hook"))
     application = web.Application()
     application.router.add_post("/{path:.*}", hook.serve)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-        await site.start()
-        hook.port = runner.addresses[0][1]
+    async with https.served(application, directory, "hook") as hook.port:
         yield hook
-    finally:
-        await runner.cleanup()
