@@ -120,6 +120,11 @@ class AgentConfig:
         return self.root_dir / "pods"
 
     @property
+    def plugins_registry_dir(self) -> Path:
+        """Where CSI drivers, device plugins and DRA drivers make themselves known by a socket."""
+        return self.root_dir / "plugins_registry"
+
+    @property
     def local_path_dir(self) -> Path:
         """Where volumes of the local-path provisioner are."""
         return self.root_dir / "local-path"

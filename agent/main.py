@@ -28,6 +28,7 @@ from agent.log_rotation import LogRotation
 from agent.machine import own_address, swap_is_on
 from agent.mirrors import Mirrors
 from agent.node import Node
+from agent.plugins.registry import PluginRegistry
 from agent.pods import PodManager
 from agent.probes import PodProber
 from agent.references import ReferenceStore
@@ -181,6 +182,7 @@ async def _assemble(
         cgroups=cgroups,
         runtime_handler=lambda name: _handler(classes, name),
     )
+    plugins = PluginRegistry(config.plugins_registry_dir, clock=clock)
     mirrors = Mirrors(client, config.node_name, clock=clock)
     pods = PodManager(tools, mirrors)
     collector = Collector(
@@ -244,6 +246,7 @@ async def _assemble(
             serving.serve(config, client, runtime, pods, node, collector, prober.counts, clock), name="server"
         )
     await node.register()
+    group.create_task(plugins.run(), name="plugin registry")
     group.create_task(node.report_forever(), name="node status")
     group.create_task(node.renew_forever(), name="node lease")
     watch: Informer[core_v1.Pod] = Informer(

@@ -18,12 +18,13 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_committed_stubs_are_current(generated: Path) -> None:
     committed = {
         path.relative_to(ROOT): path.read_text()
-        for top in ("cri", "control")
+        for top in ("agent", "cri", "control")
         for path in (ROOT / top).rglob("*_pb2.py*")
     }
     fresh = {path.relative_to(generated): path.read_text() for path in generated.rglob("*_pb2.py*")}
     committed = {path: text for path, text in committed.items() if path.suffix in (".py", ".pyi")}
-    assert len(fresh) == 8
+    protos = [path for top in ("agent", "cri", "control") for path in (ROOT / top).rglob("*.proto")]
+    assert len(fresh) == 2 * len(protos)
     assert committed == fresh
 
 

@@ -1,0 +1,118 @@
+"""Plugins make themselves known by a socket: registered, refused, tried again, let go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.plugins.handler import CSI, DEVICE, PluginError
+from agent.plugins.registry import PluginRegistry
+from tests.support.plugins import RegistrationSocket
+
+
+class Handler:
+    """Notes what it is told; refuses by name."""
+
+    def __init__(self) -> None:
+        self.news: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue()
+        self.invalid = ""
+        self.failures = 0
+
+    def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        if self.invalid:
+            raise PluginError(self.invalid)
+
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise PluginError("not now")
+        self.news.put_nowait(("register", name, endpoint))
+
+    async def deregister(self, name: str, endpoint: str) -> None:
+        self.news.put_nowait(("deregister", name, endpoint))
+
+
+@pytest.fixture
+def folder() -> Path:
+    # Sockets' paths are at most 107 bytes long, pytest's own folders are not short.
+    with tempfile.TemporaryDirectory(prefix="reg-") as name:
+        yield Path(name)
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, handler: Handler) -> AsyncIterator[PluginRegistry]:
+    registry = PluginRegistry(folder)
+    registry.add_handler(CSI, handler)
+    task = asyncio.create_task(registry.run())
+    try:
+        async with asyncio.timeout(60):
+            yield registry
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_plugin_is_registered_with_its_types_handler_and_told_so(folder: Path) -> None:
+    handler = Handler()
+    async with (
+        running(folder, handler) as registry,
+        RegistrationSocket(folder / "a.sock", CSI, "a", "/csi/a") as plugin,
+    ):
+        assert await handler.news.get() == ("register", "a", "/csi/a")
+        assert await plugin.told.get() == ""
+        assert registry.registered() == [(CSI, "a")]
+
+
+async def test_a_plugin_that_was_there_before_and_lies_in_a_folder_below_is_found(folder: Path) -> None:
+    handler = Handler()
+    (folder / "below").mkdir()
+    async with RegistrationSocket(folder / "below" / "a.sock", CSI, "a"), running(folder, handler):
+        # Without an endpoint of its own the plugin's interface is on the same socket.
+        assert await handler.news.get() == ("register", "a", str(folder / "below" / "a.sock"))
+        (folder / "new").mkdir()
+        async with RegistrationSocket(folder / "new" / "b.sock", CSI, "b"):
+            assert (await handler.news.get())[1] == "b"
+
+
+async def test_a_plugin_whose_socket_goes_is_let_go_and_one_made_anew_is_registered_again(folder: Path) -> None:
+    handler = Handler()
+    async with running(folder, handler) as registry:
+        for _ in range(2):
+            async with RegistrationSocket(folder / "a.sock", CSI, "a", "/csi/a") as plugin:
+                assert await handler.news.get() == ("register", "a", "/csi/a")
+                await plugin.told.get()
+            assert await handler.news.get() == ("deregister", "a", "/csi/a")
+        assert registry.registered() == []
+
+
+async def test_a_plugin_of_an_unknown_type_is_told_that_nobody_handles_it(folder: Path) -> None:
+    async with running(folder, Handler()), RegistrationSocket(folder / "a.sock", DEVICE, "a") as plugin:
+        text = await plugin.told.get()
+        assert text.startswith("RegisterPlugin error -- no handler registered for plugin type: DevicePlugin at socket")
+
+
+async def test_a_refused_plugin_hears_why_and_is_tried_again(folder: Path) -> None:
+    handler = Handler()
+    handler.invalid, handler.failures = "bad version", 1
+    async with running(folder, handler), RegistrationSocket(folder / "a.sock", CSI, "a") as plugin:
+        assert await plugin.told.get() == "RegisterPlugin error -- plugin validation failed with err: bad version"
+        handler.invalid = ""
+        assert await plugin.told.get() == "RegisterPlugin error -- plugin registration failed with err: not now"
+        assert await plugin.told.get() == ""
+
+
+async def test_hidden_files_and_what_is_no_socket_are_left_alone(folder: Path) -> None:
+    handler = Handler()
+    (folder / "file").write_text("")
+    (folder / ".hidden").mkdir()
+    async with running(folder, handler), RegistrationSocket(folder / ".hidden" / "a.sock", CSI, "hidden"):
+        async with RegistrationSocket(folder / "b.sock", CSI, "b"):
+            assert (await handler.news.get())[1] == "b"
+        assert (await handler.news.get())[0] == "deregister"
+        assert handler.news.empty()
