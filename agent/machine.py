@@ -28,6 +28,7 @@ class Machine:
     machine_id: str
     system_uuid: str
     boot_id: str
+    app_armor: bool = False
 
 
 def inspect(root_dir: Path) -> Machine:
@@ -47,6 +48,7 @@ def inspect(root_dir: Path) -> Machine:
         machine_id=_first_line("/etc/machine-id", "/var/lib/dbus/machine-id"),
         system_uuid=_first_line("/sys/class/dmi/id/product_uuid", "/etc/machine-id"),
         boot_id=_first_line("/proc/sys/kernel/random/boot_id"),
+        app_armor=_first_line("/sys/module/apparmor/parameters/enabled").startswith("Y"),
     )
 
 

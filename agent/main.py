@@ -184,7 +184,7 @@ async def _assemble(
     )
     plugins = PluginRegistry(config.plugins_registry_dir, clock=clock)
     mirrors = Mirrors(client, config.node_name, clock=clock)
-    pods = PodManager(tools, mirrors)
+    pods = PodManager(tools, mirrors, node.refresh)
     collector = Collector(
         runtime,
         pods,

@@ -58,6 +58,7 @@ class Node:
         state.memory_capacity = self.machine.memory
         state.allocatable = node_status.allocatable(self.machine, config)
         state.host_ips = config.node_ips
+        state.pressures, state.app_armor = pressures, self.machine.app_armor
         self._node: core_v1.Node | None = None
         self._facts = RuntimeFacts()
         self._reported = self._runtime_seen = float("-inf")
@@ -104,6 +105,7 @@ class Node:
             try:
                 self._node = await self._client.create(wanted)
                 self._reported, self._new = self._clock.monotonic(), True
+                self._take_in(self._node)
                 log.info("registered node %s", name)
                 return
             except StatusError as error:
@@ -119,6 +121,18 @@ class Node:
                 patch[part] = missing
         if patch:
             self._node = await self._client.patch(core_v1.Node, name, "", {"metadata": patch})
+        self._take_in(self._node)
+
+    async def refresh(self) -> None:
+        """Read the object's labels and taints now; what is known stays where the API server is away."""
+        try:
+            self._take_in(await self._client.get(core_v1.Node, self._config.node_name))
+        except StatusError as error:
+            log.warning("node %s: %s", self._config.node_name, error)
+
+    def _take_in(self, node: core_v1.Node) -> None:
+        """Note of the object what admission looks at."""
+        self._state.labels, self._state.taints = node.metadata.labels, node.spec.taints
 
     def _annotations(self) -> dict[str, str]:
         return {_ATTACH: "true", LOCAL_PATH_FOLDER: str(self._config.local_path_dir)}
@@ -167,6 +181,7 @@ class Node:
             reason = "NodeNotSchedulable" if now_there.spec.unschedulable else "NodeSchedulable"
             self._event(reason, f"Node {self._config.node_name} status is now: {reason}")
         self._node = now_there
+        self._take_in(now_there)
         old = self._node.status
         new = self._status(old)
         now = self._clock.monotonic()
@@ -250,6 +265,7 @@ class Node:
             for handler in status.runtime_handlers
         )
         features = None
+        self._state.supplemental_groups_policy = status.features.supplemental_groups_policy
         if status.HasField("features"):
             features = core_v1.NodeFeatures(supplemental_groups_policy=status.features.supplemental_groups_policy)
         return RuntimeFacts(name, version, "; ".join(problems), handlers, features, images)

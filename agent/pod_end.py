@@ -52,6 +52,7 @@ async def end_pod(worker: PodWorker, grace: int) -> None:
         worker.publish()
         tools.references.forget(worker.uid)
         await _free(worker)
+        worker.freed()
     if worker.leaving:
         if worker.in_api and not worker.static:
             await tools.writer.delete(worker.pod)

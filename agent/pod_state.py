@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -61,6 +61,8 @@ class PodState:
         self.end = self.rejected = rejected
         self.grace: int | None = None
         """The grace for the pod's end, where somebody gave one."""
+        self.freed: Callable[[], None] = lambda: None
+        """Called when what the pod held is free."""
         self.finished = False
         """Nothing of the pod runs any more and what it held is free."""
         self.discarded = False

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+from agent import preemption
 from agent.admission import admit
 from agent.contracts import PodView
 from agent.lifecycle import End
@@ -37,16 +38,25 @@ RELIST_SECONDS = 5.0
 """Between looks at a runtime that has no event stream of any kind."""
 
 
+async def _nothing() -> None:
+    return
+
+
 class PodManager:
     """The node's pods and their workers."""
 
-    def __init__(self, tools: Toolbox, mirrors: Mirrors) -> None:
+    def __init__(
+        self, tools: Toolbox, mirrors: Mirrors, refresh_node: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self._tools, self.mirrors = tools, mirrors
+        self._refresh_node = refresh_node or _nothing
         self._static: dict[str, core_v1.Pod] = {}
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._found: dict[str, Found] = {}
         """What the runtime had at the start, until a worker takes it over."""
+        self._asking: dict[str, core_v1.Pod] = {}
+        """Pods that wait for the node's labels."""
         self._group: asyncio.TaskGroup | None = None
         self._pods_changed = asyncio.Event()
         self._known_to_api = False
@@ -60,9 +70,13 @@ class PodManager:
             self._mirror_changed(pod, gone=change.type == "DELETED")
             return
         if change.type == "DELETED":
+            self._asking.pop(uid, None)
             worker = self._workers.get(uid)
             if worker is not None:
                 worker.vanish()
+            return
+        if uid in self._asking:
+            self._asking[uid] = pod
             return
         worker = self._workers.get(uid)
         if worker is None:
@@ -117,18 +131,43 @@ class PodManager:
             worker.outcome_changed()
 
     # -- workers ------------------------------------------------------------------------------------------------------
-    def _add(self, pod: core_v1.Pod) -> None:
+    def _add(self, pod: core_v1.Pod, *, asked: bool = False) -> None:
+        """Take a pod in, or refuse it; `asked`: the node's labels were read just now."""
         uid = pod.metadata.uid or ""
         found = self._found.pop(uid, None)
         runtime = found.runtime if found else None
         rejected: End | None = None
+        way: tuple[core_v1.Pod, ...] = ()
         if runtime is None and pod.metadata.deletion_timestamp is None and pod.status.phase not in ENDED_PHASES:
             others = [w.pod for w in self._workers.values() if not w.ending]
-            rejected = admit(pod, others, self._tools.node, self._tools.config)
+            admission = admit(pod, others, self._tools.node, self._tools.config)
+            rejected, way = admission.rejected, admission.preempt
+            if rejected is not None and rejected.reason == "NodeAffinity" and not asked and self._group is not None:
+                # The scheduler may have seen labels that we have not: nothing is refused for old ones.
+                self._asking[uid] = pod
+                self._group.create_task(self._ask_and_add(uid), name=f"node's labels for pod {uid}")
+                return
         worker = PodWorker(pod, self._tools, runtime, rejected=rejected)
         if rejected is not None:
             worker.event(WARNING, rejected.reason, rejected.message)
+        if way:
+            worker.waits_for = {victim.metadata.uid or "" for victim in way}
+            for uid in worker.waits_for:
+                self.evict(uid, preemption.END)
         self._start(worker)
+
+    async def _ask_and_add(self, uid: str) -> None:
+        await self._refresh_node()
+        pod = self._asking.pop(uid, None)
+        if pod is not None:
+            self._add(pod, asked=True)
+
+    def _freed(self, uid: str) -> None:
+        """Let those start that a pod made way for; its resources are free now."""
+        for worker in self._workers.values():
+            if uid in worker.waits_for:
+                worker.waits_for.discard(uid)
+                worker.look_again()
 
     def _end_orphan(self, found: Found) -> None:
         """End a pod that only the runtime knows of; its labels are all there is of its spec."""
@@ -146,6 +185,7 @@ class PodManager:
         assert self._group is not None, "run() has not begun"
         uid = worker.uid
         worker.hold_resize = self._hold_resize
+        worker.freed = lambda: self._freed(uid)
         self._workers[uid] = worker
         name = f"pod {worker.pod.metadata.namespace}/{worker.pod.metadata.name}"
         self._tasks[uid] = self._group.create_task(self._work(worker), name=name)
@@ -163,6 +203,7 @@ class PodManager:
                 worker.look_again()
         self._workers.pop(worker.uid, None)
         self._tasks.pop(worker.uid, None)
+        self._freed(worker.uid)
         self._tools.writer.forget(worker.uid)
         self._pods_changed.set()
         for other in self._workers.values():
@@ -258,8 +299,8 @@ class PodManager:
     def by_uid(self) -> Mapping[str, PodView]:
         return {uid: worker.view() for uid, worker in self._workers.items()}
 
-    def evict(self, uid: str, end: End, grace: int) -> None:
-        """End a pod for a shortage of the node's, with an event; `grace` in seconds."""
+    def evict(self, uid: str, end: End, grace: int | None = None) -> None:
+        """End a pod for a shortage of the node's, with an event; `grace` in seconds, None: the pod's own."""
         worker = self._workers.get(uid)
         if worker is not None and not worker.ending:
             worker.event(WARNING, end.reason, end.message)

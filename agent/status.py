@@ -71,8 +71,8 @@ def pod_status(
             if shown.state is None or shown.state.terminated is None:
                 shown.state = core_v1.ContainerState(terminated=lost())
     status.conditions = _conditions(pod, runtime, status, known, now)
-    if end is not None and end.reason == "Evicted":
-        _disrupted(pod, status, end.message, now)
+    if end is not None and end.disruption:
+        _disrupted(pod, status, end.disruption, now)
     return status
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.cgroups import Cgroups
@@ -30,6 +30,16 @@ class NodeState:
     memory_capacity: int = 0
     resolver: Resolver = field(default_factory=Resolver)
     host_file: str = ""
+    labels: Mapping[str, str] | None = None
+    """The node object's labels and taints; None until the API has told them."""
+    taints: Sequence[core_v1.Taint] = ()
+    pressures: Callable[[], Mapping[str, bool]] = dict
+    """The pressure conditions, and whether they hold."""
+    supplemental_groups_policy: bool = False
+    """The runtime can do without the groups that an image names for its user."""
+    app_armor: bool = False
+    """The kernel confines processes by AppArmor profiles."""
+    shutting_down: bool = False
 
 
 @dataclass(frozen=True, slots=True)

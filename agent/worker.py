@@ -54,6 +54,8 @@ class PodWorker(PodState):
         self._news = 0
         """How often a ConfigMap or Secret that the pod names has changed."""
         self.hold_resize: Callable[[core_v1.Pod], Hold | None] = lambda pod: None
+        self.waits_for: set[str] = set()
+        """UIDs of pods that make way for this one: it starts when what they hold is free."""
         self._stale: set[str] = set()
         self._wake = asyncio.Event()
         self._wake.set()
@@ -137,7 +139,7 @@ class PodWorker(PodState):
                     if self.discarded:
                         return
                     await self._work_on_end()
-                elif self._due and self._child is None:
+                elif self._due and self._child is None and not self.waits_for:
                     self._begin(self._sync(), "sync")
                 elif self._due:
                     self.publish()

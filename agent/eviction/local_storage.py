@@ -54,4 +54,4 @@ def _shown(pod: core_v1.Pod, total: int) -> str:
 
 
 def _end(message: str) -> End:
-    return End("Failed", "Evicted", message)
+    return End("Failed", "Evicted", message, disruption=message)

@@ -90,7 +90,7 @@ def eviction(one: Threshold, reading: Reading, usage: Usage) -> End:
                 asked = _show(requested, resource) if requested else "0"
                 message += f"Container {container.name} was using {_show(used, resource)}, request is {asked}, "
                 message += f"has larger consumption of {resource}. "
-    return End("Failed", "Evicted", message)
+    return End("Failed", "Evicted", message, disruption=message)
 
 
 def _show(amount: int, resource: str) -> str:

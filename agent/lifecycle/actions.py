@@ -73,6 +73,8 @@ class End:
     phase: str = ""
     reason: str = ""
     message: str = ""
+    disruption: str = ""
+    """The message of the pod's DisruptionTarget condition, where the pod goes for the node's sake."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from agent import config, dns, environment, hosts, image_names, qos, registry_auth, security
-from agent.admission import admit
 from agent.backoff import BackOff
-from agent.config import AgentConfig, Flags
+from agent.config import Flags
 from agent.kubelet_configuration import ConfigError, parse
 from agent.limiter import Limiter
-from agent.toolbox import NodeState
 from kube import duration
 from kube.api import core_v1, meta_v1
 from tests.unit.agent.pods import pod
@@ -374,35 +372,3 @@ def test_bad_values_are_refused(change: str) -> None:
     file, _ = parse(HEAD + change + "\n")
     with pytest.raises(ConfigError):
         config.build(file, Flags())
-
-
-# -- admission at the node --------------------------------------------------------------------------------------------
-NODE = NodeState(allocatable={"cpu": "2", "memory": "1Gi", "pods": "110"})
-
-
-def _admit(given: core_v1.Pod, *others: core_v1.Pod, **changes: Any) -> str:
-    rejected = admit(given, others, NODE, AgentConfig(node_name="n", **changes))
-    return rejected.reason if rejected else ""
-
-
-def test_a_node_refuses_what_it_cannot_hold() -> None:
-    def cpu(amount: str) -> core_v1.Pod:
-        return pod(_sized(None, {"cpu": amount}))
-
-    assert _admit(pod()) == _admit(cpu("2")) == _admit(cpu("1"), cpu("1")) == ""
-    assert _admit(cpu("1"), cpu("1500m")) == "OutOfcpu"
-    assert _admit(pod(_sized(None, {"memory": "2Gi"}))) == "OutOfmemory"
-    assert _admit(pod(_sized({"vendor.example/gpu": "1"}))) == "OutOfvendor.example/gpu"
-    assert _admit(pod(), pod(), max_pods=1) == "OutOfpods"
-    port = {"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}
-    assert _admit(pod(port), pod(port)) == "NodePorts"
-    assert _admit(pod(os={"name": "windows"})) == "PodOSNotSupported"
-
-
-def test_only_allowed_sysctls_are_taken() -> None:
-    def with_sysctl(name: str) -> core_v1.Pod:
-        return pod(securityContext={"sysctls": [{"name": name, "value": "1"}]})
-
-    assert _admit(with_sysctl("kernel.shm_rmid_forced")) == ""
-    assert _admit(with_sysctl("net.core.somaxconn")) == "SysctlForbidden"
-    assert _admit(with_sysctl("net.core.somaxconn"), allowed_unsafe_sysctls=("net.core.*",)) == ""

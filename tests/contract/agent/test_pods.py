@@ -7,7 +7,6 @@ import base64
 import itertools
 import json
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,57 +16,8 @@ from agent.volumes.manager import MountError, VolumeManager
 from cri.fake import FakeRuntime
 from kube.api import core_v1
 from kube.errors import StatusError
-from tests.support.control import ApiUnderTest, api_server
-from tests.support.images import BUSYBOX_IMAGE
-from tests.support.node import FastClock, NodeUnderTest, agent_node, eventually, is_ready
-
-SPEED = 50.0
-TRAP = "trap 'exit 0' TERM; cat"
-
-
-@pytest.fixture
-def clock() -> FastClock:
-    return FastClock(SPEED)
-
-
-@pytest.fixture
-async def runtime(tmp_path: Path, clock: FastClock) -> AsyncIterator[FakeRuntime]:
-    async with FakeRuntime(tmp_path / "runtime.sock", clock.sleep, clock.nanoseconds) as runtime:
-        runtime.images.add(BUSYBOX_IMAGE)
-        yield runtime
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
-    async with api_server(tmp_path / "control") as server:
-        yield server
-
-
-@pytest.fixture
-async def node(
-    tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, clock: FastClock
-) -> AsyncIterator[NodeUnderTest]:
-    async with agent_node(tmp_path, runtime, api, clock=clock) as node:
-        yield node
-
-
-def container(script: str = TRAP, name: str = "main", **more: Any) -> dict[str, Any]:
-    return {"name": name, "image": BUSYBOX_IMAGE, "command": ["sh", "-c", script], **more}
-
-
-async def create(node: NodeUnderTest, name: str, *containers: dict[str, Any], **spec: Any) -> core_v1.Pod:
-    body = {"automountServiceAccountToken": False, "containers": list(containers) or [container()], **spec}
-    return await node.create(name, body)
-
-
-def calls(runtime: FakeRuntime, rpc: str) -> list[Any]:
-    return [request for name, request in runtime.calls if name == rpc]
-
-
-def waiting(pod: core_v1.Pod) -> str:
-    statuses = pod.status.container_statuses
-    state = statuses[0].state if statuses else None
-    return (state.waiting.reason or "") if state and state.waiting else ""
+from tests.support.fake_node import TRAP, calls, container, create, waiting
+from tests.support.node import FastClock, NodeUnderTest, eventually, is_ready
 
 
 @pytest.mark.parametrize("clock", [FastClock(1.0)])  # in fast time the regular listings would come in between

@@ -1,0 +1,50 @@
+"""What a node does with pods that it has no room for: refuse them, or make room for a critical one."""
+
+from __future__ import annotations
+
+import os
+
+from cri.fake import FakeRuntime
+from kube.api import core_v1, meta_v1, scheduling_v1
+from tests.support.fake_node import calls, container, create
+from tests.support.node import NodeUnderTest
+
+MOST = f"{max(1, (os.cpu_count() or 1)) * 1000 - 100}m"
+"""Nearly all processors of the node."""
+
+
+def wants(cpu: str) -> dict[str, object]:
+    return container(resources={"requests": {"cpu": cpu}})
+
+
+async def test_others_make_way_for_a_critical_pod_which_starts_when_they_are_gone(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
+    await create(node, "ordinary", wants(MOST))
+    await node.ready("ordinary")
+    name = "system-node-critical"
+    found = [c.metadata.name for c in (await node.client.list(scheduling_v1.PriorityClass)).items]
+    if name not in found:
+        made = scheduling_v1.PriorityClass(metadata=meta_v1.ObjectMeta(name=name), value=2_000_001_000)
+        await node.client.create(made)
+    await create(node, "critical", wants("500m"), priorityClassName=name)
+    await node.ready("critical")
+    loser = await node.wait("ordinary", lambda p: p.status.phase == "Failed")
+    assert (loser.status.reason, loser.status.message) == ("Preempting", "Preempted in order to admit critical pod")
+    condition = next(c for c in loser.status.conditions if c.type == "DisruptionTarget")
+    assert (condition.status, condition.reason) == ("True", "TerminationByKubelet")
+    assert condition.message == "Pod was preempted by Kubelet to accommodate a critical pod."
+    assert await node.event("ordinary", "Preempting") == "Preempted in order to admit critical pod"
+    order = [rpc for rpc, _ in runtime.calls if rpc in ("RunPodSandbox", "StopPodSandbox")]
+    assert order == ["RunPodSandbox", "StopPodSandbox", "RunPodSandbox"]
+
+
+async def test_labels_that_came_a_moment_ago_count(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    await node.client.patch(core_v1.Node, node.config.node_name, "", {"metadata": {"labels": {"disk": "ssd"}}})
+    await create(node, "fits", nodeSelector={"disk": "ssd"})
+    await node.ready("fits")
+    await create(node, "misplaced", nodeSelector={"disk": "hdd"})
+    pod = await node.wait("misplaced", lambda p: p.status.phase == "Failed")
+    assert pod.status.reason == "NodeAffinity"
+    assert await node.event("misplaced", "NodeAffinity") == pod.status.message
+    assert len(calls(runtime, "RunPodSandbox")) == 1

@@ -1,0 +1,32 @@
+"""Pods on a node whose runtime is the fake and whose time runs fast, in few words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cri.fake import FakeRuntime
+from kube.api import core_v1
+from tests.support.images import BUSYBOX_IMAGE
+from tests.support.node import NodeUnderTest
+
+SPEED = 50.0
+TRAP = "trap 'exit 0' TERM; cat"
+
+
+def container(script: str = TRAP, name: str = "main", **more: Any) -> dict[str, Any]:
+    return {"name": name, "image": BUSYBOX_IMAGE, "command": ["sh", "-c", script], **more}
+
+
+async def create(node: NodeUnderTest, name: str, *containers: dict[str, Any], **spec: Any) -> core_v1.Pod:
+    body = {"automountServiceAccountToken": False, "containers": list(containers) or [container()], **spec}
+    return await node.create(name, body)
+
+
+def calls(runtime: FakeRuntime, rpc: str) -> list[Any]:
+    return [request for name, request in runtime.calls if name == rpc]
+
+
+def waiting(pod: core_v1.Pod) -> str:
+    statuses = pod.status.container_statuses
+    state = statuses[0].state if statuses else None
+    return (state.waiting.reason or "") if state and state.waiting else ""
