@@ -78,6 +78,13 @@ def dns1123_subdomain(value: str) -> list[str]:
     return _against(value, 253, _DNS1123_SUBDOMAIN, _example(_SUBDOMAIN_RULE, ("example.com",), _DNS1123_SUBDOMAIN))
 
 
+def dns1123_subdomain_with_underscore(value: str) -> list[str]:
+    """A search domain: as a subdomain, but underscores may stand where letters do (_tcp.example.com)."""
+    label = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+    pattern = rf"{label}(\.{label})*"
+    return _against(value, 253, pattern, _example(_SUBDOMAIN_RULE, ("example.com",), pattern))
+
+
 def dns1035_label(value: str) -> list[str]:
     return _against(value, 63, _DNS1035_LABEL, _example(_DNS1035_RULE, ("my-name", "abc-123"), _DNS1035_LABEL))
 

@@ -64,6 +64,8 @@ def port_or_name(value: Any, path: str) -> Errors:
 
 def ip(value: str, path: str) -> Errors:
     try:
+        if "%" in value:  # a link's name behind an address means something on one machine only
+            raise ValueError
         ipaddress.ip_address(value)
     except ValueError:
         return [invalid_value(path, value, NOT_AN_IP)]

@@ -17,7 +17,15 @@ from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, r
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-_EPHEMERAL_FORBIDDEN = ("lifecycle", *_PROBES, "ports", "resources", "resizePolicy")
+_EPHEMERAL_FORBIDDEN = (
+    "ports",
+    "resources",
+    "resizePolicy",
+    "restartPolicy",
+    "restartPolicyRules",
+    *_PROBES,
+    "lifecycle",
+)
 
 
 def validate_all(spec: Object, volumes: dict[str, Object], path: str, is_pod: bool) -> Errors:
@@ -62,11 +70,14 @@ def validate_all(spec: Object, volumes: dict[str, Object], path: str, is_pod: bo
 
 def padded_images(containers: list[Object], path: str) -> Errors:
     """Refuse blanks around an image, which templates may have."""
-    return [
-        invalid_value(f"{path}[{index}].image", image, "must not have leading or trailing whitespace")
-        for index, container in enumerate(containers)
-        if (image := container.get("image") or "").strip() != image
-    ]
+    return [e for index, container in enumerate(containers) for e in _padded_image(container, f"{path}[{index}]")]
+
+
+def _padded_image(container: Object, path: str) -> Errors:
+    image = container.get("image") or ""
+    if image.strip() == image:
+        return []
+    return [invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace")]
 
 
 def validate_ephemeral(
@@ -77,6 +88,7 @@ def validate_ephemeral(
     for index, container in enumerate(containers or ()):
         where, target = f"{path}.ephemeralContainers[{index}]", container.get("targetContainerName") or ""
         errors += validate_container(container, volumes, where)
+        errors += _padded_image(container, where)
         name = container.get("name") or ""
         if name and (name in seen or name in regular):
             errors.append(duplicate(f"{where}.name", name))

@@ -102,7 +102,7 @@ class PersistentVolumeStrategy(Strategy):
                 errors += validate_node_selector(hard, "spec.nodeAffinity.required")
         elif spec.get("local") is not None:
             errors.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
-        errors += validate_source({k: v for k, v in spec.items() if k not in _NOT_SOURCES}, "spec")
+        errors += validate_source({k: v for k, v in spec.items() if k not in _NOT_SOURCES}, "spec", persistent=True)
         root = (spec.get("hostPath") or {}).get("path") == "/"
         if root and spec.get("persistentVolumeReclaimPolicy") == "Recycle":
             detail = "may not be 'recycle' for a hostPath mount of '/'"

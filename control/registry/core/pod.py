@@ -5,15 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.registry.checks import each
 from control.registry.core import label_keys, pod_table, pod_update
+from control.registry.core.pod_annotations import validate_profiles_agree
 from control.registry.core.pod_defaults import default_pod, default_status
 from control.registry.core.pod_resize import validate_resize
 from control.registry.core.pod_status import validate_status
-from control.registry.core.pod_warnings import pod_warnings
-from control.registry.core.podspec import validate_pod_spec
+from control.registry.core.pod_warnings import name_warnings, pod_warnings
 from control.registry.core.qos import qos_class
 from control.registry.strategy import Object, Strategy, keep
 from kube.errors import FieldError, forbidden_field
+from kube.names import dns1123_subdomain
 
 
 class PodStrategy(Strategy):
@@ -27,7 +29,6 @@ class PodStrategy(Strategy):
     def prepare_create(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         obj["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
-        spec.pop("ephemeralContainers", None)
         label_keys.write_out(obj)
         _gated_condition(obj)
 
@@ -66,12 +67,15 @@ class PodStrategy(Strategy):
             self.prepare_update(obj, old)
 
     def validate(self, obj: Object) -> list[FieldError]:
-        spec = obj.get("spec") or {}
-        errors = validate_pod_spec(spec)
+        spec, metadata = obj.get("spec") or {}, obj.get("metadata") or {}
+        errors = pod_update.validate_whole(obj)
+        errors += _claim_names(spec.get("volumes") or [], metadata.get("name") or "")
+        if spec.get("ephemeralContainers"):
+            errors.append(forbidden_field("spec.ephemeralContainers", "cannot be set on create"))
         if spec.get("schedulingGates") and spec.get("nodeName"):
             detail = "cannot be set until all schedulingGates have been cleared"
             errors.append(forbidden_field("spec.nodeName", detail))
-        return errors
+        return errors + validate_profiles_agree(metadata.get("annotations") or {}, spec)
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return pod_update.validate_update(obj, old)
@@ -89,7 +93,11 @@ class PodStrategy(Strategy):
         return [] if subresource == "binding" else self.validate_update(obj, old)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        return [] if old else pod_warnings(obj.get("spec") or {}, obj.get("metadata") or {})
+        if old:
+            return []
+        metadata = obj.get("metadata") or {}
+        found = name_warnings(metadata.get("name") or "", "the Pod's hostname")
+        return found + pod_warnings(obj.get("spec") or {}, metadata)
 
     def fields(self, obj: Object) -> dict[str, str]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -119,6 +127,17 @@ class PodStrategy(Strategy):
         if not spec.get("nodeName") or status.get("phase") in ("Failed", "Succeeded"):
             return 0
         return 1 if period < 0 else period
+
+
+def _claim_names(volumes: list[Object], name: str) -> list[FieldError]:
+    """Check the names of the claims that will be made for ephemeral volumes."""
+    errors: list[FieldError] = []
+    for index, volume in enumerate(volumes if name else ()):
+        if volume.get("ephemeral") is not None and volume.get("name"):
+            claim = f"{name}-{volume['name']}"
+            said = [f'PVC name "{claim}": {problem}' for problem in dns1123_subdomain(claim)]
+            errors += each(f"spec.volumes[{index}].name", volume["name"], said)
+    return errors
 
 
 def _gated_condition(obj: Object) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 
 from control.registry.checks import Errors
-from control.registry.core.pod_update import same
-from control.registry.core.podspec import validate_pod_spec
+from control.registry.core.pod_annotations import MIRROR
+from control.registry.core.pod_update import same, validate_whole
 from control.registry.core.qos import qos_class
 from control.registry.strategy import Object
 from kube.errors import forbidden_field, invalid_value
@@ -19,14 +19,14 @@ _RESIZED = ("cpu", "memory")
 
 def validate_resize(obj: Object, old: Object) -> Errors:
     spec, before = obj.get("spec") or {}, old.get("spec") or {}
-    errors: Errors = []
-    if (old.get("metadata", {}).get("annotations") or {}).get("kubernetes.io/config.mirror"):
+    if MIRROR in (old.get("metadata", {}).get("annotations") or {}):
         return [forbidden_field("[]", "static pods cannot be resized")]
     if (before.get("os") or {}).get("name") == "windows":
         return [forbidden_field("[]", "windows pods cannot be resized")]
     for kind in ("containers", "initContainers"):
         if len(spec.get(kind) or ()) != len(before.get(kind) or ()):
             return [forbidden_field("spec", "only cpu and memory resources are mutable")]
+    errors = validate_whole(obj)
     if qos_class(spec) != qos_class(before):
         detail = "Pod QOS Class may not change as a result of resizing"
         errors.append(invalid_value("spec", (obj.get("status") or {}).get("qosClass") or "", detail))
@@ -49,7 +49,7 @@ def validate_resize(obj: Object, old: Object) -> Errors:
         return errors
     if not same(masked, before):
         return [forbidden_field("spec", "only cpu and memory resources are mutable")]
-    return validate_pod_spec(spec)
+    return []
 
 
 def _removed(container: Object, was: Object, path: str) -> Errors:

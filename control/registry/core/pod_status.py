@@ -28,6 +28,7 @@ def validate_status(obj: Object, old: Object) -> Errors:
     if before.get("qosClass"):
         errors += unchanged(status, before, "qosClass", "status.qosClass")
     errors += _transitions(status, before, old.get("spec") or {})
+    errors += _claims(status.get("resourceClaimStatuses") or [], spec)
     errors += _addresses(status.get("podIPs") or [], "status.podIPs")
     hosts = status.get("hostIPs") or []
     if hosts and hosts[0].get("ip") != status.get("hostIP"):
@@ -55,6 +56,22 @@ def _transitions(status: Object, before: Object, spec: Object) -> Errors:
             if name in states and states[name].get("terminated") is None:
                 detail = "may not be transitioned to non-terminated state"
                 errors.append(forbidden_field(f"status.{field}[{index}].state", detail))
+    return errors
+
+
+def _claims(statuses: list[Object], spec: Object) -> Errors:
+    errors: Errors = []
+    known, seen = {c.get("name") for c in spec.get("resourceClaims") or ()}, set()
+    for index, status in enumerate(statuses):
+        path, name = f"status.resourceClaimStatuses[{index}].name", status.get("name") or ""
+        if name not in known:
+            errors.append(invalid_value(path, name, "must match the name of an entry in `spec.resourceClaims`"))
+        if name in seen:
+            errors.append(duplicate(path, name))
+        seen.add(name)
+        claim = status.get("resourceClaimName")
+        if claim is not None:
+            errors += each(path, claim, names.dns1123_subdomain(claim))
     return errors
 
 

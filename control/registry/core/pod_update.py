@@ -10,9 +10,10 @@ import msgspec
 
 from control.registry.checks import MAX_INT32, Errors
 from control.registry.core.narrowing import put_back_node_affinity, validate_narrowing
+from control.registry.core.pod_annotations import MIRROR, validate_annotation_changes, validate_annotations
 from control.registry.core.podspec import validate_pod_spec
 from control.registry.strategy import Object
-from kube.errors import FieldError, forbidden_field, invalid_value, required
+from kube.errors import FieldError, forbidden_field, invalid_value
 from kube.quantity import QuantityError, parse
 
 _UPDATABLE = ",".join(
@@ -30,40 +31,57 @@ _KINDS = ("containers", "initContainers")
 def validate_update(obj: Object, old: Object) -> Errors:
     """Check a pod update against the pod as it is."""
     spec, before = obj.get("spec") or {}, old.get("spec") or {}
-    errors: Errors = []
+    errors = validate_whole(obj) + _annotations(obj, old)
     for kind in _KINDS:
         if len(spec.get(kind) or ()) != len(before.get(kind) or ()):
             detail = "pod updates may not add or remove containers"
-            return [forbidden_field(f"spec.{kind}", detail)]
-        for index, container in enumerate(spec.get(kind) or ()):
-            if not container.get("image"):
-                errors.append(required(f"spec.{kind}[{index}].image"))
-    errors += _deadline(spec, before)
+            return [*errors, forbidden_field(f"spec.{kind}", detail)]
+    deadline = _deadline(spec, before)
+    errors += deadline
+    if deadline and spec.get("activeDeadlineSeconds") is not None:
+        return errors
     errors += _tolerations(spec, before)
     errors += _gates(spec, before)
     if before.get("schedulingGates"):
         errors += validate_narrowing(spec, before)
-    if errors:
-        return errors
     masked = _masked(spec, before)
     if not same(masked, before):
-        return [_forbidden(f"pod updates may not change fields other than {_UPDATABLE}", before, masked)]
-    return validate_pod_spec(spec)
+        errors.append(_forbidden(f"pod updates may not change fields other than {_UPDATABLE}", before, masked))
+    return errors
+
+
+def validate_whole(obj: Object) -> Errors:
+    """Check a pod's spec and the annotations that mean something, as after every change of them."""
+    spec, annotations = obj.get("spec") or {}, _annotations_of(obj)
+    return validate_annotations(annotations, spec, "metadata.annotations") + validate_pod_spec(spec)
+
+
+def _annotations_of(obj: Object) -> Object:
+    found: Object = (obj.get("metadata") or {}).get("annotations") or {}
+    return found
+
+
+def _annotations(obj: Object, old: Object) -> Errors:
+    return validate_annotation_changes(_annotations_of(obj), _annotations_of(old))
 
 
 def validate_ephemeral_update(obj: Object, old: Object) -> Errors:
     """Check an update through the ephemeralcontainers subresource: they are added, never changed or taken away."""
     now, before = ((o.get("spec") or {}).get("ephemeralContainers") or [] for o in (obj, old))
     path = "spec.ephemeralContainers"
+    if MIRROR in _annotations_of(old):
+        return [forbidden_field("[]", "static pods do not support ephemeral containers")]
     by_name = {c.get("name"): c for c in now}
-    errors: Errors = []
+    errors = validate_whole(obj) + _annotations(obj, old)
     for container in before:
         name = container.get("name", "")
         if name not in by_name:
             errors.append(forbidden_field(path, f'existing ephemeral containers "{name}" may not be removed\n'))
         elif not same(by_name[name], container):
-            errors.append(forbidden_field(path, f'existing ephemeral containers "{name}" may not be changed\n'))
-    return errors or validate_pod_spec(obj.get("spec") or {})
+            lines = _differences(container, by_name[name], "")
+            detail = "\n".join([f'existing ephemeral containers "{name}" may not be changed', *lines])
+            errors.append(forbidden_field(path, detail))
+    return errors
 
 
 def _deadline(spec: Object, before: Object) -> Errors:

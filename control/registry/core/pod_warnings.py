@@ -1,16 +1,21 @@
 """Warnings about pods and templates that are accepted but will not do what their author may think.
 
-Upstream's pkg/api/pod/warnings.go: deprecated labels and annotations, repeated names, resources that make no sense.
+Upstream's pkg/api/pod/warnings.go: deprecated labels, annotations and volumes, things named twice, selectors that choose
+nothing, fractions of bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from control.registry.core.pod_annotations import APPARMOR, SECCOMP, SECCOMP_CONTAINER, containers_with_paths
+from control.registry.core.pod_port_warnings import port_warnings
 from control.registry.strategy import Object
+from kube.names import dns1123_label
 from kube.quantity import QuantityError, parse
 
-_OLD_LABELS = {
+_HARD, _SOFT = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+OLD_LABELS = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
     "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
     "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
@@ -19,99 +24,181 @@ _OLD_LABELS = {
 }
 _OLD_ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
-    "seccomp.security.alpha.kubernetes.io/pod": 'non-functional in v1.27+; use the "seccompProfile" field instead',
+    "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
+    "security.alpha.kubernetes.io/unsafe-sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
 }
+_OLD_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+_OLD_APPARMOR = 'deprecated since v1.30; use the "appArmorProfile" field instead'
 _OLD_VOLUMES = {
+    "photonPersistentDisk": "deprecated in v1.11, non-functional in v1.16+",
     "gitRepo": "deprecated in v1.11",
-    "glusterfs": "deprecated in v1.25, this feature is non-functional in v1.26+",
     "scaleIO": "deprecated in v1.16, non-functional in v1.22+",
     "flocker": "deprecated in v1.22, non-functional in v1.25+",
-    "storageOS": "deprecated in v1.22, non-functional in v1.25+",
+    "storageos": "deprecated in v1.22, non-functional in v1.25+",
     "quobyte": "deprecated in v1.22, non-functional in v1.25+",
+    "glusterfs": "deprecated in v1.25, non-functional in v1.26+",
     "cephfs": "deprecated in v1.28, non-functional in v1.31+",
     "rbd": "deprecated in v1.28, non-functional in v1.31+",
 }
+_SPELLED = {"storageos": "storageOS"}
+NULL_SELECTOR = "a null labelSelector results in matching no pod"
 
 
-def pod_warnings(spec: Object, metadata: Object, path: str = "spec", meta_path: str = "metadata") -> list[str]:
+def pod_warnings(
+    spec: Object, metadata: Object, path: str = "spec", meta_path: str = "metadata", is_pod: bool = True
+) -> list[str]:
     """Return the warnings for a new or changed pod spec."""
-    return [*_labels(spec, path), *_annotations(metadata, meta_path), *_volumes(spec, path), *_containers(spec, path)]
+    return [
+        *_labels(spec, path),
+        *_annotations(spec, metadata, path, meta_path, is_pod),
+        *_volumes(spec, path),
+        *_repeated(spec, path),
+        *_amounts(spec.get("overhead"), f"{path}.overhead"),
+        *_containers(spec, path),
+        *port_warnings(spec, path),
+        *_grace(spec, path),
+        *_affinity(spec, path),
+    ]
 
 
 def template_warnings(template: Object | None, old: Object | None, path: str) -> list[str]:
     """Return the warnings for a workload's template, none where it is as it was; `path` is its own."""
     if not template or template == old:
         return []
-    return pod_warnings(template.get("spec") or {}, template.get("metadata") or {}, f"{path}.spec", f"{path}.metadata")
+    spec, metadata = template.get("spec") or {}, template.get("metadata") or {}
+    return pod_warnings(spec, metadata, f"{path}.spec", f"{path}.metadata", is_pod=False)
+
+
+def name_warnings(name: str, used: str) -> list[str]:
+    """Warn of a name that is no DNS label where it becomes a host's name; `used` says for what."""
+    problems = dns1123_label(name)
+    if not problems:
+        return []
+    shown = " ".join(problems)
+    return [
+        f"metadata.name: this is used in {used}, which can result in surprising behavior; a DNS label is recommended: "
+        f"[{shown}]"
+    ]
 
 
 def _labels(spec: Object, path: str) -> Iterator[str]:
     for key in sorted(spec.get("nodeSelector") or ()):
-        if key in _OLD_LABELS:
-            yield f"{path}.nodeSelector[{key}]: {_OLD_LABELS[key]}"
+        if key in OLD_LABELS:
+            yield f"{path}.nodeSelector[{key}]: {OLD_LABELS[key]}"
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    where = f"{path}.affinity.nodeAffinity"
+    for index, term in enumerate((affinity.get(_HARD) or {}).get("nodeSelectorTerms") or ()):
+        yield from term_warnings(term, f"{where}.{_HARD}.nodeSelectorTerms[{index}]")
+    for index, preference in enumerate(affinity.get(_SOFT) or ()):
+        yield from term_warnings(preference.get("preference") or {}, f"{where}.{_SOFT}[{index}].preference")
     for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
-        key = constraint.get("topologyKey")
-        if key in _OLD_LABELS:
-            yield f"{path}.topologySpreadConstraints[{index}].topologyKey: {key} is {_OLD_LABELS[key]}"
+        key, where = constraint.get("topologyKey"), f"{path}.topologySpreadConstraints[{index}]"
+        if key in OLD_LABELS:
+            yield f"{where}.topologyKey: {key} is {OLD_LABELS[key]}"
+        if constraint.get("labelSelector") is None:
+            yield f"{where}.labelSelector: {NULL_SELECTOR}"
 
 
-def _annotations(metadata: Object, path: str) -> Iterator[str]:
-    for key in sorted(metadata.get("annotations") or ()):
-        if key in _OLD_ANNOTATIONS:
-            yield f"{path}.annotations[{key}]: {_OLD_ANNOTATIONS[key]}"
+def term_warnings(term: Object, path: str) -> Iterator[str]:
+    """Yield a warning for every deprecated label that a node selector term asks for."""
+    for index, expression in enumerate(term.get("matchExpressions") or ()):
+        key = expression.get("key")
+        if key in OLD_LABELS:
+            yield f"{path}.matchExpressions[{index}].key: {key} is {OLD_LABELS[key]}"
+
+
+def _annotations(spec: Object, metadata: Object, path: str, meta_path: str, is_pod: bool) -> Iterator[str]:
+    found, where = metadata.get("annotations") or {}, f"{meta_path}.annotations"
+    for key, said in _OLD_ANNOTATIONS.items():
+        if key in found:
+            yield f"{where}[{key}]: {said}"
+    whole = spec.get("securityContext") or {}
+    if SECCOMP in found and whole.get("seccompProfile") is None:
+        yield f"{where}[{SECCOMP}]: {_OLD_SECCOMP}"
+    for container, _ in containers_with_paths(spec, path):
+        context, name = container.get("securityContext") or {}, container.get("name") or ""
+        if SECCOMP_CONTAINER + name in found and context.get("seccompProfile") is None:
+            yield f"{where}[{SECCOMP_CONTAINER}{name}]: {_OLD_SECCOMP}"
+        confined = context.get("appArmorProfile") or whole.get("appArmorProfile")
+        if APPARMOR + name in found and not confined and not is_pod:
+            yield f"{where}[{APPARMOR}{name}]: {_OLD_APPARMOR}"
 
 
 def _volumes(spec: Object, path: str) -> Iterator[str]:
-    for index, volume in enumerate(spec.get("volumes") or ()):
+    volumes = spec.get("volumes") or []
+    for index, volume in enumerate(volumes):
         for kind, said in _OLD_VOLUMES.items():
             if volume.get(kind) is not None:
-                yield f"{path}.volumes[{index}].{kind}: {said}"
-    seen: set[str] = set()
+                yield f"{path}.volumes[{index}].{_SPELLED.get(kind, kind)}: {said}"
+    projected = [(i, s) for i, v in enumerate(volumes) for s in (v.get("projected") or {}).get("sources") or ()]
+    tokens = {(s["serviceAccountToken"]).get("path") for _, s in projected if s.get("serviceAccountToken") is not None}
+    for index, source in projected:
+        for kind, shown in (("configMap", "configMap"), ("secret", "secrets"), ("downwardAPI", "downwardAPI")):
+            for number, item in enumerate((source.get(kind) or {}).get("items") or ()):
+                if item.get("path") in tokens:
+                    where = f"{path}.volumes[{index}].projected.sources.{shown}[{number}]"
+                    yield f'{where}: has duplicated path with ServiceAccountToken "{item.get("path")}"'
+
+
+def _repeated(spec: Object, path: str) -> Iterator[str]:
+    """Hosts and secrets that are given twice, and secrets that have no name."""
+    for field, key, shown in (("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")):
+        seen: set[str] = set()
+        for index, item in enumerate(spec.get(field) or ()):
+            value = item.get(key) or ""
+            if value in seen:
+                yield f'{path}.{field}[{index}].{key}: duplicate {shown} "{value}"'
+            seen.add(value)
     for index, secret in enumerate(spec.get("imagePullSecrets") or ()):
-        name = secret.get("name") or ""
-        if not name:
-            yield f'{path}.imagePullSecrets[{index}]: invalid empty name ""'
-        elif name in seen:
-            yield f'{path}.imagePullSecrets[{index}].name: duplicate name "{name}"'
-        seen.add(name)
+        if not secret.get("name"):
+            yield f'{path}.imagePullSecrets[{index}].name: invalid empty name ""'
 
 
 def _containers(spec: Object, path: str) -> Iterator[str]:
-    for kind in ("containers", "initContainers"):
-        for index, container in enumerate(spec.get(kind) or ()):
-            where = f"{path}.{kind}[{index}]"
-            resources = container.get("resources") or {}
+    for container, where in containers_with_paths(spec, path):
+        resources = container.get("resources") or {}
+        for name in ("memory", "ephemeral-storage"):
             for side in ("limits", "requests"):
-                for name, amount in (resources.get(side) or {}).items():
-                    yield from _fraction(name, amount, f"{where}.resources.{side}[{name}]")
-            yield from _repeated_env(container.get("env") or [], f"{where}.env")
-            yield from _repeated_ports(container.get("ports") or [], f"{where}.ports")
+                found = resources.get(side) or {}
+                yield from _amounts({name: found[name]} if name in found else {}, f"{where}.resources.{side}")
+        yield from _repeated_env(container.get("env") or [], f"{where}.env")
 
 
-def _fraction(name: str, amount: str, path: str) -> Iterator[str]:
-    try:
-        fractional = name in ("memory", "ephemeral-storage") and parse(amount) % 1 != 0
-    except QuantityError:
-        return
-    if fractional:
-        yield f'{path}: fractional byte value "{amount}" is invalid, must be an integer'
+def _amounts(amounts: Object | None, path: str) -> Iterator[str]:
+    for name, amount in (amounts or {}).items():
+        try:
+            fractional = name in ("memory", "ephemeral-storage") and parse(amount) % 1 != 0
+        except QuantityError:
+            continue
+        if fractional:
+            yield f'{path}[{name}]: fractional byte value "{amount}" is invalid, must be an integer'
 
 
 def _repeated_env(variables: list[Object], path: str) -> Iterator[str]:
-    seen: dict[str, Object] = {}
+    seen: set[str] = set()
     for index, variable in enumerate(variables):
         name = variable.get("name") or ""
-        before = seen.get(name)
+        own = f"$({name})"
         # A variable that builds on its older self is meant to be there twice.
-        if before is not None and f"$({name})" not in (variable.get("value") or ""):
+        builds = own in (variable.get("value") or "") and variable.get("value") != own
+        if name in seen and (variable.get("valueFrom") is not None or not builds):
             yield f'{path}[{index}]: hides previous definition of "{name}", which may be dropped when using apply'
-        seen[name] = variable
+        seen.add(name)
 
 
-def _repeated_ports(ports: list[Object], path: str) -> Iterator[str]:
-    seen: dict[tuple[object, ...], int] = {}
-    for index, port in enumerate(ports):
-        key = (port.get("containerPort"), port.get("protocol"), port.get("hostPort"), port.get("hostIP"))
-        if key in seen and port.get("name") != ports[seen[key]].get("name"):
-            yield f"{path}[{index}]: duplicate port definition with {path}[{seen[key]}]"
-        seen.setdefault(key, index)
+def _grace(spec: Object, path: str) -> Iterator[str]:
+    if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
+        yield (
+            f"{path}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
+        )
+
+
+def _affinity(spec: Object, path: str) -> Iterator[str]:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        found, where = (spec.get("affinity") or {}).get(kind) or {}, f"{path}.affinity.{kind}"
+        for index, term in enumerate(found.get(_HARD) or ()):
+            if term.get("labelSelector") is None:
+                yield f"{where}.{_HARD}[{index}].labelSelector: {NULL_SELECTOR}"
+        for index, preference in enumerate(found.get(_SOFT) or ()):
+            if (preference.get("podAffinityTerm") or {}).get("labelSelector") is None:
+                yield f"{where}.{_SOFT}[{index}].podAffinityTerm.labelSelector: {NULL_SELECTOR}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from control.registry.checks import MAX_INT32, Errors, annotation_keys, each, in_range, ip, labels, one_of
 from control.registry.core import containers, placement
 from control.registry.core.operating_system import validate_os
+from control.registry.core.pod_annotations import validate_annotations
 from control.registry.core.pod_resources import validate_pod_resources
 from control.registry.core.security import validate_pod_security
 from control.registry.core.volumes import validate_volumes
@@ -23,6 +24,7 @@ def validate_template(template: Object, path: str) -> Errors:
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     errors = labels(metadata.get("labels"), f"{path}.labels")
     errors += annotation_keys(metadata.get("annotations"), f"{path}.annotations")
+    errors += validate_annotations(metadata.get("annotations") or {}, spec, f"{path}.annotations")
     errors += validate_pod_spec(spec, f"{path}.spec", is_pod=False)
     if spec.get("ephemeralContainers"):
         detail = "ephemeral containers not allowed in pod template"
@@ -32,7 +34,7 @@ def validate_template(template: Object, path: str) -> Errors:
 
 def validate_pod_spec(spec: Object, path: str = "spec", is_pod: bool = True) -> Errors:
     """Check a pod spec with its defaults filled in, a pod's own or that of a template."""
-    errors, volumes = validate_volumes(spec.get("volumes"), f"{path}.volumes")
+    errors, volumes = validate_volumes(spec.get("volumes"), f"{path}.volumes", is_pod)
     errors += _resource_claims(spec.get("resourceClaims") or [], f"{path}.resourceClaims")
     errors += containers.validate_all(spec, volumes, path, is_pod)
     errors += validate_pod_resources(spec, f"{path}.resources")
@@ -140,9 +142,9 @@ def _dns_config(spec: Object, path: str) -> Errors:
         detail = "must not have more than 2048 characters (including spaces) in the search list"
         errors.append(invalid_value(f"{path}.searches", searches, detail))
     for index, search in enumerate(searches):
-        plain = search.removesuffix(".").replace("_", "")
-        if plain:
-            errors += each(f"{path}.searches[{index}]", search, names.dns1123_subdomain(plain))
+        if search != ".":
+            plain = search.removesuffix(".")
+            errors += each(f"{path}.searches[{index}]", plain, names.dns1123_subdomain_with_underscore(plain))
     for index, option in enumerate(config.get("options") or ()):
         if not option.get("name"):
             errors.append(required(f"{path}.options[{index}]", "must not be empty"))

@@ -23,10 +23,10 @@ def validate_probe(probe: Object | None, kind: str, path: str, grace: int | None
     own = probe.get("terminationGracePeriodSeconds")
     where = f"{path}.terminationGracePeriodSeconds"
     if own is not None:
+        if own <= 0:
+            errors.append(invalid_value(where, own, "must be greater than 0"))
         if kind == "readiness":
             errors.append(invalid_value(where, own, "must not be set for readinessProbes"))
-        elif own <= 0:
-            errors.append(invalid_value(where, own, "must be greater than 0"))
     if kind != "readiness" and probe.get("successThreshold") not in (None, 1):
         errors.append(invalid_value(f"{path}.successThreshold", probe["successThreshold"], "must be 1"))
     return errors

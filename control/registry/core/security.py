@@ -11,10 +11,12 @@ import re
 from control.registry.checks import Errors, in_range, one_of
 from control.registry.core.volumes import no_backsteps
 from control.registry.strategy import Object
-from kube.errors import duplicate, forbidden_field, invalid_value, required
+from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required
 
 MAX_ID = 2**31 - 1
 _IPC_SYSCTLS = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
+_POLICIES = {"supplementalGroupsPolicy": ("Merge", "Strict"), "seLinuxChangePolicy": ("MountOption", "Recursive")}
+_LONGEST_PROFILE = 4095
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 
 
@@ -31,9 +33,9 @@ def validate_pod_security(spec: Object, path: str) -> Errors:
     policy = context.get("fsGroupChangePolicy")
     if policy is not None:
         errors += one_of(policy, ("Always", "OnRootMismatch"), f"{path}.fsGroupChangePolicy")
-    policy = context.get("supplementalGroupsPolicy")
-    if policy is not None:
-        errors += one_of(policy, ("Merge", "Strict"), f"{path}.supplementalGroupsPolicy")
+    for key, allowed in _POLICIES.items():
+        if context.get(key) is not None:
+            errors += one_of(context[key], allowed, f"{path}.{key}")
     if spec.get("hostUsers") is False:
         for key, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
             if spec.get(key):
@@ -88,8 +90,14 @@ def _profiles(context: Object, path: str) -> Errors:
                 if name.startswith("/"):
                     errors.append(invalid_value(f"{where}.localhostProfile", name, "must be a relative path"))
                 errors += no_backsteps(name, f"{where}.localhostProfile")
-            elif name.strip() != name:
-                errors.append(invalid_value(f"{where}.localhostProfile", name, "must not be padded with whitespace"))
+            else:
+                if name.strip() != name:
+                    errors.append(
+                        invalid_value(f"{where}.localhostProfile", name, "must not be padded with whitespace")
+                    )
+                if len(name) > _LONGEST_PROFILE:
+                    detail = f"may not be more than {_LONGEST_PROFILE} bytes"
+                    errors.append(FieldError(f"{where}.localhostProfile", "Too long", detail))
         elif name is not None:
             value = profile if word == "seccomp" else name
             detail = f"can only be set when {shown} is Localhost"
@@ -112,7 +120,7 @@ def _sysctls(sysctls: list[Object], spec: Object, path: str) -> Errors:
             errors.append(invalid_value(where, name, detail))
         elif name in seen:
             errors.append(duplicate(where, name))
-        elif spec.get("hostNetwork") and name.replace("/", ".").startswith("net."):
+        if spec.get("hostNetwork") and name.replace("/", ".").startswith("net."):
             errors.append(invalid_value(where, name, "may not be specified when 'hostNetwork' is true"))
         elif spec.get("hostIPC") and name.replace("/", ".").startswith(_IPC_SYSCTLS):
             errors.append(invalid_value(where, name, "may not be specified when 'hostIPC' is true"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from control.registry.checks import Errors, each, one_of, quantity
+from control.registry.core import volume_sources
 from control.registry.core.env import field_reference, resource_reference
 from control.registry.strategy import Object
 from kube import names
@@ -13,43 +14,26 @@ NOT_RELATIVE = "must be a relative path"
 _BAD_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
 _HOST_PATH_TYPES = (
     "",
-    "DirectoryOrCreate",
-    "Directory",
-    "FileOrCreate",
-    "File",
-    "Socket",
-    "CharDevice",
     "BlockDevice",
+    "CharDevice",
+    "Directory",
+    "DirectoryOrCreate",
+    "File",
+    "FileOrCreate",
+    "Socket",
 )
-_NEEDED = {
-    "nfs": ("server", "path"),
-    "iscsi": ("targetPortal", "iqn"),
-    "csi": ("driver",),
-    "persistentVolumeClaim": ("claimName",),
-    "gcePersistentDisk": ("pdName",),
-    "awsElasticBlockStore": ("volumeID",),
-    "azureDisk": ("diskName", "diskURI"),
-    "azureFile": ("secretName", "shareName"),
-    "cinder": ("volumeID",),
-    "vsphereVolume": ("volumePath",),
-    "cephfs": ("monitors",),
-    "rbd": ("monitors", "image"),
-    "glusterfs": ("endpoints", "path"),
-    "flexVolume": ("driver",),
-    "portworxVolume": ("volumeID",),
-    "quobyte": ("registry", "volume"),
-    "gitRepo": ("repository",),
-    "image": (),
-}
 
 
-def validate_volumes(volumes: list[Object] | None, path: str) -> tuple[Errors, dict[str, Object]]:
+def validate_volumes(volumes: list[Object] | None, path: str, is_pod: bool = True) -> tuple[Errors, dict[str, Object]]:
     """Return what is wrong, and the volumes by name."""
     errors: Errors = []
     found: dict[str, Object] = {}
     for index, volume in enumerate(volumes or ()):
         where, name = f"{path}[{index}]", volume.get("name") or ""
         wrong = validate_source({k: v for k, v in volume.items() if k != "name"}, where)
+        image = volume.get("image")
+        if is_pod and image is not None and not image.get("reference"):
+            wrong.append(required(f"{where}.image.reference"))
         if not name:
             wrong.append(required(f"{where}.name"))
         else:
@@ -62,7 +46,8 @@ def validate_volumes(volumes: list[Object] | None, path: str) -> tuple[Errors, d
     return errors, found
 
 
-def validate_source(sources: Object, path: str) -> Errors:
+def validate_source(sources: Object, path: str, persistent: bool = False) -> Errors:
+    """Check that there is one source, a pod's or a PersistentVolume's, and that it says what it must."""
     present = [(kind, source) for kind, source in sources.items() if source is not None]
     if not present:
         return [required(path, "must specify a volume type")]
@@ -70,10 +55,11 @@ def validate_source(sources: Object, path: str) -> Errors:
     for position, (kind, source) in enumerate(present):
         where = f"{path}.{kind}"
         if position:
-            errors.append(forbidden_field(where, "may not specify more than 1 volume type"))
+            errors.append(volume_sources.only_one(where))
             continue
-        errors += [required(f"{where}.{key}") for key in _NEEDED.get(kind, ()) if not source.get(key)]
-        check = _CHECKS.get(kind)
+        errors += [required(f"{where}.{key}") for key in volume_sources.NEEDED.get(kind, ()) if not source.get(key)]
+        check = volume_sources.PERSISTENT_CHECKS.get(kind) if persistent else None
+        check = check or _CHECKS.get(kind) or volume_sources.CHECKS.get(kind)
         if check:
             errors += check(source, where)
     return errors
@@ -92,7 +78,7 @@ def _host_path(source: Object, path: str) -> Errors:
         return [required(f"{path}.path")]
     errors = no_backsteps(where, f"{path}.path")
     kind = source.get("type") or ""
-    return errors + (one_of(kind, _HOST_PATH_TYPES[1:], f"{path}.type") if kind else [])
+    return errors + (one_of(kind, _HOST_PATH_TYPES, f"{path}.type") if kind else [])
 
 
 def _secret(source: Object, path: str) -> Errors:
@@ -107,8 +93,9 @@ def _config_map(source: Object, path: str) -> Errors:
 
 def _downward(source: Object, path: str) -> Errors:
     errors = _mode(source, "defaultMode", path)
-    for index, item in enumerate(source.get("items") or ()):
-        errors += _downward_item(item, f"{path}.items[{index}]")
+    for item in source.get("items") or ():
+        # The place is that of the whole, as upstream's is.
+        errors += _downward_item(item, path)
     return errors
 
 
@@ -138,44 +125,42 @@ def _projected(source: Object, path: str) -> Errors:
     for index, projection in enumerate(source.get("sources") or ()):
         where = f"{path}.sources[{index}]"
         present = [kind for kind, value in projection.items() if value is not None]
-        if not present:
-            errors.append(required(where, "must specify a volume type"))
-        for kind in present[1:]:
-            errors.append(forbidden_field(f"{where}.{kind}", "may not specify more than 1 volume type"))
-        for kind in present[:1]:
-            errors += _projection(kind, projection[kind], f"{where}.{kind}", paths)
+        for kind in present:
+            errors += _projection(kind, projection[kind], f"{where}.{kind}", path, paths)
+        if len(present) > 1:
+            errors.append(forbidden_field(where, "may not specify more than 1 volume type per source"))
     return errors
 
 
-def _projection(kind: str, part: Object, path: str, paths: set[str]) -> Errors:
+def _projection(kind: str, part: Object, path: str, whole: str, paths: set[str]) -> Errors:
+    """Check one source of a projected volume; `whole` is the volume's own place, where repeated paths are told of."""
     errors: Errors = []
-    targets = [i.get("path") or "" for i in part.get("items") or ()]
     if kind in ("secret", "configMap"):
         if not part.get("name"):
             errors.append(required(f"{path}.name"))
         errors += _items(part, path)
     elif kind == "downwardAPI":
-        for index, item in enumerate(part.get("items") or ()):
-            errors += _downward_item(item, f"{path}.items[{index}]")
+        for item in part.get("items") or ():
+            errors += _downward_item(item, path)
     elif kind == "serviceAccountToken":
-        seconds = part.get("expirationSeconds") or 0
-        if seconds < 600:
-            errors.append(
-                invalid_value(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
-            )
-        if seconds > 1 << 32:
-            errors.append(
-                invalid_value(
-                    f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds"
-                )
-            )
-        targets = [part.get("path") or ""]
-        errors += local_path(targets[0], f"{path}.path") if targets[0] else [required(f"{path}.path")]
-    for target in targets:
+        return _token(part, path, whole)
+    for item in part.get("items") or ():
+        target = item.get("path") or ""
         if target and target in paths:
-            errors.append(invalid_value(path, target, "conflicting duplicate paths"))
+            shown = target if kind == "downwardAPI" else part.get("name") or ""
+            errors.append(invalid_value(whole, shown, "conflicting duplicate paths"))
         paths.add(target)
     return errors
+
+
+def _token(part: Object, path: str, whole: str) -> Errors:
+    seconds, target, errors = part.get("expirationSeconds") or 0, part.get("path") or "", []
+    where = f"{path}.expirationSeconds"
+    if seconds < 600:
+        errors.append(invalid_value(where, seconds, "may not specify a duration less than 10 minutes"))
+    if seconds > 1 << 32:
+        errors.append(invalid_value(where, seconds, "may not specify a duration larger than 2^32 seconds"))
+    return errors + (local_path(target, f"{whole}.path") if target else [required(f"{whole}.path")])
 
 
 def _items(source: Object, path: str) -> Errors:
@@ -199,13 +184,8 @@ def _mode(source: Object, key: str, path: str) -> Errors:
     return [invalid_value(f"{path}.{key}", mode, _BAD_MODE)]
 
 
-def _ephemeral(source: Object, path: str) -> Errors:
-    template = source.get("volumeClaimTemplate")
-    if template is None:
-        return [required(f"{path}.volumeClaimTemplate")]
-    from control.registry.core.persistentvolumeclaim import validate_claim_spec
-
-    return validate_claim_spec(template.get("spec") or {}, f"{path}.volumeClaimTemplate.spec")
+def _image(source: Object, path: str) -> Errors:
+    return one_of(source.get("pullPolicy"), ("Always", "IfNotPresent", "Never"), f"{path}.pullPolicy")
 
 
 def no_backsteps(path: str, where: str) -> Errors:
@@ -213,11 +193,16 @@ def no_backsteps(path: str, where: str) -> Errors:
     return [invalid_value(where, path, NO_DOTS)] if ".." in path.split("/") else []
 
 
+def descending_path(path: str, where: str) -> Errors:
+    """Refuse a path that leads upwards or begins at the root."""
+    errors = [invalid_value(where, path, NOT_RELATIVE)] if path.startswith("/") else []
+    return errors + no_backsteps(path, where)
+
+
 def local_path(path: str, where: str) -> Errors:
     """Check a path that must stay below where it is rooted."""
-    errors = [invalid_value(where, path, NOT_RELATIVE)] if path.startswith("/") else []
-    errors += no_backsteps(path, where)
-    if path.startswith("..") and not errors:
+    errors = descending_path(path, where)
+    if path.startswith("..") and not path.startswith("../"):
         errors.append(invalid_value(where, path, "must not start with '..'"))
     return errors
 
@@ -229,5 +214,6 @@ _CHECKS = {
     "configMap": _config_map,
     "downwardAPI": _downward,
     "projected": _projected,
-    "ephemeral": _ephemeral,
+    "gitRepo": lambda source, path: local_path(source.get("directory") or "", f"{path}.directory"),
+    "image": _image,
 }

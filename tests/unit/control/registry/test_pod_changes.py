@@ -1,0 +1,158 @@
+"""Annotations of pods that mean something, and what updates, debugging and resizing may change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.control.registry.strategies import Object, container, created, pod, problems, update_problems
+
+APPARMOR = "container.apparmor.security.beta.kubernetes.io/c"
+SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
+COST = "controller.kubernetes.io/pod-deletion-cost"
+MIRROR = "kubernetes.io/config.mirror"
+
+
+def annotated(annotations: dict[str, str], **spec: Any) -> Object:
+    obj = pod(**spec)
+    obj["metadata"]["annotations"] = annotations
+    return obj
+
+
+REFUSED = [
+    (
+        annotated({COST: "1.5"}),
+        f'metadata.annotations[{COST}]: Invalid value: "1.5": must be a 32bit integer',
+    ),
+    (
+        annotated({COST: "9999999999"}),
+        f'metadata.annotations[{COST}]: Invalid value: "9999999999": must be a 32bit integer',
+    ),
+    (
+        annotated({MIRROR: "x"}),
+        f'metadata.annotations[{MIRROR}]: Invalid value: "x": must set spec.nodeName if mirror pod annotation is set',
+    ),
+    (
+        annotated({SECCOMP: "mine"}),
+        f'metadata.annotations.{SECCOMP}: Invalid value: "mine": must be a valid seccomp profile',
+    ),
+    (
+        annotated({APPARMOR + "x": "unconfined"}),
+        f'metadata.annotations[{APPARMOR}x]: Invalid value: "cx": container not found',
+    ),
+    (
+        annotated({APPARMOR: "mine"}),
+        f'metadata.annotations[{APPARMOR}]: Invalid value: "mine": invalid AppArmor profile name: "mine"',
+    ),
+    (
+        annotated({SECCOMP: "unconfined"}, securityContext={"seccompProfile": {"type": "RuntimeDefault"}}),
+        "spec.securityContext.seccompProfile.type: Forbidden: seccomp type in annotation and field must match",
+    ),
+    (
+        annotated(
+            {APPARMOR: "localhost/a"},
+            securityContext={"appArmorProfile": {"type": "Localhost", "localhostProfile": "b"}},
+        ),
+        "spec.containers[0].securityContext.appArmorProfile.localhostProfile: Forbidden: apparmor profile in annotation "
+        "and field must match",
+    ),
+    (
+        pod(ephemeralContainers=[container(name="e")]),
+        "spec.ephemeralContainers: Forbidden: cannot be set on create",
+    ),
+    (
+        pod(volumes=[{"name": "v" * 63, "ephemeral": {"volumeClaimTemplate": {}}}]) | {"metadata": {"name": "w" * 200}},
+        f'spec.volumes[0].name: Invalid value: "{"v" * 63}": PVC name "{"w" * 200}-{"v" * 63}": must be no more than 253 '
+        "bytes",
+    ),
+    (
+        pod(securityContext={"seLinuxChangePolicy": "Never"}),
+        'spec.securityContext.seLinuxChangePolicy: Unsupported value: "Never": supported values: "MountOption", "Recursive"',
+    ),
+    (
+        pod(dnsConfig={"searches": ["a_.-b"]}),
+        'spec.dnsConfig.searches[0]: Invalid value: "a_.-b": a lowercase RFC 1123 subdomain must consist of lower case '
+        "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', "
+        "regex used for validation is "
+        r"'_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')",
+    ),
+    (
+        pod(hostAliases=[{"ip": "fe80::1%eth0"}]),
+        'spec.hostAliases[0].ip: Invalid value: "fe80::1%eth0": must be a valid IP address, (e.g. 10.9.8.7 or '
+        "2001:db8::ffff)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("obj", "message"), REFUSED, ids=[m[:80] for _, m in REFUSED])
+def test_a_bad_pod_is_refused(obj: Object, message: str) -> None:
+    assert message in problems(obj)
+
+
+def test_what_annotations_and_fields_say_alike_is_accepted() -> None:
+    profile = {"type": "Localhost", "localhostProfile": "p/q"}
+    both = annotated({SECCOMP: "localhost/p/q", COST: "-5"}, securityContext={"seccompProfile": profile})
+    assert problems(both) == []
+    assert problems(pod(dnsConfig={"searches": [".", "_tcp.example.com", "a_b.c."]})) == []
+
+
+def test_profiles_and_mirrors_stay_as_they_were_made() -> None:
+    mine = created(annotated({APPARMOR: "unconfined"}))
+    plain = created(pod())
+    assert update_problems(mine, plain) == [
+        f"metadata.annotations[{APPARMOR}]: Forbidden: may not remove or update AppArmor annotations"
+    ]
+    assert update_problems(plain, mine) == [
+        f"metadata.annotations[{APPARMOR}]: Forbidden: may not add AppArmor annotations"
+    ]
+    mirror = created(annotated({MIRROR: "x"}, nodeName="n"))
+    placed = created(pod(nodeName="n"))
+    assert update_problems(mirror, placed) == [
+        f"metadata.annotations[{MIRROR}]: Forbidden: may not remove or update mirror pod annotation"
+    ]
+
+
+def test_an_update_tells_of_bad_values_and_of_what_may_not_change_at_once() -> None:
+    old, new = created(pod()), created(pod())
+    new["spec"]["restartPolicy"] = "Maybe"
+    first, second = update_problems(old, new)
+    assert first == 'spec.restartPolicy: Unsupported value: "Maybe": supported values: "Always", "OnFailure", "Never"'
+    assert second.startswith("spec: Forbidden: pod updates may not change fields other than ")
+
+
+EPHEMERAL = [
+    ({"ports": [{"containerPort": 80}]}, "ports"),
+    ({"restartPolicy": "Always"}, "restartPolicy"),
+    ({"resources": {"limits": {"cpu": "1"}}}, "resources"),
+    ({"livenessProbe": {"exec": {"command": ["a"]}}}, "livenessProbe"),
+    ({"lifecycle": {"preStop": {"exec": {"command": ["a"]}}}}, "lifecycle"),
+]
+
+
+@pytest.mark.parametrize(("parts", "field"), EPHEMERAL, ids=[f for _, f in EPHEMERAL])
+def test_an_ephemeral_container_has_no_life_of_its_own(parts: Object, field: str) -> None:
+    old, new = created(pod()), created(pod())
+    new["spec"]["ephemeralContainers"] = [container(name="e", **parts)]
+    said = f"spec.ephemeralContainers[0].{field}: Forbidden: cannot be set for an Ephemeral Container"
+    assert said in update_problems(old, new, "ephemeralcontainers")
+
+
+def test_static_pods_are_neither_debugged_nor_resized() -> None:
+    mirror = created(annotated({MIRROR: "x"}, nodeName="n"))
+    assert update_problems(mirror, mirror, "ephemeralcontainers") == [
+        "[]: Forbidden: static pods do not support ephemeral containers"
+    ]
+    assert update_problems(mirror, mirror, "resize") == ["[]: Forbidden: static pods cannot be resized"]
+
+
+def test_claims_in_a_status_are_those_of_the_pod() -> None:
+    claims = [{"name": "gpu", "resourceClaimName": "g"}]
+    old = created(pod(resourceClaims=claims))
+    new = created(pod(resourceClaims=claims))
+    new["status"]["resourceClaimStatuses"] = [{"name": "gpu"}, {"name": "gpu"}, {"name": "fpga"}]
+    path = "status.resourceClaimStatuses"
+    assert update_problems(old, new, "status") == [
+        f'{path}[1].name: Duplicate value: "gpu"',
+        f'{path}[2].name: Invalid value: "fpga": must match the name of an entry in `spec.resourceClaims`',
+    ]
