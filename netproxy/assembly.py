@@ -23,7 +23,7 @@ from netproxy.dns.responder import Responder
 from netproxy.dns.server import DNSServer
 from netproxy.dns.zone import Zone
 from netproxy.health_check_ports import HealthCheckPorts
-from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RestoreWriter, choose_flavour

@@ -14,30 +14,10 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from netproxy.endpoints import Endpoint
-from netproxy.iptables import names
+from netproxy.iptables import balancing, names
+from netproxy.iptables.matches import Chain, address_match, comment, host_match
+from netproxy.iptables.settings import RuleSettings
 from netproxy.model import ServicePort
-
-Chain = tuple[str, str]
-"""(table, chain)."""
-
-
-@dataclass(frozen=True, slots=True)
-class RuleSettings:
-    """What shapes the rules of every port in one family."""
-
-    family: int = 4
-    local_cidrs: tuple[str, ...] = ()
-    """Where pods live: traffic to a cluster IP from elsewhere is masqueraded. Empty: none is."""
-    local_interface: str = ""
-    """Where this node's pods' packets come in, instead of `local_cidrs`; "veth+" are all whose name begins so."""
-    masquerade_all: bool = False
-    node_addresses: tuple[str, ...] = ()
-
-    @property
-    def from_pods(self) -> list[str]:
-        """The matches of what comes from pods."""
-        return [f"-i {self.local_interface}"] if self.local_interface else [f"-s {cidr}" for cidr in self.local_cidrs]
 
 
 @dataclass(slots=True)
@@ -61,10 +41,6 @@ def fragment(ports: Sequence[ServicePort], settings: RuleSettings) -> Fragment:
     return result
 
 
-def comment(text: str) -> str:
-    return f'-m comment --comment "{text}"'
-
-
 class _PortRules:
     """The rules of one port, written into a fragment."""
 
@@ -84,19 +60,18 @@ class _PortRules:
         if port.reachable_from_outside:
             self._outside()
         self._refusals()
-        uses_svc = bool(port.endpoints)
-        uses_svl = bool(port.local_endpoints)
-        if uses_svc:
-            self._balance(self.svc, port.endpoints, masquerade=internal_chain == self.svc)
-        if uses_svl:
-            self._balance(self.svl, port.local_endpoints, masquerade=internal_chain == self.svl)
-        for endpoint in dict.fromkeys((*port.endpoints, *port.local_endpoints)):
-            self._endpoint(endpoint)
+        for name, endpoints in ((self.svc, port.endpoints), (self.svl, port.local_endpoints)):
+            if endpoints:
+                masquerade = self._masquerade_cluster_ip() if name == internal_chain else []
+                self.out.chains.update(balancing.chains(port, name, endpoints, masquerade, self.settings))
+
+    def _note(self, text: str) -> str:
+        return "" if self.settings.lean else f"{comment(text)} "
 
     # -- ways in --------------------------------------------------------------------------------------------------
     def _to(self, ip: str, number: int, note: str, target: str) -> str:
         return (
-            f"-d {_host(ip)} -p {self.protocol} {comment(f'{self.label} {note}')} "
+            f"-d {host_match(ip)} -p {self.protocol} {self._note(f'{self.label} {note}')}"
             f"-m {self.protocol} --dport {number} -j {target}"
         )
 
@@ -105,13 +80,23 @@ class _PortRules:
         if port.internal_endpoints:
             self.out.add_entry("nat", names.SERVICES, self._to(port.cluster_ip, port.port, "cluster IP", chain))
 
+    def _masquerade_cluster_ip(self) -> list[str]:
+        """Return what marks packets to the cluster IP that do not come from pods: their answers must pass here."""
+        port, settings = self.port, self.settings
+        rule = self._to(port.cluster_ip, port.port, "cluster IP", names.MARK_MASQ)
+        if settings.masquerade_all:
+            return [rule]
+        if settings.local_interface:
+            return [rule.replace(" -p ", f" ! -i {settings.local_interface} -p ", 1)]
+        return [f"! -s {settings.local_cidrs[0]} {rule}"] if settings.local_cidrs else []
+
     def _outside(self) -> None:
         port = self.port
         if port.health_check_node_port:
             self.out.add_entry(
                 "filter",
                 names.NODE_PORTS,
-                f"-p tcp {comment(f'{self.label} health check node port')} "
+                f"-p tcp {self._note(f'{self.label} health check node port')}"
                 f"-m tcp --dport {port.health_check_node_port} -j ACCEPT",
             )
         if not port.has_endpoints or not (port.endpoints or port.local_endpoints):
@@ -127,7 +112,7 @@ class _PortRules:
             self.out.add_entry(
                 "nat",
                 names.NODE_PORTS,
-                f"-p {self.protocol} {comment(self.label)} -m {self.protocol} --dport {port.node_port} -j {self.ext}",
+                f"-p {self.protocol} {self._note(self.label)}-m {self.protocol} --dport {port.node_port} -j {self.ext}",
             )
         self._external_chain()
 
@@ -137,22 +122,22 @@ class _PortRules:
         if not port.external_local:
             # The endpoint may be on another node: its answer must come back through here to be translated back.
             rules.append(
-                f"{comment(f'masquerade traffic for {self.label} external destinations')} -j {names.MARK_MASQ}"
+                f"{self._note(f'masquerade traffic for {self.label} external destinations')}-j {names.MARK_MASQ}"
             )
             rules.append(f"-j {self.svc}")
         else:
             if port.endpoints:
                 # Traffic from inside is not bound to this node's endpoints: it goes the way of the cluster policy.
                 rules += [
-                    f"{match} {comment(f'pod traffic for {self.label} external destinations')} -j {self.svc}"
+                    f"{match} {self._note(f'pod traffic for {self.label} external destinations')}-j {self.svc}"
                     for match in settings.from_pods
                 ]
                 rules.append(
-                    f"{comment(f'masquerade LOCAL traffic for {self.label} external destinations')} "
+                    f"{self._note(f'masquerade LOCAL traffic for {self.label} external destinations')}"
                     f"-m addrtype --src-type LOCAL -j {names.MARK_MASQ}"
                 )
                 rules.append(
-                    f"{comment(f'route LOCAL traffic for {self.label} external destinations')} "
+                    f"{self._note(f'route LOCAL traffic for {self.label} external destinations')}"
                     f"-m addrtype --src-type LOCAL -j {self.svc}"
                 )
             if port.local_endpoints:
@@ -162,7 +147,7 @@ class _PortRules:
     def _source_ranges(self) -> None:
         port = self.port
         rules = [
-            f"{address_match('-s', cidr)}{comment(f'{self.label} loadbalancer IP')} -j {self.ext}"
+            f"{address_match('-s', cidr)}{self._note(f'{self.label} loadbalancer IP')}-j {self.ext}"
             for cidr in port.source_ranges
         ]
         networks = [ipaddress.ip_network(cidr, strict=False) for cidr in port.source_ranges]
@@ -172,10 +157,11 @@ class _PortRules:
         if from_node:
             # Where the balancer's address is a local one, the node's own requests carry it as their source.
             rules += [
-                f"-s {_host(ip)} {comment(f'{self.label} loadbalancer IP')} -j {self.ext}"
+                f"-s {host_match(ip)} {self._note(f'{self.label} loadbalancer IP')}-j {self.ext}"
                 for ip in port.load_balancer_ips
             ]
-        rules.append(comment(f"other traffic to {self.label} will be dropped by KUBE-PROXY-FIREWALL"))
+        if not self.settings.lean:
+            rules.append(comment(f"other traffic to {self.label} will be dropped by KUBE-PROXY-FIREWALL"))
         self.out.chains["nat", self.fw] = tuple(rules)
         for ip in port.load_balancer_ips:
             self.out.add_entry(
@@ -199,67 +185,6 @@ class _PortRules:
                 self.out.add_entry(
                     "filter",
                     names.EXTERNAL_SERVICES,
-                    f"-p {self.protocol} {comment(f'{self.label} {note}')} -m addrtype --dst-type LOCAL "
+                    f"-p {self.protocol} {self._note(f'{self.label} {note}')}-m addrtype --dst-type LOCAL "
                     f"-m {self.protocol} --dport {port.node_port} -j {target}",
                 )
-
-    # -- balancing ------------------------------------------------------------------------------------------------
-    def _balance(self, chain: str, endpoints: Sequence[Endpoint], *, masquerade: bool) -> None:
-        port, settings = self.port, self.settings
-        rules: list[str] = []
-        if masquerade:
-            to_cluster_ip = self._to(port.cluster_ip, port.port, "cluster IP", names.MARK_MASQ)
-            if settings.masquerade_all:
-                rules.append(to_cluster_ip)
-            elif settings.local_interface:
-                rules.append(to_cluster_ip.replace(" -p ", f" ! -i {settings.local_interface} -p ", 1))
-            elif settings.local_cidrs:
-                rules.append(f"! -s {settings.local_cidrs[0]} {to_cluster_ip}")
-        targets = [
-            (names.endpoint(self.label, port.protocol, str(each)), f"{self.label} -> {each}") for each in endpoints
-        ]
-        if port.affinity_seconds:
-            rules += [
-                f"{comment(note)} -m recent --rcheck --seconds {port.affinity_seconds} --reap "
-                f"--name {target} --mask {_full_mask(port.family)} --rsource -j {target}"
-                for target, note in targets
-            ]
-        for index, (target, note) in enumerate(targets):
-            left = len(targets) - index
-            chance = f" -m statistic --mode random --probability {probability(left)}" if left > 1 else ""
-            rules.append(f"{comment(note)}{chance} -j {target}")
-        self.out.chains["nat", chain] = tuple(rules)
-
-    def _endpoint(self, endpoint: Endpoint) -> None:
-        port = self.port
-        chain = names.endpoint(self.label, port.protocol, str(endpoint))
-        remember = (
-            f" -m recent --set --name {chain} --mask {_full_mask(port.family)} --rsource"
-            if port.affinity_seconds
-            else ""
-        )
-        self.out.chains["nat", chain] = (
-            # Hairpin: an endpoint that reaches itself must see the node as the source, or it would answer itself.
-            f"-s {_host(endpoint.ip)} {comment(self.label)} -j {names.MARK_MASQ}",
-            f"-p {self.protocol} {comment(self.label)}{remember} -m {self.protocol} "
-            f"-j DNAT --to-destination {endpoint}",
-        )
-
-
-def probability(left: int) -> str:
-    """Return 1/left as iptables prints it: the kernel keeps it in units of 2^-31."""
-    return f"{round((1 << 31) / left) / (1 << 31):.11f}"
-
-
-def _host(ip: str) -> str:
-    return f"{ip}/128" if ":" in ip else f"{ip}/32"
-
-
-def address_match(option: str, cidr: str) -> str:
-    """Return "-s cidr " or "-d cidr "; iptables prints nothing for the whole address space."""
-    network = ipaddress.ip_network(cidr, strict=False)
-    return "" if network.prefixlen == 0 else f"{option} {network} "
-
-
-def _full_mask(family: int) -> str:
-    return "255.255.255.255" if family == 4 else "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"

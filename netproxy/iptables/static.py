@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from netproxy.iptables import names
-from netproxy.iptables.rules import Chain, address_match, comment
+from netproxy.iptables.matches import Chain, address_match, comment
 
 CANARY_TABLES = ("mangle", "nat", "filter")
 

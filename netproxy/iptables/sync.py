@@ -7,7 +7,7 @@ write the difference. When one is due is drift.py's business.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kube.clock import SYSTEM, Clock
@@ -15,12 +15,16 @@ from netproxy import metrics
 from netproxy.drift import DriftWatch
 from netproxy.errors import WriteError
 from netproxy.iptables import shadow, static
-from netproxy.iptables.rules import RuleSettings, fragment
+from netproxy.iptables.rules import fragment
+from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.shadow import Shadow
 from netproxy.iptables.writer import Writer
 from netproxy.model import ServicePort
 
 log = logging.getLogger(__name__)
+
+MANY_ENDPOINTS = 1000
+"""From here on rules in tables that are copied whole at each change are kept lean; upstream's bound for the same."""
 
 
 class IPTablesBackend:
@@ -38,6 +42,8 @@ class IPTablesBackend:
     ) -> None:
         self._writer, self._rules, self._clock = writer, rules, clock
         self._shadow = Shadow(settings, layout)
+        self._ports: dict[str, tuple[ServicePort, ...]] = {}
+        self._endpoints = 0
         self._drift = DriftWatch(writer.fingerprint, clock, None if writer.tells_all else period)
 
     @property
@@ -46,17 +52,33 @@ class IPTablesBackend:
 
     async def start(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Take over whatever the kernel holds: write only what differs, so that a restart causes no gap."""
+        self._take_in(services)
         for key, ports in services.items():
             self._shadow.put(key, fragment(ports, self._rules))
         await self._compare("start")
 
     async def apply(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Bring the kernel to the new desired state of the Services named; WriteError where even a full write fails."""
+        if self._take_in(services):
+            services = {**self._ports, **services}
         text = self._shadow.delta({key: fragment(ports, self._rules) for key, ports in services.items()})
         if text:
             for table, count in self._shadow.rule_counts.items():
                 metrics.RULES.labels(table, f"IPv{self.family}").set(count)
             await self._write(text)
+
+    def _take_in(self, services: Mapping[str, tuple[ServicePort, ...]]) -> bool:
+        """Count endpoints, and return whether so many came or went that every rule is now written otherwise."""
+        for key, ports in services.items():
+            self._endpoints += _endpoints(ports) - _endpoints(self._ports.pop(key, ()))
+            if ports:
+                self._ports[key] = ports
+        lean = self._writer.copies_whole and self._endpoints > (
+            MANY_ENDPOINTS // 2 if self._rules.lean else MANY_ENDPOINTS
+        )
+        changed = lean != self._rules.lean
+        self._rules = replace(self._rules, lean=lean)
+        return changed
 
     async def set_static(self, settings: static.StaticSettings) -> None:
         """Change what the fixed chains are made from, and the chains with it."""
@@ -122,3 +144,7 @@ class IPTablesBackend:
             self._drift.found_whole(began)
         metrics.FULL_SYNC.observe(self._drift.took(began[2]))
         return bool(text)
+
+
+def _endpoints(ports: Sequence[ServicePort]) -> int:
+    return sum(len(port.endpoints) + len(port.local_endpoints) for port in ports)

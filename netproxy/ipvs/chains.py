@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from netproxy.iptables import names, static
-from netproxy.iptables.rules import Chain, RuleSettings, comment
+from netproxy.iptables.matches import Chain, comment
+from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import Jump, Layout, StaticSettings
 from netproxy.ipvs.state import set_name
 

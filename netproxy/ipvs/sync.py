@@ -14,7 +14,7 @@ from dataclasses import replace
 from kube.clock import SYSTEM, Clock
 from netproxy import metrics
 from netproxy.errors import WriteError
-from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import Writer

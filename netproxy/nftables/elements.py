@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from netproxy.endpoints import Endpoint
-from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.settings import RuleSettings
 from netproxy.model import ServicePort
 from netproxy.nftables import chains
 from netproxy.nftables.commands import Element

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kube.clock import SYSTEM, Clock
-from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.model import ServicePort
 from netproxy.nftables.elements import fragment

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from netproxy.endpoints import NodeView
-from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.shadow import Shadow
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend, fragment
@@ -58,11 +58,13 @@ def everything(family: int) -> tuple[list[object], RuleSettings, StaticSettings]
     return ports, rules, settings  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize(("family", "interface"), [(4, ""), (6, ""), (4, "veth+")])
-def test_rules_read_back_as_they_were_written(site: Site, family: int, interface: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "interface", "lean"), [(4, "", False), (6, "", False), (4, "veth+", False), (4, "", True), (6, "", True)]
+)
+def test_rules_read_back_as_they_were_written(site: Site, family: int, interface: str, lean: bool) -> None:
     async def check() -> None:
         ports, rules, settings = everything(family)
-        rules = dataclasses.replace(rules, local_interface=interface)
+        rules = dataclasses.replace(rules, local_interface=interface, lean=lean)
         if site.config.mode == "nftables":
             table = NftShadow(settings, rules)
             table.put("all", nft_fragment(ports, rules))  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import pytest
 
 from kube.clock import FakeClock
 from netproxy.errors import WriteError
-from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RecordingWriter

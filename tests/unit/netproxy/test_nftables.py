@@ -7,7 +7,7 @@ import pytest
 from kube.clock import FakeClock
 from netproxy.endpoints import NodeView
 from netproxy.errors import WriteError
-from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.model import ServicePort, plan_service
 from netproxy.nftables import chains

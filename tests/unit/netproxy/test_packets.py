@@ -1,5 +1,6 @@
 """One table of Services and packets, run against the model and against what each mode makes of it."""
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import msgspec
@@ -7,7 +8,8 @@ import pytest
 
 from kube.api import core_v1, discovery_v1
 from netproxy.endpoints import NodeView
-from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables import sync as iptables_sync
+from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RecordingWriter
@@ -357,10 +359,17 @@ def test_the_model_leads_packets_where_the_table_says(case: Case) -> None:
             assert trace_model(list(ports), packet, host=case.host, pods=PODS) == expected, packet
 
 
+@pytest.mark.parametrize("rules", [RULES, dataclasses.replace(RULES, lean=True)], ids=["readable", "lean"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_iptables_leads_packets_where_the_table_says(case: Case) -> None:
+async def test_iptables_leads_packets_where_the_table_says(case: Case, rules: RuleSettings) -> None:
     writer = RecordingWriter()
-    await IPTablesBackend(writer, RULES, FIXED).start({"default/x": plan_service(case.service, case.slices, NODE_VIEW)})
+    writer.copies_whole = rules.lean
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(iptables_sync, "MANY_ENDPOINTS", -1)
+        backend = IPTablesBackend(writer, rules, FIXED)
+        await backend.start({"default/x": plan_service(case.service, case.slices, NODE_VIEW)})
+    if rules.lean:
+        assert "--comment" not in str(writer.tables["nat"]["KUBE-SERVICES"][:-1])
     tracer = RuleTracer(writer.tables, case.host)
     for packet, expected in case.packets.items():
         assert tracer.trace(packet) == expected, packet

@@ -16,7 +16,7 @@ from netproxy.drift import DriftWatch
 from netproxy.endpoints import NodeView
 from netproxy.health import Health
 from netproxy.health_check_ports import Check, checks
-from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RecordingWriter

@@ -7,8 +7,8 @@ import pytest
 
 from kube.clock import FakeClock
 from netproxy.errors import WriteError
-from netproxy.iptables import shadow
-from netproxy.iptables.rules import RuleSettings
+from netproxy.iptables import shadow, sync
+from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RecordingWriter
@@ -238,6 +238,39 @@ async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: in
         await proxy.apply(churn.table.take_changes())
     fresh = RecordingWriter()
     await backend(fresh).start(churn.plan())  # type: ignore[arg-type]
+    assert {t: {c: sorted(r) for c, r in cs.items()} for t, cs in writer.tables.items()} == {
+        t: {c: sorted(r) for c, r in cs.items()} for t, cs in fresh.tables.items()
+    }
+
+
+async def test_rules_become_lean_with_many_endpoints_where_a_change_copies_the_whole_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sync, "MANY_ENDPOINTS", 4)
+    churn, writer, readable = Churn(7), RecordingWriter(), RecordingWriter()
+    writer.copies_whole = True
+    proxy, other = backend(writer), backend(readable)
+    await proxy.start({})
+    await other.start({})
+    seen = set()
+    for _ in range(150):
+        churn.step()
+        changes = churn.table.take_changes()
+        await proxy.apply(changes)
+        await other.apply(changes)
+        size = len(str(writer.tables))
+        assert size <= len(str(readable.tables))
+        lean = size < len(str(readable.tables))
+        seen.add(lean)
+        if not lean:
+            assert {t: {c: sorted(r) for c, r in cs.items()} for t, cs in writer.tables.items()} == {
+                t: {c: sorted(r) for c, r in cs.items()} for t, cs in readable.tables.items()
+            }
+    assert seen == {True, False}  # over the bound and back
+    fresh = RecordingWriter()
+    fresh.copies_whole = writer.copies_whole
+    again = backend(fresh)
+    await again.start(churn.plan())  # type: ignore[arg-type]
     assert {t: {c: sorted(r) for c, r in cs.items()} for t, cs in writer.tables.items()} == {
         t: {c: sorted(r) for c, r in cs.items()} for t, cs in fresh.tables.items()
     }
