@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.kubelet_configuration import ConfigError, KubeletConfiguration, Taint, load
+from agent.shutdown.logind import SYSTEM_BUS
+from agent.shutdown.periods import Period, periods
 from kube import duration
 from kube.quantity import parse as parse_quantity
 
@@ -111,6 +113,10 @@ class AgentConfig:
     log_max_files: int = 5
     log_check_period: float = 10.0
     back_off_max: float = 300.0
+
+    shutdown_periods: tuple[Period, ...] = ()
+    """Empty: the machine goes down without waiting for pods."""
+    system_bus: str = SYSTEM_BUS
 
     not_acted_on: tuple[str, ...] = ()
     """Fields of the configuration file that were accepted and change nothing."""
@@ -242,8 +248,30 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         log_max_files=file.container_log_max_files,
         log_check_period=seconds("containerLogMonitorInterval", file.container_log_monitor_interval),
         back_off_max=seconds("crashLoopBackOff", file.crash_loop_back_off.max_container_restart_period),
+        shutdown_periods=_shutdown_periods(file),
         not_acted_on=not_acted_on,
     )
+
+
+def _shutdown_periods(file: KubeletConfiguration) -> tuple[Period, ...]:
+    """Read the shutdown's periods, given in one of two ways. Raise ConfigError."""
+    total = seconds("shutdownGracePeriod", file.shutdown_grace_period)
+    critical = seconds("shutdownGracePeriodCriticalPods", file.shutdown_grace_period_critical_pods)
+    if file.shutdown_grace_period_by_pod_priority:
+        if total or critical:
+            raise ConfigError(
+                "Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time"
+            )
+        return tuple(
+            Period(one.priority, one.shutdown_grace_period_seconds)
+            for one in file.shutdown_grace_period_by_pod_priority
+        )
+    if critical > total:
+        raise ConfigError("shutdownGracePeriodCriticalPods must be <= shutdownGracePeriod")
+    for name, given in (("shutdownGracePeriod", total), ("shutdownGracePeriodCriticalPods", critical)):
+        if 0 < given < 1:
+            raise ConfigError(f"{name} must be either zero or otherwise >= 1 sec")
+    return periods(total, critical)
 
 
 def seconds(name: str, text: str) -> float:

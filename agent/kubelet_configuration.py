@@ -64,6 +64,11 @@ class CrashLoopBackOff(_Base):
     max_container_restart_period: str = "5m"
 
 
+class ShutdownGracePeriodByPodPriority(_Base):
+    priority: int
+    shutdown_grace_period_seconds: int
+
+
 class KubeletConfiguration(_Base):
     """The fields that the agent acts on, with upstream's defaults."""
 
@@ -131,6 +136,7 @@ class KubeletConfiguration(_Base):
     enable_debugging_handlers: bool = True
     shutdown_grace_period: str = "0s"
     shutdown_grace_period_critical_pods: str = "0s"
+    shutdown_grace_period_by_pod_priority: list[ShutdownGracePeriodByPodPriority] = msgspec.field(default_factory=list)
 
 
 # Fields of the format that the agent accepts and does not act on.
@@ -144,7 +150,7 @@ _ACCEPTED = frozenset(
     logging makeIPTablesUtilChains maxOpenFiles memoryManagerPolicy memorySwap memoryThrottlingFactor
     mergeDefaultEvictionSettings oomScoreAdj preloadedImagesVerificationAllowlist protectKernelDefaults
     qosReserved registerPullQPS registryBurst registryPullQPS reservedMemory reservedSystemCPUs runOnce
-    runtimeCgroups shutdownGracePeriodByPodPriority singleProcessOOMKill staticPodURL staticPodURLHeader systemCgroups
+    runtimeCgroups singleProcessOOMKill staticPodURL staticPodURLHeader systemCgroups
     systemReservedCgroup tlsCipherSuites tlsMinVersion tlsCurvePreferences topologyManagerPolicy
     topologyManagerPolicyOptions topologyManagerScope tracing userNamespaces volumePluginDir
     volumeStatsAggPeriod containerLogMaxWorkers""".split()

@@ -33,6 +33,8 @@ from agent.pods import PodManager
 from agent.probes import PodProber
 from agent.references import ReferenceStore
 from agent.runtime import Runtime
+from agent.shutdown.logind import Logind
+from agent.shutdown.manager import Shutdown
 from agent.static_pods import StaticPods
 from agent.status_writer import StatusWriter
 from agent.toolbox import NodeState, Toolbox
@@ -228,6 +230,19 @@ async def _assemble(
     group.create_task(services.run(), name="follow Services")
     group.create_task(classes.run(), name="follow RuntimeClasses")
     group.create_task(pods.run(), name="pods")
+    if config.shutdown_periods:
+        shutdown = Shutdown(
+            config.shutdown_periods,
+            pods,
+            state,
+            node,
+            recorder,
+            lambda: Logind.connect(config.system_bus, clock),
+            node_name=config.node_name,
+            folder=config.root_dir,
+            clock=clock,
+        )
+        group.create_task(shutdown.run(), name="node shutdown")
     rotation = LogRotation(
         runtime.runtime,
         pods,

@@ -140,8 +140,15 @@ class Node:
     def _status(self, old: core_v1.NodeStatus) -> core_v1.NodeStatus:
         now = format_time(self._clock.now())
         return node_status.node_status(
-            self.machine, self._config, self._facts, self._state.host_ips, old, now, self._pressures()
+            self.machine, self._config, self._unready(), self._state.host_ips, old, now, self._pressures()
         )
+
+    def _unready(self) -> RuntimeFacts:
+        """Return the runtime's facts, not ready also where the whole node is not."""
+        if not self._state.shutting_down:
+            return self._facts
+        reasons = [self._facts.unready, "node is shutting down"]
+        return replace(self._facts, unready=", ".join(filter(None, reasons)))
 
     # -- the status ---------------------------------------------------------------------------------------------------
     async def report_forever(self) -> None:

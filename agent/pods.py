@@ -57,6 +57,7 @@ class PodManager:
         """What the runtime had at the start, until a worker takes it over."""
         self._asking: dict[str, core_v1.Pod] = {}
         """Pods that wait for the node's labels."""
+        self._gone: dict[str, list[asyncio.Event]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._pods_changed = asyncio.Event()
         self._known_to_api = False
@@ -163,7 +164,9 @@ class PodManager:
             self._add(pod, asked=True)
 
     def _freed(self, uid: str) -> None:
-        """Let those start that a pod made way for; its resources are free now."""
+        """Let those go on who waited for a pod's end; its resources are free now."""
+        for event in self._gone.pop(uid, ()):
+            event.set()
         for worker in self._workers.values():
             if uid in worker.waits_for:
                 worker.waits_for.discard(uid)
@@ -305,6 +308,18 @@ class PodManager:
         if worker is not None and not worker.ending:
             worker.event(WARNING, end.reason, end.message)
             worker.kill(end, grace=grace)
+
+    async def end(self, uid: str, end: End, grace: int) -> None:
+        """End a pod within so many seconds; return when what it held is free and the API was told."""
+        worker = self._workers.get(uid)
+        if worker is None:
+            return
+        gone = asyncio.Event()
+        self._gone.setdefault(uid, []).append(gone)
+        worker.kill(end, grace)
+        if not worker.finished:
+            await gone.wait()
+        await self._tools.writer.flushed(uid)
 
     @property
     def uids(self) -> set[str]:

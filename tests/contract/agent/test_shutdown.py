@@ -1,0 +1,102 @@
+"""The machine goes down: logind (a stand-in on a real bus) tells, and waits until the pods have ended in their order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent.shutdown import logind as login
+from agent.shutdown.manager import last
+from agent.shutdown.periods import Period
+from cri.fake import FakeRuntime
+from kube.api import core_v1, meta_v1, scheduling_v1
+from tests.support.control import ApiUnderTest
+from tests.support.fake_node import calls, create
+from tests.support.logind import Logind, logind
+from tests.support.node import FastClock, NodeUnderTest, agent_node, eventually
+
+PERIODS = (Period(0, 20), Period(1000, 10))
+
+
+@pytest.fixture
+async def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Logind]:
+    async with logind(tmp_path) as manager:
+        monkeypatch.setattr(login.Logind.connect.__func__, "__defaults__", (manager.drop_in,))
+        yield manager
+
+
+@pytest.fixture
+async def node(
+    tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, clock: FastClock, manager: Logind
+) -> AsyncIterator[NodeUnderTest]:
+    changes = {"shutdown_periods": PERIODS, "system_bus": manager.address}
+    async with agent_node(tmp_path, runtime, api, clock=clock, **changes) as node:
+        yield node
+
+
+def ready_condition(node: core_v1.Node) -> tuple[str, str, str]:
+    found = next(c for c in node.status.conditions if c.type == "Ready")
+    return found.status, found.reason or "", found.message or ""
+
+
+async def test_pods_end_by_priority_before_the_machine_does(
+    node: NodeUnderTest, runtime: FakeRuntime, manager: Logind
+) -> None:
+    high = scheduling_v1.PriorityClass(metadata=meta_v1.ObjectMeta(name="high"), value=5000)
+    await node.client.create(high)
+    await create(node, "low", terminationGracePeriodSeconds=3600)
+    await create(node, "quick", terminationGracePeriodSeconds=5)
+    await create(node, "high", terminationGracePeriodSeconds=3600, priorityClassName="high")
+    for name in ("low", "quick", "high"):
+        await node.ready(name)
+    names = {c.status.id: c.status.labels["io.kubernetes.pod.name"] for c in runtime.containers.containers.values()}
+    await manager.shut_down()
+    stops = [(names[request.container_id], request.timeout) for request in calls(runtime, "StopContainer")]
+    assert sorted(stops[:2]) == [("low", 20), ("quick", 5)] and stops[2:] == [("high", 10)]
+    for name in ("low", "quick", "high"):
+        status = (await node.get(name)).status
+        assert (status.phase, status.reason) == ("Failed", "Terminated")
+        assert status.message == "Pod was terminated in response to imminent node shutdown."
+        condition = next(c for c in status.conditions if c.type == "DisruptionTarget")
+        assert (condition.status, condition.reason) == ("True", "TerminationByKubelet")
+    began, ended = last(node.config.root_dir)
+    assert began and ended
+
+    async def told() -> bool:
+        now = await node.client.get(core_v1.Node, node.config.node_name)
+        return ready_condition(now) == ("False", "KubeletNotReady", "node is shutting down")
+
+    await eventually(told, "the node does not say that it is shutting down")
+    await create(node, "late")
+    late = await node.wait("late", lambda p: p.status.phase == "Failed")
+    assert late.status.reason == "NodeShutdown"
+    assert late.status.message == "Pod was rejected: Pod was rejected as the node is shutting down."
+    manager.call_off()
+
+    async def ready() -> bool:
+        return ready_condition(await node.client.get(core_v1.Node, node.config.node_name))[0] == "True"
+
+    await eventually(ready, "the node is not ready again")
+    await create(node, "after")
+    await node.ready("after")
+    await manager.inhibited()
+
+
+async def test_a_pod_that_does_not_end_holds_the_shutdown_for_its_period_only(
+    node: NodeUnderTest, runtime: FakeRuntime, manager: Logind, clock: FastClock
+) -> None:
+    await create(node, "deaf", terminationGracePeriodSeconds=3600)
+    await node.ready("deaf")
+    runtime.failures.delay("StopContainer", 100_000.0)
+    began = clock.monotonic()
+    await manager.shut_down()
+    assert clock.monotonic() - began >= 20.0
+
+
+async def test_logind_is_made_to_wait_as_long_as_pods_need(node: NodeUnderTest, manager: Logind) -> None:
+    await manager.inhibited()
+    assert manager.login.asked == [("shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay")]
+    assert manager.login.delay_max_usec == 30_000_000
+    assert "InhibitDelayMaxSec=30" in manager.drop_in.read_text()
