@@ -13,8 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from cryptography import x509
-
+from control.access import Access
 from control.admission.chain import Chain, default_plugins
 from control.admission.plugin import Attributes
 from control.admission.webhooks.asking import Asker
@@ -22,12 +21,8 @@ from control.admission.webhooks.caller import Caller
 from control.aggregation.aggregator import Aggregator
 from control.aggregation.keeper import Keeper as Aggregation
 from control.aggregation.remote import FrontProxy
-from control.auth import setup
 from control.auth.audit import Auditor, LogFile
 from control.auth.audit_policy import Policy
-from control.auth.authenticators import HEALTH_PATHS, AnonymousPolicy
-from control.auth.configuration import Authentication, ConfigurationError
-from control.auth.configuration import parse as parse_authentication
 from control.auth.user import UserInfo
 from control.background import Background
 from control.bootstrap import Bootstrap
@@ -56,7 +51,6 @@ from control.storage.encrypted_store import EncryptedStore
 from control.storage.encryption import Encryption
 from control.storage.engine import Engine, open_engine
 from control.storage.store import Store
-from kube import pki
 from kube.client import Client
 from kube.clock import Clock
 from kube.resources import RESOURCES, Resource
@@ -76,16 +70,6 @@ class _Late:
         await self.chain.validate(attributes)
 
 
-def _authentication(config: ControlConfig) -> Authentication:
-    path = config.authentication_config_file
-    if path is None:
-        return Authentication()
-    try:
-        return parse_authentication(path.read_bytes())
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path}: {error}") from error
-
-
 class ApiServer:
     """A running API server."""
 
@@ -100,19 +84,8 @@ class ApiServer:
         )
         self.registry = Registry(store, self.cache, admission, clock, settings, config.event_ttl)
         self.lookup = Lookup(self.registry)
-        authentication = _authentication(config)
-        self.auth = setup.build(
-            client_authorities=x509.load_pem_x509_certificates(config.client_ca_file.read_bytes()),
-            service_account_key=pki.decode_key(config.service_account_key_file.read_bytes()),
-            lookup=self.lookup.get,
-            clock=clock,
-            issuer=config.service_account_issuer,
-            audiences=config.api_audiences,
-            static_tokens=config.token_file.read_text() if config.token_file else "",
-            issuers=authentication.issuers,
-            anonymous=authentication.anonymous
-            or AnonymousPolicy(True, None if config.anonymous_auth else HEALTH_PATHS),
-        )
+        self.access = Access(config, self.lookup.get, clock)
+        self.auth = self.access.auth
         self.webhooks = Caller(self.lookup)
         asker = Asker(self.lookup, self.webhooks, self.auth.authorizer)
         admission.chain = Chain(
@@ -166,6 +139,7 @@ class ApiServer:
                 await background.until(server.cache.wait_ready())
                 followed = asyncio.Event()
                 background.start(Keeper(server.registry, server.custom).run(), "looking after definitions")
+                background.start(server.access.run(), "following configuration files", may_end=True)
                 background.start(follow_auth(server.auth, server.registry, followed), "following roles and pods")
                 await background.until(followed.wait())
                 bootstrap = Bootstrap(server.registry, config, server.listener.port)
@@ -185,6 +159,7 @@ class ApiServer:
             finally:
                 await background.stop()
                 await server.webhooks.close()
+                await server.access.close()
                 if server.audit_log is not None:
                     await asyncio.to_thread(server.audit_log.close)
         finally:

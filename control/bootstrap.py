@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import json
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
@@ -102,14 +103,12 @@ class Bootstrap:
         name = "extension-apiserver-authentication"
         data = {"client-ca-file": self.config.client_ca_file.read_text()}
         if self.config.requestheader_client_ca_file is not None:
+            data["requestheader-client-ca-file"] = self.config.requestheader_client_ca_file.read_text()
             data |= {
-                "requestheader-client-ca-file": self.config.requestheader_client_ca_file.read_text(),
-                "requestheader-allowed-names": '["front-proxy-client"]',
-                "requestheader-username-headers": '["X-Remote-User"]',
-                "requestheader-uid-headers": '["X-Remote-Uid"]',
-                "requestheader-group-headers": '["X-Remote-Group"]',
-                "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+                f"requestheader-{name.replace('_', '-')}": json.dumps(getattr(self.config, f"requestheader_{name}"))
+                for name in ("allowed_names", *(f"{part}_headers" for part in ("username", "uid", "group")))
             }
+            data["requestheader-extra-headers-prefix"] = json.dumps(self.config.requestheader_extra_headers_prefix)
         obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "kube-system"}}
         present = self._present(obj)
         if present is None:

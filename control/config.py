@@ -34,7 +34,13 @@ class ControlConfig:
     """Shown to extension API servers, which believe who asks by it; None: they cannot tell."""
     proxy_client_key_file: Path | None = None
     requestheader_client_ca_file: Path | None = None
-    """Signs that certificate; published for extension servers to check it."""
+    """Signs that certificate; published for extension servers to check it, and believed by this server of other proxies."""
+    requestheader_allowed_names: tuple[str, ...] = ("front-proxy-client",)
+    """Common names of proxies whose word is taken for who asks; empty: all that the authority signed."""
+    requestheader_username_headers: tuple[str, ...] = ("X-Remote-User",)
+    requestheader_uid_headers: tuple[str, ...] = ("X-Remote-Uid",)
+    requestheader_group_headers: tuple[str, ...] = ("X-Remote-Group",)
+    requestheader_extra_headers_prefix: tuple[str, ...] = ("X-Remote-Extra-",)
     service_account_issuer: str = "https://kubernetes.default.svc.cluster.local"
     api_audiences: tuple[str, ...] = ("https://kubernetes.default.svc.cluster.local",)
     service_cidr: str = "10.96.0.0/12"
@@ -49,6 +55,14 @@ class ControlConfig:
     """Issuers of ID tokens and who may be anonymous (AuthenticationConfiguration); None: none, and `anonymous_auth`."""
     token_file: Path | None = None
     """Static tokens, a line `token,user,uid,"group1,group2"` each; None: none."""
+    authentication_webhook_file: Path | None = None
+    """A kubeconfig of the program that is asked whose a token is (TokenReview); None: none is."""
+    authentication_webhook_version: str = "v1"
+    authentication_webhook_cache_ttl: float = 120.0
+    authorization_config_file: Path | None = None
+    """Which authorizers are asked (AuthorizationConfiguration); None: Node, then RBAC."""
+    configuration_check: float = 1.0
+    """Seconds between two looks at whether one of the configuration files has changed."""
     max_readonly_in_flight: int = 400
     max_mutating_in_flight: int = 200
     request_timeout: float = 60.0

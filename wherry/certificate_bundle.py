@@ -40,6 +40,8 @@ POLICIES = (
     "encryption.yaml",
     "audit-policy.yaml",
     "authentication.yaml",
+    "authentication-webhook.kubeconfig",
+    "authorization.yaml",
     "tokens.csv",
     "controller-manager.yaml",
     "scheduler.yaml",

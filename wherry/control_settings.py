@@ -39,6 +39,8 @@ def control_config(settings: Settings) -> ControlConfig:
         etcd_key_file=_named(settings.etcd_keyfile),
         etcd_prefix=settings.etcd_prefix,
         authentication_config_file=_present(layout.etc / "authentication.yaml"),
+        authentication_webhook_file=_present(layout.etc / "authentication-webhook.kubeconfig"),
+        authorization_config_file=_present(layout.etc / "authorization.yaml"),
         token_file=_present(layout.etc / "tokens.csv"),
         audit_policy_file=_present(layout.etc / "audit-policy.yaml"),
         audit_log_file=layout.logs / "audit.log",

@@ -103,6 +103,18 @@ def unit(daemon: str, *, python: str = sys.executable, containerd: str = "") -> 
     return text.replace("/usr/bin/containerd", containerd or "/usr/bin/containerd")
 
 
+READ_BY_SERVER = (
+    "audit-policy.yaml",
+    "audit-webhook.kubeconfig",
+    "authentication.yaml",
+    "authentication-webhook.kubeconfig",
+    "authorization.yaml",
+    "encryption.yaml",
+    "tokens.csv",
+)
+"""Files of /etc/wherry that may hold secrets, so that their owners closed them to everybody else."""
+
+
 def let_read(settings: Settings) -> None:
     """Let the control plane's account read what administrators wrote for it; WherryError where it may not.
 
@@ -111,7 +123,7 @@ def let_read(settings: Settings) -> None:
     account = _account()
     if account is None or settings.is_worker:
         return
-    for name in ("audit-policy.yaml", "encryption.yaml"):
+    for name in READ_BY_SERVER:
         with contextlib.suppress(FileNotFoundError):
             path = settings.layout.etc / name
             os.chown(path, 0, account.pw_gid)

@@ -9,20 +9,20 @@ from __future__ import annotations
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth import certificates
-from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes, Decision, UserInfo
+from control.auth.authorizers import allowed
+from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes, UserInfo
 from control.auth.x509 import subject_user
 from kube.errors import StatusError
 
 _TARGET = "certificatesigningrequests.certificates.k8s.io"
 
 
-def _may(authorizer: Authorizer, user: UserInfo, verb: str, signer: str) -> bool:
-    domain = signer.partition("/")[0]
-    return any(
-        authorizer.authorize(AuthzAttributes(user, verb, "certificates.k8s.io", "*", "signers", name=name))[0]
-        is Decision.ALLOW
-        for name in (signer, f"{domain}/*")
-    )
+async def _may(authorizer: Authorizer, user: UserInfo, verb: str, signer: str) -> bool:
+    for name in (signer, f"{signer.partition('/')[0]}/*"):
+        asked = AuthzAttributes(user, verb, "certificates.k8s.io", "*", "signers", name=name)
+        if await allowed(authorizer, asked):
+            return True
+    return False
 
 
 class CertificateApproval(Plugin):
@@ -40,7 +40,7 @@ class CertificateApproval(Plugin):
 
     async def validate(self, attributes: Attributes) -> None:
         signer = (attributes.old or {}).get("spec", {}).get("signerName", "")
-        if not _may(self._authorizer, attributes.user, "approve", signer):
+        if not await _may(self._authorizer, attributes.user, "approve", signer):
             raise refuse(attributes, f'user not permitted to approve requests with signerName "{signer}"')
 
 
@@ -62,7 +62,7 @@ class CertificateSigning(Plugin):
         if _outcome(new) == _outcome(old):
             return
         signer = old.get("spec", {}).get("signerName", "")
-        if not _may(self._authorizer, attributes.user, "sign", signer):
+        if not await _may(self._authorizer, attributes.user, "sign", signer):
             raise refuse(attributes, f'user not permitted to sign requests with signerName "{signer}"')
 
 

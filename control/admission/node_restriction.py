@@ -14,8 +14,9 @@ from control.admission.node_labels import forbidden_changes
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth import certificates, references
+from control.auth.authorizers import allowed
 from control.auth.node import LEASE_NAMESPACE, NODE_PREFIX, NODES_GROUP, node_of
-from control.auth.user import Authorizer, AuthzAttributes, Decision
+from control.auth.user import Authorizer, AuthzAttributes
 from control.auth.x509 import subject_user
 from kube.errors import StatusError, not_found
 
@@ -164,12 +165,12 @@ class NodeRestriction(Plugin):
         if pod.get("spec", {}).get("nodeName") != node:
             return "node requested token bound to a pod scheduled on a different node"
         for audience in spec.get("audiences") or ():
-            if not self._audience_allowed(a, pod, audience):
+            if not await self._audience_allowed(a, pod, audience):
                 user = a.user.name
                 return f'audience "{audience}" not found in pod spec volume, {user} is not authorized to request it'
         return ""
 
-    def _audience_allowed(self, a: Attributes, pod: Object, audience: str) -> bool:
+    async def _audience_allowed(self, a: Attributes, pod: Object, audience: str) -> bool:
         """Say whether a pod's volumes or their CSI drivers ask for an audience, or a role lets the node have it."""
         for volume in pod.get("spec", {}).get("volumes") or ():
             for source in (volume.get("projected") or {}).get("sources") or ():
@@ -181,7 +182,7 @@ class NodeRestriction(Plugin):
                 return True
         verb = "request-serviceaccounts-token-audience"
         asked = AuthzAttributes(a.user, verb, "", "v1", audience or "", "", a.namespace, a.name)
-        return bool(audience) and self._authorizer.authorize(asked)[0] is Decision.ALLOW
+        return bool(audience) and await allowed(self._authorizer, asked)
 
     def _csi_driver(self, namespace: str, pod: Object, volume: Object) -> Object | None:
         name = (volume.get("csi") or {}).get("driver", "")

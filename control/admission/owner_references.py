@@ -9,7 +9,8 @@ from __future__ import annotations
 from control.admission.lookup import Object
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
-from control.auth.user import Authorizer, AuthzAttributes, Decision
+from control.auth.authorizers import allowed
+from control.auth.user import Authorizer, AuthzAttributes
 from kube import resources
 
 
@@ -27,7 +28,7 @@ class OwnerReferencesPermissionEnforcement(Plugin):
         if new == old:
             return
         a, r = attributes, attributes.resource
-        if a.old is not None and not self._may(a, "delete", r.group, r.version, r.plural, a.subresource, a.name):
+        if a.old is not None and not await self._may(a, "delete", r.group, r.version, r.plural, a.subresource, a.name):
             raise refuse(a, "cannot set an ownerRef on a resource you can't delete")
         blocked = {o.get("uid") for o in old if o.get("blockOwnerDeletion")}
         for owner in new:
@@ -35,7 +36,7 @@ class OwnerReferencesPermissionEnforcement(Plugin):
                 continue
             found = resources.by_kind(owner.get("apiVersion", ""), owner.get("kind", ""))
             name = owner.get("name", "")
-            if found is None or not self._may(
+            if found is None or not await self._may(
                 a, "update", found.group, found.version, found.plural, "finalizers", name
             ):
                 raise refuse(
@@ -43,11 +44,11 @@ class OwnerReferencesPermissionEnforcement(Plugin):
                     "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on",
                 )
 
-    def _may(
+    async def _may(
         self, a: Attributes, verb: str, group: str, version: str, plural: str, subresource: str, name: str
     ) -> bool:
         asked = AuthzAttributes(a.user, verb, group, version, plural, subresource, a.namespace, name)
-        return self._authorizer.authorize(asked)[0] is Decision.ALLOW
+        return await allowed(self._authorizer, asked)
 
 
 def _owners(obj: Object | None) -> list[Object]:

@@ -11,9 +11,10 @@ import json
 from control.admission.lookup import Object
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
+from control.auth.authorizers import allowed
 from control.auth.escalation import Rule, describe, uncovered
 from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, GROUP, ROLES, RBACAuthorizer
-from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes, Decision
+from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes
 from kube.errors import not_found
 
 _EVERYTHING: list[Rule] = [
@@ -42,12 +43,12 @@ class RBACEscalation(Plugin):
         if old is not None and _grants(obj) == _grants(old):
             return
         if attributes.resource.target in (ROLES, CLUSTER_ROLES):
-            self._role(attributes, obj, old)
+            await self._role(attributes, obj, old)
         else:
-            self._binding(attributes, obj)
+            await self._binding(attributes, obj)
 
-    def _role(self, attributes: Attributes, obj: Object, old: Object | None) -> None:
-        if self._may(attributes, "escalate", attributes.resource.plural, obj["metadata"].get("name", "")):
+    async def _role(self, attributes: Attributes, obj: Object, old: Object | None) -> None:
+        if await self._may(attributes, "escalate", attributes.resource.plural, obj["metadata"].get("name", "")):
             return
         self._confirm(attributes, list(obj.get("rules") or ()))
         if obj.get("aggregationRule") and (old or {}).get("aggregationRule") != obj["aggregationRule"]:
@@ -56,10 +57,10 @@ class RBACEscalation(Plugin):
                 who = self._message(attributes, missing)
                 raise refuse(attributes, f"must have cluster-admin privileges to use an aggregationRule: {who}")
 
-    def _binding(self, attributes: Attributes, obj: Object) -> None:
+    async def _binding(self, attributes: Attributes, obj: Object) -> None:
         ref = obj.get("roleRef") or {}
         plural = "clusterroles" if ref.get("kind") == "ClusterRole" else "roles"
-        if self._may(attributes, "bind", plural, ref.get("name", "")):
+        if await self._may(attributes, "bind", plural, ref.get("name", "")):
             return
         rules = self._rbac.role_rules(ref, attributes.namespace)
         if rules is None:
@@ -81,9 +82,9 @@ class RBACEscalation(Plugin):
         what = "\n".join(describe(missing))
         return f"{who} is attempting to grant RBAC permissions not currently held:\n{what}"
 
-    def _may(self, attributes: Attributes, verb: str, plural: str, name: str) -> bool:
+    async def _may(self, attributes: Attributes, verb: str, plural: str, name: str) -> bool:
         asked = AuthzAttributes(attributes.user, verb, GROUP, "v1", plural, "", attributes.namespace, name)
-        return self._authorizer.authorize(asked)[0] is Decision.ALLOW
+        return await allowed(self._authorizer, asked)
 
 
 def _grants(obj: Object) -> Object:

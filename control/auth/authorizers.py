@@ -1,33 +1,156 @@
-"""The chain of authorizers: the first with an opinion decides, nobody's opinion is a refusal with everybody's reasons."""
+"""The chain of authorizers: the first with an opinion decides, nobody's opinion is a refusal with everybody's reasons.
+
+Almost all answers come from memory, so `authorize` is no coroutine. An authorizer that has to ask elsewhere (a webhook whose
+answer is not known yet) raises `Unanswered` instead, and whoever can wait asks again with `decide`; expressions, which cannot
+wait in the middle, are evaluated once more with the answer at hand (`Remembering`). Without webhooks nobody pays for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+from control.auth.metrics import AUTHORIZATIONS, DECISIONS
 from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes, Decision
+
+Answer = tuple[Decision, str]
+T = TypeVar("T")
+
+
+class Unanswered(Exception):
+    """Somebody elsewhere has to be asked first; `decide` does."""
+
+    def __init__(self, attributes: AuthzAttributes) -> None:
+        super().__init__(attributes)
+        self.attributes = attributes
 
 
 class MastersAuthorizer:
     """Allows members of system:masters everything, also while roles are not there yet."""
 
-    def authorize(self, attributes: AuthzAttributes) -> tuple[Decision, str]:
+    def authorize(self, attributes: AuthzAttributes) -> Answer:
         if SYSTEM_MASTERS in attributes.user.groups:
             return Decision.ALLOW, ""
         return Decision.NO_OPINION, ""
 
 
+class AlwaysAllow:
+    """Allows everybody everything (upstream's mode of that name)."""
+
+    def authorize(self, attributes: AuthzAttributes) -> Answer:
+        return Decision.ALLOW, ""
+
+
+class AlwaysDeny:
+    """Allows nobody anything; it has no opinion, as upstream's, so that those behind it are asked."""
+
+    def authorize(self, attributes: AuthzAttributes) -> Answer:
+        return Decision.NO_OPINION, "Everything is forbidden."
+
+
+class Asking(Authorizer):
+    """An authorizer that may have to wait: its `authorize` raises Unanswered, and `ask` waits."""
+
+    async def ask(self, attributes: AuthzAttributes) -> Answer:
+        """Return what `authorize` would, after waiting."""
+        raise NotImplementedError
+
+
+class Link:
+    """One authorizer of a chain with the type and name that metrics and messages know it by."""
+
+    __slots__ = ("authorizer", "name", "type")
+
+    def __init__(self, type: str, name: str, authorizer: Authorizer) -> None:
+        self.type, self.name, self.authorizer = type, name, authorizer
+
+
 class UnionAuthorizer:
-    """Asks each authorizer in order."""
+    """Asks each authorizer in order. `replace` puts others in their place while the server runs."""
 
-    def __init__(self, authorizers: Sequence[Authorizer]) -> None:
-        self._authorizers = tuple(authorizers)
+    def __init__(self, links: Sequence[Link]) -> None:
+        self.replace(links)
 
-    def authorize(self, attributes: AuthzAttributes) -> tuple[Decision, str]:
+    def replace(self, links: Sequence[Link]) -> None:
+        """Take another chain; questions under way are answered by the one they began with."""
+        self.links = tuple(links)
+
+    def has(self, type: str) -> bool:
+        return any(link.type == type for link in self.links)
+
+    def authorize(self, attributes: AuthzAttributes) -> Answer:
+        """Answer from memory; raises Unanswered where somebody has to be asked."""
         reasons = []
-        for authorizer in self._authorizers:
-            decision, reason = authorizer.authorize(attributes)
+        for link in self.links:
+            decision, reason = link.authorizer.authorize(attributes)
             if decision is not Decision.NO_OPINION:
-                return decision, reason
+                return _decided(link, decision, reason)
             if reason:
                 reasons.append(reason)
         return Decision.NO_OPINION, "\n".join(reasons)
+
+    async def decide(self, attributes: AuthzAttributes) -> Answer:
+        """Answer, waiting for those that have to ask elsewhere."""
+        reasons = []
+        for link in self.links:
+            try:
+                decision, reason = link.authorizer.authorize(attributes)
+            except Unanswered:
+                assert isinstance(link.authorizer, Asking)
+                decision, reason = await link.authorizer.ask(attributes)
+            if decision is not Decision.NO_OPINION:
+                return _decided(link, decision, reason)
+            if reason:
+                reasons.append(reason)
+        return Decision.NO_OPINION, "\n".join(reasons)
+
+
+def _decided(link: Link, decision: Decision, reason: str) -> Answer:
+    if link.type:
+        verdict = "allowed" if decision is Decision.ALLOW else "denied"
+        DECISIONS.add(link.type, link.name, verdict)
+    return decision, reason
+
+
+async def decide(authorizer: Authorizer, attributes: AuthzAttributes) -> Answer:
+    """Ask an authorizer, and wait where it has to."""
+    start = time.perf_counter()
+    try:
+        found = authorizer.authorize(attributes)
+    except Unanswered:
+        assert isinstance(authorizer, UnionAuthorizer)
+        found = await authorizer.decide(attributes)
+    AUTHORIZATIONS.observe(_RESULTS[found[0]], time.perf_counter() - start)
+    return found
+
+
+async def allowed(authorizer: Authorizer, attributes: AuthzAttributes) -> bool:
+    """Say whether an authorizer allows something."""
+    return (await decide(authorizer, attributes))[0] is Decision.ALLOW
+
+
+_RESULTS = {Decision.ALLOW: "allowed", Decision.DENY: "denied", Decision.NO_OPINION: "no-opinion"}
+
+
+class Remembering:
+    """An authorizer for work that cannot wait: what it lacked is asked for, and the work done again from the start."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+        self._known: list[tuple[AuthzAttributes, Answer]] = []
+
+    def authorize(self, attributes: AuthzAttributes) -> Answer:
+        for asked, answer in self._known:
+            if asked == attributes:
+                return answer
+        return self._authorizer.authorize(attributes)
+
+    async def settled(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns; it may be called several times."""
+        while True:
+            try:
+                return work()
+            except Unanswered as question:
+                answer = await decide(self._authorizer, question.attributes)
+                self._known.append((question.attributes, answer))

@@ -11,16 +11,15 @@ import urllib.parse
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from control.auth.authenticators import AnonymousPolicy
+from control.auth.fields import GROUP, ConfigurationError, known, list_at, object_at, read
 from control.auth.oidc import ClaimMapping, Issuer, Rule
 from control.cel import CompileError, Declarations, Program
 from control.cel import compile as compile_cel
 from control.cel.types import DYN, STRING, list_of, map_of, object_of
 
 Object = dict[str, Any]
-GROUP = "apiserver.config.k8s.io"
+__all__ = ["GROUP", "Authentication", "ConfigurationError", "parse"]
 _CLAIMS = Declarations({"claims": map_of(STRING, DYN)})
 _USER = Declarations(
     {
@@ -30,10 +29,6 @@ _USER = Declarations(
         )
     }
 )
-
-
-class ConfigurationError(Exception):
-    """The file cannot be used; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +41,10 @@ class Authentication:
 
 def parse(text: str | bytes) -> Authentication:
     """Read the file's text; raises ConfigurationError."""
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"it is no YAML: {error}") from error
-    if not isinstance(document, dict) or document.get("kind") != "AuthenticationConfiguration":
-        raise ConfigurationError("kind: must be AuthenticationConfiguration")
-    if not str(document.get("apiVersion", "")).startswith(f"{GROUP}/v1"):
-        raise ConfigurationError(f"apiVersion: must be {GROUP}/v1")
-    _known(document, "", ("apiVersion", "kind", "jwt", "anonymous"))
+    document = read(text, "AuthenticationConfiguration")
+    known(document, "", ("apiVersion", "kind", "jwt", "anonymous"))
     issuers: list[Issuer] = []
-    for index, entry in enumerate(_list(document, "jwt", "")):
+    for index, entry in enumerate(list_at(document, "jwt", "")):
         issuer = _issuer(entry, f"jwt[{index}]")
         if any(other.url == issuer.url for other in issuers):
             raise ConfigurationError(f"jwt[{index}].issuer.url: Duplicate value: {issuer.url!r}")
@@ -65,23 +53,23 @@ def parse(text: str | bytes) -> Authentication:
 
 
 def _issuer(entry: Object, path: str) -> Issuer:
-    _known(entry, path, ("issuer", "claimValidationRules", "claimMappings", "userValidationRules"))
-    where, issuer = f"{path}.issuer", _object(entry, "issuer", path)
-    _known(issuer, where, ("url", "discoveryURL", "certificateAuthority", "audiences", "audienceMatchPolicy"))
+    known(entry, path, ("issuer", "claimValidationRules", "claimMappings", "userValidationRules"))
+    where, issuer = f"{path}.issuer", object_at(entry, "issuer", path)
+    known(issuer, where, ("url", "discoveryURL", "certificateAuthority", "audiences", "audienceMatchPolicy"))
     url, discovery = str(issuer.get("url") or ""), str(issuer.get("discoveryURL") or "")
     _check_url(url, f"{where}.url")
     if discovery:
         _check_url(discovery, f"{where}.discoveryURL")
         if discovery.rstrip("/") == url.rstrip("/"):
             raise ConfigurationError(f"{where}.discoveryURL: must be different from url")
-    audiences = tuple(str(name) for name in _list(issuer, "audiences", where))
+    audiences = tuple(str(name) for name in list_at(issuer, "audiences", where))
     if not audiences or not all(audiences):
         raise ConfigurationError(f"{where}.audiences: at least one is required")
     if len(audiences) > 1 and issuer.get("audienceMatchPolicy") != "MatchAny":
         raise ConfigurationError(f"{where}.audienceMatchPolicy: must be MatchAny for several audiences")
-    mappings = _object(entry, "claimMappings", path)
+    mappings = object_at(entry, "claimMappings", path)
     where = f"{path}.claimMappings"
-    _known(mappings, where, ("username", "groups", "uid", "extra"))
+    known(mappings, where, ("username", "groups", "uid", "extra"))
     username = _mapping(mappings, "username", where)
     if username is None:
         raise ConfigurationError(f"{where}.username: claim or expression is required")
@@ -130,7 +118,7 @@ def _mapping(mappings: Object, name: str, path: str, prefixed: bool = True) -> C
 
 def _extra(mappings: Object, path: str) -> tuple[tuple[str, Program], ...]:
     found: dict[str, Program] = {}
-    for index, entry in enumerate(_list(mappings, "extra", path)):
+    for index, entry in enumerate(list_at(mappings, "extra", path)):
         where, key = f"{path}.extra[{index}]", str(entry.get("key") or "")
         if "/" not in key or key != key.lower():
             raise ConfigurationError(
@@ -145,7 +133,7 @@ def _extra(mappings: Object, path: str) -> tuple[tuple[str, Program], ...]:
 def _claim_rules(entry: Object, path: str) -> tuple[dict[str, str], tuple[Rule, ...]]:
     """Read claimValidationRules: claims with their values, and expressions."""
     required: dict[str, str] = {}
-    for index, rule in enumerate(_list(entry, "claimValidationRules", path)):
+    for index, rule in enumerate(list_at(entry, "claimValidationRules", path)):
         where = f"{path}.claimValidationRules[{index}]"
         if bool(rule.get("claim")) == bool(rule.get("expression")):
             raise ConfigurationError(f"{where}.claim: either it or expression is required")
@@ -156,7 +144,7 @@ def _claim_rules(entry: Object, path: str) -> tuple[dict[str, str], tuple[Rule, 
 
 def _rules(entry: Object, name: str, path: str, declared: Declarations) -> tuple[Rule, ...]:
     found = []
-    for index, rule in enumerate(_list(entry, name, path)):
+    for index, rule in enumerate(list_at(entry, name, path)):
         where = f"{path}.{name}[{index}].expression"
         if rule.get("claim"):
             continue
@@ -190,9 +178,9 @@ def _check_email(username: ClaimMapping, rules: tuple[Rule, ...], path: str) -> 
 def _anonymous(document: Object) -> AnonymousPolicy | None:
     if document.get("anonymous") is None:
         return None
-    anonymous = _object(document, "anonymous", "")
-    _known(anonymous, "anonymous", ("enabled", "conditions"))
-    conditions = _list(anonymous, "conditions", "anonymous")
+    anonymous = object_at(document, "anonymous", "")
+    known(anonymous, "anonymous", ("enabled", "conditions"))
+    conditions = list_at(anonymous, "conditions", "anonymous")
     if conditions and not anonymous.get("enabled"):
         raise ConfigurationError("anonymous.conditions: must not be set when anonymous is not enabled")
     paths = tuple(str(condition.get("path", "")) for condition in conditions)
@@ -205,25 +193,3 @@ def _check_url(url: str, path: str) -> None:
         raise ConfigurationError(f"{path}: must be an https URL, not {url!r}")
     if parts.username or parts.query or parts.fragment:
         raise ConfigurationError(f"{path}: must have no user, query or fragment")
-
-
-def _object(holder: Object, name: str, path: str) -> Object:
-    found = holder.get(name) or {}
-    if not isinstance(found, dict):
-        raise ConfigurationError(f"{path}.{name}: must be an object".lstrip("."))
-    return found
-
-
-def _list(holder: Object, name: str, path: str) -> list[Any]:
-    found = holder.get(name)
-    if found is None:
-        return []
-    if not isinstance(found, list):
-        raise ConfigurationError(f"{path}.{name}: must be a list".lstrip("."))
-    return found
-
-
-def _known(holder: Object, path: str, names: tuple[str, ...]) -> None:
-    for name in holder:
-        if name not in names:
-            raise ConfigurationError(f"{path}.{name}: unknown field".lstrip("."))

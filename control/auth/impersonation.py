@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from urllib.parse import unquote
 
 from control.auth import denial
+from control.auth.authorizers import decide
 from control.auth.service_account import groups_of, split_username
 from control.auth.user import (
     ANONYMOUS,
@@ -26,7 +27,7 @@ _USER, _GROUP, _UID, _EXTRA = "impersonate-user", "impersonate-group", "imperson
 _AUTHENTICATION = "authentication.k8s.io"
 
 
-def impersonate(user: UserInfo, headers: Iterable[tuple[bytes, bytes]], authorizer: Authorizer) -> UserInfo:
+async def impersonate(user: UserInfo, headers: Iterable[tuple[bytes, bytes]], authorizer: Authorizer) -> UserInfo:
     """Return whom the request acts as: the user themselves where no header says otherwise.
 
     `headers` are the raw ASGI pairs (lower-case names). Raises 403 for what the user may not impersonate and 500, as
@@ -50,7 +51,7 @@ def impersonate(user: UserInfo, headers: Iterable[tuple[bytes, bytes]], authoriz
     if not name:
         raise internal("impersonation of groups, a uid or extra fields needs Impersonate-User")
     for attributes in _needed(user, name, uid, groups, extra):
-        decision, reason = authorizer.authorize(attributes)
+        decision, reason = await decide(authorizer, attributes)
         if decision is not Decision.ALLOW:
             raise denial.denied(attributes, reason)
     account = split_username(name)

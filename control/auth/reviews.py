@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from control.auth.authenticators import with_authenticated
+from control.auth.authorizers import decide
 from control.auth.node import node_of
+from control.auth.review_spec import attributes_of
 from control.auth.setup import Auth
-from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo, user_info
+from control.auth.user import SYSTEM_MASTERS, Credentials, Decision, UserInfo, user_info
 from kube.errors import StatusError, bad_request, invalid, invalid_value
 
 Object = dict[str, Any]
@@ -24,9 +27,12 @@ async def token_review(auth: Auth, spec: Object) -> Object:
     try:
         account = auth.service_accounts.review(token, wanted)
         if account:
-            from control.auth.authenticators import with_authenticated
-
             return _authenticated(with_authenticated(account[0]), account[1])
+        if auth.token_webhook is not None and set(wanted) != set(auth.service_accounts.audiences):
+            # Only a webhook knows of other audiences than this server's.
+            reviewed = await auth.token_webhook.review(token, wanted)
+            if reviewed is not None:
+                return _authenticated(with_authenticated(reviewed[0]), reviewed[1])
         user = await auth.authenticator.authenticate(Credentials(token=token))
     except StatusError as error:
         if error.code != 401:
@@ -47,17 +53,17 @@ def self_subject_review(user: UserInfo) -> Object:
     return {"userInfo": user_info(user)}
 
 
-def subject_access_review(auth: Auth, spec: Object, kind: str = "SubjectAccessReview") -> Object:
+async def subject_access_review(auth: Auth, spec: Object, kind: str = "SubjectAccessReview") -> Object:
     """Return the status of a (Local)SubjectAccessReview; 422 where the spec says neither who nor what."""
     extra = {k.lower(): tuple(v) for k, v in (spec.get("extra") or {}).items()}
     user = UserInfo(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
     if not user.name and not user.groups:
         errors = [invalid_value("spec.user", "", "at least one of user or group must be specified")]
         raise invalid("authorization.k8s.io", kind, "", errors)
-    return access(auth, user, spec, kind)
+    return await access(auth, user, spec, kind)
 
 
-def access(auth: Auth, user: UserInfo, spec: Object, kind: str = "SelfSubjectAccessReview") -> Object:
+async def access(auth: Auth, user: UserInfo, spec: Object, kind: str = "SelfSubjectAccessReview") -> Object:
     """Return a SelfSubjectAccessReview's status for a user."""
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (resource is None) == (path is None):
@@ -66,53 +72,24 @@ def access(auth: Auth, user: UserInfo, spec: Object, kind: str = "SelfSubjectAcc
         if resource is None:
             what = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
         raise invalid("authorization.k8s.io", kind, "", [invalid_value("spec.resourceAttributes", shown, what)])
-    attributes = review_attributes(user, spec)
-    decision, reason = auth.authorizer.authorize(attributes)
+    attributes = attributes_of(user, spec)
+    decision, reason = await decide(auth.authorizer, attributes)
     status: Object = {"allowed": decision is Decision.ALLOW}
     if decision is Decision.DENY:
         status["denied"] = True
-    if decision is Decision.ALLOW and not reason:
+    if decision is Decision.ALLOW and not reason and auth.authorizer.has("RBAC"):
         reason = auth.rbac.why(attributes)
     if reason:
         status["reason"] = reason
     return status
 
 
-def review_attributes(user: UserInfo, spec: Object) -> AuthzAttributes:
-    """Read what a review asks about."""
-    path = spec.get("nonResourceAttributes")
-    if path is not None:
-        return AuthzAttributes(user, path.get("verb", ""), path=path.get("path", ""))
-    r = spec["resourceAttributes"]
-    return AuthzAttributes(
-        user,
-        r.get("verb", ""),
-        r.get("group", ""),
-        r.get("version", ""),
-        r.get("resource", ""),
-        r.get("subresource", ""),
-        r.get("namespace", ""),
-        r.get("name", ""),
-        field_selector=_requirements(r.get("fieldSelector")),
-        label_selector=(r.get("labelSelector") or {}).get("rawSelector", ""),
-    )
-
-
-def _requirements(selector: Object | None) -> str:
-    if not selector:
-        return ""
-    if selector.get("rawSelector"):
-        return str(selector["rawSelector"])
-    single = [r for r in selector.get("requirements") or () if r.get("operator") == "In" and len(r.get("values")) == 1]
-    return ",".join(f"{r['key']}={r['values'][0]}" for r in single)
-
-
 def self_subject_rules_review(auth: Auth, user: UserInfo, namespace: str) -> Object:
     """Return a SelfSubjectRulesReview's status: what `kubectl auth can-i --list` shows."""
     if not namespace:
         raise bad_request("no namespace on request")
-    rules = auth.rbac.rules_for(user, namespace)
-    if SYSTEM_MASTERS in user.groups:
+    rules = auth.rbac.rules_for(user, namespace) if auth.authorizer.has("RBAC") else []
+    if SYSTEM_MASTERS in user.groups or auth.authorizer.has("AlwaysAllow"):
         rules = [*_EVERYTHING, *rules]
     status: Object = {
         "resourceRules": [
@@ -125,10 +102,14 @@ def self_subject_rules_review(auth: Auth, user: UserInfo, namespace: str) -> Obj
         ],
         "incomplete": False,
     }
+    # What a webhook allows nobody can list, and what a node may do depends on its pods.
+    unknown = ["webhook authorizer does not support user rule resolution"] if auth.authorizer.has("Webhook") else []
     node = node_of(user)
-    if node:
+    if node and auth.authorizer.has("Node"):
+        unknown.insert(0, f"node authorizer does not support user rule resolution: {node}")
+    if unknown:
         status["incomplete"] = True
-        status["evaluationError"] = f"node authorizer does not support user rule resolution: {node}"
+        status["evaluationError"] = unknown[0] if len(unknown) == 1 else f"[{', '.join(unknown)}]"
     return status
 
 

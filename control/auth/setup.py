@@ -6,28 +6,34 @@ asks `authenticator`, `anonymous`, `impersonation.impersonate` and `authorizer` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cryptography import x509
 
 from control.auth.authenticators import AnonymousPolicy, UnionAuthenticator
-from control.auth.authorizers import MastersAuthorizer, UnionAuthorizer
+from control.auth.authorization_configuration import Entry, connected
+from control.auth.authorizers import AlwaysAllow, AlwaysDeny, Asking, Link, MastersAuthorizer, UnionAuthorizer
 from control.auth.node import NodeAuthorizer
 from control.auth.oidc import Issuer, OIDCAuthenticator
 from control.auth.rbac import RBACAuthorizer
+from control.auth.request_header import RequestHeaderAuthenticator
 from control.auth.service_account import ISSUER, Lookup, ServiceAccountAuthenticator, TokenSigner
 from control.auth.tokens import BootstrapTokenAuthenticator, StaticTokenAuthenticator
-from control.auth.user import Authenticator
+from control.auth.user import Authenticator, Authorizer
+from control.auth.webhooks.access import WebhookAuthorizer
+from control.auth.webhooks.client import ReviewClient
+from control.auth.webhooks.token import TokenWebhook
 from control.auth.x509 import CertificateAuthenticator
 from kube import pki
 from kube.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Auth:
-    """Who a request comes from and what they may do."""
+    """Who a request comes from and what they may do. The first three follow configuration files while the server runs."""
 
     authenticator: UnionAuthenticator
     anonymous: AnonymousPolicy
@@ -36,6 +42,37 @@ class Auth:
     signer: TokenSigner
     rbac: RBACAuthorizer
     node: NodeAuthorizer
+    token_webhook: TokenWebhook | None
+    clock: Clock
+
+    def believe(self, issuers: Sequence[Issuer]) -> None:
+        """Believe ID tokens of these issuers; those that were believed before keep the keys that were fetched."""
+        authenticators = list(self.authenticator.authenticators)
+        before = [a for a in authenticators if isinstance(a, OIDCAuthenticator)]
+        at = next((i for i, a in enumerate(authenticators) if isinstance(a, OIDCAuthenticator)), None)
+        if at is None:
+            at = len(authenticators) - (self.token_webhook is not None)
+        others = [a for a in authenticators if not isinstance(a, OIDCAuthenticator)]
+        fresh = [
+            next((a for a in before if a.issuer == issuer), None) or OIDCAuthenticator(issuer, self.clock)
+            for issuer in issuers
+        ]
+        self.authenticator.replace([*others[:at], *fresh, *others[at:]])
+
+    def ask(self, entries: Sequence[Entry], make_client: Callable[[Path, float], ReviewClient]) -> list[Asking]:
+        """Ask these authorizers from now on; return the webhooks that are not asked any more. Raises ConfigurationError."""
+        own: dict[str, Authorizer] = {"Node": self.node, "RBAC": self.rbac}
+        own |= {"AlwaysAllow": AlwaysAllow(), "AlwaysDeny": AlwaysDeny()}
+        links = [Link("", "", MastersAuthorizer())]
+        for entry in entries:
+            authorizer = own.get(entry.type)
+            if entry.webhook is not None:
+                authorizer = WebhookAuthorizer(connected(entry, make_client), entry.webhook, self.clock)
+            assert authorizer is not None
+            links.append(Link(entry.type, entry.name, authorizer))
+        before = [link.authorizer for link in self.authorizer.links if isinstance(link.authorizer, Asking)]
+        self.authorizer.replace(links)
+        return before
 
     @property
     def follows(self) -> tuple[str, ...]:
@@ -56,6 +93,9 @@ class Auth:
                 follower.replaced(target, found)
 
 
+DEFAULT = (Entry("Node", "node"), Entry("RBAC", "rbac"))
+
+
 def build(
     *,
     client_authorities: Sequence[x509.Certificate],
@@ -67,22 +107,31 @@ def build(
     static_tokens: str = "",
     issuers: Sequence[Issuer] = (),
     anonymous: AnonymousPolicy | None = None,
+    front_proxy: RequestHeaderAuthenticator | None = None,
+    make_token_webhook: Callable[[Sequence[str]], TokenWebhook] | None = None,
 ) -> Auth:
-    """Build it. `lookup(plural, namespace, name)` returns core objects from the watch cache."""
+    """Build it. `lookup(plural, namespace, name)` returns core objects from the watch cache.
+
+    `make_token_webhook` is given the audiences of this server.
+    """
     signer = TokenSigner(service_account_key, issuer)
     accounts = ServiceAccountAuthenticator(signer, lookup, clock, audiences)
-    authenticators: list[Authenticator] = [CertificateAuthenticator(client_authorities, clock)]
+    authenticators: list[Authenticator] = [front_proxy] if front_proxy else []
+    authenticators.append(CertificateAuthenticator(client_authorities, clock))
     if static_tokens:
         authenticators.append(StaticTokenAuthenticator(static_tokens))
     authenticators += [accounts, BootstrapTokenAuthenticator(lambda ns, name: lookup("secrets", ns, name), clock)]
-    authenticators += [OIDCAuthenticator(issuer, clock) for issuer in issuers]
+    webhook = make_token_webhook(accounts.audiences) if make_token_webhook else None
+    if webhook is not None:
+        authenticators.append(webhook)
     rbac, node = RBACAuthorizer(), NodeAuthorizer()
-    return Auth(
-        UnionAuthenticator(authenticators),
-        anonymous or AnonymousPolicy(),
-        UnionAuthorizer([MastersAuthorizer(), node, rbac]),
-        accounts,
-        signer,
-        rbac,
-        node,
-    )
+    authenticator, authorizer = UnionAuthenticator(authenticators), UnionAuthorizer(())
+    anonymous = anonymous or AnonymousPolicy()
+    auth = Auth(authenticator, anonymous, authorizer, accounts, signer, rbac, node, webhook, clock)
+    auth.believe(issuers)
+    auth.ask(DEFAULT, _no_webhook)
+    return auth
+
+
+def _no_webhook(path: Path, timeout: float) -> ReviewClient:
+    raise AssertionError("the default chain has no webhooks")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -69,16 +70,20 @@ class Authorizer(Protocol):
     """Says what a user may do. The first of a chain that does not answer NO_OPINION decides; none means denied."""
 
     def authorize(self, attributes: AuthzAttributes) -> tuple[Decision, str]:
-        """Return the decision and the reason for it, from memory and without waiting."""
+        """Return the decision and the reason for it, from memory and without waiting.
+
+        Where somebody elsewhere must be asked it raises authorizers.Unanswered; authorizers.decide can wait.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a request carried: the verified client certificate (DER) and the bearer token, if any."""
+    """What a request carried: the verified client certificate (DER) and the bearer token, if any, and all its headers."""
 
     certificate: bytes | None = None
     token: str | None = None
+    headers: Sequence[tuple[bytes, bytes]] = ()
 
 
 class Authenticator(Protocol):

@@ -41,7 +41,7 @@ class Edge:
         request.extensions["headers"] = pairs
         request.extensions["protocol"] = scope.get(PROTOCOL)
         request.extensions["scope"] = scope
-        credentials = Credentials(scope.get(CERTIFICATE), _bearer(headers))
+        credentials = Credentials(scope.get(CERTIFICATE), _bearer(headers), pairs)
         answer = await self.pipeline.answer(request, credentials)
         if isinstance(answer, Response):
             await _send_whole(answer, send, body, scope)

@@ -8,14 +8,17 @@ not timed; all others have a minute. Whatever goes wrong becomes a Status.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+from control import counters
 from control.auth import denial, impersonation
 from control.auth.audit import Auditor
 from control.auth.authenticators import HEALTH_PATHS
+from control.auth.authorizers import decide
 from control.auth.setup import Auth
 from control.auth.user import AuthzAttributes, Credentials, Decision, UserInfo
 from control.config import ControlConfig
@@ -71,7 +74,7 @@ class Pipeline:
 
     def metric_families(self) -> Iterator[Any]:
         """Yield what /metrics tells besides the requests' own numbers."""
-        return fairness_metrics.collect(self.fairness)
+        return itertools.chain(fairness_metrics.collect(self.fairness), counters.families())
 
     async def _guarded(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
         """Answer with a Status where anything goes wrong."""
@@ -108,13 +111,13 @@ class Pipeline:
         auditing.begin(self.auditor, request, info, user)
         if b"impersonate-user" in headers or any(key.startswith(b"impersonate-") for key in headers):
             pairs = request.extensions.get("headers") or headers.items()
-            user = impersonation.impersonate(user, pairs, self.auth.authorizer)
+            user = await impersonation.impersonate(user, pairs, self.auth.authorizer)
             note = auditing.note_of(request)
             if note is not None:
                 note.impersonates(user)
         request.user = user
         flow = request.flow = self.fairness.flow(user, info)
-        self._authorize(request, info, user)
+        await self._authorize(request, info, user)
         handler = self.resources if info.is_resource else self.finite
         if info.verb != "watch" and _long_running(info, request):
             return _finish(request, await handler(request))
@@ -136,7 +139,7 @@ class Pipeline:
                 raise errors.unauthorized()
         return user
 
-    def _authorize(self, request: Request, info: RequestInfo, user: UserInfo) -> None:
+    async def _authorize(self, request: Request, info: RequestInfo, user: UserInfo) -> None:
         if info.is_resource:
             verb = info.verb
             # A WebSocket begins with a GET; what it does in the container is a create all the same.
@@ -157,7 +160,7 @@ class Pipeline:
             )
         else:
             attributes = AuthzAttributes(user, info.verb, path=info.path)
-        decision, reason = self.auth.authorizer.authorize(attributes)
+        decision, reason = await decide(self.auth.authorizer, attributes)
         note = auditing.note_of(request)
         if note is not None:
             note.decided(decision is Decision.ALLOW, reason)

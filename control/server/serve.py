@@ -28,6 +28,8 @@ def tls_context(config: ControlConfig) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(config.cert_file, config.key_file)
     context.load_verify_locations(config.client_ca_file)
+    if config.requestheader_client_ca_file is not None:
+        context.load_verify_locations(config.requestheader_client_ca_file)
     context.verify_mode = ssl.CERT_OPTIONAL
     context.set_alpn_protocols(["http/1.1"])
     context.options |= ssl.OP_NO_RENEGOTIATION

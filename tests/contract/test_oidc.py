@@ -1,9 +1,11 @@
 """ID tokens of an issuer outside the cluster, and static tokens, over the wire."""
 
+import asyncio
 import hmac
 import json
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,3 +144,44 @@ async def test_service_accounts_still_work_beside_an_issuer(server: tuple[ApiUnd
     made = await api.request("POST", "/api/v1/namespaces/default/serviceaccounts/app/token", {"spec": {}})
     status, user = await who(api, json.loads(made.body)["status"]["token"])
     assert status == 201 and user["username"] == "system:serviceaccount:default:app"
+
+
+async def test_a_changed_file_holds_at_once_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
+    async with issuer(tmp_path) as outside:
+        file = tmp_path / "authentication.yaml"
+
+        def write(prefix: str, path: str, url: str = outside.url) -> None:
+            entry = {
+                "issuer": {"url": url, "certificateAuthority": outside.authority, "audiences": ["wherry"]},
+                "claimMappings": {"username": {"claim": "email", "prefix": prefix}},
+            }
+            document = {
+                "apiVersion": "apiserver.config.k8s.io/v1",
+                "kind": "AuthenticationConfiguration",
+                "jwt": [entry],
+                "anonymous": {"enabled": True, "conditions": [{"path": path}]},
+            }
+            file.write_text(yaml.safe_dump(document))
+
+        write("a:", "/livez")
+        async with api_server(tmp_path, authentication_config_file=file, configuration_check=0.02) as api:
+
+            async def name_becomes(wanted: str) -> None:
+                async with asyncio.timeout(30):
+                    while (await who(api, good(outside)))[1]["username"] != wanted:
+                        await asyncio.sleep(0.02)
+
+            await name_becomes("a:jane@acme.example")
+            assert (await api.request("GET", "/version", user=("", ()))).status == 401
+            write("bb:", "/version")
+            await name_becomes("bb:jane@acme.example")
+            assert (await api.request("GET", "/version", user=("", ()))).status == 403, (
+                "known as anonymous, and may not"
+            )
+            assert (await api.request("GET", "/livez", user=("", ()))).status == 401
+            write("ccc:", "/livez", url="http://insecure.example")
+            metric = 'apiserver_authentication_config_controller_automatic_reloads_total{status="failure"}'
+            async with asyncio.timeout(30):
+                while metric not in (await api.request("GET", "/metrics")).body.decode():
+                    await asyncio.sleep(0.02)
+            await name_becomes("bb:jane@acme.example")

@@ -7,12 +7,13 @@ but the objects; `variables` holds a policy's own variables, each evaluated when
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes
 from control.admission.policies.authorizer import AUTHORIZER, FUNCTIONS, SIGNATURES, Asking
 from control.admission.webhooks.review import describe
+from control.auth.authorizers import Remembering
 from control.auth.user import Authorizer, AuthzAttributes
 from control.cel import Declarations, EvaluationError, Program
 from control.cel.signatures import read as read_signatures
@@ -20,6 +21,7 @@ from control.cel.types import BOOL, DYN, STRING, Type, list_of, map_of, object_o
 from kube.resources import Resource
 
 Object = dict[str, Any]
+T = TypeVar("T")
 _KIND = object_of({"group": STRING, "version": STRING, "kind": STRING}, "kubernetes.GroupVersionKind")
 _RESOURCE = object_of({"group": STRING, "version": STRING, "resource": STRING}, "kubernetes.GroupVersionResource")
 _USER = object_of(
@@ -87,9 +89,15 @@ async def values(lookup: Lookup, authorizer: Authorizer, attributes: Attributes,
         "object": obj,
         "oldObject": old,
         "request": request,
-        "authorizer": Asking(authorizer, attributes.user, asked),
+        "authorizer": Asking(Remembering(authorizer), attributes.user, asked),
         "namespaceObject": namespace,
     }
+
+
+async def settled(values: Mapping[str, Any], work: Callable[[], T]) -> T:
+    """Do work that evaluates expressions on `values`: again where an authorizer had to be waited for in the middle."""
+    authorizer = values["authorizer"].authorizer
+    return await authorizer.settled(work) if isinstance(authorizer, Remembering) else work()
 
 
 class Lazy:

@@ -6,6 +6,7 @@ the object; then only policies with reinvocationPolicy IfNeeded are asked again.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from control.admission.plugin import Attributes, Plugin
 from control.admission.policies.binding import Concern, Misconfigured, concerns
 from control.admission.policies.compiled import Mutation, Prepared
 from control.admission.policies.conditions import Unclear
-from control.admission.policies.environment import values
+from control.admission.policies.environment import settled, values
 from control.admission.policies.evaluation import Evaluation
 from control.admission.webhooks.matching import exempt
 from control.admission.webhooks.mutating import keep_identity
@@ -67,10 +68,11 @@ class MutatingAdmissionPolicy(Plugin):
                 raise Misconfigured(f"failed to configure binding: {concern.problem}")
             for mutation in concern.policy.mutations:
                 given = await values(self._lookup, self._authorizer, attributes, concern.resource)
-                evaluation = Evaluation(concern.policy, given | {"params": concern.params})
-                if not evaluation.concerns():
+                given["params"] = concern.params
+                result = await settled(given, functools.partial(_result, concern, mutation, given))
+                if result is _NOT_CONCERNED:
                     return False
-                made = await self._mutated(mutation, evaluation.value(mutation.program), concern.resource, attributes)
+                made = await self._mutated(mutation, result, concern.resource, attributes)
                 attributes.obj.clear()
                 attributes.obj.update(made)
         except (CompileError, EvaluationError, Unclear, Misconfigured, StatusError, msgspec.ValidationError) as error:
@@ -100,6 +102,14 @@ class MutatingAdmissionPolicy(Plugin):
             patched = apply_json_patch(shown, [_operation(each) for each in result])
         made = await taken_back(patched, on_path, version)
         return keep_identity(made, obj)
+
+
+_NOT_CONCERNED = object()
+
+
+def _result(concern: Concern, mutation: Mutation, given: Object) -> Any:
+    evaluation = Evaluation(concern.policy, given)
+    return evaluation.value(mutation.program) if evaluation.concerns() else _NOT_CONCERNED
 
 
 def _operation(given: Any) -> Object:

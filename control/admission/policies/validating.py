@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -11,7 +12,7 @@ from control.admission.plugin import Attributes, Plugin
 from control.admission.policies.binding import Concern, concerns
 from control.admission.policies.compiled import Prepared
 from control.admission.policies.conditions import Unclear
-from control.admission.policies.environment import values
+from control.admission.policies.environment import settled, values
 from control.admission.policies.evaluation import Evaluation
 from control.admission.webhooks.matching import exempt
 from control.auth.user import Authorizer
@@ -64,7 +65,11 @@ class ValidatingAdmissionPolicy(Plugin):
         if concern.problem is not None:
             return [_Failure(f"failed to configure binding: {concern.problem}", "Invalid")] if strict else []
         given = await values(self._lookup, self._authorizer, attributes, concern.resource)
-        evaluation = Evaluation(concern.policy, given | {"params": concern.params})
+        return await settled(given, lambda: self._found(concern, attributes, given | {"params": concern.params}))
+
+    def _found(self, concern: Concern, attributes: Attributes, given: dict[str, Any]) -> list[_Failure]:
+        strict = concern.policy.spec.get("failurePolicy") != "Ignore"
+        evaluation = Evaluation(concern.policy, given)
         try:
             if not evaluation.concerns():
                 return []

@@ -7,7 +7,7 @@ import logging
 from control.admission.lookup import Lookup
 from control.admission.plugin import Attributes
 from control.admission.policies.conditions import Unclear, met, of_webhook
-from control.admission.policies.environment import values
+from control.admission.policies.environment import settled, values
 from control.admission.webhooks.caller import Caller, CallFailed
 from control.admission.webhooks.matching import Invocation
 from control.admission.webhooks.review import BadAnswer, Verdict, read, refusal, request_for
@@ -30,7 +30,8 @@ class Asker:
             return True
         given = await values(self.lookup, self._authorizer, attributes, invocation.resource)
         try:
-            return met([of_webhook(condition.get("expression") or "") for condition in conditions], given)
+            ready = [of_webhook(condition.get("expression") or "") for condition in conditions]
+            return await settled(given, lambda: met(ready, given))
         except Unclear as error:
             if invocation.hook.get("failurePolicy") == "Ignore":
                 return False

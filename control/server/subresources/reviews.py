@@ -72,13 +72,15 @@ async def subject_access(server: ResourceServer, request: Request, resource: Res
             )
             raise errors.invalid(resource.group, resource.kind, "", [problem])
         obj["metadata"]["namespace"] = request.info.namespace
-    return _answer(request, resource, obj, reviews.subject_access_review(_auth(server), spec, resource.kind))
+    status = await reviews.subject_access_review(_auth(server), spec, resource.kind)
+    return _answer(request, resource, obj, status)
 
 
 async def self_access(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """May I do this (kubectl auth can-i)."""
     obj = await _asked(server, request, resource)
-    return _answer(request, resource, obj, reviews.access(_auth(server), request.user, obj.get("spec") or {}))
+    status = await reviews.access(_auth(server), request.user, obj.get("spec") or {})
+    return _answer(request, resource, obj, status)
 
 
 async def self_rules(server: ResourceServer, request: Request, resource: Resource) -> Answer:

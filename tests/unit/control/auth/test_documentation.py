@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from control.auth.audit_policy import Policy
+from control.auth.authorization_configuration import parse as parse_authorization
 from control.auth.configuration import parse
 from control.auth.user import AuthzAttributes, UserInfo
 from control.registry.strategies import strategy_for
@@ -17,7 +18,7 @@ from control.storage.encryption import Encryption
 from kube.resources import RESOURCES, by_kind
 
 TEXT = (Path(__file__).parents[4] / "docs" / "security.md").read_text()
-AUTHENTICATION, POLICY, AUDIT, ENCRYPTION = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
+AUTHENTICATION, AUTHORIZATION, POLICY, AUDIT, ENCRYPTION = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
 
 
 def test_the_authentication_configuration_in_the_documentation_is_read() -> None:
@@ -27,6 +28,10 @@ def test_the_authentication_configuration_in_the_documentation_is_read() -> None
         "oidc:",
         {"hd": "example.com"},
     )
+
+
+def test_the_authorization_configuration_in_the_documentation_is_read() -> None:
+    assert [entry.type for entry in parse_authorization(AUTHORIZATION)] == ["Node", "RBAC", "Webhook"]
 
 
 def test_the_admission_policy_in_the_documentation_is_valid() -> None:

@@ -24,11 +24,11 @@ def headers(*pairs: tuple[str, str]) -> list[tuple[bytes, bytes]]:
     return [(k.lower().encode(), v.encode()) for k, v in pairs]
 
 
-def test_without_headers_one_is_oneself() -> None:
-    assert impersonate(JANE, headers(("Accept", "*/*")), allowing()) is JANE
+async def test_without_headers_one_is_oneself() -> None:
+    assert await impersonate(JANE, headers(("Accept", "*/*")), allowing()) is JANE
 
 
-def test_each_part_of_the_other_user_is_authorised() -> None:
+async def test_each_part_of_the_other_user_is_authorised() -> None:
     asked = headers(
         ("Impersonate-User", "bob"),
         ("Impersonate-Group", "dev"),
@@ -42,36 +42,36 @@ def test_each_part_of_the_other_user_is_authorised() -> None:
         "impersonate authentication.k8s.io uids u-1",
         "impersonate authentication.k8s.io userextras/acme.com/project x",
     ]
-    user = impersonate(JANE, asked, allowing(*rules))
+    user = await impersonate(JANE, asked, allowing(*rules))
     assert user == UserInfo("bob", "u-1", ("dev", "ops", "system:authenticated"), {"acme.com/project": ("x",)})
     for left_out in rules:
         with pytest.raises(StatusError) as caught:
-            impersonate(JANE, asked, allowing(*(r for r in rules if r != left_out)))
+            await impersonate(JANE, asked, allowing(*(r for r in rules if r != left_out)))
         assert caught.value.code == 403
 
 
-def test_a_refusal_says_whom_one_may_not_be() -> None:
+async def test_a_refusal_says_whom_one_may_not_be() -> None:
     with pytest.raises(StatusError) as caught:
-        impersonate(JANE, headers(("Impersonate-User", "bob")), allowing())
+        await impersonate(JANE, headers(("Impersonate-User", "bob")), allowing())
     assert caught.value.message == (
         'users "bob" is forbidden: User "jane" cannot impersonate resource "users" in API group "" at the cluster scope'
     )
 
 
-def test_groups_need_a_user() -> None:
+async def test_groups_need_a_user() -> None:
     with pytest.raises(StatusError) as caught:
-        impersonate(JANE, headers(("Impersonate-Group", "system:masters")), allowing("* * *"))
+        await impersonate(JANE, headers(("Impersonate-Group", "system:masters")), allowing("* * *"))
     assert caught.value.code == 500
 
 
-def test_an_account_gets_its_groups_and_needs_the_verb_on_accounts() -> None:
+async def test_an_account_gets_its_groups_and_needs_the_verb_on_accounts() -> None:
     asked = headers(("Impersonate-User", "system:serviceaccount:shop:web"))
-    user = impersonate(JANE, asked, allowing("impersonate core serviceaccounts web"))
+    user = await impersonate(JANE, asked, allowing("impersonate core serviceaccounts web"))
     assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated")
     with pytest.raises(StatusError):
-        impersonate(JANE, asked, allowing("impersonate core users"))
+        await impersonate(JANE, asked, allowing("impersonate core users"))
 
 
-def test_the_anonymous_user_is_not_authenticated() -> None:
+async def test_the_anonymous_user_is_not_authenticated() -> None:
     asked = headers(("Impersonate-User", "system:anonymous"))
-    assert impersonate(JANE, asked, allowing("* * *")).groups == ("system:unauthenticated",)
+    assert (await impersonate(JANE, asked, allowing("* * *"))).groups == ("system:unauthenticated",)

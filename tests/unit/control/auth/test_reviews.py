@@ -71,8 +71,8 @@ async def test_a_bad_token_is_no_error_but_not_authenticated(auth: setup.Auth) -
         ({"user": "jane", "nonResourceAttributes": {"verb": "get", "path": "/metrics"}}, False),
     ],
 )
-def test_access_is_reviewed_for_the_user_named(auth: setup.Auth, spec: dict[str, Any], allowed: bool) -> None:
-    assert reviews.subject_access_review(auth, spec)["allowed"] is allowed
+async def test_access_is_reviewed_for_the_user_named(auth: setup.Auth, spec: dict[str, Any], allowed: bool) -> None:
+    assert (await reviews.subject_access_review(auth, spec))["allowed"] is allowed
 
 
 @pytest.mark.parametrize(
@@ -83,22 +83,22 @@ def test_access_is_reviewed_for_the_user_named(auth: setup.Auth, spec: dict[str,
         {"user": "jane", "resourceAttributes": {"resource": "pods"}, "nonResourceAttributes": {"path": "/"}},
     ],
 )
-def test_a_review_of_nobody_or_nothing_is_invalid(auth: setup.Auth, spec: dict[str, Any]) -> None:
+async def test_a_review_of_nobody_or_nothing_is_invalid(auth: setup.Auth, spec: dict[str, Any]) -> None:
     with pytest.raises(StatusError) as caught:
-        reviews.subject_access_review(auth, spec)
+        await reviews.subject_access_review(auth, spec)
     assert caught.value.code == 422
 
 
-def test_a_review_of_a_nodes_list_honours_its_field_selector(auth: setup.Auth) -> None:
+async def test_a_review_of_a_nodes_list_honours_its_field_selector(auth: setup.Auth) -> None:
     node = UserInfo("system:node:n1", "", ("system:nodes",))
     asked: dict[str, Any] = {"verb": "list", "resource": "pods"}
-    assert not reviews.access(auth, node, {"resourceAttributes": asked})["allowed"]
+    assert not (await reviews.access(auth, node, {"resourceAttributes": asked}))["allowed"]
     requirement = {"key": "spec.nodeName", "operator": "In", "values": ["n1"]}
     narrowed = asked | {"fieldSelector": {"requirements": [requirement]}}
-    assert reviews.access(auth, node, {"resourceAttributes": narrowed})["allowed"]
+    assert (await reviews.access(auth, node, {"resourceAttributes": narrowed}))["allowed"]
 
 
-def test_who_one_is_and_what_one_may(auth: setup.Auth) -> None:
+async def test_who_one_is_and_what_one_may(auth: setup.Auth) -> None:
     user = UserInfo("jane", "u1", ("system:authenticated",), {"k": ("v",)})
     assert reviews.self_subject_review(user) == {
         "userInfo": {"username": "jane", "uid": "u1", "groups": ["system:authenticated"], "extra": {"k": ["v"]}}

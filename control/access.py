@@ -1,0 +1,137 @@
+"""Who may come in and what they may do, as the configuration files say, also after they change.
+
+A file that cannot be used stops the server when it starts. One that is changed into such a file while the server runs changes
+nothing: what held goes on, the log says what is wrong, and a counter tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+
+from control.auth import setup
+from control.auth.authenticators import HEALTH_PATHS, AnonymousPolicy
+from control.auth.authorization_configuration import Entry
+from control.auth.authorization_configuration import parse as parse_authorization
+from control.auth.authorizers import Asking
+from control.auth.configuration import Authentication, ConfigurationError
+from control.auth.configuration import parse as parse_authentication
+from control.auth.request_header import Headers, RequestHeaderAuthenticator
+from control.auth.service_account import Lookup
+from control.auth.webhooks.access import WebhookAuthorizer
+from control.auth.webhooks.client import ReviewClient
+from control.auth.webhooks.token import TokenWebhook
+from control.config import ControlConfig
+from control.reloading import Reloaded
+from kube import pki
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+GRACE = 60.0
+"""Seconds that a webhook which is not asked any more keeps its connections, for questions under way."""
+
+
+class Access:
+    """`auth` is what the server asks; `run` keeps it current until cancelled."""
+
+    def __init__(self, config: ControlConfig, lookup: Lookup, clock: Clock) -> None:
+        self._config, self._clock = config, clock
+        self._authentication = Reloaded("authentication", config.authentication_config_file)
+        self._authorization = Reloaded("authorization", config.authorization_config_file)
+        found = self._read_authentication(self._authentication.first())
+        self.auth = setup.build(
+            client_authorities=x509.load_pem_x509_certificates(config.client_ca_file.read_bytes()),
+            service_account_key=pki.decode_key(config.service_account_key_file.read_bytes()),
+            lookup=lookup,
+            clock=clock,
+            issuer=config.service_account_issuer,
+            audiences=config.api_audiences,
+            static_tokens=config.token_file.read_text() if config.token_file else "",
+            issuers=found.issuers,
+            anonymous=found.anonymous,
+            front_proxy=self._front_proxy(),
+            make_token_webhook=self._token_webhook if config.authentication_webhook_file else None,
+        )
+        self._others: frozenset[str] | None = None
+        text = self._authorization.first()
+        if text is not None:
+            entries = self._read_authorization(text)
+            self.auth.ask(entries, self._client)
+            self._others = frozenset(entry.type for entry in entries if entry.type != "Webhook")
+
+    # -- reading --------------------------------------------------------------------------------------------------
+    def _read_authentication(self, text: bytes | None) -> Authentication:
+        closed = AnonymousPolicy(True, None if self._config.anonymous_auth else HEALTH_PATHS)
+        if text is None:
+            return Authentication((), closed)
+        try:
+            found = parse_authentication(text)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self._config.authentication_config_file}: {error}") from error
+        return Authentication(found.issuers, found.anonymous or closed)
+
+    def _read_authorization(self, text: bytes) -> tuple[Entry, ...]:
+        try:
+            return parse_authorization(text, self._others)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self._config.authorization_config_file}: {error}") from error
+
+    def _client(self, path: Path, timeout: float) -> ReviewClient:
+        return ReviewClient(path, self._clock, timeout)
+
+    def _token_webhook(self, audiences: Sequence[str]) -> TokenWebhook:
+        config = self._config
+        assert config.authentication_webhook_file is not None
+        client = ReviewClient(config.authentication_webhook_file, self._clock)
+        ttl = config.authentication_webhook_cache_ttl
+        return TokenWebhook(client, self._clock, audiences, config.authentication_webhook_version, ttl)
+
+    def _front_proxy(self) -> RequestHeaderAuthenticator | None:
+        config = self._config
+        if config.requestheader_client_ca_file is None:
+            return None
+        authorities = x509.load_pem_x509_certificates(config.requestheader_client_ca_file.read_bytes())
+        headers = Headers(
+            config.requestheader_username_headers,
+            config.requestheader_uid_headers,
+            config.requestheader_group_headers,
+            config.requestheader_extra_headers_prefix,
+        )
+        return RequestHeaderAuthenticator(authorities, config.requestheader_allowed_names, self._clock, headers)
+
+    # -- following ------------------------------------------------------------------------------------------------
+    async def run(self) -> None:
+        """Take over the files' changes until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            every = self._config.configuration_check
+            for file, take in ((self._authentication, self._authenticate), (self._authorization, self._authorize)):
+                if file.path is not None:
+                    group.create_task(file.follow(take, self._clock, every), name=f"follows {file.path.name}")
+
+    async def _authenticate(self, text: bytes) -> None:
+        found = self._read_authentication(text)
+        assert found.anonymous is not None
+        self.auth.believe(found.issuers)
+        self.auth.anonymous = found.anonymous
+
+    async def _authorize(self, text: bytes) -> None:
+        before = self.auth.ask(self._read_authorization(text), self._client)
+        asyncio.get_running_loop().call_later(GRACE, self._let_go, before)
+
+    def _let_go(self, authorizers: Sequence[Asking]) -> None:
+        for authorizer in authorizers:
+            if isinstance(authorizer, WebhookAuthorizer):
+                task = asyncio.ensure_future(authorizer.close())
+                task.set_name("authorization webhook closes")
+
+    async def close(self) -> None:
+        """Close the connections to webhooks."""
+        if self.auth.token_webhook is not None:
+            await self.auth.token_webhook.close()
+        for link in self.auth.authorizer.links:
+            if isinstance(link.authorizer, WebhookAuthorizer):
+                await link.authorizer.close()

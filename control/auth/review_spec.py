@@ -1,0 +1,114 @@
+"""Between what authorizers are asked (`AuthzAttributes`) and the spec of an access review, in both directions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control.auth.user import AuthzAttributes, UserInfo
+from kube.selectors import SelectorError, parse_fields, parse_labels
+
+Object = dict[str, Any]
+_LABEL_OPERATORS = {"in": "In", "notin": "NotIn", "exists": "Exists", "!": "DoesNotExist"}
+
+
+def spec_of(a: AuthzAttributes) -> Object:
+    """Write a question as the spec of a SubjectAccessReview (authorization.k8s.io/v1)."""
+    spec: Object = {}
+    if a.is_resource:
+        names = ("namespace", "verb", "group", "version", "resource", "subresource", "name")
+        asked: Object = {name: value for name in names if (value := getattr(a, name))}
+        if fields := _fields(a.field_selector):
+            asked["fieldSelector"] = {"requirements": fields}
+        if labels := _labels(a.label_selector):
+            asked["labelSelector"] = {"requirements": labels}
+        spec["resourceAttributes"] = asked
+    else:
+        spec["nonResourceAttributes"] = {"path": a.path, "verb": a.verb}
+    if a.user.name:
+        spec["user"] = a.user.name
+    if a.user.uid:
+        spec["uid"] = a.user.uid
+    if a.user.groups:
+        spec["groups"] = list(a.user.groups)
+    if a.user.extra:
+        spec["extra"] = {key: list(values) for key, values in sorted(a.user.extra.items())}
+    return spec
+
+
+def shown_to_conditions(spec: Object) -> Object:
+    """Return a spec as match conditions see it: every text is there, also where it is empty."""
+    shown = {"user": "", "uid": "", "groups": [], "extra": {}} | spec
+    asked = spec.get("resourceAttributes")
+    if asked is not None:
+        names = ("namespace", "verb", "group", "version", "resource", "subresource", "name")
+        shown["resourceAttributes"] = dict.fromkeys(names, "") | asked
+    return shown
+
+
+def _fields(text: str) -> list[Object]:
+    try:
+        terms = parse_fields(text).terms if text else ()
+    except SelectorError:
+        return []  # the request is refused for it later; an authorizer is told what can be told
+    return [{"key": key, "operator": "In" if equal else "NotIn", "values": [value]} for key, value, equal in terms]
+
+
+def _labels(text: str) -> list[Object]:
+    try:
+        requirements = parse_labels(text).requirements if text else ()
+    except SelectorError:
+        return []
+    found: list[Object] = []
+    for requirement in requirements:
+        operator = _LABEL_OPERATORS.get(requirement.operator)
+        if operator is None:
+            continue  # larger and smaller cannot be said in a review
+        shown: Object = {"key": requirement.key, "operator": operator}
+        if requirement.values:
+            shown["values"] = sorted(requirement.values)
+        found.append(shown)
+    return found
+
+
+def attributes_of(user: UserInfo, spec: Object) -> AuthzAttributes:
+    """Read what a review asks about."""
+    path = spec.get("nonResourceAttributes")
+    if path is not None:
+        return AuthzAttributes(user, path.get("verb", ""), path=path.get("path", ""))
+    r = spec["resourceAttributes"]
+    return AuthzAttributes(
+        user,
+        r.get("verb", ""),
+        r.get("group", ""),
+        r.get("version", ""),
+        r.get("resource", ""),
+        r.get("subresource", ""),
+        r.get("namespace", ""),
+        r.get("name", ""),
+        field_selector=_field_text(r.get("fieldSelector")),
+        label_selector=_label_text(r.get("labelSelector")),
+    )
+
+
+def _field_text(selector: Object | None) -> str:
+    if not selector:
+        return ""
+    if selector.get("rawSelector"):
+        return str(selector["rawSelector"])
+    single = [r for r in selector.get("requirements") or () if len(r.get("values") or ()) == 1]
+    signs = {"In": "=", "NotIn": "!="}
+    return ",".join(f"{r['key']}{signs[r['operator']]}{r['values'][0]}" for r in single if r["operator"] in signs)
+
+
+def _label_text(selector: Object | None) -> str:
+    if not selector:
+        return ""
+    if selector.get("rawSelector"):
+        return str(selector["rawSelector"])
+    return ",".join(filter(None, map(_label_term, selector.get("requirements") or ())))
+
+
+def _label_term(r: Object) -> str:
+    key, operator, values = str(r.get("key", "")), r.get("operator"), ",".join(r.get("values") or ())
+    forms = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "Exists": key, "DoesNotExist": f"!{key}"}
+    return forms.get(str(operator), "")

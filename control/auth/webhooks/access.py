@@ -1,0 +1,145 @@
+"""An authorizer that is another program: a SubjectAccessReview is posted for what the match conditions concern.
+
+An answer is kept by the question for `authorized_ttl` or `unauthorized_ttl`. That it cannot be asked counts as its
+failurePolicy says: Deny refuses, NoOpinion leaves it to the authorizers behind. Conditions are expressions over
+`request`, the review's spec; one that is false decides, an error of another counts as a failure
+(apiserver/pkg/authorization/cel).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from control.auth.authorizers import Answer, Asking, Unanswered
+from control.auth.metrics import CONDITION_ERRORS, EVALUATIONS, EXCLUDED, FAIL_OPEN, WEBHOOK_SECONDS
+from control.auth.review_spec import shown_to_conditions, spec_of
+from control.auth.user import AuthzAttributes, Decision
+from control.auth.webhooks.answers import Answers
+from control.auth.webhooks.client import ReviewClient, ReviewFailed
+from control.cel import EvaluationError, Program
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+Object = dict[str, Any]
+REMEMBERED = 8192
+LONGEST = 10_000
+"""Characters of what a requestor chooses, past which an answer is not kept: nobody shall fill the memory by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the configuration says of one webhook. Times are seconds."""
+
+    name: str
+    version: str = "v1"
+    authorized_ttl: float = 300.0
+    unauthorized_ttl: float = 30.0
+    deny_on_failure: bool = False
+    conditions: tuple[Program, ...] = ()
+
+
+class WebhookAuthorizer(Asking):
+    """Answers from what it remembers, else raises Unanswered; `ask` asks the webhook."""
+
+    def __init__(self, client: ReviewClient, settings: Settings, clock: Clock) -> None:
+        self._client, self.settings = client, settings
+        self._answers: Answers[Answer] = Answers(clock, REMEMBERED)
+
+    def authorize(self, attributes: AuthzAttributes) -> Answer:
+        spec = spec_of(attributes)
+        instead = self._excused(spec)
+        if instead is not None:
+            return instead
+        found = self._answers.get(_key(spec))
+        if found is None:
+            raise Unanswered(attributes)
+        return found
+
+    async def ask(self, attributes: AuthzAttributes) -> Answer:
+        spec, name = spec_of(attributes), self.settings.name
+        review = {
+            "apiVersion": f"authorization.k8s.io/{self.settings.version}",
+            "kind": "SubjectAccessReview",
+            "metadata": {},
+            "spec": spec if self.settings.version == "v1" else _older(spec),
+        }
+        start = time.perf_counter()
+        try:
+            status = await self._client.ask(review)
+            if status.get("allowed") is True and status.get("denied") is True:
+                raise ReviewFailed("webhook subject access review returned both allow and deny response")
+        except ReviewFailed as error:
+            result = "timeout" if "TimeoutError" in str(error) else "error"
+            self._count(result, start)
+            log.error("the authorization webhook %s cannot be asked: %s", name, error)
+            return self._failed(result)
+        self._count("success", start)
+        answer = _answer(status)
+        if _chosen(attributes) < LONGEST:
+            allowed = answer[0] is Decision.ALLOW
+            self._answers.put(
+                _key(spec), answer, self.settings.authorized_ttl if allowed else self.settings.unauthorized_ttl
+            )
+        return answer
+
+    def _excused(self, spec: Object) -> Answer | None:
+        """Return what is to be said without asking: the conditions are not met, or cannot be told."""
+        problem: EvaluationError | None = None
+        shown = shown_to_conditions(spec) if self.settings.conditions else spec
+        for program in self.settings.conditions:
+            try:
+                if program.evaluate({"request": shown}).value is not True:
+                    EXCLUDED.add("Webhook", self.settings.name)
+                    return Decision.NO_OPINION, ""
+            except EvaluationError as error:
+                problem = error
+        if problem is None:
+            return None
+        CONDITION_ERRORS.add("Webhook", self.settings.name)
+        log.error("a match condition of the authorization webhook %s: %s", self.settings.name, problem)
+        return self._failed("")
+
+    def _failed(self, result: str) -> Answer:
+        if self.settings.deny_on_failure:
+            return Decision.DENY, ""
+        if result:
+            FAIL_OPEN.add(self.settings.name, result)
+        return Decision.NO_OPINION, ""
+
+    def _count(self, result: str, start: float) -> None:
+        EVALUATIONS.add(self.settings.name, result)
+        WEBHOOK_SECONDS.observe(self.settings.name, result, time.perf_counter() - start)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _key(spec: Object) -> bytes:
+    return msgspec.json.encode(spec, order="deterministic")
+
+
+def _answer(status: Object) -> Answer:
+    reason = str(status.get("reason") or "")
+    if status.get("denied") is True:
+        return Decision.DENY, reason
+    if status.get("allowed") is True:
+        return Decision.ALLOW, reason
+    return Decision.NO_OPINION, reason
+
+
+def _older(spec: Object) -> Object:
+    """Return a spec as v1beta1 has it: there groups are called group."""
+    found = dict(spec)
+    if "groups" in found:
+        found["group"] = found.pop("groups")
+    return found
+
+
+def _chosen(a: AuthzAttributes) -> int:
+    parts = (a.namespace, a.verb, a.group, a.version, a.resource, a.subresource, a.name, a.path)
+    return sum(map(len, parts)) + len(a.field_selector) + len(a.label_selector)

@@ -1,0 +1,88 @@
+"""Asking another program over HTTPS who somebody is (TokenReview) or what they may do (SubjectAccessReview).
+
+Where it is and how both sides prove who they are stands in a kubeconfig, as upstream has it: the cluster is the
+program, the user is this server. A review is posted to the very URL of the file. Answers that say "later" or "my
+fault" are asked for again, with growing pauses (apiserver's DefaultRetryBackoffWithInitialDelay); a program that is
+not there is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kube import kubeconfig
+from kube.clock import Clock
+from kube.errors import StatusError
+
+if TYPE_CHECKING:
+    from kube.transport import HttpsTransport
+
+Object = dict[str, Any]
+FIRST_PAUSE, GROWTH, JITTER, TRIES = 0.5, 1.5, 0.2, 5
+TIMEOUT = 30.0
+"""Seconds that one try may take where nothing else is said."""
+_AGAIN = frozenset({429, 500, 502, 503, 504})
+
+
+class ReviewFailed(Exception):
+    """The program could not be asked, or what it answered is no review."""
+
+
+class ReviewClient:
+    """One program. Reads the kubeconfig when made (KubeconfigError, ssl.SSLError) and connects when first asked."""
+
+    def __init__(self, path: Path, clock: Clock, timeout: float = TIMEOUT) -> None:
+        self.access = kubeconfig.load(path)
+        self.access.ssl_context()
+        self._clock, self._timeout = clock, timeout
+        self._transport: HttpsTransport | None = None
+
+    async def ask(self, review: Object) -> Object:
+        """Post a review and return the `status` of what comes back; raises ReviewFailed."""
+        body, pause = msgspec.json.encode(review), FIRST_PAUSE
+        for left in reversed(range(TRIES)):
+            code, answer = await self._post(body)
+            if code < 300:
+                return _status(answer, review)
+            if code not in _AGAIN or not left:
+                break
+            await self._clock.sleep(pause * (1 + JITTER * random.random()))
+            pause *= GROWTH
+        raise ReviewFailed(f"{self.access.server} answered {code}: {answer[:200].decode(errors='replace')}")
+
+    async def _post(self, body: bytes) -> tuple[int, bytes]:
+        if self._transport is None:
+            from kube.transport import HttpsTransport  # 150 ms of start-up that only those with a webhook need
+
+            self._transport = HttpsTransport(self.access, "wherry-control")
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        try:
+            answer = await self._transport.request("POST", "", headers=headers, body=body, timeout=self._timeout)
+        except (StatusError, OSError) as error:
+            raise ReviewFailed(str(error)) from error
+        return answer.status, answer.body
+
+    async def close(self) -> None:
+        if self._transport is not None:
+            transport, self._transport = self._transport, None
+            await asyncio.shield(transport.close())
+
+
+def _status(answer: bytes, review: Object) -> Object:
+    try:
+        found = msgspec.json.decode(answer)
+    except msgspec.DecodeError as error:
+        raise ReviewFailed(f"the answer is no JSON: {error}") from error
+    if not isinstance(found, dict) or found.get("kind") != review["kind"]:
+        raise ReviewFailed(f"the answer is no {review['kind']}")
+    if found.get("apiVersion") != review["apiVersion"]:
+        raise ReviewFailed(f"the answer is of {found.get('apiVersion')}, not of {review['apiVersion']}")
+    status = found.get("status") or {}
+    if not isinstance(status, dict):
+        raise ReviewFailed("status is no object")
+    return status

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from control.auth.review_spec import attributes_of, shown_to_conditions, spec_of
+from control.auth.user import AuthzAttributes, UserInfo
+from control.auth.webhooks.answers import Answers
+from kube.clock import FakeClock
+
+ANN = UserInfo("ann", "u1", ("dev",), {"k": ("v",)})
+
+
+def test_a_question_goes_into_a_review_and_back() -> None:
+    asked = AuthzAttributes(
+        ANN, "list", "apps", "v1", "deployments", "", "shop", "web", "", "metadata.name=web", "a in (b,c),!d"
+    )
+    assert attributes_of(ANN, spec_of(asked)) == asked
+    assert spec_of(asked)["resourceAttributes"]["fieldSelector"] == {
+        "requirements": [{"key": "metadata.name", "operator": "In", "values": ["web"]}]
+    }
+    path = AuthzAttributes(ANN, "get", path="/metrics")
+    assert spec_of(path) == {
+        "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+        "user": "ann",
+        "uid": "u1",
+        "groups": ["dev"],
+        "extra": {"k": ["v"]},
+    }
+    assert attributes_of(ANN, spec_of(path)) == path
+
+
+def test_a_selector_that_cannot_be_read_is_left_out() -> None:
+    asked = AuthzAttributes(ANN, "list", "", "v1", "pods", label_selector="a in (")
+    assert "labelSelector" not in spec_of(asked)["resourceAttributes"]
+
+
+def test_conditions_see_every_text_also_where_it_is_empty() -> None:
+    shown = shown_to_conditions(spec_of(AuthzAttributes(UserInfo("ann"), "list", "", "v1", "pods")))
+    assert shown["groups"] == [] and shown["uid"] == "" and shown["extra"] == {}
+    assert shown["resourceAttributes"]["namespace"] == "" and "nonResourceAttributes" not in shown
+
+
+async def test_answers_are_kept_for_their_time_and_the_oldest_go_first() -> None:
+    clock = FakeClock()
+    answers: Answers[str] = Answers(clock, 2)
+    answers.put(b"a", "one", 10)
+    answers.put(b"b", "two", 20)
+    answers.put(b"never", "x", 0)
+    assert answers.get(b"never") is None
+    assert answers.get(b"a") == "one"
+    answers.put(b"c", "three", 20)
+    assert answers.get(b"b") is None and answers.get(b"a") == "one"
+    await clock.advance(11)
+    assert answers.get(b"a") is None and answers.get(b"c") == "three"
