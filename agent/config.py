@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.kubelet_configuration import ConfigError, KubeletConfiguration, Taint, load
+from agent.managers.options import ManagerOptions
+from agent.managers.options import read as read_manager_options
 from agent.shutdown.logind import SYSTEM_BUS
 from agent.shutdown.periods import Period, periods
 from kube import duration
@@ -91,6 +93,7 @@ class AgentConfig:
     cpu_cfs_period: float = 0.1
     kube_reserved: Mapping[str, str] = field(default_factory=dict)
     system_reserved: Mapping[str, str] = field(default_factory=dict)
+    managers: ManagerOptions = field(default_factory=ManagerOptions)
     eviction_hard: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_EVICTION_HARD))
     eviction_soft: Mapping[str, str] = field(default_factory=dict)
     eviction_soft_grace: Mapping[str, float] = field(default_factory=dict)
@@ -224,6 +227,7 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         cpu_cfs_period=seconds("cpuCFSQuotaPeriod", file.cpu_cfs_quota_period),
         kube_reserved=file.kube_reserved,
         system_reserved=file.system_reserved,
+        managers=read_manager_options(file),
         eviction_hard=file.eviction_hard or DEFAULT_EVICTION_HARD,
         eviction_soft=file.eviction_soft,
         eviction_soft_grace={

@@ -8,9 +8,11 @@ import msgspec
 
 from agent import environment, qos, records
 from agent.lifecycle import container_hash
+from agent.managers.extras import Extras
 from agent.sandbox import identity_labels
 from agent.security import AnyContainer
 from cri.messages import (
+    CDIDevice,
     ContainerConfig,
     ContainerMetadata,
     HugepageLimit,
@@ -62,6 +64,16 @@ def container_config(
             stop_signal.replace("+", "PLUS").replace("-", "MINUS")
         )
     return config
+
+
+def add_extras(config: ContainerConfig, extras: Extras) -> None:
+    """Add what the node's managers give the container; its environment is in the configuration already."""
+    config.mounts.extend(extras.mounts)
+    config.devices.extend(extras.devices)
+    config.annotations.update(extras.annotations)
+    config.CDI_devices.extend(CDIDevice(name=name) for name in extras.cdi_devices)
+    config.linux.resources.cpuset_cpus = extras.cpus
+    config.linux.resources.cpuset_mems = extras.mems
 
 
 def log_path(name: str, restart_count: int) -> str:

@@ -69,6 +69,11 @@ class ShutdownGracePeriodByPodPriority(_Base):
     shutdown_grace_period_seconds: int
 
 
+class MemoryReservation(_Base):
+    numa_node: int = 0
+    limits: dict[str, str | int] = msgspec.field(default_factory=dict)
+
+
 class KubeletConfiguration(_Base):
     """The fields that the agent acts on, with upstream's defaults."""
 
@@ -122,6 +127,17 @@ class KubeletConfiguration(_Base):
     container_log_monitor_interval: str = "10s"
     kube_reserved: dict[str, str] = msgspec.field(default_factory=dict)
     system_reserved: dict[str, str] = msgspec.field(default_factory=dict)
+    kube_reserved_cgroup: str = ""
+    system_reserved_cgroup: str = ""
+    reserved_system_cpus: str = msgspec.field(default="", name="reservedSystemCPUs")
+    cpu_manager_policy: str = "none"
+    cpu_manager_policy_options: dict[str, str] = msgspec.field(default_factory=dict)
+    cpu_manager_reconcile_period: str = "10s"
+    memory_manager_policy: str = "None"
+    reserved_memory: list[MemoryReservation] = msgspec.field(default_factory=list)
+    topology_manager_policy: str = "none"
+    topology_manager_policy_options: dict[str, str] = msgspec.field(default_factory=dict)
+    topology_manager_scope: str = "container"
     allowed_unsafe_sysctls: list[str] = msgspec.field(default_factory=list)
     register_node: bool = True
     register_with_taints: list[Taint] = msgspec.field(default_factory=list)
@@ -141,18 +157,17 @@ class KubeletConfiguration(_Base):
 
 # Fields of the format that the agent accepts and does not act on.
 _ACCEPTED = frozenset(
-    """allocatableMemoryBackedVolumes configMapAndSecretChangeDetectionStrategy contentType cpuManagerPolicy
-    cpuManagerPolicyOptions cpuManagerReconcilePeriod enableContentionProfiling enableControllerAttachDetach
+    """allocatableMemoryBackedVolumes configMapAndSecretChangeDetectionStrategy contentType
+    enableContentionProfiling enableControllerAttachDetach
     enableProfilingHandler enableSystemLogHandler enableSystemLogQuery enforceNodeAllocatable eventBurst
     eventRecordQPS featureGates flushFrequency hairpinMode httpCheckFrequency
     imagePullCredentialsVerificationPolicy imagePullProgressDeadline iptablesDropBit iptablesMasqueradeBit
-    kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeReservedCgroup kubeletCgroups localStorageCapacityIsolation
-    logging makeIPTablesUtilChains maxOpenFiles memoryManagerPolicy memorySwap memoryThrottlingFactor
+    kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeletCgroups localStorageCapacityIsolation
+    logging makeIPTablesUtilChains maxOpenFiles memorySwap memoryThrottlingFactor
     mergeDefaultEvictionSettings oomScoreAdj preloadedImagesVerificationAllowlist protectKernelDefaults
-    qosReserved registerPullQPS registryBurst registryPullQPS reservedMemory reservedSystemCPUs runOnce
+    qosReserved registerPullQPS registryBurst registryPullQPS runOnce
     runtimeCgroups singleProcessOOMKill staticPodURL staticPodURLHeader systemCgroups
-    systemReservedCgroup tlsCipherSuites tlsMinVersion tlsCurvePreferences topologyManagerPolicy
-    topologyManagerPolicyOptions topologyManagerScope tracing userNamespaces volumePluginDir
+    tlsCipherSuites tlsMinVersion tlsCurvePreferences tracing userNamespaces volumePluginDir
     volumeStatsAggPeriod containerLogMaxWorkers""".split()
 )
 

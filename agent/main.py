@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from agent import dns, serving
+from agent import dns, node_status, serving
 from agent.cgroups import Cgroups
 from agent.config import AgentConfig
 from agent.eviction import Eviction, signals
@@ -26,6 +26,7 @@ from agent.images import Images
 from agent.kubelet_configuration import ConfigError
 from agent.log_rotation import LogRotation
 from agent.machine import own_address, swap_is_on
+from agent.managers.container_manager import ContainerManager
 from agent.mirrors import Mirrors
 from agent.node import Node
 from agent.plugins.registry import PluginRegistry
@@ -149,6 +150,9 @@ async def _assemble(
         allocatable = state.allocatable
         await cgroups.ensure_node(milli(allocatable["cpu"]), value(allocatable["memory"]))
 
+    managers = ContainerManager(
+        config.root_dir, config.managers, reserved_cpus=node_status.reserved_cpus(config), clock=clock
+    )
     pods: PodManager
     references = ReferenceStore(client, lambda uids: pods.references_changed(uids), clock=clock)
     prober = PodProber(runtime.runtime, recorder, lambda uid: pods.outcome_changed(uid), clock)
@@ -182,6 +186,7 @@ async def _assemble(
         prober=prober,
         hooks=Hooks(runtime, clock=clock),
         cgroups=cgroups,
+        managers=managers,
         runtime_handler=lambda name: _handler(classes, name),
     )
     plugins = PluginRegistry(config.plugins_registry_dir, clock=clock)
@@ -273,6 +278,7 @@ async def _assemble(
     pods.api_synced()
     group.create_task(mirrors.run(), name="mirror pods")
     group.create_task(housekeeping.run(), name="housekeeping")
+    group.create_task(managers.run(runtime.runtime, pods.views), name="container manager")
     group.create_task(images.run(), name="image garbage collection")
     group.create_task(eviction.run(), name="eviction")
     await node.ready.wait()

@@ -60,8 +60,8 @@ def capacity(machine: Machine, config: AgentConfig) -> dict[str, str | int | flo
 def allocatable(machine: Machine, config: AgentConfig) -> dict[str, str | int | float]:
     """Return what pods may have: capacity less reservations and hard eviction thresholds."""
     result = capacity(machine, config)
-    reserved = _reserved(config, "cpu")
-    cpu = machine.cpus * 1000 - milli(str(reserved))
+    exact = config.managers.reserved_cpus
+    cpu = machine.cpus * 1000 - (1000 * len(exact) if exact else milli(str(_reserved(config, "cpu"))))
     result["cpu"] = str(cpu // 1000) if cpu % 1000 == 0 else f"{cpu}m"
     huge = sum(machine.huge_pages.values())
     memory = machine.memory // 1024 * 1024 - int(_reserved(config, "memory")) - huge
@@ -78,6 +78,11 @@ def threshold(text: str, total: int) -> int:
     if text.endswith("%"):
         return int(Decimal(text[:-1]) * total / 100)
     return value(text)
+
+
+def reserved_cpus(config: AgentConfig) -> int:
+    """Return how many whole processors the reservations take."""
+    return -(-milli(str(_reserved(config, "cpu"))) // 1000)
 
 
 def _reserved(config: AgentConfig, name: str) -> Decimal:

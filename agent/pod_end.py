@@ -46,6 +46,7 @@ async def end_pod(worker: PodWorker, grace: int) -> None:
         tools.prober.stop(worker.uid)
         worker.publish()
         await _stop_all(worker, grace)
+        await tools.managers.release(worker.pod)
         worker.finished = True
         worker.final_outcomes = {}
         worker.waiting.clear()

@@ -105,10 +105,11 @@ async def make_container_config(
         host_ips=node.host_ips,
         allocatable=node.allocatable,
     )
-    env = environment.environment(pod, container, around)
+    extras = await tools.managers.extras(pod, container.name)
+    env = {**extras.env, **environment.environment(pod, container, around)}
     mounts = await tools.volumes.container_mounts(pod, container, mounted, env)
     mounts += await asyncio.to_thread(_managed_mounts, tools, pod, container, pod_ips)
-    return containers.container_config(
+    made = containers.container_config(
         pod,
         container,
         start.restart_count,
@@ -124,6 +125,8 @@ async def make_container_config(
         ),
         resources=make_resources(tools, pod, container),
     )
+    containers.add_extras(made, extras)
+    return made
 
 
 def make_resources(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer) -> LinuxContainerResources:

@@ -218,7 +218,7 @@ class PodManager:
     def _hold_resize(self, pod: core_v1.Pod) -> Hold | None:
         """Tell why a pod cannot have its new size, for what the others on the node have."""
         others = [w.pod for w in self._workers.values() if w.uid != pod.metadata.uid and not w.ending]
-        return hold(pod, others, self._tools.node.allocatable)
+        return self._tools.managers.refuse_resize(pod) or hold(pod, others, self._tools.node.allocatable)
 
     async def _share_cpu(self) -> None:
         """Keep the CPU shares of the burstable class at what its pods request, looking after pods came or went."""

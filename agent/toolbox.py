@@ -10,6 +10,7 @@ from agent.config import AgentConfig
 from agent.contracts import HookRunner, Prober
 from agent.dns import Resolver
 from agent.images import Images
+from agent.managers.container_manager import ContainerManager
 from agent.references import ReferenceStore
 from agent.runtime import Runtime
 from agent.status_writer import StatusWriter
@@ -59,6 +60,7 @@ class Toolbox:
     prober: Prober
     hooks: HookRunner
     cgroups: Cgroups
+    managers: ContainerManager
     runtime_handler: Callable[[str], str]
     """Turns a RuntimeClass's name into the runtime's handler; KeyError where it does not exist."""
 

@@ -56,6 +56,8 @@ class PodWorker(PodState):
         self.hold_resize: Callable[[core_v1.Pod], Hold | None] = lambda pod: None
         self.waits_for: set[str] = set()
         """UIDs of pods that make way for this one: it starts when what they hold is free."""
+        self.placed = False
+        """The node's managers have given the pod processors, memory and devices."""
         self._stale: set[str] = set()
         self._wake = asyncio.Event()
         self._wake.set()
@@ -211,6 +213,8 @@ class PodWorker(PodState):
             ran = bool(self.runtime.containers)
             folder = self.tools.volumes.pod_dir(self.uid)
             self.applied = await asyncio.to_thread(resize.load, folder) if ran else {}
+        if not self.placed and not await self._place():
+            return
         rounds = 0
         while True:
             self._due = False
@@ -260,6 +264,18 @@ class PodWorker(PodState):
                 self.wake_at(min((at for at in self.retry_at.values() if at > looked), default=None))
                 self.wake_at(self.contents_due)
                 return
+
+    async def _place(self) -> bool:
+        """Have the node's managers give the pod what it asks for; False where it fails for want of it."""
+        running = {record.name for record in self.runtime.alive}
+        refused = await self.tools.managers.admit(self.pod, running)
+        if refused is None:
+            self.placed = True
+            return True
+        self.rejected = self.end = refused
+        self.event(WARNING, refused.reason, refused.message)
+        self._wake.set()
+        return False
 
     def _resized(self) -> bool:
         """Tell whether the spec asks for another size than a running container has."""

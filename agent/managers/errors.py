@@ -1,0 +1,38 @@
+"""Why a pod is not admitted by a manager: the reason and words that its status shows (pkg/kubelet/lifecycle,
+cm/admission)."""
+
+from __future__ import annotations
+
+
+class AdmissionError(Exception):
+    """A manager cannot give what the pod asks for; such a pod fails with `reason`."""
+
+    reason = "UnexpectedAdmissionError"
+
+    @property
+    def text(self) -> str:
+        """What the pod's status says."""
+        return f"Allocate failed due to {self}, which is unexpected"
+
+
+class TopologyAffinityError(AdmissionError):
+    """No set of NUMA nodes that the policy accepts can give everything."""
+
+    reason = "TopologyAffinityError"
+
+    def __init__(self) -> None:
+        super().__init__("Resources cannot be allocated with Topology locality")
+
+    @property
+    def text(self) -> str:
+        return str(self)
+
+
+class SMTAlignmentError(AdmissionError):
+    """full-pcpus-only: the request is no whole number of free cores."""
+
+    reason = "SMTAlignmentError"
+
+    @property
+    def text(self) -> str:
+        return f"SMT Alignment Error: {self}"

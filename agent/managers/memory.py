@@ -1,0 +1,235 @@
+"""The memory manager: with the Static policy, guaranteed pods are promised memory and huge pages of NUMA nodes.
+
+A promise from several nodes makes them a group: no container may then be given memory from one of them alone, nor from
+another group that shares a node, or a promise could not be kept (pkg/kubelet/cm/memorymanager/policy_static.go). What
+an init container was promised is counted again for the containers after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from agent import qos
+from agent.lifecycle import is_sidecar
+from agent.managers import memory_state
+from agent.managers.errors import AdmissionError
+from agent.managers.hardware import MEMORY, Hardware
+from agent.managers.hints import Hint, Hints, mask_of, masks, nodes_of
+from agent.managers.memory_state import Block, MemoryState, NodeState, Table
+from agent.managers.state_files import StateError
+from kube.api import core_v1
+from kube.quantity import value
+
+Reserved = Mapping[int, Mapping[str, int]]
+"""Bytes by NUMA node and kind of memory that pods do not get."""
+
+
+class MemoryManager:
+    """Static policy over one machine; with policy None nothing is ever promised."""
+
+    def __init__(self, machine: Hardware, root: Path, policy: str, reserved: Reserved) -> None:
+        """Take over what the last agent wrote below `root`. Raise StateError."""
+        self._machine, self._root, self.policy = machine, root, policy
+        self._reserved = reserved
+        self._reusable: dict[str, dict[str, int]] = {}
+        fresh = MemoryState(policy_name=policy)
+        if policy == "Static":
+            fresh.machine_state = self._empty()
+        self._state = memory_state.load(root, policy) or fresh
+        if policy == "Static":
+            self._check()
+        memory_state.save(root, self._state)
+
+    def _empty(self) -> dict[int, NodeState]:
+        found = {}
+        for node in self._machine.nodes:
+            reserved = self._reserved.get(node.id, {})
+            totals = {MEMORY: node.memory, **node.huge_pages}
+            tables = {}
+            for kind, total in totals.items():
+                free = total - reserved.get(kind, 0) - (sum(node.huge_pages.values()) if kind == MEMORY else 0)
+                tables[kind] = Table(
+                    total=total, system_reserved=reserved.get(kind, 0), allocatable=max(free, 0), free=max(free, 0)
+                )
+            found[node.id] = NodeState(memory_map=tables, cells=[node.id])
+        return found
+
+    def _check(self) -> None:
+        """Hold the state against the machine, whose memory or reservations may have changed."""
+        now = self._empty()
+        same = now.keys() == self._state.machine_state.keys() and all(
+            tables.keys() == now[node].memory_map.keys()
+            and all(
+                (t.total, t.system_reserved) == (now[node].memory_map[k].total, now[node].memory_map[k].system_reserved)
+                for k, t in tables.items()
+            )
+            for node, tables in ((n, s.memory_map) for n, s in self._state.machine_state.items())
+        )
+        if not same:
+            raise StateError(
+                "[memorymanager] the expected machine state is different from the real one; please drain this node "
+                f"and remove the memory manager state file {self._root / memory_state.FILE}"
+            )
+
+    # -- what is asked for ----------------------------------------------------------------------------------------
+    def wanted(self, pod: core_v1.Pod, container: core_v1.Container) -> dict[str, int]:
+        """Return what is to be promised to the container, in bytes by kind; nothing for most."""
+        if self.policy != "Static" or qos.qos_class(pod) != qos.GUARANTEED:
+            return {}
+        if pod.spec.resources is not None and (pod.spec.resources.limits or pod.spec.resources.requests):
+            return {}
+        asked = qos.requests(container.resources)
+        return {
+            kind: amount
+            for kind in asked
+            if (kind == MEMORY or kind.startswith("hugepages-")) and (amount := value(asked[kind]))
+        }
+
+    def _pod_wanted(self, pod: core_v1.Pod) -> dict[str, int]:
+        kinds = {kind for c in (*pod.spec.init_containers, *pod.spec.containers) for kind in self.wanted(pod, c)}
+        return {kind: qos.pod_request(pod, kind) for kind in kinds}
+
+    def nodes(self, uid: str, container: str) -> tuple[int, ...]:
+        """Return the nodes from which a container was promised memory."""
+        blocks = self._state.entries.get(uid, {}).get(container, [])
+        return tuple(sorted({node for block in blocks for node in block.numa_affinity}))
+
+    def blocks(self, uid: str, container: str) -> list[Block]:
+        """Return what a container was promised."""
+        return self._state.entries.get(uid, {}).get(container, [])
+
+    def allocatable(self) -> list[Block]:
+        """Return what can be promised, by node and kind."""
+        return [
+            Block(numa_affinity=[node], type=kind, size=table.allocatable)
+            for node, state in sorted(self._state.machine_state.items())
+            for kind, table in state.memory_map.items()
+            if table.allocatable
+        ]
+
+    # -- hints --------------------------------------------------------------------------------------------------------
+    def pod_hints(self, pod: core_v1.Pod) -> Hints:
+        """Say from which NUMA nodes the whole pod's memory could come."""
+        wanted = self._pod_wanted(pod)
+        own = self._state.entries.get(pod.metadata.uid or "")
+        if not wanted or own:
+            return {} if not own else _own_hints([b for blocks in own.values() for b in blocks])
+        return self._hints(wanted, {})
+
+    def container_hints(self, pod: core_v1.Pod, container: core_v1.Container) -> Hints:
+        """Say from which NUMA nodes a container's memory could come."""
+        wanted, uid = self.wanted(pod, container), pod.metadata.uid or ""
+        if not wanted:
+            return {}
+        if own := self.blocks(uid, container.name):
+            return _own_hints(own)
+        return self._hints(wanted, self._reusable.get(uid, {}))
+
+    def _hints(self, wanted: Mapping[str, int], reusable: Mapping[str, int]) -> dict[str, list[Hint]]:
+        found, least = [], len(self._machine.nodes)
+        for mask in masks(self._machine.node_ids):
+            if not self._fits(mask, wanted, "allocatable", {}) or not self._groups_allow(mask, several=True):
+                continue
+            least = min(least, mask.bit_count())
+            if self._groups_allow(mask) and self._fits(mask, wanted, "free", reusable):
+                found.append(mask)
+        return {kind: [Hint(mask, mask.bit_count() == least) for mask in found] for kind in wanted}
+
+    def _fits(self, mask: int, wanted: Mapping[str, int], column: str, reusable: Mapping[str, int]) -> bool:
+        states = self._state.machine_state
+        return all(
+            sum(getattr(states[n].memory_map.get(kind, Table()), column) for n in nodes_of(mask))
+            + reusable.get(kind, 0)
+            >= amount
+            for kind, amount in wanted.items()
+        )
+
+    def _groups_allow(self, mask: int, *, several: bool = False) -> bool:
+        """Tell whether a set of nodes does not cut across a group; `several` looks at sets of several nodes only."""
+        nodes = nodes_of(mask)
+        if len(nodes) == 1:
+            return several or len(self._state.machine_state[nodes[0]].cells) <= 1
+        states = (self._state.machine_state[node] for node in nodes)
+        return all(not s.number_of_assignments or tuple(sorted(s.cells)) == nodes for s in states)
+
+    # -- giving and taking back ---------------------------------------------------------------------------------------
+    async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint) -> None:
+        """Promise a container its memory, from the hint's nodes or as few others as can give it. Raise AdmissionError."""
+        wanted, uid = self.wanted(pod, container), pod.metadata.uid or ""
+        if not wanted or self.blocks(uid, container.name):
+            return
+        reusable = self._reusable.setdefault(uid, {})
+        affinity = self._satisfying(hint.affinity, wanted, reusable)
+        blocks = [
+            Block(numa_affinity=list(nodes_of(affinity)), type=kind, size=wanted[kind]) for kind in sorted(wanted)
+        ]
+        for block in blocks:
+            again = min(reusable.get(block.type, 0), block.size)
+            if any(container is init for init in pod.spec.init_containers) and not is_sidecar(container):
+                # Of what this one has, all is there again for the next.
+                reusable[block.type] = max(reusable.get(block.type, 0), block.size)
+            else:
+                reusable[block.type] = reusable.get(block.type, 0) - again
+            # What is used again is written on the later container alone.
+            self._shrink(uid, block.type, again)
+            self._move(block, block.size - again)
+        self._state.entries.setdefault(uid, {})[container.name] = blocks
+        for node in nodes_of(affinity):
+            state = self._state.machine_state[node]
+            state.number_of_assignments += len(blocks)
+            state.cells = list(nodes_of(affinity))
+        memory_state.save(self._root, self._state)
+
+    def _satisfying(self, affinity: int | None, wanted: Mapping[str, int], reusable: Mapping[str, int]) -> int:
+        """Return nodes that can give what is wanted: the affinity, or the smallest set that holds it."""
+        offered = next(iter(self._hints(wanted, reusable).values()), [])
+        usable = [
+            h for h in offered if h.affinity is not None and (affinity is None or h.affinity & affinity == affinity)
+        ]
+        if not usable:
+            raise AdmissionError(
+                "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
+            )
+        best = min(usable, key=lambda h: (not h.preferred, (h.affinity or 0).bit_count(), h.affinity))
+        return best.affinity or 0
+
+    def _shrink(self, uid: str, kind: str, amount: int) -> None:
+        for blocks in self._state.entries.get(uid, {}).values():
+            for block in blocks:
+                if block.type == kind and amount:
+                    part = min(block.size, amount)
+                    block.size, amount = block.size - part, amount - part
+
+    def _move(self, block: Block, amount: int) -> None:
+        """Take bytes from the free memory of a block's nodes, in their order; give them back where negative."""
+        for node in block.numa_affinity:
+            table = self._state.machine_state[node].memory_map[block.type]
+            part = min(table.free, amount) if amount > 0 else max(-table.reserved, amount)
+            table.free, table.reserved, amount = table.free - part, table.reserved + part, amount - part
+
+    def release(self, uid: str) -> None:
+        """Take back what a pod was promised."""
+        self._reusable.pop(uid, None)
+        given = self._state.entries.pop(uid, None)
+        if given is None:
+            return
+        for blocks in given.values():
+            for block in blocks:
+                self._move(block, -block.size)
+                for node in block.numa_affinity:
+                    state = self._state.machine_state[node]
+                    state.number_of_assignments = max(state.number_of_assignments - 1, 0)
+                    if not state.number_of_assignments:
+                        state.cells = [node]
+        memory_state.save(self._root, self._state)
+
+    @property
+    def owners(self) -> set[str]:
+        """The UIDs of the pods that have something."""
+        return set(self._state.entries)
+
+
+def _own_hints(blocks: list[Block]) -> dict[str, list[Hint]]:
+    """A container keeps the nodes that it has."""
+    return {block.type: [Hint(mask_of(block.numa_affinity), True)] for block in blocks}

@@ -1,0 +1,72 @@
+"""The managers' notes on disk, in upstream's formats: JSON with a checksum over how Go would print the structure.
+
+An upstream kubelet that takes a node over refuses a note whose checksum is not right, and the other way round, so the
+checksum is computed as it does: FNV-1a of the printed structure (pkg/kubelet/checkpointmanager). Files are replaced
+whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+
+class StateError(Exception):
+    """A note cannot be used; the message says which and why."""
+
+
+def checksum(printed: str) -> int:
+    """Return FNV-1a (32 bit) of a text."""
+    value = 0x811C9DC5
+    for byte in printed.encode():
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return value
+
+
+def go_map(entries: Mapping[Any, str]) -> str:
+    """Print a Go map whose values are printed already; keys in order."""
+    return "map[" + " ".join(f"{key}:{entries[key]}" for key in sorted(entries)) + "]"
+
+
+def go_list(items: Sequence[Any]) -> str:
+    """Print a Go slice whose items are printed already."""
+    return "[" + " ".join(map(str, items)) + "]"
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """Read a note; None where there is none. Raise StateError."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        found = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise StateError(f"{path}: {error}") from error
+    if not isinstance(found, dict):
+        raise StateError(f"{path}: checkpoint is corrupted")
+    return found
+
+
+def write(path: Path, content: Mapping[str, Any]) -> None:
+    """Replace a note, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+    temporary = path.with_name(f".{path.name}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, msgspec.json.encode(content))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    temporary.rename(path)
+
+
+def remove(path: Path) -> None:
+    """Take a note away."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
