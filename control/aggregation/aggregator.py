@@ -15,6 +15,7 @@ import msgspec
 
 from control.admission.lookup import Lookup
 from control.aggregation import documents
+from control.aggregation.merged_document import WholeDocument
 from control.aggregation.remote import Remote, identity, versions_in_order
 from control.server import encodings
 from control.server.discovery import aggregated_version
@@ -34,6 +35,7 @@ class Aggregator:
         self.lookup, self.max_body = lookup, max_body
         self._resources, self._finite = resources, finite
         self.remotes: dict[tuple[str, str], Remote] = {}
+        self._whole = WholeDocument(finite)
 
     async def resources(self, request: Request) -> Answer:
         """Serve a request for a resource."""
@@ -45,13 +47,15 @@ class Aggregator:
 
     async def finite(self, request: Request) -> Answer:
         """Serve discovery, OpenAPI and what else there is."""
-        if not self.remotes or not request.path.startswith(("/apis", "/openapi/v3")):
+        if not self.remotes or not request.path.startswith(("/apis", "/openapi/")):
             return await self._finite(request)
         parts = request.path.strip("/").split("/")
         remote = self.remotes.get((parts[-2], parts[-1])) if len(parts) in (3, 5) and "apis" in parts else None
         if remote is not None and (parts[0] == "apis" or remote.openapi):
             return await self._pass_on(remote, request)
         remotes = versions_in_order(self.remotes.values())
+        if parts == ["openapi", "v2"]:
+            return await self._whole.answer(request, [r.part for r in remotes if r.part is not None])
         if parts == ["openapi", "v3"]:
             return await self._completed(request, lambda found: documents.openapi(found, remotes))
         if parts == ["apis"]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 
 from control.admission.lookup import Lookup
+from control.aggregation.openapi_v2 import Part
 from control.aggregation.remote import Remote
 from control.service_backend import SERVICE_NAME, SLICES, backend
 from kube.errors import StatusError
@@ -37,7 +39,11 @@ async def check(remote: Remote, lookup: Lookup) -> Verdict:
         document = msgspec.json.decode(body)
         resources = document.get("resources") if isinstance(document, dict) else None
         remote.resources = [r for r in resources or () if isinstance(r, dict) and r.get("name")]
+        before = remote.openapi
         remote.openapi = await _openapi(remote, lookup)
+        if remote.part is None or not remote.openapi or remote.openapi != before:
+            # The index says by its hash whether the schemas changed.
+            remote.part = await _part(remote, lookup)
     except (StatusError, TimeoutError, OSError, msgspec.DecodeError) as error:
         why = str(error) or "context deadline exceeded"
         return False, "FailedDiscoveryCheck", f'failing or missing response from {shown}: Get "{shown}": {why}'
@@ -79,6 +85,17 @@ async def _openapi(remote: Remote, lookup: Lookup) -> str:
     except (StatusError, TimeoutError, OSError, msgspec.DecodeError, KeyError, TypeError):
         return ""
     return found if isinstance(found, str) and found.startswith("/openapi/v3/") else ""
+
+
+async def _part(remote: Remote, lookup: Lookup) -> Part | None:
+    """Return the extension's part of the OpenAPI v2 document, None where it has none."""
+    try:
+        status, body = await remote.fetch(lookup, "/openapi/v2")
+        if status != 200:
+            return None
+        return await asyncio.to_thread(lambda: Part.of(msgspec.json.decode(body), *remote.place))
+    except (StatusError, TimeoutError, OSError, msgspec.DecodeError, RecursionError):
+        return None
 
 
 def condition(verdict: Verdict, now: str) -> Object:

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from control.admission.lookup import Lookup
+from control.aggregation.openapi_v2 import Part
 from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.server import relay
 from control.server.exchange import Header
@@ -51,6 +52,8 @@ class Remote:
     """What its discovery document lists."""
     openapi: str = ""
     """Where its OpenAPI v3 document is, below its own root."""
+    part: Part | None = None
+    """What it adds to the OpenAPI v2 document."""
     _context: ssl.SSLContext | None = None
 
     @property

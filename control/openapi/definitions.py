@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from control.openapi import resource_metrics
+
 Schema = dict[str, Any]
 Style = Literal["v2", "v3"]
 
@@ -31,7 +33,7 @@ def load() -> dict[str, Schema]:
         raise RuntimeError("the package kubernetes-validate is not installed: pip install kubernetes-validate")
     file = Path(spec.origin).parent / "kubernetes-json-schema" / f"{VERSION}-local" / "_definitions.json"
     found: dict[str, Schema] = msgspec.json.decode(file.read_bytes())["$defs"]
-    return found
+    return found | resource_metrics.schemas()
 
 
 def convert(name: str, schema: Schema, style: Style) -> Schema:

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 _EXTENSION = "x-"
+_PLACES = {"query": (3, 6, 20), "formData": (2, 6, 20)}
+"""Where a parameter may stand besides path and body: the field of its message, of its type and of uniqueItems."""
 
 
 def document(doc: dict[str, Any]) -> bytes:
@@ -31,16 +33,16 @@ def _path_item(item: dict[str, Any]) -> bytes:
 
 def _operation(operation: dict[str, Any]) -> bytes:
     out = _texts(1, operation.get("tags", ())) + _text(3, operation.get("description", ""))
-    out += _text(5, operation["operationId"])
+    out += _text(5, operation.get("operationId", ""))
     out += _texts(6, operation.get("produces", ())) + _texts(7, operation.get("consumes", ()))
     out += b"".join(_bytes(8, _bytes(1, _parameter(p))) for p in operation.get("parameters", ()))
-    answers = b"".join(_named(1, code, _bytes(1, _response(r))) for code, r in operation["responses"].items())
+    answers = b"".join(_named(1, code, _bytes(1, _response(r))) for code, r in operation.get("responses", {}).items())
     out += _bytes(9, answers) + _texts(10, operation.get("schemes", ()))
     return out + _extensions(13, operation)
 
 
 def _response(response: dict[str, Any]) -> bytes:
-    out = _text(1, response["description"])
+    out = _text(1, response.get("description", ""))
     return out + _bytes(2, _bytes(1, _schema(response["schema"]))) if "schema" in response else out
 
 
@@ -51,10 +53,11 @@ def _parameter(parameter: dict[str, Any]) -> bytes:
         body = _text(1, description) + _text(2, name) + _text(3, place) + _true(4, parameter.get("required"))
         return _bytes(1, body + _bytes(5, _schema(parameter["schema"])))
     out = _true(1, parameter.get("required")) + _text(2, place) + _text(3, description) + _text(4, name)
-    if place == "query":
-        out += _text(6, parameter["type"]) + _true(20, parameter.get("uniqueItems"))
-        return _bytes(2, _bytes(3, out))
-    out += _text(5, parameter["type"]) + _true(19, parameter.get("uniqueItems"))
+    if place in _PLACES:
+        field, kind, unique = _PLACES[place]
+        out += _text(kind, parameter.get("type", "")) + _true(unique, parameter.get("uniqueItems"))
+        return _bytes(2, _bytes(field, out))
+    out += _text(5, parameter.get("type", "")) + _true(19, parameter.get("uniqueItems"))
     return _bytes(2, _bytes(4, out))
 
 

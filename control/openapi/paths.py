@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from control.custom.resource import CustomResource
-from control.openapi import publishing
+from control.openapi import publishing, resource_metrics
 from control.openapi.definitions import Style
 from kube import schema
 from kube.client import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC
@@ -69,7 +69,7 @@ def definition(resource: Resource) -> str:
     """Return the OpenAPI name of the resource's type."""
     if isinstance(resource, CustomResource):
         return publishing.name(resource)
-    return schema.facts(resource.type).id
+    return resource_metrics.name(resource) or schema.facts(resource.type).id
 
 
 def of(resource: Resource, style: Style) -> Paths:

@@ -13,9 +13,11 @@ from starlette.exceptions import HTTPException
 
 from control.custom.definitions import Definitions
 from control.openapi.documents import PROTOBUF, Documents
+from control.resource_metrics.objects import RESOURCES as METRICS
 from kube.resources import RESOURCES
 
-_built_in = Documents(RESOURCES)
+EVERYTHING = (*RESOURCES, *METRICS)
+_built_in = Documents(EVERYTHING)
 _with_custom: WeakKeyDictionary[Definitions, Documents] = WeakKeyDictionary()
 """By server: in a test several live in one process."""
 _V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3"
@@ -27,7 +29,7 @@ def documents(custom: Definitions | None) -> Documents:
         return _built_in
     found = _with_custom.get(custom)
     if found is None:
-        found = _with_custom[custom] = Documents(RESOURCES)
+        found = _with_custom[custom] = Documents(EVERYTHING)
     found.follow(custom)
     return found
 

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.control import ApiUnderTest, api_server
-from tests.support.extension import GROUP, ROOT, VERSION, Extension, extension
+from tests.support.extension import GROUP, LISTED, ROOT, STATUS, VERSION, Extension, extension
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -161,6 +161,44 @@ async def test_discovery_and_openapi_name_the_extension_beside_the_rest(started:
     assert document.json["info"]["title"] == "flunders"
     local = await server.request("GET", "/openapi/v3/apis/apps/v1", headers={"Accept-Encoding": "identity"})
     assert local.json["openapi"].startswith("3.")
+
+
+async def test_the_extensions_part_of_openapi_v2_is_merged_with_an_etag_of_all(started: Started) -> None:
+    server, _ = started
+    plain = {"Accept-Encoding": "identity"}
+    whole = await server.request("GET", "/openapi/v2", headers=plain)
+    document = whole.json
+    assert "/api/v1/namespaces/{namespace}/pods" in document["paths"] and "/healthz" not in document["paths"]
+    get = document["paths"][LISTED]["get"]
+    assert get["parameters"] == [{"name": "pretty", "in": "query", "type": "string", "uniqueItems": True}]
+    name = get["responses"]["200"]["schema"]["$ref"].removeprefix("#/definitions/")
+    fish = document["definitions"][name]
+    assert fish["properties"]["side"] == {"description": "Where the eyes are.", "type": "string"}
+    assert fish["properties"]["status"]["$ref"] == f"#/definitions/{STATUS}_v2", "another type by a name that was taken"
+    assert "com.example.Unused" not in document["definitions"]
+    again = await server.request("GET", "/openapi/v2", headers={**plain, "If-None-Match": whole.headers["ETag"]})
+    assert again.status == 304 and not again.body
+    message = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+    packed = await server.request("GET", "/openapi/v2", headers={**plain, "Accept": message})
+    assert b"A flat fish." in packed.body and packed.headers["ETag"] != whole.headers["ETag"]
+    explained = await server.kubectl("explain", "flunders.side")
+    assert "Where the eyes are." in explained.stdout
+
+
+async def test_metrics_of_nodes_and_pods_are_explained(started: Started) -> None:
+    server, _ = started
+    explained = await server.kubectl("explain", "nodes", "--api-version=metrics.k8s.io/v1beta1")
+    assert (
+        "KIND:       NodeMetrics" in explained.stdout and "usage\t<map[string]Quantity> -required-" in explained.stdout
+    )
+    explained = await server.kubectl("explain", "pods.containers.usage", "--api-version=metrics.k8s.io/v1beta1")
+    assert "What was used, by resource" in explained.stdout
+    index = (await server.request("GET", "/openapi/v3")).json["paths"]
+    url = index["apis/metrics.k8s.io/v1beta1"]["serverRelativeURL"]
+    document = await server.request("GET", url, headers={"Accept-Encoding": "identity"})
+    assert document.headers["ETag"].strip('"') == url.rpartition("hash=")[2]
+    whole = (await server.request("GET", "/openapi/v2", headers={"Accept-Encoding": "identity"})).json
+    assert "io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics" in whole["definitions"]
 
 
 async def test_kubectl_works_with_the_extensions_kind(started: Started) -> None:

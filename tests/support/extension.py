@@ -30,6 +30,21 @@ RESOURCE = {
     "shortNames": ["fl"],
 }
 
+LISTED = ROOT + "/namespaces/{namespace}/flunders"
+STATUS = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
+OPERATION: dict[str, Any] = {
+    "operationId": "listFlunders",
+    "responses": {"200": {"description": "OK"}},
+    "x-kubernetes-action": "list",
+    "x-kubernetes-group-version-kind": {"group": GROUP, "kind": "Flunder", "version": VERSION},
+}
+FLUNDER: dict[str, Any] = {
+    "description": "A flat fish.",
+    "type": "object",
+    "properties": {"side": {"description": "Where the eyes are.", "type": "string"}},
+    "x-kubernetes-group-version-kind": [{"group": GROUP, "kind": "Flunder", "version": VERSION}],
+}
+
 
 class Extension:
     """`asked` collects (method, path, headers); `port` is where it listens."""
@@ -45,6 +60,7 @@ class Extension:
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._note])
         app.router.add_get(ROOT, self._discovery)
+        app.router.add_get("/openapi/v2", self._swagger)
         app.router.add_get("/openapi/v3", self._index)
         app.router.add_get(f"/openapi/v3{ROOT}", self._schema)
         app.router.add_get(ROOT + "/namespaces/{namespace}/flunders", self._list)
@@ -76,7 +92,26 @@ class Extension:
         return web.json_response({"paths": {ROOT.strip("/"): place}})
 
     async def _schema(self, request: web.Request) -> web.Response:
-        return web.json_response({"openapi": "3.0.0", "info": {"title": "flunders"}, "paths": {}})
+        schemas = {"com.example.wardle.Flunder": FLUNDER}
+        document = {"openapi": "3.0.0", "info": {"title": "flunders"}, "paths": {LISTED: {"get": OPERATION}}}
+        return web.json_response({**document, "components": {"schemas": schemas}})
+
+    async def _swagger(self, request: web.Request) -> web.Response:
+        """Answer as the usual library does: with its own health path, meta types and parameters beside what counts."""
+        get = {**OPERATION, "parameters": [{"$ref": "#/parameters/pretty"}]}
+        get["responses"] = {
+            "200": {"description": "OK", "schema": {"$ref": "#/definitions/com.example.wardle.Flunder"}}
+        }
+        status = {"type": "object", "description": "Not what the main server means by it."}
+        flunder = {**FLUNDER, "properties": {**FLUNDER["properties"], "status": {"$ref": f"#/definitions/{STATUS}"}}}
+        document = {
+            "swagger": "2.0",
+            "info": {"title": "flunders", "version": "1"},
+            "paths": {LISTED: {"get": get}, "/healthz": {"get": {"responses": {}}}},
+            "definitions": {"com.example.wardle.Flunder": flunder, STATUS: status, "com.example.Unused": status},
+            "parameters": {"pretty": {"name": "pretty", "in": "query", "type": "string", "uniqueItems": True}},
+        }
+        return web.json_response(document)
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("watch"):
