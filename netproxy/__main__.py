@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from kube.kubeconfig import KubeconfigError
-from netproxy import config, main
+from netproxy import config, configuration_file, logs, main, sysctl
 from netproxy import flags as kube_proxy
 from netproxy.errors import ConfigError, UnsupportedModeError, WriteError
+from netproxy.validation import validate
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,6 +24,17 @@ def parser() -> argparse.ArgumentParser:
     kube_proxy.add_to(flags)
     flags.add_argument("--healthz-bind-address", help="where health is served; '' nowhere")
     flags.add_argument("--metrics-bind-address", help="where metrics are served; '' nowhere")
+    flags.add_argument(
+        "--healthz-port", type=int, help="the port alone of --healthz-bind-address, which wins; 0 serves none"
+    )
+    flags.add_argument(
+        "--metrics-port", type=int, help="the port alone of --metrics-bind-address, which wins; 0 serves none"
+    )
+    flags.add_argument(
+        "--ipvs-scheduler-flags", type=kube_proxy.listing, help="of sh and mh: sh-port, mh-fallback, ..."
+    )
+    flags.add_argument("--init-only", nargs="?", const=True, type=kube_proxy.boolean, help="set kernel limits and exit")
+    flags.add_argument("--write-config-to", metavar="FILE", help="write the configuration in force to a file and exit")
     flags.add_argument("--version", action="version", version="Kubernetes v1.36.2+wherry")
     flags.add_argument(
         "--service-cidr", dest="service_cidrs", type=kube_proxy.listing, help="the Services' address ranges"
@@ -39,16 +51,31 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--no-network-policy", action="store_true", help="leave NetworkPolicies to others")
     flags.add_argument("--cni-conf-dir", help="where the container runtime reads CNI configurations")
     flags.add_argument("--cni-data-dir", help="where host-local keeps the addresses it gave")
-    flags.add_argument("--cleanup", action="store_true", help="remove all iptables rules of the proxy and exit")
-    flags.add_argument("--verbose", "-v", action="store_true")
+    flags.add_argument(
+        "--cleanup",
+        nargs="?",
+        const=True,
+        type=kube_proxy.boolean,
+        help="remove all rules of the proxy, of every mode, and exit",
+    )
+    flags.add_argument("--verbose", action="store_true", help="log everything")
     return flags
 
 
 def configuration(arguments: argparse.Namespace) -> config.ProxyConfig:
     """Build the configuration from the file and the flags; ConfigError for what cannot be used."""
-    result = config.load(arguments.config) if arguments.config else config.ProxyConfig()
+    result = configuration_file.load(arguments.config) if arguments.config else config.ProxyConfig()
     document = kube_proxy.document(arguments)
-    result = config.parse({"apiVersion": config.API_VERSION, "kind": config.KIND, **document}, result)
+    head = {"apiVersion": configuration_file.API_VERSION, "kind": configuration_file.KIND}
+    result = configuration_file.parse({**head, **document}, result)
+    if arguments.ipvs_scheduler_flags is not None:
+        result = replace(result, ipvs=replace(result.ipvs, scheduler_flags=tuple(arguments.ipvs_scheduler_flags)))
+    for name in ("healthz", "metrics"):
+        number, address = getattr(arguments, f"{name}_port"), f"{name}_bind_address"
+        if number is not None:
+            host = getattr(result, address).rpartition(":")[0]
+            changed: dict[str, Any] = {address: f"{host}:{number}" if number else ""}
+            result = replace(result, **changed)
     plain = ["service_cidrs", "healthz_bind_address", "metrics_bind_address", "iptables_flavour"]
     given = {name: _frozen(getattr(arguments, name)) for name in plain if getattr(arguments, name) is not None}
     dns = {"addresses": arguments.cluster_dns, "domain": arguments.cluster_domain, "resolv_conf": arguments.resolv_conf}
@@ -70,7 +97,7 @@ def configuration(arguments: argparse.Namespace) -> config.ProxyConfig:
             **{name: value for name, value in pods.items() if value is not None},
         ),
     )
-    config.validate(result)
+    validate(result)
     return result
 
 
@@ -89,17 +116,19 @@ async def _serve(settings: config.ProxyConfig) -> None:
 def cli(argv: list[str] | None = None) -> int:
     """Run the command; 0 after an orderly end, 1 for a configuration that cannot be used."""
     arguments = parser().parse_args(argv)
-    logging.basicConfig(
-        level=logging.DEBUG if arguments.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    logs.begin("text", everything=arguments.verbose)
     try:
         settings = configuration(arguments)
-        if arguments.cleanup:
+        logs.begin(settings.log_format, everything=arguments.verbose or settings.verbosity >= 4)
+        if arguments.write_config_to:
+            Path(arguments.write_config_to).write_text(configuration_file.dump(settings))
+        elif arguments.init_only:
+            sysctl.apply_conntrack(settings.conntrack)
+        elif arguments.cleanup:
             asyncio.run(main.cleanup(settings))
         else:
             asyncio.run(_serve(settings))
-    except (ConfigError, UnsupportedModeError, KubeconfigError, WriteError) as error:
+    except (OSError, ConfigError, UnsupportedModeError, KubeconfigError, WriteError) as error:
         print(f"netproxy: {error}", file=sys.stderr)
         return 1
     except asyncio.CancelledError:

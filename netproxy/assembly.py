@@ -108,6 +108,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         on_repair=lambda: recorder.event(
             node, WARNING, "RulesRepaired", "Service rules changed by others were put back"
         ),
+        min_period=config.min_sync_period,
     )
     policy, leftover = _network_policy(
         config,
@@ -168,8 +169,7 @@ async def _choose(
             writer,
             rules,
             settings,
-            scheduler=config.ipvs.scheduler,
-            exclude=of_family(config.ipvs.exclude_cidrs, family),
+            config=config.ipvs,
             period=config.sync_period,
             clock=clock,
         )

@@ -1,15 +1,10 @@
-"""What every proxy mode offers, and which mode serves."""
+"""What every proxy mode offers."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 from collections.abc import Mapping
 from typing import Protocol
 
-from kube.process import CommandError, run
-from netproxy.errors import UnsupportedModeError
 from netproxy.iptables.static import StaticSettings
 from netproxy.model import ServicePort
 
@@ -50,35 +45,3 @@ class Backend(Remover, Protocol):
     async def verify(self) -> bool:
         """Repair what others changed; return whether anything had to be."""
         ...
-
-
-IPVS_TABLE = "/proc/net/ip_vs"
-
-
-async def load_ipvs() -> None:
-    """Load the kernel's virtual servers where they come as a module; no error where they are not to be had."""
-    with contextlib.suppress(CommandError):
-        await run(["modprobe", "ip_vs"], check=False, timeout=20)
-
-
-def check_mode(mode: str) -> str:
-    """Return the mode to serve ("auto" becomes iptables); UnsupportedModeError where it cannot be, with the reason."""
-    if mode in ("iptables", "auto"):
-        return "iptables"
-    if mode == "nftables":
-        if shutil.which("nft") is None:
-            raise UnsupportedModeError("mode nftables: the command nft is not installed (Debian: package nftables)")
-        return mode
-    if mode == "ipvs":
-        if not os.path.exists(IPVS_TABLE):
-            raise UnsupportedModeError(
-                "mode ipvs: this kernel has no IP virtual server (no /proc/net/ip_vs, and no module ip_vs to load): "
-                "use mode iptables or nftables"
-            )
-        for command in ("ipvsadm", "ipset"):
-            if shutil.which(command) is None:
-                raise UnsupportedModeError(
-                    f"mode ipvs: the command {command} is not installed (Debian: package {command})"
-                )
-        return mode
-    raise UnsupportedModeError(f"mode {mode}: unknown: use mode iptables")

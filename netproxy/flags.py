@@ -1,7 +1,7 @@
 """kube-proxy's flags, so that its command line can stay as it is when this role takes its place.
 
 A flag says the same as a field of the configuration file, so the flags given are turned into such a document and read on
-top of the file by the same code. Flags that have no meaning here are accepted and ignored. Booleans are Go's: alone, or
+top of the file by the same code, which says where a field has no meaning here. Booleans are Go's: alone, or
 `=true`, `=false`. Unlike upstream's, flags beside `--config` count.
 """
 
@@ -28,6 +28,12 @@ def listing(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def gates(text: str) -> dict[str, bool]:
+    """Read Name=true pairs between commas."""
+    pairs = (part.partition("=") for part in listing(text))
+    return {name: boolean(value) for name, _, value in pairs}
+
+
 # Flag -> (field, ... each a dotted path), how it is read.
 _FIELDS: dict[str, tuple[tuple[str, ...], Callable[[str], Any]]] = {
     "bind-address": (("bindAddress",), str),
@@ -44,26 +50,36 @@ _FIELDS: dict[str, tuple[tuple[str, ...], Callable[[str], Any]]] = {
     "hostname-override": (("hostnameOverride",), str),
     "iptables-localhost-nodeports": (("iptables.localhostNodePorts",), boolean),
     "iptables-masquerade-bit": (tuple(f"{mode}.masqueradeBit" for mode in BOTH_MODES), int),
+    "iptables-min-sync-period": (("iptables.minSyncPeriod",), str),
     "iptables-sync-period": (("iptables.syncPeriod",), str),
     "ipvs-exclude-cidrs": (("ipvs.excludeCIDRs",), listing),
+    "ipvs-min-sync-period": (("ipvs.minSyncPeriod",), str),
     "ipvs-scheduler": (("ipvs.scheduler",), str),
     "ipvs-strict-arp": (("ipvs.strictARP",), boolean),
     "ipvs-sync-period": (("ipvs.syncPeriod",), str),
     "ipvs-tcp-timeout": (("ipvs.tcpTimeout",), str),
     "ipvs-tcpfin-timeout": (("ipvs.tcpFinTimeout",), str),
     "ipvs-udp-timeout": (("ipvs.udpTimeout",), str),
+    "config-sync-period": (("configSyncPeriod",), str),
+    "feature-gates": (("featureGates",), gates),
+    "kube-api-burst": (("clientConnection.burst",), int),
+    "kube-api-content-type": (("clientConnection.contentType",), str),
+    "kube-api-qps": (("clientConnection.qps",), float),
     "kubeconfig": (("clientConnection.kubeconfig",), str),
+    "log-flush-frequency": (("logging.flushFrequency",), str),
+    "logging-format": (("logging.format",), str),
     "masquerade-all": (tuple(f"{mode}.masqueradeAll" for mode in BOTH_MODES), boolean),
     "nodeport-addresses": (("nodePortAddresses",), listing),
+    "oom-score-adj": (("oomScoreAdj",), int),
     "pod-bridge-interface": (("detectLocal.bridgeInterface",), str),
     "pod-interface-name-prefix": (("detectLocal.interfaceNamePrefix",), str),
+    "profiling": (("enableProfiling",), boolean),
     "proxy-mode": (("mode",), str),
+    "proxy-port-range": (("portRange",), str),
+    "show-hidden-metrics-for-version": (("showHiddenMetricsForVersion",), str),
+    "vmodule": (("logging.vmodule",), str),
 }
-_IGNORED = (
-    "config-sync-period feature-gates healthz-port init-only iptables-min-sync-period ipvs-min-sync-period kube-api-burst "
-    "kube-api-content-type kube-api-qps log-flush-frequency log-json-info-buffer-size logging-format metrics-port "
-    "oom-score-adj profiling proxy-port-range show-hidden-metrics-for-version v vmodule"
-).split()
+_IGNORED = ("log-json-info-buffer-size", "log-json-split-stream", "log-text-info-buffer-size", "log-text-split-stream")
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +88,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     for name, (paths, read) in _FIELDS.items():
         value: dict[str, Any] = {"nargs": "?", "const": True} if read is boolean else {}
         fields.add_argument(f"--{name}", type=read, metavar=name.upper(), help=" and ".join(paths), **value)
+    fields.add_argument("-v", "--v", type=int, nargs="?", const=4, metavar="LEVEL", help="logging.verbosity")
     for name in _IGNORED:
         parser.add_argument(f"--{name}", nargs="?", const=True, help=argparse.SUPPRESS)
 
@@ -79,7 +96,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def document(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the flags that were given as the fields of a configuration file."""
     result: dict[str, Any] = {}
-    for name, (paths, _) in _FIELDS.items():
+    for name, (paths, _) in {**_FIELDS, "v": (("logging.verbosity",), int)}.items():
         value = getattr(arguments, name.replace("-", "_"))
         if value is None:
             continue

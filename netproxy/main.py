@@ -26,9 +26,10 @@ from kube.informer import Change
 from kube.process import CommandError
 from kube.servers import Servers
 from kube.transport import HttpsTransport
-from netproxy import backend, health, own_certificate, sysctl
+from netproxy import health, modes, own_certificate, sysctl
 from netproxy.assembly import Parts, build, of_family, removers, static_settings
-from netproxy.config import ProxyConfig, host_port
+from netproxy.backend import Remover
+from netproxy.config import ProxyConfig
 from netproxy.errors import ConfigError, WriteError
 from netproxy.iptables.static import StaticSettings
 from netproxy.nftables.writer import NftWriter
@@ -38,6 +39,7 @@ from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.rules import TABLE as POLICY_TABLE
 from netproxy.policy.sync import PolicyBackend
 from netproxy.proxy import CHECK_PERIOD, ServiceProxy
+from netproxy.validation import host_port
 
 log = logging.getLogger(__name__)
 RETRY = 2.0
@@ -61,9 +63,9 @@ async def run(
     made from the configuration's kubeconfig.
     """
     gc.set_threshold(*COLLECT)
-    if config.mode == "ipvs":
-        await backend.load_ipvs()
-    mode = backend.check_mode(config.mode)
+    mode = await modes.choose(config)
+    if config.oom_score_adjust is not None:
+        sysctl.adjust_oom_score(config.oom_score_adjust)
     owned, renewal, known = client is None, None, None
     if client is None:
         if not config.kubeconfig:
@@ -96,7 +98,7 @@ async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
     With `everything` the other routes, local addresses, the CNI configuration and the bridge too, as pods need them.
     """
     for family in (4, 6):
-        everyone: list[backend.Remover] = [*removers(family).values()]
+        everyone: list[Remover] = [*removers(family).values()]
         everyone.append(PolicyBackend(NftWriter(family, POLICY_TABLE), family))
         for each in everyone:
             try:

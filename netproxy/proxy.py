@@ -1,8 +1,8 @@
 """The service proxy's loop: changes of Services, EndpointSlices and this Node in, changes of the kernel out.
 
 Informer handlers only mark what changed and wake the loop, which takes everything that came in during the same turn of
-the event loop (and during the previous write) as one delta. There is no minimum period. A write that fails leaves the
-backend knowing that it must compare everything; the verifier's next look does.
+the event loop (and during the previous write) as one delta. There is no minimum period unless one is asked for. A write that
+fails leaves the backend knowing that it must compare everything; the verifier's next look does.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ class ServiceProxy:
         on_change: Callable[[str], None] | None = None,
         after_write: Callable[[dict[str, tuple[ServicePort, ...]]], Awaitable[None]] | None = None,
         on_repair: Callable[[], None] | None = None,
+        min_period: float = 0,
     ) -> None:
         families = tuple(backend.family for backend in backends)
         self.table = ServiceTable(NodeView(node_name), families, frozenset(served_here))
         self._services, self._slices, self._backends = services, slices, backends
         self._health, self._clock, self._on_change = health or Health(clock), clock, on_change
-        self._after_write, self._on_repair = after_write, on_repair
+        self._after_write, self._on_repair, self._min_period = after_write, on_repair, min_period
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._ports: dict[str, tuple[ServicePort, ...]] = {}
@@ -136,6 +137,8 @@ class ServiceProxy:
             if self.table.only_newborn:
                 await self._await_slices()
             await self._sync()
+            if self._min_period:
+                await self._clock.sleep(self._min_period)
 
     async def _await_slices(self) -> None:
         """Give a new Service's first slice a moment: one write then does for both.

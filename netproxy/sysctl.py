@@ -73,3 +73,11 @@ def apply_conntrack(config: ConntrackConfig, cpus: int | None = None) -> None:
             ensure(prefix + name, str(int(value)))
     if config.tcp_be_liberal:
         ensure(prefix + "tcp_be_liberal", "1")
+
+
+def adjust_oom_score(score: int, file: Path = Path("/proc/self/oom_score_adj")) -> None:
+    """Have the kernel spare this process (-1000) or end it first (1000) when memory runs out; log where it cannot."""
+    try:
+        file.write_text(str(score))
+    except OSError as error:
+        log.warning("oomScoreAdj cannot be set to %d: %s", score, error.strerror)

@@ -116,7 +116,7 @@ def _end_processes(settings: Settings) -> None:
 
 
 async def _clean_network(settings: Settings) -> None:
-    from netproxy.config import load
+    from netproxy.configuration_file import load
     from netproxy.main import cleanup
     from wherry.proxy_settings import proxy_config
 

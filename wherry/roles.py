@@ -79,7 +79,7 @@ def agent(settings: Settings) -> Coroutine[Any, Any, None]:
 
 
 def proxy(settings: Settings) -> Coroutine[Any, Any, None]:
-    from netproxy.config import load as load_proxy
+    from netproxy.configuration_file import load as load_proxy
     from netproxy.main import run
     from wherry.proxy_settings import proxy_config
 

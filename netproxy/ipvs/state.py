@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from netproxy.endpoints import Endpoint
@@ -45,6 +45,10 @@ SETS = {
 def set_name(name: str, family: int) -> str:
     """Return the kernel's name of a set: a set has one family, so IPv6 has its own (KUBE-6-CLUSTER-IP), cut at 31."""
     return name if family == 4 else name.replace("KUBE-", "KUBE-6-", 1)[:31]
+
+
+HASHING = ("mh", "sh")
+"""Schedulers that have flags."""
 
 
 class Server(NamedTuple):
@@ -84,6 +88,7 @@ class Settings:
 
     family: int = 4
     scheduler: str = "rr"
+    scheduler_flags: tuple[str, ...] = ()
     node_addresses: tuple[str, ...] = ()
     """Where node ports are served."""
     own_addresses: frozenset[str] = frozenset()
@@ -204,11 +209,13 @@ def server_commands(
     before: Mapping[Server, Behaviour],
     after: Mapping[Server, Behaviour],
     ending: Collection[tuple[Server, str]] = (),
+    flags: Sequence[str] = (),
 ) -> str:
     """Return the lines for `ipvsadm --restore` that lead from one set of virtual servers to another.
 
     An endpoint that is gone keeps its connections: it gets weight 0 here and is removed when they have ended
-    (`retire`). UDP has no end to wait for. `ending` are those that have weight 0 now: they may be wanted again.
+    (`retire`). UDP has no end to wait for. `ending` are those that have weight 0 now: they may be wanted again. `flags` are the
+    scheduler's.
     """
     lines = []
     for server, new in after.items():
@@ -216,7 +223,8 @@ def server_commands(
         head = f"{option(server)} {server}"
         if old is None or (old.scheduler, old.affinity) != (new.scheduler, new.affinity):
             persistent = f" -p {new.affinity}" if new.affinity else ""
-            lines.append(f"-{'A' if old is None else 'E'} {head} -s {new.scheduler}{persistent}")
+            hashing = f" -b {','.join(flags)}" if flags else ""
+            lines.append(f"-{'A' if old is None else 'E'} {head} -s {new.scheduler}{persistent}{hashing}")
         known = old.endpoints if old else frozenset()
         lines += [
             f"-{'e' if (server, endpoint) in ending else 'a'} {head} -r {endpoint} -m -w 1"
@@ -226,6 +234,14 @@ def server_commands(
             lines.append(f"-d {head} -r {endpoint}" if server.protocol == "udp" else f"-e {head} -r {endpoint} -m -w 0")
     lines += [f"-D {option(server)} {server}" for server in before if server not in after]
     return "".join(f"{line}\n" for line in lines)
+
+
+def without_flags(servers: Mapping[Server, Behaviour]) -> dict[Server, Behaviour]:
+    """Return virtual servers of a hashing scheduler as if they had none: the kernel does not show a scheduler's flags, so
+    they are set anew at a start."""
+    return {
+        server: replace(each, scheduler="") if each.scheduler in HASHING else each for server, each in servers.items()
+    }
 
 
 def option(server: Server) -> str:

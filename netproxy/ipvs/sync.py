@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from kube.clock import SYSTEM, Clock
 from netproxy import metrics
+from netproxy.config import IPVSConfig
 from netproxy.errors import WriteError
 from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
@@ -40,14 +41,15 @@ class IPVSBackend:
         rules: RuleSettings,
         settings: StaticSettings,
         *,
-        scheduler: str = "rr",
-        exclude: tuple[str, ...] = (),
+        config: IPVSConfig = IPVSConfig(),  # noqa: B008 - frozen
         period: float = 30,
         clock: Clock = SYSTEM,
     ) -> None:
         self._kernel, self._rules, self._static, self._clock = kernel, rules, settings, clock
-        self._settings = Settings(rules.family, scheduler)
-        self._excluded = state.networks(exclude)
+        # Upstream has mh hash the client's port too.
+        flags = config.scheduler_flags or (("mh-port",) if config.scheduler == "mh" else ())
+        self._settings = Settings(rules.family, config.scheduler, flags)
+        self._excluded = [each for each in state.networks(config.exclude_cidrs) if each.version == rules.family]
         self._chains = IPTablesBackend(
             writer, rules, with_rules(settings, rules), period=period, clock=clock, layout=IPVS
         )
@@ -70,6 +72,7 @@ class IPVSBackend:
         self._states = {key: state.plan(ports, self._settings) for key, ports in self._ports.items()}
         self._wanted = state.merge(self._states.values())
         held = await self._held()
+        held.servers = state.without_flags(held.servers)
         await self._change(held, self._wanted, first=lambda: self._chains.start({}))
         self._compared_at = self._clock.monotonic()
 
@@ -101,13 +104,14 @@ class IPVSBackend:
         if first is not None:
             await first()
         ending = self._kernel.servers().ending
-        servers = state.server_commands(before.servers, before.servers | after.servers, ending)
+        flags = self._settings.scheduler_flags
+        servers = state.server_commands(before.servers, before.servers | after.servers, ending, flags)
         if servers:
             await self._kernel.change_servers(servers)
         come, gone = after.addresses - before.addresses, before.addresses - after.addresses
         if come or gone:
             await self._kernel.change_addresses(come, gone)
-        servers = state.server_commands(before.servers | after.servers, after.servers)
+        servers = state.server_commands(before.servers | after.servers, after.servers, (), flags)
         if servers:
             await self._kernel.change_servers(servers)
         sets = state.set_commands(before.entries | after.entries, after.entries, self.family)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from netproxy import main
-from netproxy.backend import IPVS_TABLE
 from netproxy.config import DNSConfig, PodNetworkConfig, ProxyConfig
+from netproxy.modes import IPVS_TABLE
 from tests.support import services
 from tests.support.memory_api import MemoryAPI
 from tests.support.netns import Namespace, namespaces, wire

@@ -1,20 +1,22 @@
 """Reading upstream's configuration file."""
 
+import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
-from netproxy import backend, config
-from netproxy.__main__ import configuration, parser
+from kube.process import Result
+from netproxy import config, configuration_file, modes
+from netproxy.__main__ import cli, configuration, parser
 from netproxy.assembly import static_settings
-from netproxy.backend import check_mode
 from netproxy.errors import ConfigError, UnsupportedModeError
 
 HEAD = {"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration"}
 
 
 def test_an_empty_configuration_has_upstreams_defaults() -> None:
-    found = config.parse(HEAD)
+    found = configuration_file.parse(HEAD)
     assert (found.mode, found.masquerade_mark, found.healthz_bind_address) == ("iptables", "0x4000", "0.0.0.0:10256")
     assert found.metrics_bind_address == "127.0.0.1:10249"
     assert found.conntrack.tcp_established_timeout == 86400
@@ -40,7 +42,7 @@ def test_a_file_as_kubeadm_writes_it_is_read(tmp_path: Path) -> None:
         "showHiddenMetricsForVersion: ''\nwinkernel:\n  enableDSR: false\n  forwardHealthCheckVip: false\n"
         "  networkName: ''\n  rootHnsEndpointName: ''\n  sourceVip: ''\n"
     )
-    found = config.load(path)
+    found = configuration_file.load(path)
     assert found.kubeconfig == "/var/lib/kube-proxy/kubeconfig.conf"
     assert found.cluster_cidrs == ("10.244.0.0/16",)
     assert (found.masquerade_all, found.masquerade_mark) == (True, "0x8000")
@@ -65,13 +67,18 @@ def test_a_file_as_kubeadm_writes_it_is_read(tmp_path: Path) -> None:
         ({"healthzBindAddress": "0.0.0.0"}, "healthzBindAddress: '0.0.0.0' is not an address and a port"),
         ({"detectLocalMode": "Bridge"}, "detectLocalMode: unsupported value 'Bridge'"),
         ({"detectLocalMode": "BridgeInterface"}, "detectLocal.bridgeInterface: '' is not the name of a network device"),
-        ({"ipvs": {"scheduler": "rr; reboot"}}, "ipvs.scheduler: 'rr; reboot' is not the name of a scheduler"),
+        ({"ipvs": {"scheduler": "rr; reboot"}}, "ipvs.scheduler: unsupported value 'rr; reboot': use one of rr, wrr"),
+        ({"iptables": {"minSyncPeriod": "1m"}}, "minSyncPeriod: 60s is not within 0 and syncPeriod (30s)"),
+        ({"oomScoreAdj": 1001}, "oomScoreAdj: 1001 is not within -1000 to 1000"),
+        ({"logging": {"format": "xml"}}, "logging.format: unsupported value 'xml': use one of text, json"),
+        ({"conntrack": {"min": -1}}, "conntrack.maxPerCore, conntrack.min: must not be below 0"),
+        ({"conntrack": {"minimum": 1}}, 'unknown field "conntrack.minimum"'),
         ({"kind": "KubeletConfiguration"}, "expected apiVersion"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_field(change: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as error:
-        config.parse({**HEAD, **change})
+        configuration_file.parse({**HEAD, **change})
     assert message in str(error.value)
 
 
@@ -79,9 +86,9 @@ def test_text_that_is_not_yaml_is_refused_with_the_files_name(tmp_path: Path) ->
     path = tmp_path / "broken.yaml"
     path.write_text("a: [")
     with pytest.raises(ConfigError, match=r"broken\.yaml"):
-        config.load(path)
+        configuration_file.load(path)
     with pytest.raises(ConfigError, match="No such file"):
-        config.load(tmp_path / "missing.yaml")
+        configuration_file.load(tmp_path / "missing.yaml")
 
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:
@@ -103,7 +110,8 @@ def test_kube_proxys_command_line_is_understood() -> None:
         "--kubeconfig=/etc/kp.conf --proxy-mode=nftables --masquerade-all --cluster-cidr=10.1.0.0/16,fd00::/48 "
         "--nodeport-addresses=10.0.0.0/8,primary --conntrack-tcp-timeout-established=2h --bind-address-hard-fail=false "
         "--iptables-masquerade-bit=12 --detect-local-mode=InterfaceNamePrefix --pod-interface-name-prefix=veth "
-        "--ipvs-scheduler=wrr --healthz-bind-address= --v=2 --feature-gates=A=true --profiling --oom-score-adj=-999"
+        "--ipvs-scheduler=wrr --healthz-bind-address= --v=2 --feature-gates=A=true --profiling --oom-score-adj=-999 "
+        "--iptables-min-sync-period=2s --logging-format=json --metrics-port=9000 --config-sync-period=1h --kube-api-qps=5.5"
     )
     found = configuration(parser().parse_args(line.split(" ")))
     assert (found.kubeconfig, found.mode, found.masquerade_all) == ("/etc/kp.conf", "nftables", True)
@@ -112,7 +120,74 @@ def test_kube_proxys_command_line_is_understood() -> None:
     assert (found.masquerade_mark, found.local_interface) == ("0x1000", "veth+")
     assert found.conntrack.tcp_established_timeout == 7200
     assert (found.ipvs.scheduler, found.healthz_bind_address) == ("wrr", "")
-    assert found.metrics_bind_address == "127.0.0.1:10249"
+    assert found.metrics_bind_address == "127.0.0.1:9000"
+    assert (found.verbosity, found.oom_score_adjust, found.log_format) == (2, -999, "json")
+    assert found.min_sync_period == 0  # iptables-min-sync-period is of another mode
+
+
+def test_minus_v_is_klogs_level() -> None:
+    assert [configuration(parser().parse_args(line)).verbosity for line in (["-v=4"], ["-v", "2"], [])] == [4, 2, 0]
+
+
+@pytest.mark.parametrize("port", ["healthz", "metrics"])
+def test_port_0_serves_none(port: str) -> None:
+    found = configuration(parser().parse_args([f"--{port}-port=0"]))
+    assert getattr(found, f"{port}_bind_address") == ""
+
+
+def test_every_field_of_the_file_can_be_written_out_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "written.yaml"
+    line = ["--proxy-mode=ipvs", "--ipvs-strict-arp", "--ipvs-tcp-timeout=90s", "--cluster-cidr=10.1.0.0/16,fd00::/48"]
+    assert cli([*line, "--oom-score-adj=3", "--write-config-to", str(path)]) == 0
+    found = configuration_file.load(path)
+    assert found == configuration(parser().parse_args([*line, "--oom-score-adj=3"]))
+    assert (found.mode, found.ipvs.strict_arp, found.ipvs.tcp_timeout) == ("ipvs", True, 90)
+
+
+def test_a_field_that_changes_nothing_here_is_named_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    configuration_file.parse(
+        {**HEAD, "portRange": "1-2", "clientConnection": {"qps": 5, "burst": 0}, "configSyncPeriod": ""}
+    )
+    told = [record.getMessage() for record in caplog.records]
+    assert [line.split(" ")[0] for line in told] == ["portRange", "clientConnection.qps"]
+
+
+def test_each_mode_has_its_own_section() -> None:
+    sections = {
+        "iptables": {"masqueradeBit": 1, "minSyncPeriod": "1s", "syncPeriod": "10s"},
+        "nftables": {"masqueradeBit": 2, "minSyncPeriod": "2s", "syncPeriod": "20s"},
+        "ipvs": {"minSyncPeriod": "3s", "syncPeriod": "0s", "scheduler": "mh"},
+    }
+    found = [configuration_file.parse({**HEAD, **sections, "mode": mode}) for mode in ("iptables", "nftables", "ipvs")]
+    assert [(each.masquerade_bit, each.min_sync_period, each.sync_period) for each in found] == [
+        (1, 1, 10),
+        (2, 2, 20),
+        (1, 3, 30),
+    ]
+
+
+async def test_auto_is_nftables_unless_something_speaks_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = ""
+
+    async def answer(argv: list[str], **_: object) -> Result:
+        return Result(0, listed if argv[0] == "nft" else "-P FORWARD ACCEPT\n", "")
+
+    monkeypatch.setattr(modes, "run", answer)
+    monkeypatch.setattr(modes.shutil, "which", lambda name: f"/usr/sbin/{name}")
+    monkeypatch.setattr(modes, "_legacy_tables", lambda family: ["filter"])
+    hook = {"family": "ip", "table": "filter", "name": "FORWARD", "hook": "forward", "policy": "accept"}
+    for chain, kernel, reason in (
+        (hook, "6.1.0-18-amd64", ""),
+        (hook, "5.10.0", "kernel 5.10.0 is older than 5.13"),
+        ({**hook, "policy": "drop"}, "6.1.0", "the chain ip filter FORWARD drops what is forwarded"),
+        ({**hook, "table": "firewalld"}, "6.1.0", "the chain ip firewalld FORWARD drops what is forwarded"),
+    ):
+        listed = json.dumps({"nftables": [{"metainfo": {}}, {"chain": chain}]})
+        assert await modes.against_nftables(kernel) == reason
+    monkeypatch.setattr(modes, "against_nftables", lambda: asyncio.sleep(0, "of a firewall"))
+    assert await modes.choose(config.ProxyConfig(mode="auto")) == "iptables"
+    monkeypatch.setattr(modes, "against_nftables", lambda: asyncio.sleep(0, ""))
+    assert await modes.choose(config.ProxyConfig(mode="auto")) == "nftables"
 
 
 @pytest.mark.parametrize(
@@ -135,27 +210,27 @@ def test_node_ports_are_served_where_upstream_serves_them(
     ("text", "seconds"), [("30s", 30), ("1h30m", 5400), ("250ms", 0.25), ("0s", 0), ("1.5h", 5400)]
 )
 def test_durations_are_gos(text: str, seconds: float) -> None:
-    assert config.parse_duration(text, "x") == seconds
+    assert configuration_file.parse_duration(text, "x") == seconds
 
 
 def test_a_mode_that_the_kernel_or_the_machine_lacks_is_refused_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert check_mode("auto") == check_mode("iptables") == "iptables"
-    assert check_mode("nftables") == "nftables"
-    monkeypatch.setattr(backend, "IPVS_TABLE", str(tmp_path / "ip_vs"))
+    modes.check("iptables")
+    modes.check("nftables")
+    monkeypatch.setattr(modes, "IPVS_TABLE", str(tmp_path / "ip_vs"))
     with pytest.raises(UnsupportedModeError, match="mode ipvs: this kernel has no IP virtual server"):
-        check_mode("ipvs")
+        modes.check("ipvs")
     (tmp_path / "ip_vs").touch()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnsupportedModeError, match="package ipvsadm"):
-        check_mode("ipvs")
+        modes.check("ipvs")
     for command in ("ipvsadm", "ipset"):
         (tmp_path / command).touch(mode=0o755)
-    assert check_mode("ipvs") == "ipvs"
+    modes.check("ipvs")
 
 
 def test_the_nftables_mode_without_nft_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UnsupportedModeError, match="package nftables"):
-        check_mode("nftables")
+        modes.check("nftables")

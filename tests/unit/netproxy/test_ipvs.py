@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from kube.clock import FakeClock
+from netproxy.config import IPVSConfig
 from netproxy.errors import WriteError
 from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
@@ -106,6 +107,28 @@ async def test_an_endpoint_that_is_gone_keeps_its_connections_until_they_end() -
     await clock.advance(1000)
     await proxy.verify()
     assert kernel.table.ending == {}  # one that never ends is given up
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        (IPVSConfig("mh"), "-s mh -b mh-port"),  # as upstream's
+        (IPVSConfig("mh", ("mh-fallback", "mh-port")), "-s mh -b mh-fallback,mh-port"),
+        (IPVSConfig("sh", ("sh-fallback",)), "-s sh -b sh-fallback"),
+        (IPVSConfig("wlc"), "-s wlc"),
+    ],
+)
+async def test_hashing_schedulers_get_their_flags_also_over_those_of_an_earlier_life(
+    config: IPVSConfig, line: str
+) -> None:
+    kernel, writer = MemoryKernel(), RecordingWriter()
+    for verb in ("-A", "-E" if config.scheduler in ("mh", "sh") else ""):
+        kernel.changes.clear()
+        proxy = IPVSBackend(kernel, writer, RULES, FIXED, config=config, clock=FakeClock())
+        await proxy.start({"default/web": web("10.244.1.2")})
+        heads = [each for each in kernel.changes if each[:2] in ("-A", "-E")]
+        assert heads == ([f"{verb} -t {IP}:80 {line}"] if verb else [])
+    assert not await proxy.verify()
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,0 +1,30 @@
+"""The log on standard error: lines for people, or klog's JSON for programs (`logging.format: json`)."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+
+class JSONLines(logging.Formatter):
+    """One object a line, with klog's keys: ts in milliseconds, caller, msg, v or err."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "ts": round(record.created * 1000, 3),
+            "caller": f"{record.filename}:{record.lineno}",
+            "msg": record.getMessage(),
+        }
+        if record.levelno < logging.WARNING:
+            line["v"] = 4 if record.levelno < logging.INFO else 0
+        if record.exc_info:
+            line["err"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def begin(form: str, *, everything: bool) -> None:
+    """Log from now on in this form, "text" or "json"."""
+    handler = logging.StreamHandler()
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JSONLines() if form == "json" else plain)
+    logging.basicConfig(level=logging.DEBUG if everything else logging.INFO, handlers=[handler], force=True)
