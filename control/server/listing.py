@@ -70,7 +70,7 @@ def read_options(request: Request, known: frozenset[str] | None) -> ListOptions:
         fields,
         request.option("resourceVersion"),
         request.option("resourceVersionMatch"),
-        request.number("limit") or 0,
+        max(request.number("limit") or 0, 0),  # below zero: all, as upstream
         request.option("continue"),
         bool(request.flag("watch")) or request.info.deprecated_watch,
         request.number("timeoutSeconds"),
