@@ -58,6 +58,10 @@ class StatusError(Exception):
         )
 
 
+OMITTED: Any = object()
+"""As a field error's value: it is not shown, because it is large or says nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldError:
     """One thing wrong with one field, e.g. `spec.replicas: Invalid value: -1: must be greater than or equal to 0`."""
@@ -74,7 +78,7 @@ class FieldError:
     @property
     def body(self) -> str:
         """The message without the path, as it stands in a Status cause."""
-        if self.type in ("Required value", "Forbidden", "Too long", "Internal error"):
+        if self.value is OMITTED or self.type in ("Required value", "Forbidden", "Too long", "Internal error"):
             text = self.type
         else:
             text = f"{self.type}: {_show(self.value)}"
@@ -126,6 +130,14 @@ def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError
 
 def duplicate(path: str, value: Any) -> FieldError:
     return FieldError(path, "Duplicate value", "", value)
+
+
+def too_many(path: str, found: int, most: int) -> FieldError:
+    return FieldError(path, "Too many", f"must have at most {most} items", found)
+
+
+def too_long(path: str, most: int) -> FieldError:
+    return FieldError(path, "Too long", f"may not be more than {most} bytes")
 
 
 def forbidden_field(path: str, detail: str) -> FieldError:

@@ -99,6 +99,23 @@ def _special(value: str) -> tuple[str, ...]:
 _LINK_LOCAL_MULTICAST = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
 
 
+def domain_prefixed(value: str, path: str) -> Errors:
+    """Check a name of the form example.com/what."""
+    if not value:
+        return [required(path)]
+    domain, slash, rest = value.partition("/")
+    if not slash or not domain or not rest:
+        return [invalid_value(path, value, 'must be a domain-prefixed path (such as "acme.io/foo")')]
+    errors = each(path, domain, names.dns1123_subdomain(domain))
+    if not _PATH.fullmatch(rest):
+        detail = f"Invalid path (regex used for validation is '{_PATH.pattern}')"
+        errors.append(invalid_value(path, rest, detail))
+    return errors
+
+
+_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
+
+
 def labels(found: Mapping[str, str] | None, path: str) -> Errors:
     errors = []
     for key, value in (found or {}).items():

@@ -79,6 +79,7 @@ _STRATEGIES: dict[tuple[str, str], str] = {
     ("networking.k8s.io", "servicecidrs"): "networking.address:ServiceCIDRStrategy",
     ("node.k8s.io", "runtimeclasses"): "node.runtimeclass:RuntimeClassStrategy",
     ("policy", "poddisruptionbudgets"): "policy.poddisruptionbudget:PodDisruptionBudgetStrategy",
+    ("resource.k8s.io", "deviceclasses"): "resource.classes:DeviceClassStrategy",
     ("resource.k8s.io", "resourceclaims"): "resource.claims:ResourceClaimStrategy",
     ("resource.k8s.io", "resourceclaimtemplates"): "resource.claims:ResourceClaimTemplateStrategy",
     ("resource.k8s.io", "resourceslices"): "resource.claims:ResourceSliceStrategy",

@@ -101,6 +101,15 @@ class DaemonSetStrategy(Strategy):
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return self.validate(obj) + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "selector", "spec.selector")
 
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        status, before = obj.get("status") or {}, old.get("status") or {}
+        counts = (*_COUNTS, "numberMisscheduled", "numberUnavailable", "observedGeneration", "collisionCount")
+        errors = validate_counts(status, "status", *counts)
+        if (status.get("collisionCount") or 0) < (before.get("collisionCount") or 0):
+            detail = "cannot be decremented"
+            errors.append(invalid_value("status.collisionCount", status.get("collisionCount") or 0, detail))
+        return errors
+
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))
         return template_warnings(template, was, "spec.template")

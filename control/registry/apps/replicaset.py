@@ -21,7 +21,7 @@ from control.registry.cells import (
 )
 from control.registry.checks import unchanged
 from control.registry.core.pod_defaults import default_template
-from control.registry.core.pod_warnings import template_warnings
+from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, invalid_value
@@ -63,7 +63,9 @@ class ReplicaSetStrategy(Strategy):
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))
-        return template_warnings(template, was, "spec.template")
+        name = (obj.get("metadata") or {}).get("name") or ""
+        found = [] if old else name_warnings(name, "Pod names and hostnames")
+        return found + template_warnings(template, was, "spec.template")
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}

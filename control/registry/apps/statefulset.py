@@ -18,10 +18,11 @@ from control.registry.cells import (
     template_spec,
 )
 from control.registry.checks import at_most_all, int_or_percent, non_negative, scaled_zero
-from control.registry.core.persistentvolumeclaim import default_claim
+from control.registry.core.persistentvolumeclaim import claim_warnings, default_claim
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_update import same
 from control.registry.core.pod_warnings import template_warnings
+from control.registry.naming import label
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
@@ -114,7 +115,7 @@ class StatefulSetStrategy(Strategy):
         for key in ("whenDeleted", "whenScaled"):
             if retention.get(key) not in ("Retain", "Delete"):
                 errors.append(not_supported(f"{path}.{key}", retention.get(key), ("Delete", "Retain")))
-        errors += validate_counts(spec, "spec", "replicas", "minReadySeconds", "revisionHistoryLimit")
+        errors += validate_counts(spec, "spec", "replicas", "minReadySeconds")
         if (spec.get("ordinals") or {}).get("start") is not None:
             errors += non_negative(spec["ordinals"]["start"], "spec.ordinals.start")
         errors += validate_selector(spec, "spec", "statefulset")
@@ -127,9 +128,38 @@ class StatefulSetStrategy(Strategy):
             errors.append(forbidden_field("spec", _FROZEN))
         return errors
 
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        status, before = obj.get("status") or {}, old.get("status") or {}
+        counts = ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+        errors = validate_counts(status, "status", *counts, "observedGeneration", "collisionCount")
+        for key in counts[1:]:
+            if status.get(key, 0) > status.get("replicas", 0):
+                errors.append(
+                    invalid_value(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas")
+                )
+        if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
+            detail = "cannot be greater than status.readyReplicas"
+            errors.append(invalid_value("status.availableReplicas", status.get("availableReplicas", 0), detail))
+        if (status.get("collisionCount") or 0) < (before.get("collisionCount") or 0):
+            detail = "cannot be decremented"
+            errors.append(invalid_value("status.collisionCount", status.get("collisionCount") or 0, detail))
+        return errors
+
+    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
+        """A label, as names of pods and their hosts come from it."""
+        return label(name, prefix)
+
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))
-        return template_warnings(template, was, "spec.template")
+        found = template_warnings(template, was, "spec.template")
+        for index, claim in enumerate((obj.get("spec") or {}).get("volumeClaimTemplates") or ()):
+            found += claim_warnings(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
+        if ((obj.get("spec") or {}).get("revisionHistoryLimit") or 0) < 0:
+            found.append(
+                "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is "
+                "recommended"
+            )
+        return found
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.registry.autoscaling.validation import validate_autoscaler, validate_autoscaler_status
 from control.registry.cells import AGE, NAME, NONE, UNSET, Column, created, name_of
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
-from kube.errors import FieldError, invalid_value, not_supported, required
+from kube.errors import FieldError
 from kube.quantity import canonical
 
 SHOWN = 2
@@ -21,33 +22,6 @@ _SCALE_UP = {
     ],
 }
 _SCALE_DOWN = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}
-
-
-_METRICS = ("ContainerResource", "External", "Object", "Pods", "Resource")
-
-
-def _validate_metric(metric: Object, path: str) -> list[FieldError]:
-    kind = metric.get("type") or ""
-    if not kind:
-        return [required(f"{path}.type", "must specify a metric source type")]
-    if kind not in _METRICS:
-        return [not_supported(f"{path}.type", kind, _METRICS)]
-    key = kind[0].lower() + kind[1:]
-    source = metric.get(key)
-    if source is None:
-        return [required(f"{path}.{key}", "must populate information for the given metric source")]
-    errors = []
-    if kind.endswith("Resource") and not source.get("name"):
-        errors.append(required(f"{path}.{key}.name", "must specify a resource name"))
-    target = source.get("target") or {}
-    if kind.endswith("Resource"):
-        value = target.get("averageUtilization")
-        if value is not None and value < 1:
-            errors.append(invalid_value(f"{path}.{key}.target.averageUtilization", value, "must be greater than 0"))
-        if value is None and target.get("averageValue") is None:
-            detail = "must set either a target raw value or a target utilization"
-            errors.append(required(f"{path}.{key}.target.averageUtilization", detail))
-    return errors
 
 
 class HorizontalPodAutoscalerStrategy(Strategy):
@@ -85,20 +59,14 @@ class HorizontalPodAutoscalerStrategy(Strategy):
         obj["status"] = {"desiredReplicas": 0}
 
     def validate(self, obj: Object) -> list[FieldError]:
-        spec = obj.get("spec") or {}
-        errors = []
-        least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
-        if least is not None and least < 1:
-            errors.append(invalid_value("spec.minReplicas", least, "must be greater than or equal to 1"))
-        if most < 1:
-            errors.append(invalid_value("spec.maxReplicas", most, "must be greater than 0"))
-        if least is not None and most < least:
-            errors.append(invalid_value("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`"))
-        target = spec.get("scaleTargetRef") or {}
-        errors += [required(f"spec.scaleTargetRef.{key}") for key in ("kind", "name") if not target.get(key)]
-        for index, metric in enumerate(spec.get("metrics") or ()):
-            errors += _validate_metric(metric, f"spec.metrics[{index}]")
-        return errors
+        return validate_autoscaler(obj.get("spec") or {}, "spec")
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        least = 0 if (old.get("spec") or {}).get("minReplicas") == 0 else 1
+        return validate_autoscaler(obj.get("spec") or {}, "spec", least)
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return validate_autoscaler_status(obj.get("status") or {})
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.apps.workload import validate_counts
-from control.registry.batch.job import validate_job_spec
+from control.registry.batch.job_validation import validate_job_spec
 from control.registry.batch.schedule import schedule_problem
 from control.registry.cells import (
     AGE,
@@ -26,10 +26,10 @@ from control.registry.cells import (
 )
 from control.registry.checks import one_of
 from control.registry.core.pod_defaults import default_template
-from control.registry.core.pod_warnings import template_warnings
+from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
-from kube.errors import FieldError, invalid_value, required
+from kube.errors import FieldError, invalid_value, not_supported, required
 
 
 @functools.cache
@@ -70,6 +70,11 @@ class CronJobStrategy(Strategy):
         spec = obj.get("spec") or {}
         template = (spec.get("jobTemplate") or {}).get("spec") or {}
         errors = validate_job_spec(template, "spec.jobTemplate.spec", needs_selector=False)
+        if template.get("selector") is not None:
+            detail = "`selector` will be auto-generated"
+            errors.append(invalid_value("spec.jobTemplate.spec.selector", template["selector"], detail))
+        if template.get("manualSelector"):
+            errors.append(not_supported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false")))
         schedule = spec.get("schedule") or ""
         if not schedule:
             errors.append(required("spec.schedule"))
@@ -88,7 +93,9 @@ class CronJobStrategy(Strategy):
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         jobs = ((((o or {}).get("spec") or {}).get("jobTemplate") or {}).get("spec") or {} for o in (obj, old))
         template, was = (job.get("template") for job in jobs)
-        return template_warnings(template, was, "spec.jobTemplate.spec.template")
+        name = (obj.get("metadata") or {}).get("name") or ""
+        found = [] if old else name_warnings(name, "Pod names and hostnames")
+        return found + template_warnings(template, was, "spec.jobTemplate.spec.template")
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:
         """Jobs get eleven characters more than their CronJob, and names of pods come from those."""

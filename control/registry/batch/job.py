@@ -5,7 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from control.registry.apps.workload import MISMATCH, validate_counts
+from control.registry.apps.workload import validate_counts
+from control.registry.batch.job_validation import (
+    LEGACY_NAME_LABEL,
+    LEGACY_UID_LABEL,
+    MOST,
+    MOST_WHEN_MANY,
+    NAME_LABEL,
+    UID_LABEL,
+    validate_generated,
+    validate_job_spec,
+)
 from control.registry.cells import (
     AGE,
     CONTAINERS,
@@ -19,18 +29,17 @@ from control.registry.cells import (
     selector_text,
     template_spec,
 )
-from control.registry.checks import IMMUTABLE, label_selector, one_of, selects, unchanged
+from control.registry.checks import IMMUTABLE, unchanged
+from control.registry.core.narrowing import put_back_node_affinity
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_update import same
-from control.registry.core.pod_warnings import template_warnings
-from control.registry.core.podspec import validate_template
+from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age, human_duration
 from kube.clock import parse_time
-from kube.errors import FieldError, invalid_value, not_supported, required
+from kube.errors import FieldError, duplicate, invalid_value
+from kube.names import dns1123_label
 
-UID_LABEL, NAME_LABEL = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"
-LEGACY_UID_LABEL, LEGACY_NAME_LABEL = "controller-uid", "job-name"
 MAX_INT32 = 2**31 - 1
 # What is asked first is shown.
 _STATUSES = (
@@ -42,52 +51,22 @@ _STATUSES = (
 )
 
 
-def validate_job_spec(spec: Object, path: str, needs_selector: bool) -> list[FieldError]:
-    """Check a job's spec, its own or a CronJob's template of one (which has no selector yet)."""
-    counts = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
-    errors = validate_counts(spec, path, *counts, "backoffLimitPerIndex", "maxFailedIndexes")
-    mode = spec.get("completionMode")
-    if mode is not None:
-        errors += one_of(mode, ("Indexed", "NonIndexed"), f"{path}.completionMode")
-    if mode == "Indexed" and spec.get("completions") is None:
-        detail = f"when completion mode is {mode}"
-        errors.append(required(f"{path}.completions", detail))
-    if spec.get("backoffLimitPerIndex") is not None and mode != "Indexed":
-        detail = "requires indexed completion mode"
-        errors.append(invalid_value(f"{path}.backoffLimitPerIndex", spec["backoffLimitPerIndex"], detail))
-    template, selector = spec.get("template") or {}, spec.get("selector")
-    if needs_selector:
-        if selector is None:
-            errors.append(required(f"{path}.selector"))
-        else:
-            errors += label_selector(selector, f"{path}.selector")
-            labels = (template.get("metadata") or {}).get("labels") or {}
-            if not selects(selector, labels):
-                errors.append(invalid_value(f"{path}.template.metadata.labels", labels, MISMATCH))
-    errors += validate_template(template, f"{path}.template")
-    policy, where = (template.get("spec") or {}).get("restartPolicy"), f"{path}.template.spec.restartPolicy"
-    if policy == "Always":
-        errors.append(required(where, 'valid values: "OnFailure", "Never"'))
-    elif policy and policy not in ("OnFailure", "Never"):
-        errors.append(not_supported(where, policy, ("OnFailure", "Never")))
-    failure = spec.get("podFailurePolicy")
-    if failure is not None and policy != "Never":
-        detail = 'only "Never" is supported when podFailurePolicy is specified'
-        errors.append(invalid_value(where, policy, detail))
-    return errors
-
-
 def _fixed_template(spec: Object, before: Object) -> Object:
-    """Return the new template with what a suspended job may change put back: where its pods go."""
+    """Return the new template with what a suspended job may change put back: where its pods go and what they ask for."""
     template = dict(spec.get("template") or {})
     if not before.get("suspend"):
         return template
     pod, was = dict(template.get("spec") or {}), (before.get("template") or {}).get("spec") or {}
-    for key in ("nodeSelector", "affinity", "tolerations", "schedulingGates"):
+    put_back_node_affinity(pod, was)
+    for key in ("nodeSelector", "tolerations", "schedulingGates"):
         if key in was:
             pod[key] = was[key]
         else:
             pod.pop(key, None)
+    for kind in ("containers", "initContainers"):
+        held = was.get(kind) or []
+        if len(held) == len(pod.get(kind) or ()):
+            pod[kind] = [{**c, "resources": h.get("resources")} for c, h in zip(pod.get(kind) or (), held, strict=True)]
     template["spec"] = pod
     if "metadata" in (before.get("template") or {}):
         template["metadata"] = before["template"]["metadata"]
@@ -137,14 +116,38 @@ class JobStrategy(Strategy):
             _generate_selector(obj)
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return validate_job_spec(obj.get("spec") or {}, "spec", needs_selector=True)
+        spec, metadata = obj.get("spec") or {}, obj.get("metadata") or {}
+        errors = [] if spec.get("manualSelector") else validate_generated(spec, metadata)
+        errors += validate_job_spec(spec, "spec", needs_selector=True)
+        if spec.get("completionMode") == "Indexed" and spec.get("completions"):
+            host = f"{metadata.get('name', '')}-{spec['completions'] - 1}"
+            if dns1123_label(host):
+                detail = f"will not able to create pod with invalid DNS label: {host}"
+                errors.append(invalid_value("metadata.name", metadata.get("name", ""), detail))
+        return errors
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        status = obj.get("status") or {}
+        errors = validate_counts(status, "status", "active", "succeeded", "failed", "ready", "terminating")
+        for kind in ("succeeded", "failed"):
+            seen: set[str] = set()
+            for index, uid in enumerate((status.get("uncountedTerminatedPods") or {}).get(kind) or ()):
+                path = f"status.uncountedTerminatedPods.{kind}[{index}]"
+                if not uid:
+                    errors.append(invalid_value(path, uid, "must not be empty"))
+                elif uid in seen:
+                    errors.append(duplicate(path, uid))
+                seen.add(uid)
+        return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
-        errors = self.validate(obj)
-        elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
-        if not elastic:
+        errors = validate_job_spec(spec, "spec", needs_selector=True)
+        if spec.get("completionMode") != "Indexed":
             errors += unchanged(spec, before, "completions", "spec.completions")
+        elif spec.get("completions") not in (None, before.get("completions"), spec.get("parallelism")):
+            detail = "can only be modified in tandem with spec.parallelism"
+            errors.append(invalid_value("spec.completions", spec["completions"], detail))
         errors += unchanged(spec, before, "selector", "spec.selector")
         if not same(_fixed_template(spec, before), before.get("template")):
             errors.append(invalid_value("spec.template", spec.get("template"), IMMUTABLE))
@@ -154,7 +157,17 @@ class JobStrategy(Strategy):
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))
-        return template_warnings(template, was, "spec.template")
+        found = template_warnings(template, was, "spec.template")
+        if old is not None:
+            return found
+        spec, limits = obj.get("spec") or {}, []
+        if (spec.get("completions") or 0) > MOST and (spec.get("parallelism") or 0) > MOST_WHEN_MANY:
+            limits.append(
+                "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "
+                "Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+            )
+        name = (obj.get("metadata") or {}).get("name") or ""
+        return name_warnings(name, "Pod names and hostnames") + found + limits
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"status.successful": str((obj.get("status") or {}).get("succeeded", 0))}

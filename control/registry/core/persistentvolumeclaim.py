@@ -14,7 +14,7 @@ from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required
-from kube.quantity import canonical, parse
+from kube.quantity import QuantityError, canonical, parse
 
 
 def default_claim(obj: Object) -> None:
@@ -78,6 +78,17 @@ def _validate_source(source: Object, path: str) -> Errors:
     return errors + (each(f"{path}.apiGroup", group, names.dns1123_subdomain(group)) if group else [])
 
 
+def claim_warnings(spec: Object, path: str = "spec") -> list[str]:
+    """Return warnings about what is claimed: a size with a fraction of a byte."""
+    size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    try:
+        fractional = size is not None and parse(size) % 1 != 0
+    except QuantityError:
+        return []
+    where = f"{path}.resources.requests[storage]"
+    return [f'{where}: fractional byte value "{size}" is invalid, must be an integer'] if fractional else []
+
+
 class PersistentVolumeClaimStrategy(Strategy):
     columns = (
         NAME,
@@ -122,7 +133,7 @@ class PersistentVolumeClaimStrategy(Strategy):
         return errors + unchanged(spec, before, "volumeMode", "volumeMode")
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        return [] if old else class_warnings(obj)
+        return ([] if old else class_warnings(obj)) + claim_warnings(obj.get("spec") or {})
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"name": name_of(obj)}

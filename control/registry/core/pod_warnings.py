@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from control.registry.core.persistentvolumeclaim import claim_warnings
 from control.registry.core.pod_annotations import APPARMOR, SECCOMP, SECCOMP_CONTAINER, containers_with_paths
 from control.registry.core.pod_port_warnings import port_warnings
 from control.registry.strategy import Object
@@ -130,6 +131,10 @@ def _volumes(spec: Object, path: str) -> Iterator[str]:
         for kind, said in _OLD_VOLUMES.items():
             if volume.get(kind) is not None:
                 yield f"{path}.volumes[{index}].{_SPELLED.get(kind, kind)}: {said}"
+        template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+        if template is not None:
+            where = f"{path}.volumes[{index}].ephemeral.volumeClaimTemplate.spec"
+            yield from claim_warnings(template.get("spec") or {}, where)
     projected = [(i, s) for i, v in enumerate(volumes) for s in (v.get("projected") or {}).get("sources") or ()]
     tokens = {(s["serviceAccountToken"]).get("path") for _, s in projected if s.get("serviceAccountToken") is not None}
     for index, source in projected:

@@ -7,10 +7,28 @@ from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.checks import unchanged
-from control.registry.resource.validation import validate_claim, validate_slice
-from control.registry.strategy import Object, Strategy
+from control.registry.resource.slices import validate_slice
+from control.registry.resource.validation import asks_for_admin_access, validate_claim, validate_claim_status
+from control.registry.strategy import Context, Finish, Object, Strategy
 from control.registry.tables import age
-from kube.errors import FieldError, invalid_value
+from kube.errors import FieldError, forbidden_field, invalid, invalid_value
+
+ADMIN_LABEL = "resource.kubernetes.io/admin-access"
+_NOT_ADMIN = f"admin access to devices requires the `{ADMIN_LABEL}: true` label on the containing namespace"
+
+
+def _check_admin(kind: str, obj: Object, spec: Object, path: str, context: Context) -> None:
+    """Raise StatusError where administrators' access is asked for in a namespace that has none."""
+    asked = asks_for_admin_access(spec)
+    if not asked:
+        return
+    metadata = obj.get("metadata", {})
+    for namespace in context.objects("", "v1", "namespaces"):
+        found = namespace["metadata"]
+        if found["name"] == metadata.get("namespace") and (found.get("labels") or {}).get(ADMIN_LABEL) == "true":
+            return
+    errors = [forbidden_field(f"{path}.{where}", _NOT_ADMIN) for where in asked]
+    raise invalid("resource.k8s.io", kind, metadata.get("name", ""), errors)
 
 
 def _default_requests(spec: Object | None) -> None:
@@ -33,8 +51,20 @@ class ResourceClaimStrategy(Strategy):
     def default(self, obj: Object) -> None:
         _default_requests(obj.get("spec"))
 
+    async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish | None:
+        if old is None:
+            _check_admin("ResourceClaim", obj, obj.get("spec") or {}, "spec", context)
+        return None
+
     def validate(self, obj: Object) -> list[FieldError]:
         return validate_claim(obj.get("spec") or {}, "spec")
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        status, before = obj.get("status") or {}, (old.get("status") or {}).get("allocation")
+        errors = validate_claim_status(status, obj.get("spec") or {})
+        if before is not None and status.get("allocation") not in (None, before):
+            errors.append(invalid_value("status.allocation", status["allocation"], "field is immutable"))
+        return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         if obj.get("spec") == old.get("spec"):
@@ -56,6 +86,12 @@ class ResourceClaimTemplateStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         _default_requests((obj.get("spec") or {}).get("spec"))
+
+    async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish | None:
+        if old is None:
+            spec = (obj.get("spec") or {}).get("spec") or {}
+            _check_admin("ResourceClaimTemplate", obj, spec, "spec.spec", context)
+        return None
 
     def validate(self, obj: Object) -> list[FieldError]:
         return validate_claim((obj.get("spec") or {}).get("spec") or {}, "spec.spec")

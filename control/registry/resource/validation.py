@@ -1,15 +1,18 @@
-"""Checks of resource.k8s.io: claims on devices, and the slices in which drivers offer them."""
+"""Checks of claims on devices: what they ask for, and what is written into their status."""
 
 from __future__ import annotations
 
+import msgspec
+
 from control.registry.checks import Errors, each, one_of
+from control.registry.resource.selectors import validate_selectors
 from control.registry.strategy import Object
 from kube import names
-from kube.errors import FieldError, duplicate, invalid_value, required
+from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required
+from kube.pod_claims import MOST_CONSUMERS
 
-MAX_REQUESTS, MAX_ALTERNATIVES, MAX_DEVICES = 32, 8, 128
-_PLACES = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
-ONE_PLACE = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+MAX_REQUESTS, MAX_ALTERNATIVES, MAX_CONFIGS = 32, 8, 32
+MAX_PARAMETERS = 10 * 1024
 
 
 def validate_claim(spec: Object, path: str) -> Errors:
@@ -20,9 +23,111 @@ def validate_claim(spec: Object, path: str) -> Errors:
     errors: Errors = []
     seen: set[str] = set()
     for index, request in enumerate(requests):
-        errors += _name(request.get("name") or "", seen, f"{where}[{index}].name")
+        errors += request_name(request.get("name") or "", seen, f"{where}[{index}].name")
         errors += _request(request, f"{where}[{index}]")
+    devices, known = spec.get("devices") or {}, _names(requests)
+    for index, constraint in enumerate(devices.get("constraints") or []):
+        errors += _constraint(constraint, known, f"{path}.devices.constraints[{index}]")
+    for index, config in enumerate(devices.get("config") or []):
+        place = f"{path}.devices.config[{index}]"
+        errors += _named(config, known, place) + validate_configuration(config, place)
     return errors
+
+
+def _names(requests: list[Object]) -> set[str]:
+    """Return what constraints and configurations may name: requests, and alternatives as `request/alternative`."""
+    found = {request.get("name") or "" for request in requests}
+    for request in requests:
+        found |= {f"{request.get('name')}/{part.get('name')}" for part in request.get("firstAvailable") or []}
+    return found
+
+
+def _named(part: Object, known: set[str], path: str) -> Errors:
+    errors: Errors = []
+    seen: set[str] = set()
+    for index, name in enumerate(part.get("requests") or []):
+        where = f"{path}.requests[{index}]"
+        if name in seen:
+            errors.append(duplicate(where, name))
+        elif name not in known:
+            detail = (
+                "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+            )
+            errors.append(invalid_value(where, name, detail))
+        seen.add(name)
+    return errors
+
+
+def _constraint(constraint: Object, known: set[str], path: str) -> Errors:
+    errors = _named(constraint, known, path)
+    given = [key for key in ("matchAttribute", "distinctAttribute") if constraint.get(key)]
+    if not given:
+        return [*errors, required(f"{path}.matchAttribute")]
+    if len(given) > 1:
+        detail = "only one of `matchAttribute` and `distinctAttribute` may be set"
+        return [*errors, invalid_value(path, constraint, detail)]
+    attribute, where = constraint[given[0]], f"{path}.{given[0]}"
+    domain, slash, name = attribute.partition("/")
+    if not slash:
+        return [*errors, invalid_value(where, attribute, "must include a domain")]
+    return errors + each(where, domain, names.dns1123_subdomain(domain)) + ([] if name else [required(where)])
+
+
+def validate_configuration(config: Object, path: str) -> Errors:
+    """Check what drivers are told: whose it is, and that it is an object."""
+    opaque = config.get("opaque")
+    if opaque is None:
+        return [required(f"{path}.opaque")]
+    driver, parameters, errors = opaque.get("driver") or "", opaque.get("parameters"), list[FieldError]()
+    if not driver:
+        errors.append(required(f"{path}.opaque.driver"))
+    else:
+        errors += each(f"{path}.opaque.driver", driver, names.dns1123_subdomain(driver))
+    if parameters is None:
+        errors.append(required(f"{path}.opaque.parameters"))
+    elif not isinstance(parameters, dict):
+        errors.append(invalid_value(f"{path}.opaque.parameters", "<value omitted>", "parsing as JSON object failed"))
+    elif len(msgspec.json.encode(parameters)) > MAX_PARAMETERS:
+        detail = f"may not be more than {MAX_PARAMETERS} bytes"
+        errors.append(FieldError(f"{path}.opaque.parameters", "Too long", detail, ""))
+    return errors
+
+
+def validate_claim_status(status: Object, spec: Object) -> Errors:
+    """Check who a claim is reserved for, and that what is allocated was asked for."""
+    errors: Errors = []
+    reserved, allocation = status.get("reservedFor") or [], status.get("allocation")
+    if len(reserved) > MOST_CONSUMERS:
+        detail = f"must have at most {MOST_CONSUMERS} items"
+        errors.append(FieldError("status.reservedFor", "Too many", detail, len(reserved)))
+    if reserved and allocation is None:
+        errors.append(forbidden_field("status.reservedFor", "may not be specified when `allocated` is not set"))
+    seen: set[str] = set()
+    for index, consumer in enumerate(reserved):
+        where = f"status.reservedFor[{index}]"
+        errors += [required(f"{where}.{key}") for key in ("resource", "name", "uid") if not consumer.get(key)]
+        if (uid := consumer.get("uid") or "") in seen:
+            errors.append(duplicate(f"{where}.uid", uid))
+        seen.add(uid)
+    if allocation is None:
+        return errors
+    known = _names((spec.get("devices") or {}).get("requests") or [])
+    for index, result in enumerate((allocation.get("devices") or {}).get("results") or []):
+        where = f"status.allocation.devices.results[{index}]"
+        if (name := result.get("request") or "") not in known:
+            errors.append(invalid_value(f"{where}.request", name, "must be the name of a request in the claim"))
+        errors += [required(f"{where}.{key}") for key in ("driver", "pool", "device") if not result.get(key)]
+    return errors
+
+
+def asks_for_admin_access(spec: Object) -> list[str]:
+    """Return the paths, below `spec`, of requests for administrators' access."""
+    requests = (spec.get("devices") or {}).get("requests") or []
+    return [
+        f"devices.requests[{index}].exactly.adminAccess"
+        for index, request in enumerate(requests)
+        if (request.get("exactly") or {}).get("adminAccess")
+    ]
 
 
 def _request(request: Object, path: str) -> Errors:
@@ -40,7 +145,7 @@ def _request(request: Object, path: str) -> Errors:
     errors: Errors = []
     seen: set[str] = set()
     for index, alternative in enumerate(alternatives):
-        errors += _name(alternative.get("name") or "", seen, f"{where}[{index}].name")
+        errors += request_name(alternative.get("name") or "", seen, f"{where}[{index}].name")
         errors += _wanted(alternative, f"{where}[{index}]")
     return errors
 
@@ -58,36 +163,25 @@ def _wanted(request: Object, path: str) -> Errors:
         errors.append(invalid_value(f"{path}.count", count, detail))
     elif mode == "ExactCount" and (count or 0) <= 0:
         errors.append(invalid_value(f"{path}.count", count, "must be greater than zero"))
+    errors += validate_selectors(request.get("selectors") or [], f"{path}.selectors")
+    for index, toleration in enumerate(request.get("tolerations") or []):
+        errors += _toleration(toleration, f"{path}.tolerations[{index}]")
     return errors
 
 
-def validate_slice(spec: Object, path: str) -> Errors:
-    errors: Errors = []
-    driver, pool, devices = spec.get("driver") or "", spec.get("pool") or {}, spec.get("devices") or []
-    if not driver:
-        errors.append(required(f"{path}.driver"))
-    else:
-        errors += each(f"{path}.driver", driver, names.dns1123_subdomain(driver))
-    if not pool.get("name"):
-        errors.append(required(f"{path}.pool.name"))
-    if pool.get("resourceSliceCount", 0) <= 0:
-        detail = "must be greater than zero"
-        errors.append(invalid_value(f"{path}.pool.resourceSliceCount", pool.get("resourceSliceCount", 0), detail))
-    given = [place for place in _PLACES if spec.get(place)]
-    if not given:
-        errors.append(required(path, ONE_PLACE))
-    elif len(given) > 1:
-        errors.append(invalid_value(path, given, ONE_PLACE))
-    if len(devices) > MAX_DEVICES:
-        detail = f"must have at most {MAX_DEVICES} items"
-        return [*errors, FieldError(f"{path}.devices", "Too many", detail, len(devices))]
-    seen: set[str] = set()
-    for index, device in enumerate(devices):
-        errors += _name(device.get("name") or "", seen, f"{path}.devices[{index}].name")
-    return errors
+def _toleration(toleration: Object, path: str) -> Errors:
+    operator, key = toleration.get("operator") or "Equal", toleration.get("key")
+    errors = one_of(operator, ("Equal", "Exists"), f"{path}.operator")
+    if operator == "Equal" and not key:
+        errors.append(required(f"{path}.key", "must be set when operator is Equal"))
+    if operator == "Exists" and toleration.get("value"):
+        detail = "must be empty for operator `Exists`"
+        errors.append(invalid_value(f"{path}.value", toleration["value"], detail))
+    effect = toleration.get("effect")
+    return errors + one_of(effect, ("NoSchedule", "NoExecute"), f"{path}.effect", needed=False)
 
 
-def _name(name: str, seen: set[str], path: str) -> Errors:
+def request_name(name: str, seen: set[str], path: str) -> Errors:
     if not name:
         return [required(path)]
     if name in seen:

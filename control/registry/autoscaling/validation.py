@@ -1,0 +1,151 @@
+"""Checks of HorizontalPodAutoscalers: one source a metric, a target that fits it, and rules of scaling within bounds."""
+
+from __future__ import annotations
+
+from control.registry.checks import Errors, each, non_negative
+from control.registry.strategy import Object
+from kube import names
+from kube.errors import forbidden_field, invalid_value, not_supported, required
+from kube.quantity import parse
+
+_METRICS = ("ContainerResource", "External", "Object", "Pods", "Resource")
+_SOURCES = ("object", "external", "pods", "resource", "containerResource")
+_LONGEST_WINDOW, _LONGEST_PERIOD = 3600, 1800
+_RAW_OR_SHARE = "a target raw value {} a target utilization"
+
+
+def validate_autoscaler(spec: Object, path: str, least: int = 1) -> Errors:
+    """Check a spec as autoscaling/v2 has it; `least` is how few replicas may be asked for."""
+    errors: Errors = []
+    low, high = spec.get("minReplicas"), spec.get("maxReplicas", 0)
+    if low is not None and low < least:
+        errors.append(invalid_value(f"{path}.minReplicas", low, f"must be greater than or equal to {least}"))
+    if high < 1:
+        errors.append(invalid_value(f"{path}.maxReplicas", high, "must be greater than 0"))
+    if low is not None and high < low:
+        errors.append(invalid_value(f"{path}.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
+    errors += _reference(spec.get("scaleTargetRef") or {}, f"{path}.scaleTargetRef")
+    for index, metric in enumerate(spec.get("metrics") or ()):
+        errors += _metric(metric, f"{path}.metrics[{index}]")
+    if low == 0 and not any(m.get("type") in ("Object", "External") for m in spec.get("metrics") or ()):
+        detail = "must specify at least one Object or External metric to support scaling to zero replicas"
+        errors.append(forbidden_field(f"{path}.metrics", detail))
+    behavior = spec.get("behavior") or {}
+    for direction in ("scaleUp", "scaleDown"):
+        if behavior.get(direction) is not None:
+            errors += _rules(behavior[direction], f"{path}.behavior.{direction}")
+    return errors
+
+
+def _reference(reference: Object, path: str) -> Errors:
+    errors: Errors = []
+    for key in ("kind", "name"):
+        value = reference.get(key) or ""
+        errors += each(f"{path}.{key}", value, names.path_segment(value)) if value else [required(f"{path}.{key}")]
+    return errors
+
+
+def _rules(rules: Object, path: str) -> Errors:
+    errors: Errors = []
+    window, policies = rules.get("stabilizationWindowSeconds"), rules.get("policies") or []
+    if window is not None and window < 0:
+        detail = "must be greater than or equal to zero"
+        errors.append(invalid_value(f"{path}.stabilizationWindowSeconds", window, detail))
+    elif window is not None and window > _LONGEST_WINDOW:
+        detail = f"must be less than or equal to {_LONGEST_WINDOW}"
+        errors.append(invalid_value(f"{path}.stabilizationWindowSeconds", window, detail))
+    if rules.get("selectPolicy") not in (None, "Disabled", "Max", "Min"):
+        errors.append(not_supported(f"{path}.selectPolicy", rules["selectPolicy"], ("Disabled", "Max", "Min")))
+    if not policies:
+        errors.append(required(f"{path}.policies", "must specify at least one Policy"))
+    for index, policy in enumerate(policies):
+        where = f"{path}.policies[{index}]"
+        if policy.get("type") not in ("Pods", "Percent"):
+            errors.append(not_supported(f"{where}.type", policy.get("type") or "", ("Percent", "Pods")))
+        for key in ("value", "periodSeconds"):
+            if policy.get(key, 0) <= 0:
+                errors.append(invalid_value(f"{where}.{key}", policy.get(key, 0), "must be greater than zero"))
+        if policy.get("periodSeconds", 0) > _LONGEST_PERIOD:
+            detail = f"must be less than or equal to {_LONGEST_PERIOD}"
+            errors.append(invalid_value(f"{where}.periodSeconds", policy["periodSeconds"], detail))
+    tolerance = rules.get("tolerance")
+    if tolerance is not None and parse(tolerance) < 0:
+        errors.append(invalid_value(f"{path}.tolerance", str(tolerance), "must be greater than or equal to 0"))
+    return errors
+
+
+def _metric(metric: Object, path: str) -> Errors:
+    kind = metric.get("type") or ""
+    errors = [] if kind else [required(f"{path}.type", "must specify a metric source type")]
+    if kind not in _METRICS:
+        errors.append(not_supported(f"{path}.type", kind, _METRICS))
+    present = [key for key in _SOURCES if metric.get(key) is not None]
+    if present:
+        errors += _source(present[0], metric[present[0]], f"{path}.{present[0]}")
+    wanted = kind[:1].lower() + kind[1:]
+    if kind in _METRICS and wanted not in present:
+        errors.append(required(f"{path}.{wanted}", "must populate information for the given metric source"))
+    if len(present) != 1:
+        detail = "must populate the given metric source only"
+        errors += [forbidden_field(f"{path}.{key}", detail) for key in present if key != wanted]
+    return errors
+
+
+def _source(kind: str, source: Object, path: str) -> Errors:
+    target, where = source.get("target") or {}, f"{path}.target"
+    value, average, share = (target.get(key) for key in ("value", "averageValue", "averageUtilization"))
+    errors: Errors = []
+    if kind == "object":
+        errors += _reference(source.get("describedObject") or {}, f"{path}.describedObject")
+    if kind in ("resource", "containerResource"):
+        if not source.get("name"):
+            errors.append(required(f"{path}.name", "must specify a resource name"))
+        if kind == "containerResource" and not source.get("container"):
+            errors.append(required(f"{path}.container", "must specify a container"))
+        elif kind == "containerResource":
+            errors += each(f"{path}.container", source["container"], names.dns1123_label(source["container"]))
+    else:
+        name = (source.get("metric") or {}).get("name") or ""
+        if not name:
+            errors.append(required(f"{path}.metric.name", "must specify a metric name"))
+        else:
+            errors += each(f"{path}.metric.name", name, names.path_segment(name))
+    errors += _target(target, where)
+    if kind in ("resource", "containerResource"):
+        if share is None and average is None:
+            detail = "must set either " + _RAW_OR_SHARE.format("or")
+            errors.append(required(f"{where}.averageUtilization", detail))
+        if share is not None and average is not None:
+            detail = "may not set both " + _RAW_OR_SHARE.format("and")
+            errors.append(forbidden_field(f"{where}.averageValue", detail))
+    elif kind == "pods" and average is None:
+        errors.append(required(f"{where}.averageValue", "must specify a positive target averageValue"))
+    elif kind == "object" and value is None and average is None:
+        errors.append(required(f"{where}.averageValue", "must set either a target value or averageValue"))
+    elif kind == "external":
+        if value is None and average is None:
+            detail = "must set either a target value for metric or a per-pod target"
+            errors.append(required(f"{where}.averageValue", detail))
+        if value is not None and average is not None:
+            detail = "may not set both a target value for metric and a per-pod target"
+            errors.append(forbidden_field(f"{where}.value", detail))
+    return errors
+
+
+def _target(target: Object, path: str) -> Errors:
+    kind = target.get("type") or ""
+    errors = [] if kind else [required(f"{path}.type", "must specify a metric target type")]
+    if kind not in ("Utilization", "Value", "AverageValue"):
+        errors.append(invalid_value(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue"))
+    for key in ("value", "averageValue"):
+        if target.get(key) is not None and parse(target[key]) <= 0:
+            errors.append(invalid_value(f"{path}.{key}", str(target[key]), "must be positive"))
+    share = target.get("averageUtilization")
+    if share is not None and share < 1:
+        errors.append(invalid_value(f"{path}.averageUtilization", share, "must be greater than 0"))
+    return errors
+
+
+def validate_autoscaler_status(status: Object) -> Errors:
+    keys = ("currentReplicas", "desiredReplicas")
+    return [e for key in keys for e in non_negative(status.get(key), f"status.{key}")]

@@ -1,0 +1,101 @@
+"""Checks of a Job's spec, its own or that of a CronJob's template, and of the labels that the server generates."""
+
+from __future__ import annotations
+
+from control.registry.apps.workload import MISMATCH, validate_counts
+from control.registry.batch.policies import validate_policies
+from control.registry.checks import domain_prefixed, label_selector, selects
+from control.registry.core.podspec import validate_template
+from control.registry.strategy import Object
+from kube.errors import FieldError, invalid_value, not_supported, required, too_long
+
+UID_LABEL, NAME_LABEL = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"
+LEGACY_UID_LABEL, LEGACY_NAME_LABEL = "controller-uid", "job-name"
+MOST, MOST_WHEN_MANY = 100_000, 10_000
+
+
+def validate_job_spec(spec: Object, path: str, needs_selector: bool) -> list[FieldError]:
+    """Check a job's spec, its own or a CronJob's template of one (which has no selector yet)."""
+    counts = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
+    errors = validate_counts(spec, path, *counts, "backoffLimitPerIndex", "maxFailedIndexes")
+    if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
+        errors.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+    mode, manager = spec.get("completionMode"), spec.get("managedBy")
+    if mode is not None and mode not in ("NonIndexed", "Indexed"):
+        errors.append(not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
+    if mode == "Indexed":
+        errors += _indexed(spec, path)
+    for key in ("backoffLimitPerIndex", "maxFailedIndexes") if mode in (None, "NonIndexed") else ():
+        if spec.get(key) is not None:
+            errors.append(invalid_value(f"{path}.{key}", spec[key], "requires indexed completion mode"))
+    if manager is not None:
+        errors += _manager(manager, f"{path}.managedBy")
+    errors += validate_policies(spec, path)
+    template, selector = spec.get("template") or {}, spec.get("selector")
+    if needs_selector:
+        if selector is None:
+            errors.append(required(f"{path}.selector"))
+        else:
+            errors += label_selector(selector, f"{path}.selector")
+            labels = (template.get("metadata") or {}).get("labels") or {}
+            if not selects(selector, labels):
+                errors.append(invalid_value(f"{path}.template.metadata.labels", labels, MISMATCH))
+    errors += validate_template(template, f"{path}.template")
+    policy, where = (template.get("spec") or {}).get("restartPolicy"), f"{path}.template.spec.restartPolicy"
+    if policy == "Always":
+        errors.append(required(where, 'valid values: "OnFailure", "Never"'))
+    elif policy and policy not in ("OnFailure", "Never"):
+        errors.append(not_supported(where, policy, ("OnFailure", "Never")))
+    elif spec.get("podFailurePolicy") is not None and policy != "Never":
+        detail = 'only "Never" is supported when podFailurePolicy is specified'
+        errors.append(invalid_value(where, policy, detail))
+    return errors
+
+
+def _indexed(spec: Object, path: str) -> list[FieldError]:
+    """Check how large an Indexed job may be."""
+    errors: list[FieldError] = []
+    completions, parallelism, failed = (spec.get(k) for k in ("completions", "parallelism", "maxFailedIndexes"))
+    if completions is None:
+        errors.append(required(f"{path}.completions", "when completion mode is Indexed"))
+    if (parallelism or 0) > MOST:
+        detail = f"must be less than or equal to {MOST} when completion mode is Indexed"
+        errors.append(invalid_value(f"{path}.parallelism", parallelism, detail))
+    if completions is not None and failed is not None and failed > completions:
+        errors.append(invalid_value(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"))
+    if (failed or 0) > MOST:
+        errors.append(invalid_value(f"{path}.maxFailedIndexes", failed, f"must be less than or equal to {MOST}"))
+    if (completions or 0) > MOST and spec.get("backoffLimitPerIndex") is not None:
+        if failed is None:
+            detail = f"must be specified when completions is above {MOST}"
+            errors.append(required(f"{path}.maxFailedIndexes", detail))
+        detail = (
+            f"must be less than or equal to {MOST_WHEN_MANY} when completions are above {MOST} and used with backoff "
+            "limit per index"
+        )
+        for key, value in (("parallelism", parallelism), ("maxFailedIndexes", failed)):
+            if (value or 0) > MOST_WHEN_MANY:
+                errors.append(invalid_value(f"{path}.{key}", value, detail))
+    return errors
+
+
+def _manager(manager: str, path: str) -> list[FieldError]:
+    errors = domain_prefixed(manager, path)
+    return errors + ([too_long(path, 63)] if len(manager) > 63 else [])
+
+
+def validate_generated(spec: Object, metadata: Object) -> list[FieldError]:
+    """Check that what the server would have generated was not given otherwise."""
+    selector, labels = spec.get("selector"), ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    if selector is None:
+        return []
+    uid, name = metadata.get("uid", ""), metadata.get("name", "")
+    wanted = {LEGACY_UID_LABEL: uid, LEGACY_NAME_LABEL: name, UID_LABEL: uid, NAME_LABEL: name}
+    errors = [
+        invalid_value(f"spec.template.metadata.labels[{key}]", labels, f"must be '{value}'")
+        for key, value in wanted.items()
+        if labels.get(key) != value
+    ]
+    if not selects(selector, wanted):
+        errors.append(invalid_value("spec.selector", selector, "`selector` not auto-generated"))
+    return errors

@@ -1,0 +1,159 @@
+"""Checks of the policies of a Job: which failures count how, when it has succeeded, and when lost pods are replaced.
+
+Upstream: validatePodFailurePolicy and validateSuccessPolicy in pkg/apis/batch/validation.
+"""
+
+from __future__ import annotations
+
+import re
+
+from control.registry.checks import Errors, each, non_negative
+from control.registry.strategy import Object
+from kube import names
+from kube.errors import OMITTED, duplicate, invalid_value, not_supported, required, too_long, too_many
+
+_MAX_RULES, _MAX_PATTERNS, _MAX_CODES, _MAX_INDEXES = 20, 20, 255, 64 * 1024
+_ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
+_STATUSES = ("False", "True", "Unknown")
+_INDEXES = re.compile("[0-9]+(-[0-9]+)?")
+
+
+def validate_policies(spec: Object, path: str) -> Errors:
+    """Check a job spec's podFailurePolicy, successPolicy and podReplacementPolicy."""
+    failure, success, errors = spec.get("podFailurePolicy"), spec.get("successPolicy"), []
+    if failure is not None:
+        errors += _failure(failure.get("rules") or [], spec, f"{path}.podFailurePolicy.rules")
+    if success is not None:
+        if spec.get("completionMode") != "Indexed":
+            errors.append(invalid_value(f"{path}.successPolicy", success, "requires indexed completion mode"))
+        else:
+            errors += _success(success.get("rules") or [], spec, f"{path}.successPolicy.rules")
+    replacement = spec.get("podReplacementPolicy")
+    allowed = ("Failed", "TerminatingOrFailed") if failure is None else ("Failed",)
+    if replacement is not None and replacement not in allowed:
+        errors.append(not_supported(f"{path}.podReplacementPolicy", replacement, allowed))
+    return errors
+
+
+def _failure(rules: list[Object], spec: Object, path: str) -> Errors:
+    errors: Errors = [too_many(path, len(rules), _MAX_RULES)] if len(rules) > _MAX_RULES else []
+    pod = (spec.get("template") or {}).get("spec") or {}
+    known = {c.get("name") for kind in ("containers", "initContainers") for c in pod.get(kind) or ()}
+    for index, rule in enumerate(rules):
+        where, action = f"{path}[{index}]", rule.get("action") or ""
+        if not action:
+            errors.append(required(f"{where}.action", f"valid values: {_quoted(_ACTIONS)}"))
+        elif action not in _ACTIONS:
+            errors.append(not_supported(f"{where}.action", action, _ACTIONS))
+        elif action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
+            errors.append(invalid_value(f"{where}.action", action, "requires the backoffLimitPerIndex to be set"))
+        codes, patterns = rule.get("onExitCodes"), rule.get("onPodConditions") or []
+        if codes is not None:
+            errors += _codes(codes, known, f"{where}.onExitCodes")
+        errors += _patterns(patterns, f"{where}.onPodConditions")
+        if codes is not None and patterns:
+            detail = "specifying both OnExitCodes and OnPodConditions is not supported"
+            errors.append(invalid_value(where, OMITTED, detail))
+        elif codes is None and not patterns:
+            detail = "specifying one of OnExitCodes and OnPodConditions is required"
+            errors.append(invalid_value(where, OMITTED, detail))
+    return errors
+
+
+def _codes(codes: Object, known: set[str | None], path: str) -> Errors:
+    operator, values, name = codes.get("operator") or "", codes.get("values") or [], codes.get("containerName")
+    errors: Errors = []
+    if not operator:
+        errors.append(required(f"{path}.operator", f"valid values: {_quoted(('In', 'NotIn'))}"))
+    elif operator not in ("In", "NotIn"):
+        errors.append(not_supported(f"{path}.operator", operator, ("In", "NotIn")))
+    if name is not None and name not in known:
+        detail = "must be one of the container or initContainer names in the pod template"
+        errors.append(invalid_value(f"{path}.containerName", name, detail))
+    if not values:
+        errors.append(invalid_value(f"{path}.values", values, "at least one value is required"))
+    elif len(values) > _MAX_CODES:
+        errors.append(too_many(f"{path}.values", len(values), _MAX_CODES))
+    seen: set[int] = set()
+    for index, value in enumerate(values):
+        if operator == "In" and value == 0:
+            errors.append(invalid_value(f"{path}.values[{index}]", value, "must not be 0 for the In operator"))
+        if value in seen:
+            errors.append(duplicate(f"{path}.values[{index}]", value))
+        seen.add(value)
+    if values != sorted(values):
+        errors.append(invalid_value(f"{path}.values", values, "must be ordered"))
+    return errors
+
+
+def _patterns(patterns: list[Object], path: str) -> Errors:
+    errors: Errors = [too_many(path, len(patterns), _MAX_PATTERNS)] if len(patterns) > _MAX_PATTERNS else []
+    for index, pattern in enumerate(patterns):
+        kind, status = pattern.get("type") or "", pattern.get("status") or ""
+        errors += each(f"{path}[{index}].type", kind, names.qualified_name(kind))
+        if not status:
+            errors.append(required(f"{path}[{index}].status", f"valid values: {_quoted(_STATUSES)}"))
+        elif status not in _STATUSES:
+            errors.append(not_supported(f"{path}[{index}].status", status, _STATUSES))
+    return errors
+
+
+def _success(rules: list[Object], spec: Object, path: str) -> Errors:
+    if not rules:
+        return [required(path, "at least one rules must be specified when the successPolicy is specified")]
+    errors: Errors = [too_many(path, len(rules), _MAX_RULES)] if len(rules) > _MAX_RULES else []
+    completions = spec.get("completions") or 0
+    for index, rule in enumerate(rules):
+        where, count, indexes = f"{path}[{index}]", rule.get("succeededCount"), rule.get("succeededIndexes")
+        if count is None and indexes is None:
+            detail = "at least one of succeededCount or succeededIndexes must be specified"
+            errors.append(required(where, detail))
+            continue
+        total = None
+        if indexes is not None:
+            place = f"{where}.succeededIndexes"
+            total, problem = _parse(indexes, completions)
+            if len(indexes) > _MAX_INDEXES:
+                errors.append(too_long(place, _MAX_INDEXES))
+            if problem:
+                errors.append(invalid_value(place, indexes, f"error parsing succeededIndexes: {problem}"))
+        if count is None:
+            continue
+        place = f"{where}.succeededCount"
+        errors += non_negative(count, place)
+        if count > completions:
+            detail = f"must be less than or equal to {completions} (the number of specified completions)"
+            errors.append(invalid_value(place, count, detail))
+        if total is not None and count > total:
+            detail = (
+                f"must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"
+            )
+            errors.append(invalid_value(place, count, detail))
+    return errors
+
+
+def _parse(text: str, completions: int) -> tuple[int | None, str]:
+    """Return how many indexes a text like "0-2,5" names, or what is wrong with it."""
+    total, last = 0, -1
+    for part in text.split(",") if text else ():
+        if not _INDEXES.fullmatch(part):
+            if part.count("-") > 1:
+                rule = "an index interval can have at most two parts separated by '-'"
+                return None, f'the fragment "{part}" violates the requirement that {rule}'
+            wrong = next(p for p in part.split("-") if not p.isdigit())
+            return None, f'cannot convert string to integer for index: "{wrong}"'
+        low, _, high = part.partition("-")
+        first, end = int(low), int(high or low)
+        if first >= completions or end >= completions:
+            shown = first if first >= completions else end
+            return None, f'too large index: "{shown}"'
+        if first <= last:
+            return None, f"non-increasing order, previous: {last}, current: {first}"
+        if high and first >= end:
+            return None, f"non-increasing order, previous: {first}, current: {end}"
+        total, last = total + end - first + 1, end
+    return total, ""
+
+
+def _quoted(values: tuple[str, ...]) -> str:
+    return "[" + " ".join(f'"{v}"' for v in values) + "]"
