@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
-from tests.support.cluster import BUSYBOX, NODE, WEB_IMAGE, Cluster, eventually
+from tests.support.cluster import NODE, WEB_IMAGE, Cluster, eventually
 from tests.support.kube import condition, ready_pods, wait_pods, web
-from tests.support.pods import apply, container, pod, status_of, wait_running
+from tests.support.pods import apply, pod, status_of, wait_running
 from tests.support.raw import Raw
 
 
@@ -195,56 +194,3 @@ def test_a_force_deleted_pod_is_gone_at_once_and_its_containers_soon(shared: Clu
     assert 'pod "gone" force deleted' in done.stdout
     assert not exists(shared, "pod", "gone", "-n", ns)
     eventually(lambda: identity not in shared.ctr("tasks", "list", "-q"), "the container is stopped")
-
-
-def test_a_job_runs_to_its_end(shared: Cluster, ns: str) -> None:
-    shared.kubectl("create", "job", "sum", f"--image={BUSYBOX}", "-n", ns, "--", "sh", "-c", "echo $((6 * 7))")
-    shared.kubectl("wait", "--for=condition=Complete", "job/sum", "-n", ns, "--timeout=60s")
-    assert shared.kubectl("logs", "job/sum", "-n", ns).stdout == "42\n"
-    status = shared.get("job", "sum", "-n", ns)["status"]
-    assert status["succeeded"] == 1
-    table = shared.kubectl("get", "job", "sum", "-n", ns, "--no-headers").stdout
-    assert re.fullmatch(r"sum +Complete +1/1 +\d+s +\d+s\n", table), table
-    job: dict[str, Any] = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "fails"},
-        "spec": {
-            "backoffLimit": 0,
-            "template": {"spec": {"containers": [container("exit 3")], "restartPolicy": "Never"}},
-        },
-    }
-    apply(shared, ns, job)
-    shared.kubectl("wait", "--for=condition=Failed", "job/fails", "-n", ns, "--timeout=60s")
-    failed = condition(shared.get("job", "fails", "-n", ns), "Failed")
-    assert failed["reason"] == "BackoffLimitExceeded"
-    assert failed["message"] == "Job has reached the specified backoff limit"
-    many = {
-        **job,
-        "metadata": {"name": "many"},
-        "spec": {
-            "completions": 3,
-            "parallelism": 2,
-            "completionMode": "Indexed",
-            "template": {"spec": {"containers": [container("echo $JOB_COMPLETION_INDEX")], "restartPolicy": "Never"}},
-        },
-    }
-    apply(shared, ns, many)
-    shared.kubectl("wait", "--for=condition=Complete", "job/many", "-n", ns, "--timeout=60s")
-    said = shared.kubectl("logs", "-l", "job-name=many", "-n", ns).stdout.split()
-    assert sorted(said) == ["0", "1", "2"]
-    shared.kubectl("delete", "job", "sum", "-n", ns)
-    eventually(lambda: shared.get("pods", "-n", ns, "-l", "job-name=sum")["items"] == [], "its pod goes too")
-
-
-def test_a_cron_job_makes_jobs(shared: Cluster, ns: str) -> None:
-    shared.kubectl(
-        "create", "cronjob", "tick", f"--image={BUSYBOX}", "--schedule=0 0 31 2 *", "-n", ns, "--", "echo", "tock"
-    )
-    made = shared.kubectl("create", "job", "now", "--from=cronjob/tick", "-n", ns)
-    assert made.stdout == "job.batch/now created\n"
-    shared.kubectl("wait", "--for=condition=Complete", "job/now", "-n", ns, "--timeout=60s")
-    assert shared.kubectl("logs", "job/now", "-n", ns).stdout == "tock\n"
-    assert (
-        json.loads(shared.kubectl("get", "cronjob", "tick", "-n", ns, "-o", "json").stdout)["spec"]["suspend"] is False
-    )

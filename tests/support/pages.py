@@ -1,0 +1,140 @@
+"""Pages of docs/tasks/ as tests: what a page tells its reader to type is typed, and what it shows must come.
+
+A page has two kinds of blocks. ```yaml NAME.yaml is a file that is written beside. ```console holds commands after
+`$ ` (one that ends in a backslash goes on in the next line) and what they print: spaces count as one, `...` stands for
+any text, and a line of `...` alone for any lines; a command without output may print what it likes. All of a page goes
+through one shell, so that its variables last. What only looks (kubectl get, logs, top ...) is looked at until it shows what the
+page shows; everything else is done once and must succeed, but for what the page shows as an error.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.cluster import eventually
+from tests.support.host import Host
+
+_BLOCK = re.compile(r"^```(yaml|console)(?: +(\S+))?\n(.*?)^```$", re.M | re.S)
+_LOOKS = re.compile(r"^(kubectl (get|logs|top|describe|auth|rollout history)\b|curl )")
+_REFUSED = ("Error from server", "error:")
+_END = "--end of the command--"
+
+
+@dataclass
+class Step:
+    """A command and the lines that it is to print; `refused` where they are an error's."""
+
+    command: str
+    shows: list[str] = field(default_factory=list)
+
+    @property
+    def refused(self) -> bool:
+        return bool(self.shows) and self.shows[0].startswith(_REFUSED)
+
+    def agrees(self, printed: str) -> bool:
+        """Return whether what was printed is what the page shows."""
+        if not self.shows:
+            return True
+        wanted = r"\n".join(_pattern(line) for line in self.shows)
+        # A line of dots may stand for no line at all.
+        wanted = wanted.replace(_ANY + r"\n", f"(?:{_ANY}\n)?").replace(r"\n" + _ANY, f"(?:\n{_ANY})?")
+        lines = (" ".join(line.split()) for line in printed.strip().splitlines())
+        return re.fullmatch(wanted, "\n".join(lines)) is not None
+
+
+_ANY = r"[\s\S]*"
+
+
+def _pattern(line: str) -> str:
+    if line.strip() == "...":
+        return _ANY
+    # Spaces beside dots go with them: what dots stand for may be empty.
+    return r"[^\n]*".join(re.escape(" ".join(part.split())) for part in re.split(r"\s*(?<!\.)\.\.\.\s*", line))
+
+
+def parse(text: str) -> Iterator[Step | tuple[str, str]]:
+    """Yield a page's steps, and its files as (name, content), in their order."""
+    for kind, name, body in _BLOCK.findall(text):
+        if kind == "yaml":
+            if name:
+                yield name, body
+            continue
+        step: Step | None = None
+        for line in body.splitlines():
+            if step is not None and step.command.endswith("\\"):
+                step.command = step.command[:-1].rstrip() + " " + line.strip()
+            elif line.startswith("$ "):
+                if step is not None:
+                    yield step
+                step = Step(line[2:])
+            elif step is not None:
+                step.shows.append(line)
+        if step is not None:
+            yield step
+
+
+class Shell:
+    """A bash of its own on a machine."""
+
+    def __init__(self, host: Host, folder: Path, **environment: str) -> None:
+        settings = [f"{key}={value}" for key, value in environment.items()]
+        self._process = subprocess.Popen(
+            [*host.enter, "env", "-C", str(folder), *settings, "bash", "--norc"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, command: str, seconds: float = 120) -> tuple[int, str]:
+        """Run a command; return its status and everything it printed."""
+        reader, writer = self._process.stdout, self._process.stdin
+        assert reader is not None and writer is not None
+        writer.write(f"{{ {command}\n}} </dev/null\nstatus=$?; echo; echo '{_END}' $status\n")
+        writer.flush()
+        late = threading.Timer(seconds, self._process.kill)
+        late.start()
+        printed: list[str] = []
+        try:
+            for line in reader:
+                if line.startswith(_END):
+                    return int(line.split()[-1]), "".join(printed).rstrip("\n")
+                printed.append(line)
+        finally:
+            late.cancel()
+        raise AssertionError(f"{command}: not done within {seconds:g} s\n{''.join(printed)}")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def walk(page: Path, shell: Shell, folder: Path) -> int:
+    """Do what a page says; return how many commands that were."""
+    done = 0
+    for step in parse(page.read_text()):
+        if isinstance(step, tuple):
+            (folder / step[0]).write_text(step[1])
+            continue
+        done += 1
+        _take(step, shell)
+    return done
+
+
+def _take(step: Step, shell: Shell) -> None:
+    def shown() -> bool:
+        status, printed = shell.run(step.command)
+        shows = "\n".join(step.shows)
+        assert (status != 0) == step.refused, f"$ {step.command}\nended with {status}:\n{printed}"
+        assert step.agrees(printed), f"$ {step.command}\nprinted:\n{printed}\nand the page shows:\n{shows}"
+        return True
+
+    if _LOOKS.match(step.command):
+        eventually(shown, step.command, 60, 0.3)
+    else:
+        shown()
