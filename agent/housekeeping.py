@@ -56,6 +56,7 @@ class Housekeeping:
                 await self._volumes.clean(uid)
             except (CleanupError, OSError) as error:
                 log.warning("removing the folder of pod %s: %s", uid, error)
+        await self._volumes.sweep()
         if self._cgroups is not None:
             for uid, path in (await asyncio.to_thread(self._cgroups.pod_uids)).items():
                 if uid not in self._known():

@@ -32,6 +32,7 @@ from agent.node import Node
 from agent.plugins.registry import PluginRegistry
 from agent.pods import PodManager
 from agent.probes import PodProber
+from agent.plugins.handler import CSI
 from agent.references import ReferenceStore
 from agent.runtime import Runtime
 from agent.shutdown.logind import Logind
@@ -40,10 +41,7 @@ from agent.static_pods import StaticPods
 from agent.status_writer import StatusWriter
 from agent.toolbox import NodeState, Toolbox
 from agent.usage.collect import Collector
-from agent.volumes.local_path import LocalPathVolumes
-from agent.volumes.manager import VolumeManager
-from agent.volumes.sources import ClaimReader, TrustBundles
-from agent.volumes.tokens import TokenCache
+from agent.volumes import assembly as volumes_assembly
 from cri.client import Client as RuntimeClient
 from cri.errors import CRIError
 from kube import certificates, kubeconfig, pki, servers
@@ -167,18 +165,19 @@ async def _assemble(
             runtime,
             recorder,
             parallel=1 if config.serialize_image_pulls else config.max_parallel_image_pulls,
+    volumes = volumes_assembly.assemble(config, client, references, recorder, state, look=node.look, clock=clock)
+    node.volumes_in_use = volumes.attachments.in_use
+    records = ImageRecords(
+        config.root_dir / "image_manager",
+        lambda: format_time(clock.now()),
+        config.image_verification,
+        config.image_allowlist,
+    )
+    await asyncio.to_thread(records.load)
             back_off_max=config.back_off_max,
             clock=clock,
         ),
-        volumes=VolumeManager(
-            config.pods_dir,
-            references,
-            TokenCache(client, clock=clock),
-            ClaimReader(client, LocalPathVolumes(config.local_path_dir)),
-            TrustBundles(client),
-            host_ips=lambda: state.host_ips,
-            allocatable=lambda: state.allocatable,
-        ),
+        volumes=volumes.manager,
         references=references,
         services=services,
         recorder=recorder,
@@ -201,6 +200,7 @@ async def _assemble(
         pods_dir=config.pods_dir,
         logs_dir=config.pod_logs_dir,
     )
+    plugins.add_handler(CSI, volumes.drivers)
     images = ImageGC(
         runtime,
         clock,
@@ -279,7 +279,10 @@ async def _assemble(
     group.create_task(mirrors.run(), name="mirror pods")
     group.create_task(housekeeping.run(), name="housekeeping")
     group.create_task(managers.run(runtime.runtime, pods.views), name="container manager")
+    await volumes.csi.restore()
     group.create_task(images.run(), name="image garbage collection")
+    group.create_task(volumes.nodes.ensure(), name="CSINode")
+    group.create_task(device_plugins.run(), name="device plugins")
     group.create_task(eviction.run(), name="eviction")
     await node.ready.wait()
     if ready is not None:

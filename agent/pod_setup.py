@@ -22,7 +22,7 @@ from agent.records import ContainerRecord
 from agent.sandbox import log_directory, sandbox_config
 from agent.security import AnyContainer, container_context, verify_user
 from agent.toolbox import Toolbox
-from agent.volumes.manager import Mounted
+from agent.volumes.mounted import Mounted
 from cri.messages import ContainerConfig, LinuxContainerResources, Mount, PodSandboxConfig
 from kube.api import core_v1
 from kube.events import WARNING
@@ -125,6 +125,7 @@ async def make_container_config(
         ),
         resources=make_resources(tools, pod, container),
     )
+    made.devices.extend(tools.volumes.container_devices(container, mounted))
     containers.add_extras(made, extras)
     return made
 

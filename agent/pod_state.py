@@ -25,7 +25,7 @@ from agent.static_pods import HASH, is_mirror
 from agent.status import ENDED_PHASES, NodeFacts, pod_status, rejected_status
 from agent.status_writer import OURS
 from agent.toolbox import Toolbox
-from agent.volumes.manager import Mounted
+from agent.volumes.mounted import Mounted
 from cri.errors import CRIError
 from cri.messages import PodSandboxConfig
 from kube.api import core_v1

@@ -26,6 +26,12 @@ def class_of(obj: core_v1.PersistentVolumeClaim | core_v1.PersistentVolume) -> s
     return obj.metadata.annotations.get(CLASS_ANNOTATION) or obj.spec.storage_class_name or ""
 
 
+def claim_names(pod: core_v1.Pod) -> list[str]:
+    """Return the names of the claims that a pod uses, also of those made for it."""
+    names = [v.persistent_volume_claim.claim_name for v in pod.spec.volumes if v.persistent_volume_claim is not None]
+    return names + [f"{pod.metadata.name}-{v.name}" for v in pod.spec.volumes if v.ephemeral is not None]
+
+
 def is_bound(claim: core_v1.PersistentVolumeClaim) -> bool:
     return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
 

@@ -23,15 +23,20 @@ class CleanupError(Exception):
     """Something is still mounted below the folder."""
 
 
+def unmount_below(folder: Path) -> None:
+    """Unmount everything at and below the folder, as far as that can be done."""
+    for point in mounts.mount_points(folder):
+        with contextlib.suppress(OSError):
+            mounts.unmount(point)
+
+
 def remove_tree(folder: Path) -> None:
     """Unmount everything below the folder and delete it. Raise CleanupError while a mount stays."""
     if not os.path.lexists(folder):
         return
     if folder.is_symlink():
         raise CleanupError(f"{folder} is a link")
-    for point in mounts.mount_points(folder):
-        with contextlib.suppress(OSError):
-            mounts.unmount(point)
+    unmount_below(folder)
     left = mounts.mount_points(folder)
     if left:
         raise CleanupError(f"still mounted: {', '.join(left)}")

@@ -15,10 +15,12 @@ from pathlib import Path
 
 from agent.environment import ConfigError, References, expand
 from agent.volumes import atomic, cleanup, hostpath, mounts, subpath
+from agent.volumes.mounted import Mounted
 from agent.volumes.payload import Sources, VolumeError, single_user, volume_payload
-from agent.volumes.sources import ClaimReader, TrustBundles
+from agent.volumes.persistent import PersistentVolumes, is_persistent
 from agent.volumes.tokens import TokenCache
-from cri.messages import Mount, MountPropagation
+from agent.volumes.trust_bundles import TrustBundles
+from cri.messages import Device, Mount, MountPropagation
 from kube.api import core_v1
 from kube.quantity import Quantity, value
 
@@ -38,17 +40,9 @@ _PLUGINS = {
 class MountError(Exception):
     """A volume of the pod could not be set up; `volume` is its name."""
 
-    def __init__(self, volume: str, message: str) -> None:
-        super().__init__(f'MountVolume.SetUp failed for volume "{volume}" : {message}')
+    def __init__(self, volume: str, message: str, step: str = "") -> None:
+        super().__init__(f'{step or "MountVolume.SetUp"} failed for volume "{volume}" : {message}')
         self.volume = volume
-
-
-@dataclass(frozen=True, slots=True)
-class Mounted:
-    """A volume that is set up: where it is on the host, and whether containers may only read it."""
-
-    path: Path
-    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +61,14 @@ class VolumeManager:
         pods_dir: Path,
         references: References,
         tokens: TokenCache,
-        claims: ClaimReader,
+        persistent: PersistentVolumes,
         bundles: TrustBundles,
         *,
         host_ips: Callable[[], tuple[str, ...]] = tuple,
         allocatable: Callable[[], Mapping[str, Quantity]] = dict,
     ) -> None:
         self._pods_dir, self._references, self._tokens = pods_dir, references, tokens
-        self._claims, self._bundles = claims, bundles
+        self._persistent, self._bundles = persistent, bundles
         self._host_ips, self._allocatable = host_ips, allocatable
         self._prepared: dict[str, set[Path]] = {}
         """Volumes whose folder and mount were seen to in this agent's life, by pod: one thread at a time has a pod."""
@@ -99,11 +93,11 @@ class VolumeManager:
                         text = await self._bundles.read(source.cluster_trust_bundle)
                         if text is not None:
                             bundles[volume.name, source.cluster_trust_bundle.path] = text
-                if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
-                    path, read_only = await self._claims.resolve(pod, volume)
-                    claims[volume.name] = Mounted(path, read_only)
+                if is_persistent(volume):
+                    claims[volume.name], look = await self._persistent.set_up(pod, volume)
+                    again = min(again or look, look) if look is not None else again
             except VolumeError as error:
-                raise MountError(volume.name, str(error)) from error
+                raise MountError(error.name or volume.name, str(error), error.step) from error
         sources = Sources(
             references=self._references,
             allocatable=self._allocatable(),
@@ -213,12 +207,35 @@ class VolumeManager:
             )
         return result
 
+    def container_devices(
+        self, container: core_v1.Container | core_v1.EphemeralContainer, mounted: Mapping[str, Mounted]
+    ) -> list[Device]:
+        """Return the block volumes that the container gets as devices. Raise ConfigError."""
+        result = []
+        for device in container.volume_devices:
+            volume = mounted.get(device.name)
+            if volume is None or not volume.device:
+                raise ConfigError(f'cannot find volume "{device.name}" to pass into container "{container.name}"')
+            permissions = "r" if volume.read_only else "mrw"
+            result.append(
+                Device(container_path=device.device_path, host_path=str(volume.path), permissions=permissions)
+            )
+        return result
+
     # -- the end ------------------------------------------------------------------------------------------------------
     async def clean(self, uid: str) -> None:
         """Unmount and delete everything of a pod. Raise CleanupError while something stays mounted."""
-        await asyncio.to_thread(cleanup.remove_tree, self.pod_dir(uid))
+        folder = self.pod_dir(uid)
+        # What is bound out of a volume goes before the volume, which is busy otherwise.
+        await asyncio.to_thread(cleanup.unmount_below, folder / "volume-subpaths")
+        await self._persistent.release(uid)
+        await asyncio.to_thread(cleanup.remove_tree, folder)
         self._prepared.pop(uid, None)
         self._tokens.forget(uid)
+
+    async def sweep(self) -> None:
+        """Take off the node what no pod uses."""
+        await self._persistent.sweep()
 
     def orphans(self, known: set[str]) -> list[str]:
         """List pods that have a folder but are not known."""

@@ -19,7 +19,14 @@ DEFAULT_MODE = 0o644
 
 
 class VolumeError(Exception):
-    """A volume cannot be set up; the message goes into the FailedMount event."""
+    """A volume cannot be set up; the message goes into the FailedMount event.
+
+    `step` and `name` are what was tried with what, where that is not setting up the pod's volume by its own name.
+    """
+
+    def __init__(self, message: str, *, step: str = "", name: str = "") -> None:
+        super().__init__(message)
+        self.step, self.name = step, name
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from control.controllers.account_tokens import AccountTokenController
+from control.controllers.attach_detach import AttachDetachController
 from control.controllers.autoscaling import AutoscalingController, AutoscalingSettings
 from control.controllers.bootstrap_signer import BootstrapSigner
 from control.controllers.certificates import CertificateApprover, CertificateCleaner, CertificateSigner
@@ -52,6 +53,7 @@ from control.controllers.storage_protection import (
 from control.controllers.token_cleaner import TokenCleaner
 from control.controllers.ttl_after_finished import TTLAfterFinishedController
 from kube.api import core_v1
+from control.controllers.volume_expansion import VolumeExpansionController
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.informer import temporary_subscriptions
@@ -132,6 +134,8 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "disruption": lambda context, config: DisruptionController(context),
     "persistentvolume-binder": lambda context, config: PersistentVolumeController(context),
     "local-path-provisioner": lambda context, config: LocalPathProvisioner(context) if config.local_path else None,
+    "persistentvolume-attach-detach": lambda context, config: AttachDetachController(context),
+    "persistentvolume-expander": lambda context, config: VolumeExpansionController(context),
     "ephemeral-volume": lambda context, config: EphemeralVolumeController(context),
     "service-cidr": lambda context, config: ServiceCIDRController(context),
     "persistentvolumeclaim-protection": lambda context, config: ClaimProtectionController(context),

@@ -16,6 +16,7 @@ from kube.api import core_v1
 from kube.client import key_of
 from kube.pod_requests import Amounts, pod_requests
 from kube.selectors import LabelSelector, from_label_selector
+from kube.volume_binding import claim_names
 
 UNSET = {"cpu": 100, "memory": 200 * 1024 * 1024}
 """What a container without requests counts for in scores (upstream: DefaultMilliCPURequest, DefaultMemoryRequest)."""
@@ -149,12 +150,6 @@ class QueuedPod:
     @property
     def key(self) -> str:
         return self.info.key
-
-
-def claim_names(pod: core_v1.Pod) -> list[str]:
-    """Return the names of the claims that a pod uses."""
-    names = [v.persistent_volume_claim.claim_name for v in pod.spec.volumes if v.persistent_volume_claim is not None]
-    return names + [f"{pod.metadata.name}-{v.name}" for v in pod.spec.volumes if v.ephemeral is not None]
 
 
 def normalized_image(name: str) -> str:

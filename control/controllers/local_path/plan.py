@@ -26,6 +26,7 @@ def storage_class() -> storage_v1.StorageClass:
         provisioner=PROVISIONER,
         reclaim_policy="Delete",
         volume_binding_mode="WaitForFirstConsumer",
+        allow_volume_expansion=True,
     )
 
 

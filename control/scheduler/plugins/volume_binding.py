@@ -15,7 +15,7 @@ import msgspec
 from control.scheduler.cluster import Cluster
 from control.scheduler.framework import BindingFailed, Constraint, PreFilterRejected, Rejection
 from control.scheduler.nodeinfo import NodeInfo
-from control.scheduler.podinfo import PodInfo, claim_names
+from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, storage_v1
 from kube.client import Client
 from kube.informer import Informer
@@ -23,6 +23,7 @@ from kube.volume_binding import (
     BOUND_BY_CONTROLLER,
     NO_PROVISIONER,
     SELECTED_NODE,
+    claim_names,
     class_of,
     find_match,
     is_bound,

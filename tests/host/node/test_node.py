@@ -17,10 +17,12 @@ from agent.lifecycle import End
 from agent.references import ReferenceStore
 from agent.runtime import Runtime
 from agent.usage.collect import Collector
+from agent.volumes.claims import ClaimReader
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.manager import VolumeManager
-from agent.volumes.sources import ClaimReader, TrustBundles
+from agent.volumes.persistent import PersistentVolumes
 from agent.volumes.tokens import TokenCache
+from agent.volumes.trust_bundles import TrustBundles
 from cri.client import Client as RuntimeClient
 from kube.api import coordination_v1, core_v1
 from kube.client import STRATEGIC
@@ -106,7 +108,7 @@ async def test_what_belongs_to_no_pod_is_swept_up(server: ApiUnderTest, tmp_path
             pods,
             ReferenceStore(client, lambda uids: None),
             TokenCache(client),
-            ClaimReader(client, LocalPathVolumes(tmp_path / "local-path")),
+            PersistentVolumes(pods, ClaimReader(client), LocalPathVolumes(tmp_path / "local-path")),
             TrustBundles(client),
         )
         await Housekeeping(lambda: {alive}, volumes, cgroups, logs, links, clock=SYSTEM).sweep()

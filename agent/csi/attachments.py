@@ -1,0 +1,89 @@
+"""Waiting until a volume is attached to this node, and the list of volumes that keep the cluster from detaching them.
+
+Attaching is the cluster's affair: its controller makes a VolumeAttachment, the driver's own controller answers it. The node
+says first which volumes it is about to use (status.volumesInUse), then waits until its status lists the volume as attached and
+the VolumeAttachment says so. In that order nobody can detach between look and use: who detaches takes the volume out of
+status.volumesAttached before looking at volumesInUse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from agent.csi.volume import Volume
+from agent.volumes.payload import VolumeError
+from kube.api import core_v1, storage_v1
+from kube.client import Client
+from kube.clock import Clock
+from kube.csi import attachment_name
+from kube.errors import StatusError
+
+WAIT_SECONDS = 123.0
+"""How long one try waits: upstream's podAttachAndMountTimeout of 2 minutes 3 seconds."""
+_FIRST_PAUSE, _LAST_PAUSE = 0.05, 1.0
+
+
+class Attachments:
+    """Volumes attached to this node; `look` has the node's status written soon."""
+
+    def __init__(self, client: Client, node: str, *, look: Callable[[], None], clock: Clock) -> None:
+        self._client, self._node, self._look, self._clock = client, node, look, clock
+        self._in_use: set[str] = set()
+
+    def in_use(self) -> list[str]:
+        """List the volumes in use, as the node's status names them."""
+        return sorted(self._in_use)
+
+    def restore(self, names: Iterable[str]) -> None:
+        """Take over what was in use before the agent started."""
+        self._in_use.update(names)
+
+    def release(self, name: str) -> None:
+        """A volume is on this node no more: it may be detached."""
+        if name in self._in_use:
+            self._in_use.discard(name)
+            self._look()
+
+    async def wait(self, volume: Volume) -> dict[str, str]:
+        """Wait until a volume is attached; return what attaching gave for the driver. Raise VolumeError, StatusError."""
+        name = volume.unique_name
+        if name not in self._in_use:
+            self._in_use.add(name)
+            self._look()
+        attachment = attachment_name(volume.driver, volume.handle, self._node)
+        until = self._clock.monotonic() + WAIT_SECONDS
+        pause = _FIRST_PAUSE
+        while True:
+            problem, found = await self._attached(name, attachment)
+            if not problem:
+                assert found is not None
+                return found.status.attachment_metadata
+            if self._clock.monotonic() >= until:
+                raise VolumeError(f"timed out waiting for external-attacher of {volume.driver} CSI driver: {problem}")
+            await self._clock.sleep(pause)
+            pause = min(pause * 1.5, _LAST_PAUSE)
+
+    async def metadata(self, volume: Volume) -> dict[str, str]:
+        """Return what attaching a volume gave for the driver. Raise StatusError."""
+        name = attachment_name(volume.driver, volume.handle, self._node)
+        return (await self._client.get(storage_v1.VolumeAttachment, name)).status.attachment_metadata
+
+    async def _attached(self, name: str, attachment: str) -> tuple[str, storage_v1.VolumeAttachment | None]:
+        """Return what is still missing, "" with the VolumeAttachment where nothing is."""
+        node = await self._client.get(core_v1.Node, self._node)
+        if name not in node.status.volumes_in_use:
+            return "volume has not been added to the list of VolumesInUse in the node's volume status", None
+        if name not in {volume.name for volume in node.status.volumes_attached}:
+            return "volume not attached according to node status", None
+        try:
+            found = await self._client.get(storage_v1.VolumeAttachment, attachment)
+        except StatusError as error:
+            # A node may not read what is not there for it.
+            if error.not_found or error.code == 403:
+                return f"volume attachment {attachment} does not exist", None
+            raise
+        if found.metadata.deletion_timestamp is not None:
+            return "volume attachment is being deleted", None
+        if found.status.attached:
+            return "", found
+        return found.status.attach_error.message or "" if found.status.attach_error else "not attached yet", found

@@ -1,0 +1,103 @@
+"""The CSI drivers of this node: registered by their sockets, told of to the cluster in the CSINode object.
+
+A driver is in use when it has said what it calls this node and the CSINode says so too, since others (the scheduler, the
+attach/detach controller, the driver's own controller) go by that. A driver's code is loaded with the first of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from agent.csi.node_object import CSINodes
+from agent.plugins.handler import PluginError
+from agent.volumes.payload import VolumeError
+from cri.errors import CRIError
+from kube.errors import StatusError
+
+if TYPE_CHECKING:
+    from agent.csi.driver import Driver
+
+_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-.*)?")
+
+
+class Drivers:
+    """The handler of CSIPlugin registrations, and the drivers by name."""
+
+    def __init__(self, nodes: CSINodes) -> None:
+        self._nodes = nodes
+        self._drivers: dict[str, tuple[Driver, tuple[int, ...]]] = {}
+
+    def get(self, name: str) -> Driver:
+        """Return a driver that is in use. Raise VolumeError."""
+        found = self._drivers.get(name)
+        if found is None:
+            raise VolumeError(f"driver name {name} not found in the list of registered CSI drivers")
+        return found[0]
+
+    def find(self, name: str) -> Driver | None:
+        found = self._drivers.get(name)
+        return found[0] if found is not None else None
+
+    def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """Take version 1 only, and no other driver's name with an older one than it has. Raise PluginError."""
+        highest = _highest(versions)
+        if highest is None:
+            listed = " ".join(f'"{version}"' for version in versions)
+            raise PluginError(
+                f"validation failed for CSI Driver {name} at endpoint {endpoint}: "
+                f"none of the CSI versions reported by this driver are supported: [{listed}]"
+            )
+        known = self._drivers.get(name)
+        if known is not None and known[0].endpoint != endpoint and known[1] > highest:
+            raise PluginError(
+                f"validation failed for CSI Driver {name} at endpoint {endpoint}: "
+                "a driver of this name is registered with a higher version"
+            )
+
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """Ask the driver about this node and tell the cluster. Raise PluginError."""
+        from agent.csi.driver import Driver  # with the first driver only
+
+        driver = Driver(name, endpoint)
+        try:
+            info = await driver.info()
+            if not info.node_id:
+                raise PluginError("node_id cannot be empty")
+            await self._nodes.add(
+                name, info.node_id, dict(info.accessible_topology.segments), info.max_volumes_per_node
+            )
+        except CRIError as error:
+            await driver.close()
+            raise PluginError(f"failed to get node info of CSI driver {name}: {error.grpc_text()}") from error
+        except StatusError as error:
+            await driver.close()
+            raise PluginError(f"error updating CSINode object with CSI driver node info: {error}") from error
+        except BaseException:
+            await driver.close()
+            raise
+        before = self._drivers.get(name)
+        self._drivers[name] = (driver, _highest(versions) or ())
+        if before is not None:
+            await before[0].close()
+
+    async def deregister(self, name: str, endpoint: str) -> None:
+        """Let go of a driver whose registration is gone; another one of its name stays."""
+        known = self._drivers.get(name)
+        if known is None or known[0].endpoint != endpoint:
+            return
+        del self._drivers[name]
+        await known[0].close()
+        await self._nodes.remove(name)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for driver, _ in self._drivers.values():
+            await driver.close()
+
+
+def _highest(versions: Sequence[str]) -> tuple[int, ...] | None:
+    matches = (_VERSION.fullmatch(version) for version in versions)
+    found = [tuple(int(part or 0) for part in match.groups()) for match in matches if match is not None]
+    return max((version for version in found if version[0] == 1), default=None)

@@ -1,0 +1,81 @@
+"""A CSI volume as one pod uses it: what the PersistentVolume or the pod's own volume says, in one form. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kube.api import core_v1
+from kube.csi import unique_name
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """One volume of one pod, with a driver and the name by which the driver knows it."""
+
+    name: str
+    """The PersistentVolume's name, or that of the pod's volume where it is ephemeral."""
+    driver: str
+    handle: str
+    pod_volume: str
+    """What the pod calls it."""
+    ephemeral: bool = False
+    block: bool = False
+    read_only: bool = False
+    fs_type: str = ""
+    mount_options: tuple[str, ...] = ()
+    access_mode: str = "ReadWriteOnce"
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    stage_secret: tuple[str, str] | None = None
+    publish_secret: tuple[str, str] | None = None
+    expand_secret: tuple[str, str] | None = None
+
+    @property
+    def unique_name(self) -> str:
+        """The name under which node statuses list it."""
+        return unique_name(self.driver, self.handle)
+
+
+def of_persistent(persistent: core_v1.PersistentVolume, pod_volume: str, read_only: bool) -> Volume:
+    """Return the volume behind a PersistentVolume with a csi source."""
+    source, spec = persistent.spec.csi, persistent.spec
+    assert source is not None, persistent.metadata.name
+    return Volume(
+        name=persistent.metadata.name or "",
+        driver=source.driver,
+        handle=source.volume_handle,
+        pod_volume=pod_volume,
+        block=spec.volume_mode == "Block",
+        read_only=read_only or bool(source.read_only),
+        fs_type=source.fs_type or "",
+        mount_options=tuple(spec.mount_options),
+        access_mode=spec.access_modes[0] if spec.access_modes else "ReadWriteOnce",
+        attributes=source.volume_attributes,
+        stage_secret=_secret(source.node_stage_secret_ref),
+        publish_secret=_secret(source.node_publish_secret_ref),
+        expand_secret=_secret(source.node_expand_secret_ref),
+    )
+
+
+def of_pod(pod: core_v1.Pod, volume: core_v1.Volume) -> Volume:
+    """Return an ephemeral volume, which the driver makes for this pod alone."""
+    source = volume.csi
+    assert source is not None, volume.name
+    made_of = f"{pod.metadata.uid}{volume.name}".encode()
+    secret = source.node_publish_secret_ref
+    return Volume(
+        name=volume.name,
+        driver=source.driver,
+        handle=f"csi-{hashlib.sha256(made_of).hexdigest()}",
+        pod_volume=volume.name,
+        ephemeral=True,
+        read_only=bool(source.read_only),
+        fs_type=source.fs_type or "",
+        attributes=source.volume_attributes,
+        publish_secret=(pod.metadata.namespace or "", secret.name or "") if secret is not None else None,
+    )
+
+
+def _secret(reference: core_v1.SecretReference | None) -> tuple[str, str] | None:
+    return (reference.namespace or "", reference.name or "") if reference is not None else None

@@ -1,0 +1,73 @@
+"""The agent's volumes put together from their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.config import AgentConfig
+from agent.csi.attachments import Attachments
+from agent.csi.drivers import Drivers
+from agent.csi.expansion import Expansion
+from agent.csi.layout import Layout
+from agent.csi.node_object import CSINodes
+from agent.csi.volumes import CSIVolumes
+from agent.references import ReferenceStore
+from agent.toolbox import NodeState
+from agent.volumes.claims import ClaimReader
+from agent.volumes.local_path import LocalPathVolumes
+from agent.volumes.manager import VolumeManager
+from agent.volumes.persistent import PersistentVolumes
+from agent.volumes.tokens import TokenCache
+from agent.volumes.trust_bundles import TrustBundles
+from kube.client import Client
+from kube.clock import Clock
+from kube.events import EventRecorder
+
+
+@dataclass(frozen=True, slots=True)
+class Volumes:
+    """The manager, with what the node's other parts are told of or tell."""
+
+    manager: VolumeManager
+    csi: CSIVolumes
+    drivers: Drivers
+    nodes: CSINodes
+    attachments: Attachments
+
+
+def assemble(
+    config: AgentConfig,
+    client: Client,
+    references: ReferenceStore,
+    recorder: EventRecorder,
+    state: NodeState,
+    *,
+    look: Callable[[], None],
+    clock: Clock,
+) -> Volumes:
+    """Build the parts; `look` has the node's status written soon."""
+    tokens = TokenCache(client, clock=clock)
+    nodes = CSINodes(client, config.node_name, clock=clock)
+    drivers = Drivers(nodes)
+    attachments = Attachments(client, config.node_name, look=look, clock=clock)
+    csi = CSIVolumes(
+        client,
+        config.node_name,
+        drivers,
+        attachments,
+        Layout(config.root_dir, config.pods_dir),
+        tokens,
+        Expansion(client, recorder),
+        clock=clock,
+    )
+    manager = VolumeManager(
+        config.pods_dir,
+        references,
+        tokens,
+        PersistentVolumes(config.pods_dir, ClaimReader(client), LocalPathVolumes(config.local_path_dir), csi),
+        TrustBundles(client),
+        host_ips=lambda: state.host_ips,
+        allocatable=lambda: state.allocatable,
+    )
+    return Volumes(manager, csi, drivers, nodes, attachments)

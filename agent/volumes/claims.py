@@ -1,0 +1,44 @@
+"""What a pod's claim stands for: the claim and the PersistentVolume that it is bound to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.volumes.payload import VolumeError
+from kube.api import core_v1
+from kube.client import Client
+from kube.errors import StatusError
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A claim with its volume."""
+
+    claim: core_v1.PersistentVolumeClaim
+    persistent: core_v1.PersistentVolume
+
+
+class ClaimReader:
+    """Reads claims and what they are bound to, always as they are now: a node may not watch them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def read(self, pod: core_v1.Pod, volume: core_v1.Volume) -> Bound:
+        """Return what a persistentVolumeClaim or ephemeral volume stands for. Raise VolumeError."""
+        namespace = pod.metadata.namespace or ""
+        if volume.persistent_volume_claim is not None:
+            name = volume.persistent_volume_claim.claim_name
+        else:
+            name = f"{pod.metadata.name}-{volume.name}"
+        try:
+            claim = await self._client.get(core_v1.PersistentVolumeClaim, name, namespace)
+            if claim.status.phase != "Bound" or not claim.spec.volume_name:
+                raise VolumeError(f'PVC "{namespace}/{name}" is not bound')
+            persistent = await self._client.get(core_v1.PersistentVolume, claim.spec.volume_name)
+        except StatusError as error:
+            raise VolumeError(f"error processing PVC {namespace}/{name}: {error}") from error
+        owner = persistent.spec.claim_ref
+        if owner is None or owner.uid != claim.metadata.uid:
+            raise VolumeError(f'PV "{claim.spec.volume_name}" is bound to another claim')
+        return Bound(claim, persistent)

@@ -1,0 +1,49 @@
+"""Giving a volume's files to a pod's fsGroup (pkg/volume/volume_linux.go).
+
+Every file and folder gets the group, which may then read and write what the owner may, and folders pass the group on. Links are
+changed themselves, never followed: the walk goes by folders' descriptors.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+_READ_WRITE, _READ = 0o660, 0o440
+_FOLDER = 0o110 | stat.S_ISGID
+
+
+def give(folder: Path, group: int, *, read_only: bool = False, only_if_root_differs: bool = False) -> None:
+    """Give everything below a folder, and itself, to a group. Blocks. Raise OSError."""
+    bits = _READ if read_only else _READ_WRITE
+    if only_if_root_differs and _has(folder, group, bits | _FOLDER):
+        return
+    # The folder itself comes last: its state says whether the walk was finished (fsGroupChangePolicy: OnRootMismatch).
+    for _, folders, files, descriptor in os.fwalk(folder, topdown=False, follow_symlinks=False):
+        for name in files + folders:
+            _change(name, descriptor, group, bits)
+    _change(str(folder), None, group, bits)
+
+
+def _has(folder: Path, group: int, bits: int) -> bool:
+    found = folder.stat()
+    return found.st_gid == group and found.st_mode & bits == bits
+
+
+def _change(name: str, folder: int | None, group: int, bits: int) -> None:
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        os.chown(name, -1, group, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return  # another pod of the volume removed it
+    if stat.S_ISLNK(found.st_mode):
+        return
+    mode = stat.S_IMODE(found.st_mode) | bits | (_FOLDER if stat.S_ISDIR(found.st_mode) else 0)
+    # By descriptor: between look and change nobody puts a link in the name's place.
+    opened = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if not stat.S_ISLNK(os.fstat(opened).st_mode):
+            os.chmod(f"/proc/self/fd/{opened}", mode)
+    finally:
+        os.close(opened)

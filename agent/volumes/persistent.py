@@ -1,0 +1,140 @@
+"""Volumes that live longer than a pod, or elsewhere: claims and what is behind them, NFS, CSI.
+
+Each kind of source has its way; a claim's PersistentVolume is looked at anew every time, so a volume that grew is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.csi import volume as csi_volume
+from agent.csi.volumes import CSIVolumes
+from agent.volumes import hostpath, nfs, ownership
+from agent.volumes.claims import Bound, ClaimReader
+from agent.volumes.local_path import LocalPathVolumes
+from agent.volumes.mounted import Mounted
+from agent.volumes.payload import VolumeError
+from kube.api import core_v1
+
+Result = tuple[Mounted, float | None]
+"""What is set up, and when to look at it again (epoch seconds)."""
+
+
+def is_persistent(volume: core_v1.Volume) -> bool:
+    """Tell whether a pod's volume is one of those that are set up here."""
+    sources = (volume.persistent_volume_claim, volume.ephemeral, volume.csi, volume.nfs)
+    return any(source is not None for source in sources)
+
+
+class PersistentVolumes:
+    """Sets up pods' volumes of these kinds below `pods_dir`."""
+
+    def __init__(
+        self, pods_dir: Path, claims: ClaimReader, local_path: LocalPathVolumes, csi: CSIVolumes | None = None
+    ) -> None:
+        self._pods_dir, self._claims, self._local_path, self._csi = pods_dir, claims, local_path, csi
+        self._given: set[tuple[str, str]] = set()
+        """Pod and PersistentVolume whose files have been given to the pod's group."""
+
+    async def set_up(self, pod: core_v1.Pod, volume: core_v1.Volume) -> Result:
+        """Set one volume up, or see to it again. Raise VolumeError."""
+        if volume.csi is not None:
+            return await self._csi_volume(pod, csi_volume.of_pod(pod, volume), None)
+        if volume.nfs is not None:
+            return await self._nfs(pod, volume.name, volume.nfs, (), read_only=False), None
+        bound = await self._claims.read(pod, volume)
+        read_only = bool(volume.persistent_volume_claim and volume.persistent_volume_claim.read_only)
+        try:
+            _check_mode(pod, volume, bound.persistent)
+            return await self._claimed(pod, volume, bound, read_only)
+        except VolumeError as error:
+            # Upstream's events name the PersistentVolume.
+            name = error.name or bound.persistent.metadata.name or ""
+            raise VolumeError(str(error), step=error.step, name=name) from error
+
+    async def _claimed(self, pod: core_v1.Pod, volume: core_v1.Volume, bound: Bound, read_only: bool) -> Result:
+        persistent = bound.persistent
+        name, spec = persistent.metadata.name or "", persistent.spec
+        if spec.csi is not None:
+            return await self._csi_volume(pod, csi_volume.of_persistent(persistent, volume.name, read_only), bound)
+        if spec.nfs is not None:
+            return await self._nfs(pod, name, spec.nfs, spec.mount_options, read_only=read_only), None
+        if spec.host_path is not None:
+            path = await asyncio.to_thread(hostpath.prepare, spec.host_path.path, spec.host_path.type or "")
+            return Mounted(path, read_only), None
+        if spec.local is not None:
+            return await asyncio.to_thread(self._local, pod, persistent, Path(spec.local.path), read_only), None
+        raise VolumeError(f'PV "{name}": no volume plugin matched')
+
+    async def release(self, uid: str) -> None:
+        """Have drivers take a pod's volumes down. Raise CleanupError."""
+        self._given = {(pod, name) for pod, name in self._given if pod != uid}
+        if self._csi is not None:
+            await self._csi.release(uid)
+
+    async def sweep(self) -> None:
+        """Have drivers take off the node what no pod uses."""
+        if self._csi is not None:
+            await self._csi.sweep()
+
+    async def _csi_volume(self, pod: core_v1.Pod, volume: csi_volume.Volume, bound: Bound | None) -> Result:
+        if self._csi is None:
+            raise VolumeError("no volume plugin matched")
+        ready = await self._csi.set_up(pod, volume, bound)
+        return Mounted(ready.path, volume.read_only, device=volume.block), ready.again
+
+    async def _nfs(
+        self, pod: core_v1.Pod, name: str, source: core_v1.NFSVolumeSource, options: Sequence[str], *, read_only: bool
+    ) -> Mounted:
+        read_only = read_only or bool(source.read_only)
+        target = self._pods_dir / (pod.metadata.uid or "") / "volumes" / "kubernetes.io~nfs" / name
+        await nfs.mount(source.server, source.path, target, options, read_only=read_only)
+        return Mounted(target, read_only)
+
+    def _local(self, pod: core_v1.Pod, persistent: core_v1.PersistentVolume, path: Path, read_only: bool) -> Mounted:
+        self._local_path.prepare(path)
+        uid, name = pod.metadata.uid or "", persistent.metadata.name or ""
+        try:
+            kind = path.stat().st_mode
+        except OSError:
+            raise VolumeError(f'path "{path}" does not exist') from None
+        if persistent.spec.volume_mode == "Block":
+            if not stat.S_ISBLK(kind):
+                raise VolumeError(f'path "{path}" is not a block device', step="MapVolume.SetUpDevice")
+            return Mounted(self._device_link(uid, name, path), read_only, device=True)
+        if not stat.S_ISDIR(kind):
+            raise VolumeError(f'path "{path}" must be a directory')
+        security = pod.spec.security_context
+        if security is not None and security.fs_group is not None and (uid, name) not in self._given:
+            once = security.fs_group_change_policy == "OnRootMismatch"
+            try:
+                ownership.give(path, security.fs_group, read_only=read_only, only_if_root_differs=once)
+            except OSError as error:
+                raise VolumeError(f"{error.strerror}: {error.filename}") from error
+            self._given.add((uid, name))
+        return Mounted(path, read_only)
+
+    def _device_link(self, uid: str, name: str, device: Path) -> Path:
+        """Link a device where pods' devices are, so that it is known what a pod has."""
+        link = self._pods_dir / uid / "volumeDevices" / "kubernetes.io~local-volume" / name
+        link.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        link.unlink(missing_ok=True)
+        link.symlink_to(device)
+        return link
+
+
+def _check_mode(pod: core_v1.Pod, volume: core_v1.Volume, persistent: core_v1.PersistentVolume) -> None:
+    """Refuse a device that is to be mounted and a file system that is to be a device. Raise VolumeError."""
+    containers: list[core_v1.Container | core_v1.EphemeralContainer] = [
+        *pod.spec.init_containers,
+        *pod.spec.containers,
+        *pod.spec.ephemeral_containers,
+    ]
+    if persistent.spec.volume_mode == "Block":
+        if any(mount.name == volume.name for container in containers for mount in container.volume_mounts):
+            raise VolumeError(f"volume {volume.name} has volumeMode Block, but is specified in volumeMounts")
+    elif any(device.name == volume.name for container in containers for device in container.volume_devices):
+        raise VolumeError(f"volume {volume.name} has volumeMode Filesystem, but is specified in volumeDevices")

@@ -1,0 +1,100 @@
+"""Which nodes a volume is to be attached to and detached from. Pure.
+
+A volume is wanted on each node that has a pod with it that has not ended. It is detached from a node that does not want it once
+the node says that it is not in use there. A node that is out of service is not waited for, one that is not ready for
+six minutes (pkg/controller/volume/attachdetach: maxWaitForUnmountDuration). A volume for one node only is not attached to
+a second before the first has let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kube.api import core_v1, storage_v1
+
+FORCE_SECONDS = 360.0
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+SHARED = frozenset(("ReadWriteMany", "ReadOnlyMany"))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do about one volume; `again` is the seconds after which to look anew."""
+
+    attach: tuple[str, ...] = ()
+    detach: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
+    """Nodes that want the volume and cannot have it while another node has it."""
+    again: float | None = None
+    waiting: frozenset[str] = field(default_factory=frozenset)
+    """Nodes that do not want it any more, and still use it."""
+
+
+def decide(
+    name: str,
+    wanted: Sequence[str],
+    attachments: Mapping[str, storage_v1.VolumeAttachment],
+    nodes: Mapping[str, core_v1.Node],
+    *,
+    shared: bool,
+    waited: Mapping[str, float],
+) -> Decision:
+    """Decide about the volume of a unique name; `waited` is for how many seconds a node has been waited for."""
+    detach, waiting, again = [], set(), []
+    for node in sorted(attachments.keys() - set(wanted)):
+        if attachments[node].metadata.deletion_timestamp is not None:
+            continue
+        left = _seconds_to_wait(name, nodes.get(node), waited.get(node, 0.0))
+        if left == 0:
+            detach.append(node)
+            continue
+        waiting.add(node)
+        if left is not None:
+            again.append(left)
+    attach, taken = [], []
+    holders = set(attachments)
+    for node in sorted(set(wanted) - attachments.keys()):
+        if node not in nodes:
+            continue
+        if holders and not shared:
+            taken.append(node)
+            continue
+        attach.append(node)
+        holders.add(node)
+    return Decision(tuple(attach), tuple(detach), tuple(taken), min(again, default=None), frozenset(waiting))
+
+
+def _seconds_to_wait(name: str, node: core_v1.Node | None, waited: float) -> float | None:
+    """Return for how long not to detach yet: 0 for now, None until the node says something."""
+    if node is None or name not in node.status.volumes_in_use:
+        return 0
+    if any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints):
+        return 0
+    if is_ready(node):
+        return None
+    return max(0.0, FORCE_SECONDS - waited)
+
+
+def is_ready(node: core_v1.Node) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
+
+
+def is_shared(volume: core_v1.PersistentVolume) -> bool:
+    """Tell whether several nodes may have a volume at a time."""
+    modes = volume.spec.access_modes
+    return not modes or bool(SHARED.intersection(modes))
+
+
+def multi_attach_message(volume: str, pod: core_v1.Pod, others: Sequence[core_v1.Pod]) -> str:
+    """Say to a pod's owner who has the volume; names of other namespaces' pods are not told."""
+    text = f'Multi-Attach error for volume "{volume}" '
+    own = sorted(o.metadata.name or "" for o in others if o.metadata.namespace == pod.metadata.namespace)
+    elsewhere = len(others) - len(own)
+    if own and elsewhere:
+        return f"{text}Volume is already used by pod(s) {', '.join(own)} and {elsewhere} pod(s) in different namespaces"
+    if own:
+        return f"{text}Volume is already used by pod(s) {', '.join(own)}"
+    if elsewhere:
+        return f"{text}Volume is already used by {elsewhere} pod(s) in different namespaces"
+    return f"{text}Volume is already exclusively attached to one node and can't be attached to another"

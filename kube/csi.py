@@ -1,0 +1,15 @@
+"""Names by which the node, the control plane and drivers' controllers mean the same CSI volume (pkg/volume/csi)."""
+
+from __future__ import annotations
+
+import hashlib
+
+
+def unique_name(driver: str, handle: str) -> str:
+    """Return the name under which a node's status lists a volume as in use or attached."""
+    return f"kubernetes.io/csi/{driver}^{handle}"
+
+
+def attachment_name(driver: str, handle: str, node: str) -> str:
+    """Return the name of the VolumeAttachment that brings a volume to a node."""
+    return f"csi-{hashlib.sha256(f'{handle}{driver}{node}'.encode()).hexdigest()}"
