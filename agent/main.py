@@ -167,13 +167,6 @@ async def _assemble(
             parallel=1 if config.serialize_image_pulls else config.max_parallel_image_pulls,
     volumes = volumes_assembly.assemble(config, client, references, recorder, state, look=node.look, clock=clock)
     node.volumes_in_use = volumes.attachments.in_use
-    records = ImageRecords(
-        config.root_dir / "image_manager",
-        lambda: format_time(clock.now()),
-        config.image_verification,
-        config.image_allowlist,
-    )
-    await asyncio.to_thread(records.load)
             back_off_max=config.back_off_max,
             clock=clock,
         ),
@@ -282,7 +275,6 @@ async def _assemble(
     await volumes.csi.restore()
     group.create_task(images.run(), name="image garbage collection")
     group.create_task(volumes.nodes.ensure(), name="CSINode")
-    group.create_task(device_plugins.run(), name="device plugins")
     group.create_task(eviction.run(), name="eviction")
     await node.ready.wait()
     if ready is not None:
