@@ -29,10 +29,10 @@ from agent.machine import own_address, swap_is_on
 from agent.managers.container_manager import ContainerManager
 from agent.mirrors import Mirrors
 from agent.node import Node
+from agent.plugins.handler import CSI
 from agent.plugins.registry import PluginRegistry
 from agent.pods import PodManager
 from agent.probes import PodProber
-from agent.plugins.handler import CSI
 from agent.references import ReferenceStore
 from agent.runtime import Runtime
 from agent.shutdown.logind import Logind
@@ -156,6 +156,8 @@ async def _assemble(
     prober = PodProber(runtime.runtime, recorder, lambda uid: pods.outcome_changed(uid), clock)
     services: Informer[core_v1.Service] = Informer(client, core_v1.Service, clock=clock)
     classes: Informer[node_v1.RuntimeClass] = Informer(client, node_v1.RuntimeClass, clock=clock)
+    volumes = volumes_assembly.assemble(config, client, references, recorder, state, look=node.look, clock=clock)
+    node.volumes_in_use = volumes.attachments.in_use
     tools = Toolbox(
         config=config,
         clock=clock,
@@ -165,8 +167,6 @@ async def _assemble(
             runtime,
             recorder,
             parallel=1 if config.serialize_image_pulls else config.max_parallel_image_pulls,
-    volumes = volumes_assembly.assemble(config, client, references, recorder, state, look=node.look, clock=clock)
-    node.volumes_in_use = volumes.attachments.in_use
             back_off_max=config.back_off_max,
             clock=clock,
         ),
@@ -182,6 +182,7 @@ async def _assemble(
         runtime_handler=lambda name: _handler(classes, name),
     )
     plugins = PluginRegistry(config.plugins_registry_dir, clock=clock)
+    plugins.add_handler(CSI, volumes.drivers)
     mirrors = Mirrors(client, config.node_name, clock=clock)
     pods = PodManager(tools, mirrors, node.refresh)
     collector = Collector(
@@ -193,7 +194,6 @@ async def _assemble(
         pods_dir=config.pods_dir,
         logs_dir=config.pod_logs_dir,
     )
-    plugins.add_handler(CSI, volumes.drivers)
     images = ImageGC(
         runtime,
         clock,
@@ -258,7 +258,9 @@ async def _assemble(
         group.create_task(
             serving.serve(config, client, runtime, pods, node, collector, prober.counts, clock), name="server"
         )
+    await volumes.csi.restore()
     await node.register()
+    group.create_task(volumes.nodes.ensure(), name="CSINode")
     group.create_task(plugins.run(), name="plugin registry")
     group.create_task(node.report_forever(), name="node status")
     group.create_task(node.renew_forever(), name="node lease")
@@ -272,9 +274,7 @@ async def _assemble(
     group.create_task(mirrors.run(), name="mirror pods")
     group.create_task(housekeeping.run(), name="housekeeping")
     group.create_task(managers.run(runtime.runtime, pods.views), name="container manager")
-    await volumes.csi.restore()
     group.create_task(images.run(), name="image garbage collection")
-    group.create_task(volumes.nodes.ensure(), name="CSINode")
     group.create_task(eviction.run(), name="eviction")
     await node.ready.wait()
     if ready is not None:
