@@ -68,7 +68,7 @@ async def _stop_all(worker: PodWorker, grace: int) -> None:
     while True:
         try:
             if worker.suspect:
-                await _look_for_leftovers(worker)
+                await look_for_leftovers(worker)
             for wave in termination_waves(worker.pod, worker.runtime):
                 left = max(round(deadline - tools.clock.monotonic()), min(grace, MINIMUM_GRACE))
                 kills = [Kill(c.id, c.name, f"Stopping container {c.name}") for c in wave]
@@ -81,8 +81,8 @@ async def _stop_all(worker: PodWorker, grace: int) -> None:
             await tools.clock.sleep(RETRY_SECONDS)
 
 
-async def _look_for_leftovers(worker: PodWorker) -> None:
-    """Find what a cancelled call may have made after all."""
+async def look_for_leftovers(worker: PodWorker) -> None:
+    """Find what a call may have made after all whose end was not heard. Raise CRIError."""
     found = await worker.tools.runtime.of_pod(worker.uid)
     known = {sandbox.id for sandbox in worker.runtime.sandboxes}
     for sandbox in found.sandboxes:

@@ -90,6 +90,7 @@ async def _make_sandbox(worker: PodWorker, attempt: int) -> bool:
         sandbox = await tools.runtime.run_sandbox(config, handler)
     except (CRIError, OSError) as error:
         text = error.grpc_text() if isinstance(error, CRIError) else str(error)
+        worker.suspect |= isinstance(error, CRIError)  # it may be there all the same
         _sandbox_failed(worker, f"Failed to create pod sandbox: {text}")
         return False
     else:

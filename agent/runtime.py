@@ -105,7 +105,11 @@ class Runtime:
         )
         runtime = PodRuntime()
         for sandbox in sandboxes:
-            runtime = runtime.with_sandbox(records.listed_sandbox(sandbox))
+            known: SandboxRecord | None = records.listed_sandbox(sandbox)
+            if known is not None and known.ready:
+                known = await self.sandbox(known.id)
+            if known is not None:
+                runtime = runtime.with_sandbox(known)
         for listed in containers:
             record = await self.container(listed.id, listed.pod_sandbox_id)
             if record is not None:

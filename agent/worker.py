@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 EXIT_LAG = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between looks at a container that was said to be dead: the runtime tells its listeners before itself."""
+RUNTIME_SECONDS = 0.5
+"""After the runtime has failed in between, how long until it is asked again."""
 TROUBLE_SECONDS = 5.0
 """After an error nobody expected, how long until the next try."""
 
@@ -183,7 +185,12 @@ class PodWorker(PodState):
         if child.cancelled():
             return
         error = child.exception()
-        if error is not None:
+        if isinstance(error, CRIError):
+            # Something may have been done whose end nobody heard of: what there is of the pod is read anew.
+            log.warning("%s: %s", child.get_name(), error)
+            self.suspect, self._ending_with = True, None
+            self.wake_at(self.tools.now() + RUNTIME_SECONDS)
+        elif error is not None:
             log.error("%s failed", child.get_name(), exc_info=error)
             self._ending_with = None
             self.wake_at(self.tools.now() + TROUBLE_SECONDS)
@@ -215,6 +222,8 @@ class PodWorker(PodState):
             self.applied = await asyncio.to_thread(resize.load, folder) if ran else {}
         if not self.placed and not await self._place():
             return
+        if self.suspect:
+            await pod_end.look_for_leftovers(self)
         rounds = 0
         while True:
             self._due = False
