@@ -31,6 +31,8 @@ _HELP = {
     "node_labels": "labels to register with: key=value,...",
     "register_with_taints": "taints to register with: key=value:effect,...",
     "container_logs_dir": "links to containers' logs",
+    "image_credential_provider_config": "which plugins are asked for credentials of which images",
+    "image_credential_provider_bin_dir": "where the plugins' programs are",
 }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.image_records import POLICIES
 from agent.kubelet_configuration import ConfigError, KubeletConfiguration, Taint, load
 from agent.managers.options import ManagerOptions
 from agent.managers.options import read as read_manager_options
@@ -107,6 +108,13 @@ class AgentConfig:
     serialize_image_pulls: bool = True
     max_parallel_image_pulls: int = 0
     """0: without limit, where pulls are not serial"""
+    image_verification: str = "NeverVerifyPreloadedImages"
+    """When a pod's right to use an image that is there is looked into"""
+    image_allowlist: tuple[str, ...] = ()
+    credential_providers: Path | None = None
+    """Their configuration: a file, or a folder of such"""
+    credential_provider_dir: Path | None = None
+    """Where their programs are"""
     image_gc_high_percent: int = 85
     image_gc_low_percent: int = 80
     image_maximum_age: float = 0.0
@@ -153,6 +161,8 @@ class Flags:
     node_labels: str = ""
     register_with_taints: str = ""
     container_logs_dir: str = "/var/log/containers"
+    image_credential_provider_config: str = ""
+    image_credential_provider_bin_dir: str = ""
 
 
 def from_flags(flags: Flags) -> AgentConfig:
@@ -171,6 +181,12 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         raise ConfigError(f'authorization.mode: expected "Webhook" or "AlwaysAllow", found {file.authorization.mode!r}')
     if file.image_gc_low_threshold_percent >= file.image_gc_high_threshold_percent:
         raise ConfigError("imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent")
+    if file.image_pull_credentials_verification_policy not in POLICIES:
+        raise ConfigError(f"imagePullCredentialsVerificationPolicy: expected one of {', '.join(POLICIES)}")
+    if bool(flags.image_credential_provider_config) != bool(flags.image_credential_provider_bin_dir):
+        raise ConfigError(
+            "both --image-credential-provider-config and --image-credential-provider-bin-dir need to be set"
+        )
     taints = _taints(flags.register_with_taints) if flags.register_with_taints else tuple(file.register_with_taints)
     x509 = file.authentication.x509
     return AgentConfig(
@@ -244,6 +260,10 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         allowed_unsafe_sysctls=tuple(file.allowed_unsafe_sysctls),
         serialize_image_pulls=file.serialize_image_pulls,
         max_parallel_image_pulls=file.max_parallel_image_pulls or 0,
+        image_verification=file.image_pull_credentials_verification_policy,
+        image_allowlist=tuple(file.preloaded_images_verification_allowlist),
+        credential_providers=_path(flags.image_credential_provider_config),
+        credential_provider_dir=_path(flags.image_credential_provider_bin_dir),
         image_gc_high_percent=file.image_gc_high_threshold_percent,
         image_gc_low_percent=file.image_gc_low_threshold_percent,
         image_maximum_age=seconds("imageMaximumGCAge", file.image_maximum_gc_age),

@@ -55,9 +55,12 @@ class ImageGC:
         minimum_age: float,
         maximum_age: float = 0.0,
         disk: Callable[[str], Disk] | None = None,
+        seen: Callable[[Iterable[str]], None] | None = None,
     ) -> None:
+        """`seen` is told the IDs of the images that there are; it may block."""
         self._runtime, self._clock, self._high, self._low = runtime, clock, high, low
         self._minimum_age, self._maximum_age, self._disk = minimum_age, maximum_age, disk or read_disk
+        self._tell = seen or (lambda ids: None)
         self._seen: dict[str, _Seen] = {}
 
     async def run(self) -> None:
@@ -124,6 +127,7 @@ class ImageGC:
         )
         used = used_images(images, [name for c in containers for name in (c.image.image, c.image_ref, c.image_id)])
         present = {image.id for image in images}
+        await asyncio.to_thread(self._tell, present)
         for image in images:
             seen = self._seen.setdefault(image.id, _Seen(now, now, image.size))
             if image.id in used:

@@ -12,13 +12,15 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent import registry_auth
 from agent.backoff import BackOff
+from agent.credentials.keyring import Keyring
 from agent.image_names import InvalidImageName, with_default_tag
+from agent.image_records import ImageRecords
+from agent.registry_auth import Credential
 from agent.security import AnyContainer, ImageUser
 from cri.client import Client
 from cri.errors import CRIError
-from cri.messages import AuthConfig, Image, ImageSpec, PodSandboxConfig
+from cri.messages import Image, ImageSpec, PodSandboxConfig
 from kube import duration
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
@@ -57,9 +59,12 @@ class Images:
         *,
         parallel: int = 1,
         back_off_max: float = 300.0,
+        keyring: Keyring,
+        records: ImageRecords,
         clock: Clock = SYSTEM,
     ) -> None:
         """`parallel`: pulls at a time; 0 is without limit."""
+        self._keyring, self._records = keyring, records
         self._images, self._recorder, self._clock = runtime.images, recorder, clock
         self._pulls: contextlib.AbstractAsyncContextManager[object] = (
             asyncio.Semaphore(parallel) if parallel else contextlib.nullcontext()
@@ -86,7 +91,7 @@ class Images:
             raise ImageError("InvalidImageName", message, now + 60.0) from error
         present = await self._inspect(pod, name, full, field_path)
         policy = container.image_pull_policy or "IfNotPresent"
-        if present is not None and policy != "Always":
+        if present is not None and policy != "Always" and await self._may_use(pod, full, present.id, secrets):
             message = f'Container image "{name}" already present on machine and can be accessed by the pod'
             self._event(pod, field_path, NORMAL, "Pulled", message)
             return present
@@ -95,6 +100,13 @@ class Images:
             self._event(pod, field_path, WARNING, "ErrImageNeverPull", message)
             raise ImageError("ErrImageNeverPull", message, now + 10.0)
         return await self._pull(pod, name, full, field_path, secrets, sandbox)
+
+    async def _may_use(self, pod: core_v1.Pod, full: str, image_ref: str, secrets: Sequence[core_v1.Secret]) -> bool:
+        """Tell whether the pod may use an image that is there without asking the registry."""
+        if self._records.open_to_all(full, image_ref):
+            return True
+        found = await self._keyring.find(pod, full, secrets)
+        return await asyncio.to_thread(self._records.allows, full, image_ref, found)
 
     async def _inspect(self, pod: core_v1.Pod, name: str, full: str, field_path: str) -> PresentImage | None:
         try:
@@ -127,10 +139,7 @@ class Images:
         async with self._pulls:
             began = self._clock.monotonic()
             try:
-                await self._try(full, registry_auth.matching(full, registry_auth.credentials(secrets)), sandbox)
-                found = await self._images.image_status(full)
-                if found is None:
-                    raise CRIError(f"image {full} is not there after it was pulled", code="NOT_FOUND")
+                found = await self._get(full, await self._keyring.find(pod, full, secrets), sandbox)
             except CRIError as error:
                 text = error.grpc_text()
                 self._event(pod, field_path, WARNING, "Failed", f'Failed to pull image "{name}": {text}')
@@ -146,19 +155,40 @@ class Images:
         self._event(pod, field_path, NORMAL, "Pulled", message)
         return PresentImage(found.id, _user(found))
 
-    async def _try(self, full: str, credentials: Sequence[registry_auth.Credential], sandbox: PodSandboxConfig) -> None:
-        """Pull with each of the credentials until one does, without any where there are none."""
-        tries: list[AuthConfig | None] = [c.auth() for c in credentials] or [None]
-        for number, auth in enumerate(tries, 1):
-            try:
-                await self._images.pull_image(ImageSpec(image=full), auth=auth, sandbox_config=sandbox)
-                return
-            except CRIError:
-                if number == len(tries):
-                    raise
+    async def _get(self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig) -> Image:
+        """Pull, and note what with. Raise CRIError."""
+        await asyncio.to_thread(self._records.begin, full)
+        try:
+            credential = await self._try(full, credentials, sandbox)
+            found = await self._images.image_status(full)
+            if found is None:
+                raise CRIError(f"image {full} is not there after it was pulled", code="NOT_FOUND")
+        except asyncio.CancelledError:
+            self._records.abandoned(full)  # the runtime may bring it to its end
+            raise
+        except BaseException:
+            self._records.failed(full)
+            raise
+        await asyncio.to_thread(self._records.pulled, full, found.id, credential)
+        return found
+
+    async def _try(self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig) -> Credential | None:
+        """Pull with each of the credentials until one does, without any where there are none; return the one."""
+        tries: list[Credential | None] = [*credentials] or [None]
+        for credential in tries[:-1]:
+            with contextlib.suppress(CRIError):
+                await self._pull_with(full, credential, sandbox)
+                return credential
+        await self._pull_with(full, tries[-1], sandbox)
+        return tries[-1]
+
+    async def _pull_with(self, full: str, credential: Credential | None, sandbox: PodSandboxConfig) -> None:
+        auth = credential.auth() if credential is not None else None
+        await self._images.pull_image(ImageSpec(image=full), auth=auth, sandbox_config=sandbox)
 
     def forget(self, uid: str) -> None:
-        """Forget a pod's failures."""
+        """Forget a pod's failures and tokens."""
+        self._keyring.forget(uid)
         for key in [key for key in self._last_error if key.startswith(f"{uid}_")]:
             del self._last_error[key]
             self._back_off.reset(key)

@@ -113,6 +113,8 @@ class KubeletConfiguration(_Base):
     pods_per_core: int = 0
     serialize_image_pulls: bool = True
     max_parallel_image_pulls: int | None = None
+    image_pull_credentials_verification_policy: str = "NeverVerifyPreloadedImages"
+    preloaded_images_verification_allowlist: list[str] = msgspec.field(default_factory=list)
     eviction_hard: dict[str, str] = msgspec.field(default_factory=dict)
     eviction_soft: dict[str, str] = msgspec.field(default_factory=dict)
     eviction_soft_grace_period: dict[str, str] = msgspec.field(default_factory=dict)
@@ -161,10 +163,10 @@ _ACCEPTED = frozenset(
     enableContentionProfiling enableControllerAttachDetach
     enableProfilingHandler enableSystemLogHandler enableSystemLogQuery enforceNodeAllocatable eventBurst
     eventRecordQPS featureGates flushFrequency hairpinMode httpCheckFrequency
-    imagePullCredentialsVerificationPolicy imagePullProgressDeadline iptablesDropBit iptablesMasqueradeBit
+    imagePullProgressDeadline iptablesDropBit iptablesMasqueradeBit
     kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeletCgroups localStorageCapacityIsolation
     logging makeIPTablesUtilChains maxOpenFiles memorySwap memoryThrottlingFactor
-    mergeDefaultEvictionSettings oomScoreAdj preloadedImagesVerificationAllowlist protectKernelDefaults
+    mergeDefaultEvictionSettings oomScoreAdj protectKernelDefaults
     qosReserved registerPullQPS registryBurst registryPullQPS runOnce
     runtimeCgroups singleProcessOOMKill staticPodURL staticPodURLHeader systemCgroups
     tlsCipherSuites tlsMinVersion tlsCurvePreferences tracing userNamespaces volumePluginDir

@@ -17,11 +17,13 @@ from pathlib import Path
 from agent import dns, node_status, serving
 from agent.cgroups import Cgroups
 from agent.config import AgentConfig
+from agent.credentials.of_node import keyring, settle_images
 from agent.eviction import Eviction, signals
 from agent.eviction.thresholds import Threshold, Watch, thresholds
 from agent.hooks import Hooks
 from agent.housekeeping import Housekeeping
 from agent.image_gc import ImageGC
+from agent.image_records import ImageRecords
 from agent.images import Images
 from agent.kubelet_configuration import ConfigError
 from agent.log_rotation import LogRotation
@@ -47,7 +49,7 @@ from cri.errors import CRIError
 from kube import certificates, kubeconfig, pki, servers
 from kube.api import core_v1, node_v1
 from kube.client import Client
-from kube.clock import SYSTEM, Clock
+from kube.clock import SYSTEM, Clock, format_time
 from kube.events import EventRecorder
 from kube.informer import Informer
 from kube.quantity import milli, value
@@ -158,6 +160,13 @@ async def _assemble(
     classes: Informer[node_v1.RuntimeClass] = Informer(client, node_v1.RuntimeClass, clock=clock)
     volumes = volumes_assembly.assemble(config, client, references, recorder, state, look=node.look, clock=clock)
     node.volumes_in_use = volumes.attachments.in_use
+    records = ImageRecords(
+        config.root_dir / "image_manager",
+        lambda: format_time(clock.now()),
+        config.image_verification,
+        config.image_allowlist,
+    )
+    await asyncio.to_thread(records.load)
     tools = Toolbox(
         config=config,
         clock=clock,
@@ -168,6 +177,8 @@ async def _assemble(
             recorder,
             parallel=1 if config.serialize_image_pulls else config.max_parallel_image_pulls,
             back_off_max=config.back_off_max,
+            keyring=keyring(config, client, clock),
+            records=records,
             clock=clock,
         ),
         volumes=volumes.manager,
@@ -197,6 +208,7 @@ async def _assemble(
     images = ImageGC(
         runtime,
         clock,
+        seen=records.prune,
         high=config.image_gc_high_percent,
         low=config.image_gc_low_percent,
         minimum_age=config.image_minimum_age,
@@ -222,6 +234,7 @@ async def _assemble(
     )
 
     await _runtime_answers(runtime, clock)
+    await settle_images(records, runtime)
     await pods.load()
     group.create_task(recorder.run(), name="events")
     group.create_task(prober.run(), name="probes")

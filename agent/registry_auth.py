@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import fnmatch
+import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +21,19 @@ from kube.api import core_v1
 _DEFAULT_REGISTRY = "docker.io"
 
 
+NODE, SECRET, ACCOUNT = "node", "secret", "serviceaccount"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where credentials come from: the node, a Secret, or a service account; the latter two by their coordinates."""
+
+    kind: str
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Credential:
     """Credentials for the images below a registry's address."""
@@ -28,6 +42,12 @@ class Credential:
     username: str
     password: str
     identity_token: str = ""
+    source: Source = Source(NODE)
+
+    def digest(self) -> str:
+        """Return what tells these credentials from others without telling them."""
+        text = json.dumps([self.username, self.password, self.identity_token])
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def auth(self) -> AuthConfig:
         """Return what PullImage is given; without the address, as upstream: containerd takes only a URL for one."""
@@ -38,27 +58,38 @@ def credentials(secrets: Iterable[core_v1.Secret]) -> list[Credential]:
     """Read all credentials of the secrets; a secret of another type or form holds none."""
     found: list[Credential] = []
     for secret in secrets:
+        metadata = secret.metadata
+        source = Source(SECRET, metadata.uid or "", metadata.namespace or "", metadata.name or "")
         try:
             if secret.type == "kubernetes.io/dockerconfigjson":
-                entries = json.loads(base64.b64decode(secret.data[".dockerconfigjson"])).get("auths") or {}
+                found += docker_config(base64.b64decode(secret.data[".dockerconfigjson"]), source)
             elif secret.type == "kubernetes.io/dockercfg":
-                entries = json.loads(base64.b64decode(secret.data[".dockercfg"]))
-            else:
-                continue
-            found += [_credential(address, entry) for address, entry in entries.items()]
+                found += _entries(json.loads(base64.b64decode(secret.data[".dockercfg"])), source)
         except (KeyError, ValueError, AttributeError, TypeError, binascii.Error):
             continue
     return found
 
 
-def _credential(address: str, entry: dict[str, Any]) -> Credential:
+def docker_config(text: bytes, source: Source) -> list[Credential]:
+    """Read a docker configuration file; one that cannot be read holds none."""
+    try:
+        return _entries(json.loads(text).get("auths") or {}, source)
+    except (ValueError, AttributeError, TypeError, binascii.Error):
+        return []
+
+
+def _entries(entries: dict[str, Any], source: Source) -> list[Credential]:
+    return [_credential(address, entry, source) for address, entry in entries.items()]
+
+
+def _credential(address: str, entry: dict[str, Any], source: Source) -> Credential:
     username, password = entry.get("username", ""), entry.get("password", "")
     if not username and entry.get("auth"):
         username, _, password = base64.b64decode(entry["auth"]).decode().partition(":")
-    return Credential(_normal(address), username, password, entry.get("identitytoken", ""))
+    return Credential(normal(address), username, password, entry.get("identitytoken", ""), source)
 
 
-def _normal(address: str) -> str:
+def normal(address: str) -> str:
     """Reduce an address to host[:port][/path]; a bare API version at its end says nothing."""
     address = address.removeprefix("https://").removeprefix("http://").rstrip("/")
     for version in ("/v1", "/v2"):
@@ -71,6 +102,11 @@ def matching(image: str, known: Iterable[Credential]) -> list[Credential]:
     host, path = split(image)
     chosen = [c for c in known if _matches(c.address, host, path)]
     return sorted(chosen, key=lambda c: len(c.address), reverse=True)
+
+
+def matches(address: str, image: str) -> bool:
+    """Tell whether an address (host with * within its parts, optional port and path) means an image."""
+    return _matches(normal(address), *split(image))
 
 
 def _matches(address: str, host: str, path: str) -> bool:

@@ -1,0 +1,195 @@
+"""Who may use an image that is on the node, and what is written down of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.credentials import configuration
+from agent.image_records import ImageRecords, without_tag
+from agent.kubelet_configuration import ConfigError
+from agent.registry_auth import ACCOUNT, NODE, SECRET, Credential, Source, matches
+
+ID, IMAGE = "sha256:abc", "r.test/app:1"
+NOW = "2026-01-02T03:04:05Z"
+
+
+def made(folder: Path, policy: str = "NeverVerifyPreloadedImages", *allowed: str) -> ImageRecords:
+    records = ImageRecords(folder, lambda: NOW, policy, allowed)
+    records.load()
+    return records
+
+
+def by_secret(name: str, password: str = "p") -> Credential:
+    return Credential("r.test", "u", password, source=Source(SECRET, f"uid-{name}", "ns", name))
+
+
+def by_account(name: str) -> Credential:
+    return Credential("r.test", "u", "p", source=Source(ACCOUNT, f"uid-{name}", "ns", name))
+
+
+def pull(records: ImageRecords, credential: Credential | None, image: str = IMAGE) -> None:
+    records.begin(image)
+    records.pulled(image, ID, credential)
+
+
+@pytest.mark.parametrize(
+    ("policy", "allowed", "preloaded", "pulled"),
+    [
+        ("NeverVerify", (), True, True),
+        ("NeverVerifyPreloadedImages", (), True, False),
+        ("NeverVerifyAllowlistedImages", (), False, False),
+        ("NeverVerifyAllowlistedImages", ("r.test/app",), True, False),
+        ("NeverVerifyAllowlistedImages", ("r.test/*",), True, False),
+        ("NeverVerifyAllowlistedImages", ("r.test/ap",), False, False),
+        ("AlwaysVerify", (), False, False),
+    ],
+)
+def test_policies_say_when_it_is_looked_into(
+    tmp_path: Path, policy: str, allowed: tuple[str, ...], preloaded: bool, pulled: bool
+) -> None:
+    records = made(tmp_path, policy, *allowed)
+    assert records.open_to_all(IMAGE, ID) is preloaded
+    pull(records, by_secret("a"))
+    assert records.open_to_all(IMAGE, ID) is pulled
+
+
+@pytest.mark.parametrize("credential", [None, Credential("r.test", "u", "p", source=Source(NODE))])
+def test_what_needs_nothing_of_the_pods_is_for_everybody(tmp_path: Path, credential: Credential | None) -> None:
+    records = made(tmp_path)
+    pull(records, by_secret("a"))
+    pull(records, credential)
+    assert records.open_to_all(IMAGE, ID)
+
+
+def test_the_same_secret_or_the_same_password_will_do(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    pull(records, by_secret("a"))
+    assert records.allows(IMAGE, ID, [by_secret("a")])
+    assert records.allows(IMAGE, ID, [by_secret("copy")])
+    assert records.allows(IMAGE, ID, [by_secret("a", "changed")])
+    assert records.allows(IMAGE, ID, [by_secret("another copy", "changed")])
+    assert not records.allows(IMAGE, ID, [by_secret("b", "other")])
+    assert not records.allows(IMAGE, ID, [])
+    assert not records.allows("r.test/elsewhere:1", ID, [by_secret("a")])
+
+
+def test_an_account_is_known_by_its_coordinates(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    pull(records, by_account("a"))
+    assert records.allows(IMAGE, ID, [by_account("a")])
+    assert not records.allows(IMAGE, ID, [by_account("b")])
+
+
+def test_notes_outlive_the_agent_and_hold_no_password(tmp_path: Path) -> None:
+    pull(made(tmp_path), by_secret("a", "hush"))
+    (file,) = (tmp_path / "pulled").iterdir()
+    note = json.loads(file.read_text())
+    assert (note["kind"], note["apiVersion"]) == ("ImagePulledRecord", "kubelet.config.k8s.io/v1beta1")
+    assert list(note["credentialMapping"]) == ["r.test/app"] and "hush" not in file.read_text()
+    assert list((tmp_path / "pulling").iterdir()) == []
+    again = made(tmp_path)
+    assert not again.open_to_all(IMAGE, ID) and again.allows(IMAGE, ID, [by_secret("a", "hush")])
+
+
+def test_a_pull_that_outlived_the_agent_is_for_nobody_without_asking(tmp_path: Path) -> None:
+    made(tmp_path).begin(IMAGE)
+    again = made(tmp_path)
+    assert not again.open_to_all(IMAGE, ID)
+    again.settle([(ID, [IMAGE])])
+    assert not again.open_to_all(IMAGE, ID) and not again.allows(IMAGE, ID, [by_secret("a")])
+    assert list((tmp_path / "pulling").iterdir()) == []
+
+
+def test_a_pull_that_came_to_nothing_leaves_nothing(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    records.begin(IMAGE)
+    records.begin(IMAGE)
+    records.failed(IMAGE)
+    assert not records.open_to_all(IMAGE, ID)
+    records.failed(IMAGE)
+    assert records.open_to_all(IMAGE, ID) and list((tmp_path / "pulling").iterdir()) == []
+
+
+def test_images_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    pull(records, by_secret("a"))
+    records.prune([ID])
+    assert not records.open_to_all(IMAGE, ID)
+    records.prune([])
+    assert records.open_to_all(IMAGE, ID) and list((tmp_path / "pulled").iterdir()) == []
+
+
+def test_names_lose_tag_and_digest_but_not_the_port() -> None:
+    names = ("a:1", "r:5000/a", "r:5000/a:1", "r:5000/a:1@sha256:00", "a@sha256:00")
+    assert [without_tag(name) for name in names] == ["a", "r:5000/a", "r:5000/a", "r:5000/a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "image", "wanted"),
+    [
+        ("*.dkr.ecr.*.amazonaws.com", "1.dkr.ecr.eu.amazonaws.com/app:1", True),
+        ("*.io", "gcr.io/app", True),
+        ("*.io", "eu.gcr.io/app", False),
+        ("*.*.io", "eu.gcr.io/app", True),
+        ("r.test:8080/path", "r.test:8080/path/app:1", True),
+        ("r.test:8080", "r.test/app", False),
+        ("r.test/path", "r.test/other", False),
+        ("docker.io", "nginx", True),
+        ("docker.io/library", "nginx:1", True),
+    ],
+)
+def test_patterns_of_plugins(pattern: str, image: str, wanted: bool) -> None:
+    assert matches(pattern, image) is wanted
+
+
+# -- the plugins' configuration ---------------------------------------------------------------------------------------
+PLUGIN = {
+    "name": "vault",
+    "matchImages": ["*.test"],
+    "defaultCacheDuration": "10m",
+    "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+}
+TOKEN = {"serviceAccountTokenAudience": "a", "requireServiceAccount": True, "cacheType": "Token"}
+
+
+def file(*providers: dict[str, object]) -> str:
+    head = {"kind": "CredentialProviderConfig", "apiVersion": "kubelet.config.k8s.io/v1"}
+    return json.dumps({**head, "providers": providers})
+
+
+def test_a_folder_of_configurations_is_read_in_order(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a.json"):
+        (tmp_path / name).write_text(file({**PLUGIN, "name": name[0]}))
+    (tmp_path / "notes.txt").write_text("not this")
+    found = configuration.load(tmp_path)
+    assert [provider.name for provider in found] == ["a", "b"] and found[0].default_cache_seconds == 600.0
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (file(), "at least 1 item in plugins"),
+        (file({**PLUGIN, "name": "a/b"}), "file name"),
+        (file({**PLUGIN, "name": ".."}), "file name"),
+        (file(PLUGIN, PLUGIN), "duplicated"),
+        (file({**PLUGIN, "matchImages": []}), "matchImages"),
+        (file({**PLUGIN, "defaultCacheDuration": "soon"}), "defaultCacheDuration"),
+        (file({**PLUGIN, "apiVersion": "v1"}), "unsupported apiVersion"),
+        (file({**PLUGIN, "matchImage": ["*"]}), "matchImage"),
+        (file({**PLUGIN, "tokenAttributes": {**TOKEN, "cacheType": "Pod"}}), "cacheType"),
+        (file({**PLUGIN, "tokenAttributes": {**TOKEN, "serviceAccountTokenAudience": ""}}), "Audience is required"),
+        (
+            file({**PLUGIN, "apiVersion": "credentialprovider.kubelet.k8s.io/v1beta1", "tokenAttributes": TOKEN}),
+            "only supported",
+        ),
+        (file().replace("CredentialProviderConfig", "Pod"), "expected"),
+        ("[", "line 1"),
+    ],
+)
+def test_a_bad_configuration_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "plugins.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=complaint):
+        configuration.load(tmp_path / "plugins.yaml")
