@@ -16,6 +16,7 @@ from typing import Any
 from control.access import Access
 from control.admission.chain import Chain, default_plugins
 from control.admission.plugin import Attributes
+from control.admission.policies.type_checking import TypeChecking
 from control.admission.webhooks.asking import Asker
 from control.admission.webhooks.caller import Caller
 from control.aggregation.aggregator import Aggregator
@@ -147,6 +148,8 @@ class ApiServer:
                 front_proxy = FrontProxy(config.proxy_client_cert_file, config.proxy_client_key_file)
                 extensions = Aggregation(server.registry, server.aggregator, front_proxy)
                 background.start(extensions.run(), "looking after APIServices")
+                checking = TypeChecking(server.registry, server.custom)
+                background.start(checking.run(), "checking the types of policies")
                 background.start(FlowControl(server.registry, server.pipeline.fairness).run(), "flow control")
                 await server.listener.start()
                 background.start(server.mounted.load(), "loading the finite routes", may_end=True)

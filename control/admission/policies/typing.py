@@ -1,0 +1,92 @@
+"""Kinds as CEL types, for checking a policy's expressions against what they concern: built-in types and custom schemas.
+
+A policy is evaluated on plain objects, whatever their kind, so fields have their own names here, not the escaped ones of
+custom resources' rules, and a time is the string that it is in JSON. What nothing is known of, and what is one type or
+another, is `dyn`: it is never warned of.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from control.cel.types import BOOL, DOUBLE, DYN, INT, STRING, Type, list_of, map_of
+from control.custom.resource import CustomResource
+from kube.api import meta_v1
+from kube.resources import Resource
+
+Schema = Mapping[str, Any]
+_SCALARS: dict[Any, Type] = {str: STRING, int: INT, bool: BOOL, float: DOUBLE}
+
+
+def of_resource(resource: Resource) -> Type:
+    """Return the type of a resource's objects."""
+    if isinstance(resource, CustomResource):
+        return _of_kind(resource.parts.schema.source, resource.kind)
+    return of_struct(resource.type)
+
+
+@functools.cache
+def of_struct(struct: type[msgspec.Struct]) -> Type:
+    """Return the type of a generated struct; its fields are resolved when first looked at, for some refer to themselves."""
+    return Type("object", name=struct.__name__, fields=lambda: _fields(struct))
+
+
+def _fields(struct: type[msgspec.Struct]) -> dict[str, tuple[str, Type]]:
+    hints = typing.get_type_hints(struct)
+    names = zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True)
+    return {wire: (wire, _of_hint(hints[attribute])) for attribute, wire in names}
+
+
+def _of_hint(hint: Any) -> Type:
+    origin = typing.get_origin(hint)
+    if origin in (types.UnionType, typing.Union):
+        parts = [part for part in typing.get_args(hint) if part is not type(None)]
+        return _of_hint(parts[0]) if len(parts) == 1 else DYN
+    if origin is list:
+        return list_of(_of_hint(typing.get_args(hint)[0]))
+    if origin is dict:
+        return map_of(STRING, _of_hint(typing.get_args(hint)[1]))
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return of_struct(hint)
+    return _SCALARS.get(hint, DYN)
+
+
+def _of_kind(source: Schema, kind: str) -> Type:
+    def fields() -> dict[str, tuple[str, Type]]:
+        own = {
+            name: (name, _of_schema(part, f"{kind}.{name}")) for name, part in (source.get("properties") or {}).items()
+        }
+        meta = {"metadata": ("metadata", of_struct(meta_v1.ObjectMeta))}
+        return {**own, "apiVersion": ("apiVersion", STRING), "kind": ("kind", STRING), **meta}
+
+    return DYN if source.get("x-kubernetes-preserve-unknown-fields") else Type("object", name=kind, fields=fields)
+
+
+def _of_schema(source: Schema, name: str) -> Type:
+    if source.get("x-kubernetes-preserve-unknown-fields") or source.get("x-kubernetes-int-or-string"):
+        return DYN
+    match source.get("type"):
+        case "object":
+            properties = source.get("properties")
+            extra = source.get("additionalProperties")
+            if properties:
+                parts = {key: (key, _of_schema(part, f"{name}.{key}")) for key, part in properties.items()}
+                return Type("object", name=name, fields=lambda: parts)
+            return map_of(STRING, _of_schema(extra, f"{name}.@elem") if isinstance(extra, Mapping) else DYN)
+        case "array":
+            return list_of(_of_schema(source.get("items") or {}, f"{name}.@idx"))
+        case "string":
+            return STRING
+        case "integer":
+            return INT
+        case "number":
+            return DOUBLE
+        case "boolean":
+            return BOOL
+    return DYN
