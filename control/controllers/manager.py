@@ -37,6 +37,7 @@ from control.controllers.nodes.zones import LifecycleSettings
 from control.controllers.persistent_volumes import PersistentVolumeController
 from control.controllers.pod_gc import PodGC
 from control.controllers.replicaset import ReplicaSetController
+from control.controllers.resource_claims import DeviceTaintEvictionController, ResourceClaimController
 from control.controllers.resource_quota import ResourceQuotaController
 from control.controllers.role_aggregation import RoleAggregationController
 from control.controllers.root_ca import RootCAPublisher
@@ -141,6 +142,8 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "persistentvolumeclaim-protection": lambda context, config: ClaimProtectionController(context),
     "persistentvolume-protection": lambda context, config: VolumeProtectionController(context),
     "volumeattributesclass-protection": lambda context, config: AttributesClassProtectionController(context),
+    "resourceclaim": lambda context, config: ResourceClaimController(context),
+    "device-taint-eviction": lambda context, config: DeviceTaintEvictionController(context),
     "resourcequota": lambda context, config: ResourceQuotaController(context),
 }
 """By upstream's names; None where the configuration leaves a controller out."""

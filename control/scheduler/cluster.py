@@ -87,6 +87,11 @@ class Cluster:
         self._count_images(info, -1)
         self.topology_version += 1
 
+    def forget_verdicts(self) -> None:
+        """Something changed that is no node's own but may change what plugins say of every node."""
+        for info in self.order:
+            info.touch()
+
     def _count_images(self, info: NodeInfo, sign: int) -> None:
         for name in info.images:
             number = self.image_nodes.get(name, 0) + sign

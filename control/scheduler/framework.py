@@ -9,7 +9,7 @@ choice (PreEnqueue, Reserve, Permit, PreBind, Bind, PostBind) are protocols of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -81,6 +81,10 @@ class BindingFailed(Exception):
     """A pod cannot go where it was placed; the message says why."""
 
 
+class PluginError(Exception):
+    """A plugin cannot say whether a pod fits, so the try fails; the message says why."""
+
+
 class PreEnqueuePlugin(Protocol):
     """Keeps pods out of the queue."""
 
@@ -88,6 +92,19 @@ class PreEnqueuePlugin(Protocol):
 
     def pre_enqueue(self, pod: core_v1.Pod) -> str:
         """Return why a pod is not to be tried yet; "" where it is."""
+        ...
+
+
+Act = Callable[[], Awaitable[None]]
+
+
+class PostFilterPlugin(Protocol):
+    """Does something about a pod that fits nowhere, short of preemption."""
+
+    name: str
+
+    def post_filter(self, pod: PodInfo, nodes: Iterable[NodeInfo]) -> tuple[str, Act | None]:
+        """Return what is to be said, and what is to be done so that the pod may fit later."""
         ...
 
 
@@ -101,7 +118,10 @@ class ReservePlugin(Protocol):
         ...
 
     def unreserve(self, pod: PodInfo) -> None:
-        """Give back what was kept; also called where nothing was."""
+        """Give back what was kept; also called where nothing was.
+
+        A plugin that has written something by then has an async `release(pod)` as well, which takes it back.
+        """
         ...
 
 
@@ -167,6 +187,7 @@ class Profile:
     percentage: int = 0
     preempts: bool = True
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
+    post_filter: tuple[PostFilterPlugin, ...] = ()
     reserve: tuple[ReservePlugin, ...] = ()
     permit: tuple[PermitPlugin, ...] = ()
     pre_bind: tuple[PreBindPlugin, ...] = ()

@@ -11,7 +11,10 @@ from control.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from control.scheduler.plugins.taint_toleration import TaintToleration
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import Hint
+from kube.api import resource_v1
+from kube.informer import Change
 from kube.node_affinity import required_matches
+from kube.pod_claims import ClaimError, claim_name
 
 _TAINTS, _CORDON = TaintToleration(), NodeUnschedulable()
 
@@ -52,3 +55,30 @@ def of_departure(gone: PodInfo, node: NodeInfo | None) -> Hint:
         return True
 
     return helps
+
+
+def of_claim(change: Change[resource_v1.ResourceClaim]) -> Hint:
+    """Return the hint of a claim: devices that it gave back may help any pod, anything else only a pod that uses it."""
+    new, old = change.new, change.old
+    before = old.status.allocation if old is not None else new.status.allocation
+    freed = before is not None and (change.type == "DELETED" or new.status.allocation is None)
+    same = old is not None and old.status == new.status and change.type != "DELETED"
+
+    def helps(plugin: str, pod: PodInfo) -> bool:
+        return freed or (not same and _uses(pod, new))
+
+    return helps
+
+
+def _uses(pod: PodInfo, claim: resource_v1.ResourceClaim) -> bool:
+    if pod.namespace != claim.metadata.namespace:
+        return False
+    if any(ref.uid == pod.uid for ref in claim.metadata.owner_references):
+        return True
+    for entry in pod.pod.spec.resource_claims:
+        try:
+            if claim_name(pod.pod, entry)[0] == claim.metadata.name:
+                return True
+        except ClaimError:
+            continue
+    return False

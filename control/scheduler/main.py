@@ -10,27 +10,29 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from control.controllers.context import SharedInformers
 from control.scheduler import asking, preemption
 from control.scheduler.algorithm import Algorithm
+from control.scheduler.binding_cycle import BindingCycle
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import DEFAULT_NAME, SchedulerConfig
+from control.scheduler.decisions import Failed, Placed, Served, unreserve
 from control.scheduler.extender import NAME as EXTENDER
 from control.scheduler.extender import Extender, ExtenderError
-from control.scheduler.framework import BindingFailed, Diagnosis, Profile, Unschedulable, fit_message
+from control.scheduler.framework import Act, BindingFailed, Diagnosis, PluginError, Profile, Unschedulable, fit_message
 from control.scheduler.plugins.default_binder import DefaultBinder
+from control.scheduler.plugins.dynamic_resources import DynamicResources
 from control.scheduler.plugins.volume_binding import VolumeBinding
 from control.scheduler.plugins.volume_limits import NodeVolumeLimits, VolumeRestrictions, VolumeZone
 from control.scheduler.podinfo import PodInfo, QueuedPod
 from control.scheduler.profile import Surroundings, build
 from control.scheduler.queue import SchedulingQueue
 from control.scheduler.selector_spread import DefaultSelectors
-from control.scheduler.watching import ROOM, STORAGE, Watching, same_pod
+from control.scheduler.watching import STORAGE, Watching, same_pod
 from control.scheduler.writing import Writer
-from kube.api import apps_v1, core_v1, policy_v1, storage_v1
+from kube.api import apps_v1, core_v1, policy_v1, resource_v1, storage_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
@@ -49,35 +51,6 @@ TRIES = 3
 """How often extenders are asked about one pod, where the cluster changes meanwhile."""
 EVENT_WORKERS = 16
 """Events being sent at once: each waits for the disk, and there are as many of them as bindings."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """The pod goes to this node."""
-
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The pod goes nowhere yet; maybe these victims make room for it."""
-
-    reason: str
-    message: str
-    victims: preemption.Victims | None = None
-    hopeless: bool = False
-    """Nobody's eviction would help: a nomination from before is void."""
-    displaced: tuple[PodInfo, ...] = ()
-    """Less important pods that had been nominated for the node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """One scheduler name: its plugins, how it chooses, and what it writes."""
-
-    profile: Profile
-    algorithm: Algorithm
-    writer: Writer
 
 
 class Scheduler:
@@ -107,7 +80,16 @@ class Scheduler:
         claims, volumes = informers.of(core_v1.PersistentVolumeClaim), informers.of(core_v1.PersistentVolume)
         classes, csi_nodes = informers.of(storage_v1.StorageClass), informers.of(storage_v1.CSINode)
         self._storage: tuple[Informer[Any], ...] = (claims, volumes, classes, csi_nodes)
+        devices = (
+            informers.of(resource_v1.ResourceClaim),
+            informers.of(resource_v1.ResourceSlice),
+            informers.of(resource_v1.DeviceClass),
+        )
+        self._needed: list[Informer[Any]] = [self._nodes, self._namespaces, self._pods, self._budgets]
+        self._needed += [*self._storage, *devices]
+        self._devices = DynamicResources(client, *devices, clock)
         shared: list[Any] = [
+            self._devices,
             VolumeRestrictions(claims),
             NodeVolumeLimits(claims, volumes, classes, csi_nodes),
             VolumeBinding(client, claims, volumes, classes),
@@ -121,6 +103,7 @@ class Scheduler:
             {plugin.name: plugin for plugin in shared},
             extra or {},
             frozenset().union(*(extender.ignored for extender in config.extenders)),
+            lambda resource: self._devices.extended.class_of(resource) is not None,
         )
         self._served: dict[str, Served] = {}
         self._recorders: list[EventRecorder] = []
@@ -133,6 +116,7 @@ class Scheduler:
         gates = {name: functools.partial(_admitted, served.profile) for name, served in self._served.items()}
         self._watching = Watching(gates, self.cluster, self.queue)
         self._slots = asyncio.Semaphore(BINDINGS)
+        self._binding = BindingCycle(self.cluster, self.queue, self._pods, self._extenders, self._slots)
 
     def _labels_of_namespace(self, name: str) -> dict[str, str]:
         found = self._namespaces.get(name)
@@ -146,12 +130,13 @@ class Scheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled; the informers have to be running."""
-        needed: list[Informer[Any]] = [self._nodes, self._namespaces, self._pods, self._budgets, *self._storage]
-        for informer in needed:
+        for informer in self._needed:
             await informer.wait_synced()
         for informer in self._storage:
             informer.subscribe(lambda change: self.queue.event(STORAGE))
-        self._watching.follow(self._pods, self._nodes)
+        watching = self._watching
+        self._devices.follow(watching.claim_changed, watching.supply_changed, watching.resources_changed)
+        watching.follow(self._pods, self._nodes)
         try:
             async with asyncio.TaskGroup() as group:
                 for recorder in self._recorders:
@@ -208,19 +193,15 @@ class Scheduler:
             try:
                 plugin.reserve(info, self.cluster.nodes[node].node)
             except BaseException:
-                self._unreserve(served, info)
+                unreserve(served.profile, info)
                 raise
         self.cluster.withdraw(info.key)
         self.cluster.assume(info, node)
         self.queue.done(queued)
         return Placed(node)
 
-    def _unreserve(self, served: Served, info: PodInfo) -> None:
-        for plugin in reversed(served.profile.reserve):
-            plugin.unreserve(info)
-
     def _failed(self, queued: QueuedPod, error: Exception) -> Failed:
-        if isinstance(error, ExtenderError | BindingFailed):
+        if isinstance(error, ExtenderError | BindingFailed | PluginError):
             log.warning("scheduling %s: %s", queued.key, error)
         else:
             log.error("scheduling %s failed", queued.key, exc_info=error)
@@ -259,20 +240,31 @@ class Scheduler:
         message, info = fit_message(diagnosis), queued.info
         hopeless = bool(why) and not why.startswith(preemption.NOT_ELIGIBLE)
         displaced: tuple[PodInfo, ...] = ()
+        said, acts = self._post_filter(info)
         if victims is not None:
             nominated = self.cluster.nominated.get(victims.node, {})
             displaced = tuple(p for p in nominated.values() if p.priority < info.priority)
             for other in displaced:
                 self.cluster.withdraw(other.key)
             self.cluster.nominate(info, victims.node)
-        elif why:
-            message += f" no new claims to deallocate, preemption: {why}"
+        else:
+            said += [f"preemption: {why}"] if why else []
+            message += f" {', '.join(said)}" if said and diagnosis.nodes else ""
         if hopeless:
             self.cluster.withdraw(info.key)
         # What an extender has said may change without any sign of it here: every change is worth a try.
         plugins = diagnosis.plugins
         self.queue.failed(queued, frozenset() if EXTENDER in plugins else plugins)
-        return Failed("Unschedulable", message, victims, hopeless, displaced)
+        return Failed("Unschedulable", message, victims, hopeless, displaced, tuple(acts))
+
+    def _post_filter(self, info: PodInfo) -> tuple[list[str], list[Act]]:
+        """Return what plugins say of a pod that fits nowhere, and what they want done."""
+        said, acts = [], []
+        for plugin in self._of(info).profile.post_filter:
+            text, act = plugin.post_filter(info, self.cluster.order)
+            said += [text] if text else []
+            acts += [act] if act is not None else []
+        return said, acts
 
     # -- doing ------------------------------------------------------------------------------------------------------
     async def _carry_out(self, queued: QueuedPod, decision: Placed | Failed) -> None:
@@ -280,12 +272,14 @@ class Scheduler:
         writer = self._of(queued.info).writer
         try:
             if isinstance(decision, Placed):
-                await self._bind(queued, decision.node)
+                await self._binding.run(self._of(queued.info), queued, decision.node)
             elif same_pod(queued.info, self._pods.get(queued.key)):
                 nominated = decision.victims.node if decision.victims else "" if decision.hopeless else None
                 await writer.failed(queued.info, decision.reason, decision.message, nominated=nominated)
                 for other in decision.displaced:
                     await writer.denominate(other)
+                for act in decision.acts:
+                    await act()
                 if decision.victims is not None:
                     await writer.evict(decision.victims, queued.info)
         except StatusError as error:
@@ -293,47 +287,6 @@ class Scheduler:
                 log.warning("scheduling %s: %s", queued.key, error)
         finally:
             self._slots.release()
-
-    async def _bind(self, queued: QueuedPod, node: str) -> None:
-        info, served = queued.info, self._of(queued.info)
-        try:
-            await self._prepare(served.profile, info, node)
-            await self._bound(served.profile, info, node)
-            served.writer.bound(info, node)
-            for plugin in served.profile.post_bind:
-                plugin.post_bind(info, node)
-        except (StatusError, BindingFailed, ExtenderError) as error:
-            self._unreserve(served, info)
-            self.cluster.forget(queued.key)
-            self.queue.event(ROOM)
-            gone = isinstance(error, StatusError) and error.not_found
-            if gone or not same_pod(info, self._pods.get(queued.key)):
-                return
-            self.queue.failed(queued, frozenset(), error=True)
-            await served.writer.failed(info, "SchedulerError", f"binding rejected: {error}")
-
-    async def _prepare(self, profile: Profile, info: PodInfo, node: str) -> None:
-        """Wait for leave (Permit) and for what has to be there first (PreBind)."""
-        waiting = [plugin for plugin in profile.pre_bind if plugin.waits(info)]
-        if not waiting and not profile.permit:
-            return
-        self._slots.release()  # this may take minutes: others are not to wait for it
-        try:
-            for gate in profile.permit:
-                await gate.permit(info, node)
-            for plugin in waiting:
-                await plugin.pre_bind(info, node)
-        finally:
-            await self._slots.acquire()
-
-    async def _bound(self, profile: Profile, info: PodInfo, node: str) -> None:
-        for extender in self._extenders:
-            if extender.config.bind_verb and extender.interested(info):
-                return await extender.bind(info, node)
-        for plugin in profile.bind:
-            if await plugin.bind(info, node):
-                return None
-        raise BindingFailed("no bind plugin took the pod")
 
 
 def _admitted(profile: Profile, pod: core_v1.Pod) -> bool:

@@ -33,9 +33,10 @@ class NodeInfo:
         self.images = {
             normalized_image(name): image.size_bytes or 0 for image in node.status.images for name in image.names
         }
-        self._touch()
+        self.touch()
 
-    def _touch(self) -> None:
+    def touch(self) -> None:
+        """Let what was said of the node be worked out anew."""
         self.generation = next(_generations)
 
     def add(self, pod: PodInfo) -> None:
@@ -59,7 +60,7 @@ class NodeInfo:
                 self.ports[port] = uses
             else:
                 self.ports.pop(port, None)
-        self._touch()
+        self.touch()
 
     def without(self, victims: list[PodInfo]) -> NodeInfo:
         """Return a copy as it would be with some pods gone (for preemption)."""

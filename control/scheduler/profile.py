@@ -44,6 +44,7 @@ DEFAULTS = (
     "VolumeZone",
     "PodTopologySpread",
     "InterPodAffinity",
+    "DynamicResources",
     "DefaultPreemption",
     "NodeResourcesBalancedAllocation",
     "ImageLocality",
@@ -51,6 +52,7 @@ DEFAULTS = (
 )
 _METHODS = {
     "preEnqueue": "pre_enqueue",
+    "postFilter": "post_filter",
     "reserve": "reserve",
     "permit": "permit",
     "preBind": "pre_bind",
@@ -75,6 +77,8 @@ class Surroundings:
     shared: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Callable[[Args], Any]] = field(default_factory=dict)
     ignored_resources: frozenset[str] = frozenset()
+    backed: Callable[[str], bool] = field(default=lambda name: False)
+    """Says whether devices stand for an extended resource."""
 
 
 def build(config: ProfileConfig, given: Surroundings, percentage: int = 0) -> Profile:
@@ -86,7 +90,7 @@ def build(config: ProfileConfig, given: Surroundings, percentage: int = 0) -> Pr
         "TaintToleration": lambda args: TaintToleration(),
         "NodeAffinity": NodeAffinity,
         "NodePorts": lambda args: NodePorts(),
-        "NodeResourcesFit": lambda args: NodeResourcesFit(args, given.ignored_resources),
+        "NodeResourcesFit": lambda args: NodeResourcesFit(args, given.ignored_resources, given.backed),
         "PodTopologySpread": lambda args: PodTopologySpread(given.kin, args),
         "InterPodAffinity": lambda args: InterPodAffinity(given.namespaces, args),
         "NodeResourcesBalancedAllocation": BalancedAllocation,
@@ -113,7 +117,7 @@ def build(config: ProfileConfig, given: Surroundings, percentage: int = 0) -> Pr
         for name, _ in changes.enabled:
             if name not in known:
                 raise ConfigurationError(f'plugins.{point}.enabled: plugin "{name}" does not exist')
-    chosen = {point: _at(point, config, plugin) for point in ("filter", "score", "postFilter", *_METHODS)}
+    chosen = {point: _at(point, config, plugin) for point in ("filter", "score", *_METHODS)}
     if not chosen["bind"] and "DefaultBinder" in given.shared:
         raise ConfigurationError("plugins.bind: at least one bind plugin is needed")
     scores = [(plugin(name), weight or plugin(name).weight) for name, weight in chosen["score"]]
@@ -122,7 +126,8 @@ def build(config: ProfileConfig, given: Surroundings, percentage: int = 0) -> Pr
     across = [one for one in filtering if hasattr(one, "pre_filter")]
     across += [one for one, _ in scores if hasattr(one, "pre_filter") and one not in across]
     methods: dict[str, tuple[Any, ...]] = {
-        method: tuple(plugin(name) for name, _ in chosen[point]) for point, method in _METHODS.items()
+        method: tuple(plugin(name) for name, _ in chosen[point] if plugin(name) is not None)
+        for point, method in _METHODS.items()
     }
     return Profile(
         filters=tuple(one for one in filtering if not hasattr(one, "pre_filter")),

@@ -9,7 +9,7 @@ from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import DEFAULT_NAME
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import SchedulingQueue
-from kube.api import core_v1
+from kube.api import core_v1, resource_v1
 from kube.client import key_of
 from kube.informer import Change, Informer
 
@@ -30,7 +30,8 @@ LABELS = frozenset({"NodeAffinity", "InterPodAffinity", "PodTopologySpread"})
 TAINTS = frozenset({"TaintToleration", "NodeUnschedulable"})
 RESOURCES = frozenset({"NodeResourcesFit"})
 STORAGE = frozenset({"VolumeBinding", "VolumeRestrictions", "NodeVolumeLimits", "VolumeZone"})
-ALL = ROOM | LABELS | TAINTS | STORAGE | frozenset({"NodeName"})
+DEVICES = frozenset({"DynamicResources"})
+ALL = ROOM | LABELS | TAINTS | STORAGE | DEVICES | frozenset({"NodeName"})
 
 
 Gate = Callable[[core_v1.Pod], bool]
@@ -42,6 +43,8 @@ class Watching:
 
     def __init__(self, gates: Mapping[str, Gate], cluster: Cluster, queue: SchedulingQueue) -> None:
         self._gates, self._cluster, self._queue = gates, cluster, queue
+        self._held: dict[str, core_v1.Pod] = {}
+        """Pods that PreEnqueue keeps back."""
 
     def follow(self, pods: Informer[core_v1.Pod], nodes: Informer[core_v1.Node]) -> None:
         nodes.subscribe(self.node_changed)
@@ -63,7 +66,7 @@ class Watching:
         if old.status.allocatable != new.status.allocatable:
             touched |= RESOURCES
         if old.metadata.labels != new.metadata.labels:
-            touched |= LABELS | STORAGE
+            touched |= LABELS | STORAGE | DEVICES
         if old.spec.taints != new.spec.taints or old.spec.unschedulable != new.spec.unschedulable:
             touched |= TAINTS
         if touched:
@@ -77,8 +80,28 @@ class Watching:
         elif (pod.spec.scheduler_name or DEFAULT_NAME) in self._gates:
             self._waiting(change)
 
+    # -- devices ----------------------------------------------------------------------------------------------------
+    def claim_changed(self, change: Change[resource_v1.ResourceClaim]) -> None:
+        """Take in a claim: pods may have waited for it, or for the devices that it had."""
+        for key, pod in list(self._held.items()):
+            if pod.spec.resource_claims and pod.metadata.namespace == change.new.metadata.namespace:
+                if self._gates[pod.spec.scheduler_name or DEFAULT_NAME](pod):
+                    del self._held[key]
+                    self._queue.add(PodInfo(pod))
+        self._queue.event(DEVICES, hints.of_claim(change))
+
+    def supply_changed(self) -> None:
+        """Slices or classes of devices changed."""
+        self._queue.event(DEVICES)
+
+    def resources_changed(self) -> None:
+        """Devices stand for other extended resources than before."""
+        self._cluster.forget_verdicts()
+        self._queue.event(RESOURCES | DEVICES)
+
     def _bound(self, change: Change[core_v1.Pod]) -> None:
         pod, key = change.new, change.key
+        self._held.pop(key, None)
         self._queue.remove(key)
         self._cluster.withdraw(key)
         if change.type == "DELETED" or pod.status.phase in ("Succeeded", "Failed"):
@@ -99,6 +122,7 @@ class Watching:
 
     def _waiting(self, change: Change[core_v1.Pod]) -> None:
         pod, key = change.new, change.key
+        self._held.pop(key, None)
         if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
             self._queue.remove(key)
             self._cluster.withdraw(key)
@@ -107,7 +131,10 @@ class Watching:
         if pod.status.phase in ("Succeeded", "Failed"):
             self._queue.remove(key)
             return
-        if self._cluster.is_assumed(key) or not self._gates[pod.spec.scheduler_name or DEFAULT_NAME](pod):
+        if self._cluster.is_assumed(key):
+            return
+        if not self._gates[pod.spec.scheduler_name or DEFAULT_NAME](pod):
+            self._held[key] = pod
             return
         info, old = PodInfo(pod), change.old
         if pod.status.nominated_node_name:  # room is being made for it, be it by a scheduler before this one

@@ -100,11 +100,17 @@ class NodeResourcesFit:
     weight = 1
     normalized = ""
 
-    def __init__(self, args: Mapping[str, Any] | None = None, ignored: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        args: Mapping[str, Any] | None = None,
+        ignored: frozenset[str] = frozenset(),
+        backed: Callable[[str], bool] = lambda name: False,
+    ) -> None:
         given = args or {}
         self._strategy = strategy(given)
         # The default is reckoned without detours: it is what nearly every verdict costs.
         self._usual = self._strategy.score is least_allocated and self._strategy.resources == CPU_AND_MEMORY
+        self._backed = backed
         self._ignored = frozenset(given.get("ignoredResources") or ()) | ignored
         self._ignored_groups = frozenset(given.get("ignoredResourceGroups") or ())
 
@@ -130,6 +136,8 @@ class NodeResourcesFit:
             if self._left_out(resource):
                 continue
             capacity = node.allocatable.get(resource, 0)
+            if not capacity and self._backed(resource):
+                continue  # devices stand for it on this node
             if wanted > capacity - node.others.get(resource, 0):
                 reasons.append(f"Insufficient {resource}")
                 hopeless |= wanted > capacity

@@ -6,6 +6,8 @@ from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import parse
 from control.scheduler.profile import DEFAULTS, Surroundings, build
 
+from .devices import Devices, claim, device, read, slice_of
+
 TEXT = (Path(__file__).resolve().parents[4] / "docs" / "scheduling.md").read_text()
 
 
@@ -18,3 +20,14 @@ def test_the_documented_file_makes_profiles() -> None:
 
 def test_every_plugin_is_named() -> None:
     assert [name for name in DEFAULTS if name != "PrioritySort" and name not in TEXT] == []
+
+
+def test_the_documented_claim_gets_the_devices_it_says() -> None:
+    manifest = TEXT.split("```yaml\n")[2].split("```")[0].rpartition("---")[0]
+    device_class, template = read(manifest)
+    wish = claim()
+    wish.spec = template.spec.spec
+    large = device("large", capacity={"memory": "80Gi"})
+    small = [device(name, capacity={"memory": "16Gi"}) for name in ("a", "b")]
+    assert Devices(slice_of(*small, large), device_class).names(wish) == ["large"]
+    assert Devices(slice_of(*small), device_class).names(wish) == ["a", "b"]

@@ -1,0 +1,200 @@
+"""Finding devices for claims on one node: a search in depth that takes devices in their order and goes back where it must.
+
+For every claim each request in turn, of it the preferred alternative first, and of that as many devices as are wanted. A device
+is taken where the selectors of class and request match, its taints are tolerated, the claim's constraints hold, and nobody else
+has it, or its pool's counters. The first complete solution is the one. Upstream: dynamic-resource-allocation/structured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from control.cel import CompileError, EvaluationError
+from control.scheduler.devices.book import Book
+from control.scheduler.devices.capacity import consumption
+from control.scheduler.devices.constraints import Constraint, constraints
+from control.scheduler.devices.inventory import DeviceId, Inventory, Offer, Pool
+from control.scheduler.devices.requests import MOST_RESULTS, DeviceError, Need, Wanted
+from kube.api import core_v1
+from kube.device_taints import untolerated
+
+Offers = list[tuple[Offer, Pool]]
+ZERO = Decimal(0)
+SECONDS = 1.0
+"""How long one node may be searched: the search can take exponentially long, and everything else waits for it."""
+STEPS = 256
+"""The clock is looked at every so many devices."""
+
+
+class SearchTimeout(Exception):
+    """The search took too long."""
+
+
+class PoolNotReady(DeviceError):
+    """All devices are wanted, and how many that are is not known at the moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A device that a claim is given."""
+
+    need: Need
+    offer: Offer
+    consumed: dict[str, Decimal]
+
+
+class Search:
+    """The search for all claims of a pod on one node."""
+
+    def __init__(self, claims: Sequence[Wanted], inventory: Inventory, book: Book, node: core_v1.Node) -> None:
+        self._claims, self._book = claims, book
+        self._pools = inventory.pools(node)
+        self._offers = [(offer, pool) for pool in self._pools for offer in pool.offers]
+        self._constraints = [constraints(wanted.constraints) for wanted in claims]
+        self._results: list[list[Taken]] = [[] for _ in claims]
+        self._mine: Counter[DeviceId] = Counter()
+        """Devices taken in this search, but those for administrators."""
+        self._used: dict[DeviceId, dict[str, Decimal]] = {}
+        self._left: dict[int, dict[tuple[str, str], Decimal]] = {}
+        """What is left of a pool's counters."""
+        self._everything: dict[int, Offers] = {}
+        self._steps, self._until = 0, time.monotonic() + SECONDS
+
+    def run(self) -> list[list[Taken]] | None:
+        """Return the devices of each claim; None where the node has not what they need.
+
+        Raises DeviceError where a claim is wrong, SearchTimeout.
+        """
+        return self._results if self._request(0, 0) else None
+
+    # -- the search -------------------------------------------------------------------------------------------------
+    def _request(self, claim: int, request: int) -> bool:
+        while claim < len(self._claims) and request == len(self._claims[claim].requests):
+            claim, request = claim + 1, 0
+        if claim == len(self._claims):
+            return True
+        return any(self._alternative(claim, request, need) for need in self._claims[claim].requests[request])
+
+    def _alternative(self, claim: int, request: int, need: Need) -> bool:
+        offers = self._all(need) if need.everything else self._offers
+        count = len(offers) if need.everything else need.count
+        return count > 0 and self._devices(claim, request, need, count, offers, 0)
+
+    def _devices(self, claim: int, request: int, need: Need, left: int, offers: Offers, start: int) -> bool:
+        """Take `left` more devices, from `start` on: in which order a request gets its devices does not matter."""
+        if not left:
+            return self._request(claim, request + 1)
+        for position in range(start, start + 1 if need.everything else len(offers)):
+            offer, pool = offers[position]
+            undo = self._take(claim, need, offer, pool)
+            if undo is None:
+                continue
+            again = offer.shared and not need.everything
+            if self._devices(claim, request, need, left - 1, offers, position if again else position + 1):
+                return True
+            undo()
+        return False
+
+    def _all(self, need: Need) -> Offers:
+        """Return every device that a request for all means; raises DeviceError while that cannot be said."""
+        known = self._everything.get(id(need))
+        if known is None:
+            for pool in self._pools:
+                if pool.incomplete or pool.invalid:
+                    state = "being updated" if pool.incomplete else "invalid"
+                    name = f"{pool.driver}/{pool.name}"
+                    raise PoolNotReady(
+                        f"request {need.name}: asks for all devices, but resource pool {name} is currently {state}"
+                    )
+            known = [(offer, pool) for offer, pool in self._offers if _selected(need, offer)]
+            self._everything[id(need)] = known
+        return known
+
+    # -- one device -------------------------------------------------------------------------------------------------
+    def _take(self, claim: int, need: Need, offer: Offer, pool: Pool) -> Callable[[], None] | None:
+        """Take a device and return what gives it back; None where it cannot be had."""
+        self._steps += 1
+        if self._steps % STEPS == 0 and time.monotonic() > self._until:
+            raise SearchTimeout("timed out trying to allocate devices")
+        results = self._results[claim]
+        if len(results) >= MOST_RESULTS or not self._free(need, offer, results):
+            return None
+        if pool.invalid or not _selected(need, offer) or untolerated(offer.device.taints, need.tolerations):
+            return None
+        consumed = consumption(offer, need.capacity, {} if need.admin else self._usage(offer))
+        if consumed is None or not (need.admin or self._charge(offer, pool, -1)):
+            return None
+        held: list[Constraint] = []
+        for constraint in self._constraints[claim]:
+            if constraint.concerns(need):
+                if not constraint.add(offer):
+                    for other in held:
+                        other.remove()
+                    if not need.admin:
+                        self._charge(offer, pool, 1)
+                    return None
+                held.append(constraint)
+        results.append(Taken(need, offer, consumed))
+        if not need.admin:
+            self._count(offer, consumed, 1)
+
+        def undo() -> None:
+            results.pop()
+            for constraint in held:
+                constraint.remove()
+            if not need.admin:
+                self._count(offer, consumed, -1)
+                self._charge(offer, pool, 1)
+
+        return undo
+
+    def _free(self, need: Need, offer: Offer, results: Sequence[Taken]) -> bool:
+        if need.admin:  # sees what others have, but has nothing twice
+            return all(taken.offer.id != offer.id for taken in results)
+        return offer.shared or not (offer.id in self._book.taken or self._mine[offer.id])
+
+    def _usage(self, offer: Offer) -> dict[str, Decimal]:
+        before, now = self._book.consumed.get(offer.id, {}), self._used.get(offer.id, {})
+        return {name: before.get(name, ZERO) + now.get(name, ZERO) for name in before.keys() | now.keys()}
+
+    def _count(self, offer: Offer, consumed: dict[str, Decimal], sign: int) -> None:
+        self._mine[offer.id] += sign
+        used = self._used.setdefault(offer.id, {})
+        for name, amount in consumed.items():
+            used[name] = used.get(name, ZERO) + sign * amount
+
+    def _charge(self, offer: Offer, pool: Pool, sign: int) -> bool:
+        """Take a device's counters from its pool (-1) or give them back (1); False where there is not so much left."""
+        if not offer.counters or (offer.shared and self._in_use(offer)):
+            return True  # a shared device takes its counters once
+        left = self._left.get(id(pool))
+        if left is None:
+            left = self._left[id(pool)] = dict(pool.counters)
+            for other in pool.everything:
+                if other.id in self._book.taken:
+                    for set_, name, amount in other.counters:
+                        left[set_, name] = left.get((set_, name), ZERO) - amount
+        if sign < 0 and any(left.get((set_, name), ZERO) < amount for set_, name, amount in offer.counters):
+            return False
+        for set_, name, amount in offer.counters:
+            left[set_, name] = left.get((set_, name), ZERO) + sign * amount
+        return True
+
+    def _in_use(self, offer: Offer) -> bool:
+        return offer.id in self._book.taken or self._mine[offer.id] > 0
+
+
+def _selected(need: Need, offer: Offer) -> bool:
+    for expression, where in need.selectors:
+        try:
+            if not offer.matches(expression):
+                return False
+        except CompileError as error:
+            raise DeviceError(f"{where}: CEL compile error: {error}") from error
+        except EvaluationError as error:
+            raise DeviceError(f"{where}: CEL runtime error: {error}") from error
+    return True

@@ -1,0 +1,184 @@
+"""Writing what was decided: allocations and reservations into claims, before their pod is bound.
+
+A claim that changed meanwhile is read again: what it asks for does not change, only who has it. Devices that must be prepared
+first (`bindingConditions`) are waited for; where that fails the allocation is taken back, and the pod is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import msgspec
+
+from control.scheduler.devices import extended
+from control.scheduler.devices.book import FINALIZER, Book
+from control.scheduler.framework import BindingFailed
+from kube.api import core_v1, resource_v1
+from kube.client import STRATEGIC, Client, key_of, name_of, namespace_of
+from kube.clock import Clock, format_time
+from kube.errors import StatusError
+from kube.pod_claims import is_reserved_for
+
+TRIES = 5
+
+
+@dataclass(slots=True)
+class Reserved:
+    """One claim of a placed pod, with what is still to be written (None: nothing but the reservation)."""
+
+    claim: resource_v1.ResourceClaim
+    allocation: resource_v1.AllocationResult | None = None
+    mappings: list[core_v1.ContainerExtendedResourceRequest] | None = None
+    """Not None: the claim has to be made first."""
+    written: bool = False
+
+
+class ClaimWriter:
+    """The scheduler's hand in claims."""
+
+    def __init__(self, client: Client, book: Book, clock: Clock, wait_seconds: float) -> None:
+        self._client, self._book, self._clock, self._seconds = client, book, clock, wait_seconds
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        """A claim changed."""
+        self._changed.set()
+
+    async def bind(self, pod: core_v1.Pod, reserved: Reserved) -> None:
+        """Write one claim's allocation and reservation; raises BindingFailed, StatusError."""
+        temporary = reserved.claim.metadata.uid or ""
+        if reserved.mappings is not None:
+            reserved.claim = await self._client.create(reserved.claim)
+        claim = reserved.claim
+        for attempt in range(TRIES):
+            try:
+                claim = await self._write(pod, claim, reserved.allocation)
+                break
+            except StatusError as error:
+                if not error.conflict or attempt + 1 == TRIES:
+                    raise
+                claim = await self._client.get(resource_v1.ResourceClaim, name_of(claim), namespace_of(claim))
+        reserved.claim, reserved.written = claim, True
+        self._book.written(claim)
+        self._book.settle(temporary)
+        if reserved.mappings is not None:
+            await self._tell_pod(pod, claim, reserved.mappings)
+
+    async def _write(
+        self, pod: core_v1.Pod, claim: resource_v1.ResourceClaim, allocation: resource_v1.AllocationResult | None
+    ) -> resource_v1.ResourceClaim:
+        who = f"{namespace_of(claim)}/{name_of(claim)}"
+        if claim.metadata.deletion_timestamp is not None:
+            raise BindingFailed(f"claim {who} got deleted in the meantime")
+        status = claim.status
+        if allocation is not None:
+            if status.allocation is not None:
+                raise BindingFailed(f"claim {who} got allocated elsewhere in the meantime")
+            if FINALIZER not in claim.metadata.finalizers:
+                finalizers = [*claim.metadata.finalizers, FINALIZER]
+                metadata = msgspec.structs.replace(claim.metadata, finalizers=finalizers)
+                claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
+            stamped = msgspec.structs.replace(allocation, allocation_timestamp=format_time(self._clock.now()))
+            status = msgspec.structs.replace(claim.status, allocation=stamped)
+        elif status.allocation is None:
+            raise BindingFailed(f"claim {who} got deallocated in the meantime")
+        if is_reserved_for(claim, pod):
+            return claim
+        consumer = resource_v1.ResourceClaimConsumerReference(
+            resource="pods", name=name_of(pod), uid=pod.metadata.uid or ""
+        )
+        status = msgspec.structs.replace(status, reserved_for=[*claim.status.reserved_for, consumer])
+        return await self._client.update_status(msgspec.structs.replace(claim, status=status))
+
+    async def _tell_pod(
+        self,
+        pod: core_v1.Pod,
+        claim: resource_v1.ResourceClaim,
+        mappings: list[core_v1.ContainerExtendedResourceRequest],
+    ) -> None:
+        told = core_v1.PodExtendedResourceClaimStatus(request_mappings=mappings, resource_claim_name=name_of(claim))
+        patch = {
+            "metadata": {"uid": pod.metadata.uid},
+            "status": {"extendedResourceClaimStatus": msgspec.to_builtins(told)},
+        }
+        await self._client.patch(
+            core_v1.Pod, name_of(pod), namespace_of(pod), patch, type=STRATEGIC, subresource="status"
+        )
+
+    # -- devices that are prepared first ----------------------------------------------------------------------------
+    async def wait_ready(self, claims: list[resource_v1.ResourceClaim]) -> None:
+        """Wait until all devices meet their binding conditions; raises BindingFailed."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                while True:
+                    self._changed.clear()
+                    if all(_ready(self._book.get(key_of(claim)) or claim) for claim in claims):
+                        return
+                    await self._changed.wait()
+        except TimeoutError as error:
+            raise BindingFailed("device binding timeout") from error
+
+    # -- taking back ------------------------------------------------------------------------------------------------
+    async def release(self, pod: core_v1.Pod, reserved: Reserved) -> None:
+        """Take a reservation back, and an allocation with it where its devices did not get ready."""
+        claim = self._book.get(key_of(reserved.claim)) or reserved.claim
+        if reserved.mappings is not None:
+            await self.delete(claim)
+        elif _needs_preparation(claim) and all(c.uid == pod.metadata.uid for c in claim.status.reserved_for):
+            await self.deallocate(claim)
+        else:
+            patch = {
+                "metadata": {"uid": claim.metadata.uid},
+                "status": {"reservedFor": [{"$patch": "delete", "uid": pod.metadata.uid}]},
+            }
+            kind = resource_v1.ResourceClaim
+            self._book.written(
+                await self._client.patch(
+                    kind, name_of(claim), namespace_of(claim), patch, type=STRATEGIC, subresource="status"
+                )
+            )
+
+    async def deallocate(self, claim: resource_v1.ResourceClaim) -> None:
+        """Give a claim's devices back; one that was made for extended resources goes altogether."""
+        if extended.ANNOTATION in claim.metadata.annotations:
+            await self.delete(claim)
+            return
+        status = msgspec.structs.replace(claim.status, allocation=None, reserved_for=[], devices=[])
+        self._book.written(await self._client.update_status(msgspec.structs.replace(claim, status=status)))
+
+    async def delete(self, claim: resource_v1.ResourceClaim) -> None:
+        """Delete a claim and what keeps it from going."""
+        if FINALIZER in claim.metadata.finalizers:
+            kept = [name for name in claim.metadata.finalizers if name != FINALIZER]
+            metadata = msgspec.structs.replace(claim.metadata, finalizers=kept)
+            claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata))
+        try:
+            await self._client.delete(
+                resource_v1.ResourceClaim, name_of(claim), namespace_of(claim), uid=claim.metadata.uid or ""
+            )
+        except StatusError as error:
+            if not error.not_found:
+                raise
+
+
+def _results(claim: resource_v1.ResourceClaim) -> list[resource_v1.DeviceRequestAllocationResult]:
+    allocation = claim.status.allocation
+    return allocation.devices.results if allocation is not None and allocation.devices is not None else []
+
+
+def _needs_preparation(claim: resource_v1.ResourceClaim) -> bool:
+    return any(result.binding_conditions for result in _results(claim))
+
+
+def _ready(claim: resource_v1.ResourceClaim) -> bool:
+    """True where every device meets its conditions; raises BindingFailed where one never will."""
+    said = {(s.driver, s.pool, s.device): s.conditions for s in claim.status.devices}
+    ready = True
+    for result in _results(claim):
+        conditions = said.get((result.driver, result.pool, result.device), [])
+        true = {condition.type for condition in conditions if condition.status == "True"}
+        if failed := true & set(result.binding_failure_conditions):
+            raise BindingFailed(f"device {result.device} binding failed: {', '.join(sorted(failed))}")
+        ready &= set(result.binding_conditions) <= true
+    return ready

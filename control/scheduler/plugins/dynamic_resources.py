@@ -1,0 +1,300 @@
+"""DynamicResources: pods whose claims need devices go where the devices are.
+
+PreEnqueue keeps a pod back until its claims exist. PreFilter looks them up; Filter searches devices for those that are not
+allocated yet; Reserve keeps the chosen node's devices from others; PreBind writes allocation and reservation. Where no node
+fits, PostFilter takes back an allocation that nobody uses and that holds the pod elsewhere.
+Upstream: pkg/scheduler/framework/plugins/dynamicresources.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from control.scheduler.cluster import Cluster
+from control.scheduler.devices import extended
+from control.scheduler.devices.allocation import Search, SearchTimeout
+from control.scheduler.devices.binding import ClaimWriter, Reserved
+from control.scheduler.devices.book import Book
+from control.scheduler.devices.inventory import Inventory
+from control.scheduler.devices.requests import MOST_ALTERNATIVES, DeviceError, MissingClass, Wanted, wanted
+from control.scheduler.devices.results import allocation
+from control.scheduler.framework import (
+    BindingFailed,
+    Constraint,
+    PluginError,
+    PreFilterRejected,
+    Rejection,
+    normalize,
+)
+from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.podinfo import PodInfo
+from kube.api import core_v1, resource_v1
+from kube.client import Client, key_of, name_of
+from kube.clock import Clock
+from kube.errors import StatusError
+from kube.informer import Informer
+from kube.node_affinity import term_matches
+from kube.pod_claims import ClaimError, can_be_reserved, check_owner, claim_name, is_reserved_for
+
+log = logging.getLogger(__name__)
+NAME = "DynamicResources"
+BIND_SECONDS = 600.0
+_ELSEWHERE = Rejection(NAME, ("resourceclaim not available on the node",), unresolvable=True)
+_NONE_LEFT = Rejection(NAME, ("cannot allocate all claims",), unresolvable=True)
+_TOO_LONG = Rejection(NAME, ("timed out trying to allocate devices",), unresolvable=True)
+_STALE = Rejection(NAME, ("cannot schedule extended resource claim",), unresolvable=True)
+
+
+class DynamicResources:
+    name = NAME
+    weight = 2
+
+    def __init__(
+        self,
+        client: Client,
+        claims: Informer[resource_v1.ResourceClaim],
+        slices: Informer[resource_v1.ResourceSlice],
+        classes: Informer[resource_v1.DeviceClass],
+        clock: Clock,
+    ) -> None:
+        self.book, self.inventory, self.extended = Book(), Inventory(), extended.ExtendedResources()
+        self.classes: dict[str, resource_v1.DeviceClass] = {}
+        self._informers: tuple[Informer[Any], ...] = (claims, slices, classes)
+        self._writer = ClaimWriter(client, self.book, clock, BIND_SECONDS)
+        self._reserved: dict[str, list[Reserved]] = {}
+        """What was decided for placed pods, by their keys."""
+
+    def follow(
+        self,
+        claim_changed: Callable[[Any], None],
+        supply_changed: Callable[[], None],
+        resources_changed: Callable[[], None],
+    ) -> None:
+        """Keep up with claims, slices and classes, and tell of each change after it is taken in."""
+
+        def claim(change: Any) -> None:
+            self.book.changed(change)
+            self._writer.wake()
+            claim_changed(change)
+
+        def slice_(change: Any) -> None:
+            self.inventory.changed(change)
+            supply_changed()
+
+        def class_(change: Any) -> None:
+            self.classes.pop(change.key, None)
+            if change.type != "DELETED":
+                self.classes[change.key] = change.new
+            if self.extended.update(self.classes.values()):
+                resources_changed()
+            supply_changed()
+
+        for informer, handler in zip(self._informers, (claim, slice_, class_), strict=True):
+            informer.subscribe(handler)
+
+    # -- claims of a pod --------------------------------------------------------------------------------------------
+    def claims_of(self, pod: core_v1.Pod) -> list[resource_v1.ResourceClaim]:
+        """Return the claims of a pod; raises ClaimError where one is missing or not the pod's."""
+        found = []
+        for entry in pod.spec.resource_claims:
+            name, owned = claim_name(pod, entry)
+            if name is None:
+                continue
+            claim = self.book.get(f"{pod.metadata.namespace}/{name}")
+            if claim is None:
+                raise ClaimError(f'resourceclaim "{name}" not found')
+            if claim.metadata.deletion_timestamp is not None:
+                raise ClaimError(f'resourceclaim "{name}" is being deleted')
+            if owned:
+                check_owner(pod, claim)
+            found.append(claim)
+        return found
+
+    def pre_enqueue(self, pod: core_v1.Pod) -> str:
+        """Keep a pod back until its claims exist."""
+        try:
+            self.claims_of(pod)
+        except ClaimError as error:
+            return str(error)
+        return ""
+
+    # -- choosing ---------------------------------------------------------------------------------------------------
+    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
+        """Look up the pod's claims; raises PreFilterRejected where they allow no node at all."""
+        by_devices = self.extended.backs(pod.others)
+        if not pod.pod.spec.resource_claims and not by_devices:
+            return None
+        return self._check(pod, by_devices)
+
+    def _check(self, pod: PodInfo, by_devices: bool) -> _Check | None:
+        try:
+            claims = self.claims_of(pod.pod)
+            to_allocate, placed = [], []
+            for claim in claims:
+                if claim.status.allocation is None:
+                    if self.book.pending(claim.metadata.uid or ""):
+                        who = f"{claim.metadata.namespace}/{claim.metadata.name}"
+                        raise ClaimError(f"resource claim {who} is in the process of being allocated")
+                    to_allocate.append(wanted(claim, self.classes))
+                    continue
+                if not can_be_reserved(claim) and not is_reserved_for(claim, pod.pod):
+                    raise ClaimError("resourceclaim in use")
+                placed.append(claim)
+        except (ClaimError, MissingClass) as error:
+            raise PreFilterRejected(NAME, str(error)) from error
+        except DeviceError as error:
+            raise PluginError(f'running PreFilter plugin "{NAME}": {error}') from error
+        stale = self._special(pod.pod) is not None if by_devices else False
+        return _Check(self, pod, to_allocate, placed, by_devices, stale) if claims or by_devices else None
+
+    def _special(self, pod: core_v1.Pod) -> resource_v1.ResourceClaim | None:
+        """Return the claim that an earlier try has made for the pod's extended resources."""
+        return next((claim for claim in self.book.claims() if extended.is_claim_of(claim, pod)), None)
+
+    # -- keeping and writing ----------------------------------------------------------------------------------------
+    def reserve(self, pod: PodInfo, node: core_v1.Node) -> None:
+        """Keep the devices that the pod is given on a node; raises BindingFailed where they are gone."""
+        by_devices = self.extended.backs(pod.others)
+        if not pod.pod.spec.resource_claims and not by_devices:
+            return
+        check = self._check(pod, by_devices)
+        if check is None:
+            return
+        found = check.decide(node)
+        if found is None:
+            raise BindingFailed("claim allocation not found for node")
+        for reserved in found:
+            if reserved.allocation is not None:
+                self.book.reserve(reserved.claim.metadata.uid or "", reserved.allocation)
+        self._reserved[pod.key] = found
+
+    def unreserve(self, pod: PodInfo) -> None:
+        for reserved in self._reserved.get(pod.key, ()):
+            if not reserved.written:
+                self.book.settle(reserved.claim.metadata.uid or "")
+
+    def waits(self, pod: PodInfo) -> bool:
+        return bool(self._reserved.get(pod.key))
+
+    async def pre_bind(self, pod: PodInfo, node: str) -> None:
+        """Write the claims, and wait for devices that are prepared first; raises BindingFailed, StatusError."""
+        found = self._reserved.get(pod.key, [])
+        for reserved in found:
+            await self._writer.bind(pod.pod, reserved)
+        await self._writer.wait_ready([reserved.claim for reserved in found])
+
+    async def release(self, pod: PodInfo) -> None:
+        """Take back what was written for a pod that is not bound after all."""
+        for reserved in self._reserved.pop(pod.key, ()):
+            if reserved.written:
+                try:
+                    await self._writer.release(pod.pod, reserved)
+                except StatusError as error:
+                    log.warning("releasing %s: %s", key_of(reserved.claim), error)
+
+    def post_bind(self, pod: PodInfo, node: str) -> None:
+        self._reserved.pop(pod.key, None)
+
+    # -- when no node fits ------------------------------------------------------------------------------------------
+    def post_filter(self, pod: PodInfo, nodes: Iterable[NodeInfo]) -> tuple[str, Callable[[], Awaitable[None]] | None]:
+        """Return what can be said, and what is to be done: an unused claim that is held elsewhere is deallocated."""
+        stale = self._special(pod.pod) if self.extended.backs(pod.others) else None
+        if stale is not None:
+            return "deallocation of ResourceClaim completed", functools.partial(self._writer.delete, stale)
+        try:
+            claims = self.claims_of(pod.pod)
+        except ClaimError:
+            claims = []
+        if not claims:
+            return "no new claims to deallocate", None
+        where = list(nodes)
+        for claim in claims:
+            unused = all(consumer.uid == pod.uid for consumer in claim.status.reserved_for)
+            if unused and claim.status.allocation is not None and not all(_available(claim, n.node) for n in where):
+                return "deallocation of ResourceClaim completed", functools.partial(self._writer.deallocate, claim)
+        return "still not schedulable", None
+
+
+class _Check:
+    """What was looked up for one pod."""
+
+    def __init__(
+        self,
+        plugin: DynamicResources,
+        pod: PodInfo,
+        to_allocate: list[Wanted],
+        placed: list[resource_v1.ResourceClaim],
+        by_devices: bool,
+        stale: bool,
+    ) -> None:
+        self._plugin, self._pod, self._to_allocate, self._placed = plugin, pod, to_allocate, placed
+        self._by_devices, self._stale = by_devices, stale
+        self._ranks: dict[str, int] = {}
+
+    def filter(self, node: NodeInfo) -> Rejection | None:
+        """Check the nodes of allocated claims, and find devices for the others."""
+        if self._stale:
+            return _STALE
+        try:
+            found = self.decide(node.node)
+        except SearchTimeout:
+            return _TOO_LONG
+        except DeviceError as error:
+            raise PluginError(f'running "{NAME}" filter plugin: {error}') from error
+        if found is None:
+            return _NONE_LEFT
+        return None if all(_available(claim, node.node) for claim in self._placed) else _ELSEWHERE
+
+    def decide(self, node: core_v1.Node) -> list[Reserved] | None:
+        """Return what the pod's claims get on a node; None where there is not enough."""
+        special = self._wish(node)
+        claims = self._to_allocate
+        if special is not None and special.requests:
+            claim = extended.claim_for(self._pod.pod, special.requests)
+            claim.metadata.uid = f"extended-resources-of-{self._pod.uid}"
+            claims = [*claims, wanted(claim, self._plugin.classes)]
+        done = [Reserved(claim) for claim in self._placed]
+        if not claims:
+            return done
+        taken = Search(claims, self._plugin.inventory, self._plugin.book, node).run()
+        if taken is None:
+            return None
+        self._ranks[name_of(node)] = sum(
+            MOST_ALTERNATIVES - rank
+            for devices in taken
+            for rank in {t.need.request: t.need.rank for t in devices}.values()
+        )
+        for one, devices in zip(claims, taken, strict=True):
+            made = special if special is not None and one.claim.metadata.annotations.get(extended.ANNOTATION) else None
+            result = allocation(one, devices, node)
+            done.append(Reserved(one.claim, result, made.mappings if made is not None else None))
+        return done
+
+    def _wish(self, node: core_v1.Node) -> extended.Wish | None:
+        if not self._by_devices:
+            return None
+        backed = {}
+        for resource in self._pod.others:
+            device_class = self._plugin.extended.class_of(resource)
+            if device_class is not None and not has_resource(node.status.allocatable, resource):
+                backed[resource] = device_class
+        return extended.wish(self._pod.pod, backed)
+
+    def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
+        """Prefer nodes that have what requests name first of their alternatives."""
+        if not any(len(needs) > 1 for one in self._to_allocate for needs in one.requests):
+            return None
+        return normalize([self._ranks.get(node.name, 0) for node in nodes], "up")
+
+
+def has_resource(allocatable: Mapping[str, Any], resource: str) -> bool:
+    """True where a node has an extended resource itself (of a device plugin)."""
+    return str(allocatable.get(resource, "0")) not in ("", "0")
+
+
+def _available(claim: resource_v1.ResourceClaim, node: core_v1.Node) -> bool:
+    found = claim.status.allocation.node_selector if claim.status.allocation is not None else None
+    return found is None or any(term_matches(term, node) for term in found.node_selector_terms)

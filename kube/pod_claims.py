@@ -1,0 +1,54 @@
+"""Which ResourceClaims a pod uses, and whose a claim is (upstream: dynamic-resource-allocation/resourceclaim)."""
+
+from __future__ import annotations
+
+from kube.api import core_v1, resource_v1
+
+MOST_CONSUMERS = 256
+"""Consumers that one claim can be reserved for (ResourceClaimReservedForMaxSize)."""
+
+
+class ClaimError(Exception):
+    """A pod cannot use its claim (yet); the message says why."""
+
+
+def claim_name(pod: core_v1.Pod, wanted: core_v1.PodResourceClaim) -> tuple[str | None, bool]:
+    """Return the name of the claim behind an entry of `spec.resourceClaims`, and whether the pod must own it.
+
+    None: none is needed. Raises ClaimError where the claim has not been made from its template yet.
+    """
+    if wanted.resource_claim_name is not None:
+        return wanted.resource_claim_name, False
+    entry = f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec.resourceClaim {wanted.name}"
+    if wanted.resource_claim_template_name is None:
+        raise ClaimError(f"{entry}: none of the supported fields are set")
+    for status in pod.status.resource_claim_statuses:
+        if status.name == wanted.name:
+            return status.resource_claim_name, True
+    raise ClaimError(f"{entry}: ResourceClaim not created yet")
+
+
+def is_owner(pod: core_v1.Pod, claim: resource_v1.ResourceClaim) -> bool:
+    """True where a claim was made for the pod."""
+    return claim.metadata.namespace == pod.metadata.namespace and any(
+        ref.controller and ref.uid == pod.metadata.uid for ref in claim.metadata.owner_references
+    )
+
+
+def check_owner(pod: core_v1.Pod, claim: resource_v1.ResourceClaim) -> None:
+    """Raise ClaimError where a claim was not made for the pod."""
+    if is_owner(pod, claim):
+        return
+    raise ClaimError(
+        f"ResourceClaim {claim.metadata.namespace}/{claim.metadata.name} was not created for "
+        f"pod {pod.metadata.namespace}/{pod.metadata.name} (pod is not owner)"
+    )
+
+
+def is_reserved_for(claim: resource_v1.ResourceClaim, pod: core_v1.Pod) -> bool:
+    return any(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
+
+
+def can_be_reserved(claim: resource_v1.ResourceClaim) -> bool:
+    """True where one more consumer can have the claim."""
+    return len(claim.status.reserved_for) < MOST_CONSUMERS

@@ -1,0 +1,128 @@
+"""Short ways to make devices, classes and claims, and a cluster that has some."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from control.scheduler.devices.allocation import Search, Taken
+from control.scheduler.devices.book import Book
+from control.scheduler.devices.inventory import Inventory
+from control.scheduler.devices.requests import wanted
+from control.scheduler.devices.results import allocation
+from kube import serialize
+from kube.api import core_v1, meta_v1, resource_v1
+from kube.client import name_of
+from kube.informer import Change
+
+DRIVER = "driver.example.com"
+KINDS = {
+    "DeviceClass": resource_v1.DeviceClass,
+    "ResourceSlice": resource_v1.ResourceSlice,
+    "ResourceClaim": resource_v1.ResourceClaim,
+    "ResourceClaimTemplate": resource_v1.ResourceClaimTemplate,
+}
+
+
+def read(text: str) -> list[Any]:
+    """Make objects of YAML documents."""
+    return [serialize.convert(found, KINDS[found["kind"]]) for found in yaml.safe_load_all(text)]
+
+
+def node(name: str = "worker-1", **labels: str) -> core_v1.Node:
+    return core_v1.Node(metadata=meta_v1.ObjectMeta(name=name, labels=labels))
+
+
+def slice_of(
+    *devices: dict[str, Any], name: str = "slice", pool: str = "pool", **spec: Any
+) -> resource_v1.ResourceSlice:
+    """A slice of a pool, on worker-1 where nothing else is said; devices are names or JSON."""
+    place = (
+        {}
+        if {"allNodes", "nodeSelector", "nodeName", "perDeviceNodeSelection"} & spec.keys()
+        else {"nodeName": "worker-1"}
+    )
+    generation, count = spec.pop("generation", 1), spec.pop("count", 1)
+    return serialize.convert(
+        {
+            "metadata": {"name": name},
+            "spec": {
+                "driver": DRIVER,
+                "pool": {"name": pool, "generation": generation, "resourceSliceCount": count},
+                "devices": list(devices),
+                **place,
+                **spec,
+            },
+        },
+        resource_v1.ResourceSlice,
+    )
+
+
+def device(name: str, attributes: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    kinds = {bool: "bool", int: "int", str: "string"}
+    given = {key: {kinds[type(value)]: value} for key, value in (attributes or {}).items()}
+    capacity = {key: {"value": value} for key, value in more.pop("capacity", {}).items()}
+    return {"name": name, "attributes": given, "capacity": capacity, **more}
+
+
+def class_of(name: str = "gpu", *selectors: str, **spec: Any) -> resource_v1.DeviceClass:
+    found = [{"cel": {"expression": text}} for text in selectors]
+    return serialize.convert(
+        {"metadata": {"name": name}, "spec": {"selectors": found, **spec}}, resource_v1.DeviceClass
+    )
+
+
+def request(name: str = "r", selector: str = "", device_class: str = "gpu", **more: Any) -> dict[str, Any]:
+    exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", **more}
+    if exactly["allocationMode"] == "ExactCount":
+        exactly.setdefault("count", 1)
+    if selector:
+        exactly["selectors"] = [{"cel": {"expression": selector}}]
+    return {"name": name, "exactly": exactly}
+
+
+def claim(*requests: dict[str, Any], name: str = "claim", **devices: Any) -> resource_v1.ResourceClaim:
+    return serialize.convert(
+        {
+            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "1"},
+            "spec": {"devices": {"requests": list(requests), **devices}},
+        },
+        resource_v1.ResourceClaim,
+    )
+
+
+class Devices:
+    """Slices, classes and allocated claims."""
+
+    def __init__(self, *objects: Any) -> None:
+        self.inventory, self.book = Inventory(), Book()
+        self.classes: dict[str, resource_v1.DeviceClass] = {}
+        for found in objects:
+            if isinstance(found, resource_v1.ResourceSlice):
+                self.inventory.add(name_of(found), found)
+            elif isinstance(found, resource_v1.DeviceClass):
+                self.classes[name_of(found)] = found
+
+    def search(self, *claims: resource_v1.ResourceClaim, on: core_v1.Node | None = None) -> list[list[Taken]] | None:
+        found = [wanted(one, self.classes) for one in claims]
+        return Search(found, self.inventory, self.book, on or node()).run()
+
+    def names(self, *claims: resource_v1.ResourceClaim, on: core_v1.Node | None = None) -> list[str] | None:
+        """Return the devices that claims are given, None where they are given none."""
+        found = self.search(*claims, on=on)
+        return None if found is None else [taken.offer.device.name for part in found for taken in part]
+
+    def allocate(self, one: resource_v1.ResourceClaim, on: core_v1.Node | None = None) -> resource_v1.AllocationResult:
+        """Give a claim its devices, so that others cannot have them."""
+        where = on or node()
+        found = self.search(one, on=where)
+        assert found is not None
+        result = allocation(wanted(one, self.classes), found[0], where)
+        one.status.allocation = result
+        self.book.changed(change(one))
+        return result
+
+
+def change(new: Any, old: Any = None, type: str = "ADDED") -> Change[Any]:
+    return Change(type, old, new)
