@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, Context, Decimal
 
 Quantity = str | int | float
 
@@ -16,6 +16,9 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei"
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _PATTERN = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?\d+))?")
 _NANO = Decimal("1e-9")
+_LONGEST = 1000
+"""Characters of a quantity, and the largest exponent: more than that is no amount of anything, only work."""
+_EXACT = Context(prec=4 * _LONGEST, rounding=ROUND_CEILING)
 MESSAGE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
@@ -31,21 +34,25 @@ def parse(quantity: Quantity) -> Decimal:
 
 def _split(quantity: Quantity) -> tuple[Decimal, str]:
     text = str(quantity).strip() if not isinstance(quantity, str) else quantity
-    match = _PATTERN.fullmatch(text)
-    if not match:
+    match = _PATTERN.fullmatch(text) if len(text) <= _LONGEST else None
+    if not match or int(match[4] or 0) > _LONGEST:
         raise QuantityError(MESSAGE)
     number, binary, decimal, exponent = match.groups()
     value = Decimal(number)
     family = "decimal"
     if binary:
-        value *= _BINARY[binary]
+        value = _EXACT.multiply(value, Decimal(_BINARY[binary]))
         family = "binary"
     elif decimal:
-        value = value.scaleb(_DECIMAL[decimal])
+        value = value.scaleb(_DECIMAL[decimal], _EXACT)
     elif exponent:
-        value = value.scaleb(int(exponent))
+        value = value.scaleb(max(int(exponent), -3 * _LONGEST), _EXACT)
         family = "exponent"
-    return value.quantize(_NANO, ROUND_CEILING) if value.as_tuple().exponent < -9 else value, family  # type: ignore[operator]
+    return _nanos(value) if value.as_tuple().exponent < -9 else value, family  # type: ignore[operator]
+
+
+def _nanos(number: Decimal) -> Decimal:
+    return number.quantize(_NANO, ROUND_CEILING, _EXACT)
 
 
 def value(quantity: Quantity) -> int:
@@ -55,7 +62,7 @@ def value(quantity: Quantity) -> int:
 
 def milli(quantity: Quantity) -> int:
     """Return the quantity in thousandths, rounded up: millicores."""
-    return int((parse(quantity) * 1000).to_integral_value(ROUND_CEILING))
+    return int(_EXACT.multiply(parse(quantity), Decimal(1000)).to_integral_value(ROUND_CEILING))
 
 
 def canonical(quantity: Quantity) -> str:
@@ -75,7 +82,7 @@ def render(number: Decimal | int, family: str = "decimal") -> str:
             if whole % size == 0:
                 return f"{whole // size}{suffix}"
         return str(whole)
-    nanos = int((number * 10**9).to_integral_value(ROUND_CEILING))
+    nanos = int(_EXACT.multiply(number, Decimal(10**9)).to_integral_value(ROUND_CEILING))
     for suffix, power in reversed(_DECIMAL.items()):
         size = 10 ** (power + 9)
         if nanos % size == 0:

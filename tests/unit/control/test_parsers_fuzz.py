@@ -198,7 +198,10 @@ def test_selectors(text: str) -> None:
 
 
 NUMERALS = st.lists(
-    st.sampled_from([*"0123456789.+-eEKMi", "Ki", "m", "n", "u", "e9", "E99", "9" * 30, "0" * 30]), max_size=7
+    st.sampled_from(
+        [*"0123456789.+-eEKMi", "Ki", "m", "n", "u", "e9", "E99", "e9999999", "E-99999999", "9" * 30, "0" * 30]
+    ),
+    max_size=7,
 )
 
 

@@ -73,3 +73,16 @@ def test_whole_units_and_thousandths_are_rounded_up() -> None:
     assert quantity.value("1500m") == 2
     assert quantity.milli("0.0001") == 1
     assert quantity.milli("250m") == 250
+
+
+@pytest.mark.parametrize("text", ["1e1001", "1e9999999", "1E99999999999999999999", "9" * 1001])
+def test_amounts_of_nothing_are_refused_before_they_are_computed(text: str) -> None:
+    with pytest.raises(quantity.QuantityError):
+        quantity.canonical(text)
+
+
+def test_large_and_long_quantities_are_exact() -> None:
+    assert quantity.canonical("999999999999999999999999999999e9") == "999999999999999999999999999999e9"
+    assert quantity.canonical("99999999999999999999999999999999.5") == "99999999999999999999999999999999500m"
+    assert quantity.canonical("1e-99999999") == "1e-9"
+    assert len(quantity.canonical("1e999")) == 985
