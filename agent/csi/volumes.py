@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 60.0
 """How often a pod's volume is looked at again where its driver wants to hear of it, or it may grow."""
+_MOUNT_DEVICE = {False: "MountVolume.MountDevice", True: "MapVolume.SetUpDevice"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,10 @@ class CSIVolumes:
         try:
             driver = self._drivers.get(volume.driver)
         except VolumeError as error:
-            what = "mounter.SetUpAt failed to get CSI client" if volume.ephemeral else "attacher.MountDevice failed"
-            raise VolumeError(f"kubernetes.io/csi: {what}: {error}") from error
+            if volume.ephemeral:
+                raise VolumeError(f"kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {error}") from error
+            what = "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient"
+            raise VolumeError(f"{what}: {error}", step=_MOUNT_DEVICE[volume.block]) from error
         about = await self._about(volume.driver)
         if volume.ephemeral:
             _check_ephemeral(volume.driver, about)
@@ -164,8 +167,7 @@ class CSIVolumes:
                         secrets=await secrets.read(self._client, volume.stage_secret),
                     )
                 except CRIError as error:
-                    step = "MapVolume.SetUpDevice" if volume.block else "MountVolume.MountDevice"
-                    raise VolumeError(error.grpc_text(), step=step) from error
+                    raise VolumeError(error.grpc_text(), step=_MOUNT_DEVICE[volume.block]) from error
         context = dict(volume.attributes)
         if spec.pod_info_on_mount:
             context |= request.pod_context(pod, ephemeral=volume.ephemeral)
