@@ -173,7 +173,7 @@ class IPVSBackend:
         servers = {
             server: behaviour
             for server, behaviour in table.servers.items()
-            if server.ip in mine and not state.within(server.ip, self._excluded)
+            if server in self._wanted.servers or (server.ip in mine and not state.within(server.ip, self._excluded))
         }
         return State(servers, await self._kernel.entries(), addresses)
 

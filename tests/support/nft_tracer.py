@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from netproxy.nftables.writer import Contents
 from tests.support.packet_tracer import ACCEPT, DROP, REJECT, Host, Outcome, Packet
 
-PART = r"(?:ip (?:saddr|daddr)|meta l4proto|(?:th|tcp|udp|sctp) dport)"
+PART = r"(?:ip6? (?:saddr|daddr)|meta l4proto|(?:th|tcp|udp|sctp) dport)"
 KEY = rf"(?P<key>{PART}(?: \. {PART})*)"
 
 
@@ -117,6 +117,8 @@ class TableTracer:
         parts = {
             "ip saddr": packet.source,
             "ip daddr": packet.destination,
+            "ip6 saddr": packet.source,
+            "ip6 daddr": packet.destination,
             "meta l4proto": packet.protocol,
         }
         return " . ".join(parts.get(part) or str(packet.port) for part in text.split(" . "))
@@ -182,7 +184,7 @@ STATEMENTS = [
     (r"fib (?P<side>saddr|daddr) type (?P<not>!= )?local", _fib),
     (KEY + r" vmap @(?P<map>[\w-]+)", _vmap),
     (KEY + r" (?P<not>!= )?@(?P<set>[\w-]+)", _member),
-    (r"ip (?P<side>saddr|daddr) (?P<not>!= )?(?P<value>\{ [^}]* \}|[\d./]+)", _address),
+    (r"ip6? (?P<side>saddr|daddr) (?P<not>!= )?(?P<value>\{ [^}]* \}|[\da-f./:]+)", _address),
     (
         r"meta mark & (?P<mask>0x\w+) == (?P<value>0x\w+)",
         lambda tracer, found, state: state.mark & int(found["mask"], 16) == int(found["value"], 16),
@@ -200,16 +202,16 @@ STATEMENTS = [
     (r"masquerade fully-random", lambda tracer, found, state: [replace(state, snat=True, end=ACCEPT)]),
     (r"(?P<verdict>(?:jump|goto) [\w-]+)", lambda tracer, found, state: [found["verdict"]]),
     (
-        r"dnat ip addr \. port to " + KEY + r" \. numgen random mod (?P<count>\d+) map @(?P<map>[\w-]+)",
+        r"dnat ip6? addr \. port to " + KEY + r" \. numgen random mod (?P<count>\d+) map @(?P<map>[\w-]+)",
         _translate,
     ),
     (
         r"meta l4proto (?P<protocol>\w+)(?! dnat to )",
         lambda tracer, found, state: state.packet.protocol == found["protocol"],
     ),
-    (r"update @[\w-]+ \{ ip saddr \}", lambda tracer, found, state: True),
+    (r"update @[\w-]+ \{ ip6? saddr \}", lambda tracer, found, state: True),
     (
-        r"meta l4proto (?P<protocol>\w+) dnat to (?P<ip>[\d.]+):(?P<port>\d+)",
+        r"meta l4proto (?P<protocol>\w+) dnat to \[?(?P<ip>[\da-f.:]+?)\]?:(?P<port>\d+)",
         lambda tracer, found, state: (
             [_translated(state, found["ip"], int(found["port"]))]
             if state.packet.protocol == found["protocol"]

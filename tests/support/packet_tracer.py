@@ -37,7 +37,8 @@ class Host:
         """Return where a packet comes in: "" for one of the host's own."""
         if self.is_local(source):
             return ""
-        return "cni0" if ipaddress.ip_address(source) in ipaddress.ip_network("10.244.1.0/24") else "eth0"
+        pods = [ipaddress.ip_network(cidr) for cidr in ("10.244.1.0/24", "fd00::a:f4:1:0/112")]
+        return "cni0" if any(ipaddress.ip_address(source) in cidr for cidr in pods) else "eth0"
 
     def is_local(self, address: str) -> bool:
         return address in self.addresses or ipaddress.ip_address(address).is_loopback
@@ -267,7 +268,7 @@ def trace_model(
             continue
         if not endpoints:
             return Outcome(DROP if port.has_endpoints else REJECT)
-        return Outcome(ACCEPT, frozenset(str(each) for each in endpoints), snat)
+        return Outcome(ACCEPT, frozenset(f"{each.ip}:{each.port}" for each in endpoints), snat)
     untranslated = ipaddress.ip_address(packet.destination) in ipaddress.ip_network(service_range)
     if untranslated and not host.is_local(packet.destination):
         return Outcome(REJECT)

@@ -12,13 +12,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE = Path(os.environ.get("WHERRY_VM_STATE", "/var/lib/wherry-vm"))
-CHECKS = ("ways", "refusals", "local", "affinity", "nobody", "repair", "gone", "cleanup")
+CHECKS = ("ways", "refusals", "local", "affinity", "nobody", "repair", "gone", "dual_stack", "graceful_end", "settings")
+CHECKS += ("schedulers", "cleanup")
 
 
-@pytest.mark.timeout(2000)
+@pytest.mark.timeout(2700)
 def test_services_answer_through_virtual_servers() -> None:
     boot, inside = ROOT / "tests/vm/ipvs/boot", ROOT / "tests/vm/ipvs/inside.py"
-    command = [str(boot), str(STATE / "ipvs"), "1800", sys.executable, str(inside)]
+    command = [str(boot), str(STATE / "ipvs"), "2500", sys.executable, str(inside)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace")
     told = [line.strip() for line in done.stdout.splitlines() if line.startswith(("ok ", "FAILED "))]
     assert told == [f"ok {name}" for name in CHECKS], f"{told}\n{done.stdout[-6000:]}\n{done.stderr[-2000:]}"

@@ -17,12 +17,11 @@ from netproxy.ipvs.sync import IPVSBackend
 from netproxy.model import ServicePort, plan_service
 from tests.support.churn import Churn
 from tests.support.ipvs import IPVSTracer, MemoryKernel
-from tests.support.packet_tracer import REJECT, Outcome, Packet
-from tests.support.services import endpoint, port, service, slice_of
-from tests.unit.netproxy.test_packets import (
+from tests.support.packet_cases import (
     CASES,
     FIXED,
     HERE_ADDRESS,
+    IP,
     NODE,
     NODE_VIEW,
     POD,
@@ -32,8 +31,8 @@ from tests.unit.netproxy.test_packets import (
     Case,
     to,
 )
-
-IP = "10.96.5.1"
+from tests.support.packet_tracer import REJECT, Outcome, Packet
+from tests.support.services import endpoint, port, service, slice_of
 
 # Where one list of endpoints a virtual server makes a difference, as in upstream's IPVS mode.
 OTHERWISE: dict[str, dict[Packet, Outcome]] = {
@@ -44,6 +43,10 @@ OTHERWISE: dict[str, dict[Packet, Outcome]] = {
     },
     "the external policy Local drops what comes from outside where only other nodes have endpoints": {
         Packet(WORLD, NODE, 30080): to(THERE_ADDRESS),
+    },
+    "a health check node port is the node's own to answer": {Packet(WORLD, NODE, 30080): to(THERE_ADDRESS)},
+    "an external address under the external policy Local keeps the client's address": {
+        Packet(POD, "192.0.2.7", 80): to(HERE_ADDRESS)
     },
     "both policies Local at once": {Packet(POD, NODE, 30080): to(HERE_ADDRESS)},
     "a load balancer's address under the external policy Local": {
@@ -164,6 +167,22 @@ async def test_what_others_remove_is_put_back_and_their_virtual_servers_stay() -
     assert ("KUBE-CLUSTER-IP", f"{IP},tcp:80") in kernel.held
     assert kernel.bound == {IP}
     assert not await proxy.verify()
+
+
+async def test_virtual_servers_in_excluded_ranges_stay_and_ours_there_are_still_kept() -> None:
+    kernel, clock = MemoryKernel(), FakeClock()
+    theirs = Server("tcp", NODE, 9999)
+    kernel.table.servers[theirs] = Behaviour("wlc", 0, frozenset())
+    config = IPVSConfig(exclude_cidrs=("192.168.0.0/24", "fd00::/8"))
+    proxy = IPVSBackend(kernel, RecordingWriter(), RULES, FIXED, config=config, clock=clock)
+    made = service("web", IP, port("http", 80, node_port=30080), type="NodePort")
+    await proxy.start({"default/web": plan_service(made, [slice_of("web", "10.244.1.2")], NODE_VIEW)})
+    await clock.advance(60)
+    assert not await proxy.verify()
+    assert {theirs, Server("tcp", NODE, 30080)} <= kernel.table.servers.keys()
+    del kernel.table.servers[Server("tcp", NODE, 30080)]
+    assert await proxy.verify()
+    assert {theirs, Server("tcp", NODE, 30080)} <= kernel.table.servers.keys()
 
 
 async def test_node_ports_follow_the_nodes_addresses() -> None:
