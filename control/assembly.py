@@ -31,6 +31,7 @@ from control.companions import companions
 from control.config import ControlConfig
 from control.custom.definitions import Definitions
 from control.custom.keeper import Keeper
+from control.fairness import debug as fairness_debug
 from control.fairness.keeper import Keeper as FlowControl
 from control.fairness.keeper import list_size
 from control.registry.registry import Registry
@@ -51,12 +52,17 @@ from control.storage.cache import WatchCache
 from control.storage.encrypted_store import EncryptedStore
 from control.storage.encryption import Encryption
 from control.storage.engine import Engine, open_engine
+from control.storage.measured import MeasuredStore
 from control.storage.store import Store
 from kube.client import Client
 from kube.clock import Clock
 from kube.resources import RESOURCES, Resource
 
 log = logging.getLogger(__name__)
+
+
+NAMES = {r.storage_prefix: (r.group, r.plural) for r in RESOURCES}
+"""Folder in the store -> group and resource."""
 
 
 class _Late:
@@ -107,6 +113,9 @@ class ApiServer:
         self.mounted = Mounted(self.health, self._finite_routes)
         self.aggregator = Aggregator(self.lookup, resources, self.mounted, config.max_body_bytes)
         self.pipeline = Pipeline(config, self.auth, self.aggregator.resources, self.aggregator.finite)
+        self.mounted.debug = lambda request: fairness_debug.dump(
+            request.path, self.pipeline.fairness, bool(request.option("includeRequestDetails"))
+        )
         self.pipeline.list_size = functools.partial(list_size, self.registry)
         self.audit_log: LogFile | None = None
         if config.audit_policy_file is not None:
@@ -124,7 +133,7 @@ class ApiServer:
         """Start everything; when the block is left, stop everything."""
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         engine = await open_engine(config, clock)
-        store: Store = engine.store
+        store: Store = MeasuredStore(engine.store, NAMES)
         try:
             if config.encryption_config_file is not None:
                 prefixes = {r.target: r.storage_prefix for r in RESOURCES}
@@ -185,12 +194,26 @@ class ApiServer:
             await asyncio.gather(task, return_exceptions=True)
 
     def _finite_routes(self) -> Any:
+        from control.server.exposition import Exposition
         from control.server.finite import build
 
-        return build(self.health, Discovery(custom=self.custom), self.auth.signer, self._metrics)
+        database = self.config.database if self.config.store == "sqlite" else None
+        remotes = self.aggregator.remotes
+        told = Exposition(
+            self.pipeline,
+            self.health,
+            self.registry.caches,
+            NAMES,
+            lambda: [(f"{version}.{group}", remote.available) for (group, version), remote in remotes.items()],
+            database,
+        )
+        documents = {"/metrics": told.metrics, "/metrics/slis": told.slis}
+        return build(self.health, Discovery(custom=self.custom), self.auth.signer, documents)
 
-    def _metrics(self) -> bytes:
-        return self.pipeline.metrics.text(self.pipeline.in_flight, self.pipeline.metric_families)
+    async def drain(self) -> None:
+        """Say that the server is going, and go on serving for as long as load balancers need to hear of it."""
+        self.stopping = True
+        await self.clock.sleep(self.config.shutdown_delay)
 
     async def _stop_serving(self) -> None:
         self.stopping = True

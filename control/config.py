@@ -67,6 +67,8 @@ class ControlConfig:
     max_mutating_in_flight: int = 200
     request_timeout: float = 60.0
     min_watch_timeout: float = 1800.0
+    shutdown_delay: float = 0.0
+    """Seconds between saying that the server is going (/readyz fails) and accepting no more connections."""
     shutdown_timeout: float = 10.0
     event_ttl: int = 3600
     max_body_bytes: int = 3 * 1024 * 1024

@@ -47,6 +47,7 @@ async def run(
             ready()
             await server.background.until(stop.wait())
             log.info("stopping")
+            await server.drain()
             for task in tasks:
                 task.cancel()
 

@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
 from yarl import URL
 
+from kube.counters import Counter, Histogram
 from kube.kubeconfig import Access
 
 REQUESTS = 16
@@ -24,6 +26,13 @@ KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP
 """A watch only listens: without probes it would wait for ever for a server whose machine was switched off. Seconds, tries."""
 NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10)
 """How long an answer may take is decided here (`_wait`); a machine that is switched off does not answer a first packet."""
+SENT = Counter("rest_client_requests", "Requests sent to servers.", "code", "host", "method")
+SECONDS = Histogram(
+    "rest_client_request_duration_seconds",
+    "Time that servers took to answer.",
+    *("host", "verb"),
+    buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
+)
 ERRORS = (TimeoutError, aiohttp.ClientError, OSError)
 """What a connection fails with."""
 
@@ -51,17 +60,24 @@ class Connections:
         seconds: float | None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Return status, headers and body. Raises ERRORS."""
-        pool = self._pool(REQUESTS)
-        async with self._wait(seconds):
-            async with pool.request(
-                method,
-                self._url(path, query),
-                headers=headers,
-                data=body or None,
-                timeout=NO_LIMIT,
-                allow_redirects=False,
-            ) as answer:
-                return answer.status, answer.headers, await answer.read()
+        pool, start, code = self._pool(REQUESTS), time.perf_counter(), "<error>"
+        url = self._url(path, query)
+        try:
+            async with self._wait(seconds):
+                async with pool.request(
+                    method,
+                    url,
+                    headers=headers,
+                    data=body or None,
+                    timeout=NO_LIMIT,
+                    allow_redirects=False,
+                ) as answer:
+                    code = str(answer.status)
+                    return answer.status, answer.headers, await answer.read()
+        finally:
+            host = f"{url.host}:{url.port}"
+            SENT.add(code, host, method)
+            SECONDS.observe(host, method, time.perf_counter() - start)
 
     async def ready(self, seconds: float) -> bool:
         """Ask the server whether it is ready, past the requests that are under way."""

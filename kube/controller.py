@@ -21,7 +21,7 @@ class Controller:
 
     def __init__(self, name: str, reconcile: Reconcile, *, workers: int = 2, clock: Clock = SYSTEM) -> None:
         self.name = name
-        self.queue: WorkQueue[str] = WorkQueue(clock)
+        self.queue: WorkQueue[str] = WorkQueue(clock, name)
         self._reconcile, self._workers = reconcile, workers
 
     def enqueue(self, key: str) -> None:

@@ -18,10 +18,12 @@ from kube import serialize
 from kube.api import coordination_v1, meta_v1
 from kube.client import Client, Response, Transport
 from kube.clock import SYSTEM, Clock, format_micro_time
+from kube.counters import Gauge
 from kube.errors import StatusError
 
 log = logging.getLogger(__name__)
 
+MASTER = Gauge("leader_election_master_status", "Whether this process leads.", "name")
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 15, 10, 2
 
 
@@ -50,10 +52,12 @@ class LeaderElector:
                 while not await self._try():
                     await self._clock.sleep(RETRY_SECONDS)
                 log.info("%s: became leader", self.identity)
+                MASTER.set(self._name, value=1)
                 work = asyncio.ensure_future(lead())
                 try:
                     await self._renew_until_lost(work)
                 finally:
+                    MASTER.set(self._name, value=0)
                     work.cancel()
                     await asyncio.gather(work, return_exceptions=True)
         finally:

@@ -7,16 +7,40 @@ client-go). Failures come back after an exponential delay per key.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kube.clock import SYSTEM, Clock
+from kube.counters import Counter, Gauge, Histogram, before_scrape
 
 K = TypeVar("K", bound=Hashable)
 
 BASE_DELAY, MAX_DELAY = 0.005, 1000.0
 """Seconds: client-go's ItemExponentialFailureRateLimiter."""
+
+
+_LONG = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0)
+DEPTH = Gauge("workqueue_depth", "Keys that wait in a queue.", "name")
+ADDED = Counter("workqueue_adds", "Keys added to a queue.", "name")
+RETRIED = Counter("workqueue_retries", "Keys added again after a failure.", "name")
+WAITED = Histogram("workqueue_queue_duration_seconds", "Time that keys waited.", "name", buckets=_LONG)
+WORKED = Histogram("workqueue_work_duration_seconds", "Time that keys were worked on.", "name", buckets=_LONG)
+UNFINISHED = Gauge("workqueue_unfinished_work_seconds", "Time that work under way has taken, in all.", "name")
+LONGEST = Gauge("workqueue_longest_running_processor_seconds", "Time that the oldest work has taken.", "name")
+_named: weakref.WeakSet[WorkQueue[Any]] = weakref.WeakSet()
+
+
+def _look() -> None:
+    """Look at the queues as they are, for a scrape."""
+    for queue in _named:
+        ages = queue.under_way()
+        UNFINISHED.set(queue.name, value=sum(ages))
+        LONGEST.set(queue.name, value=max(ages, default=0.0))
+
+
+before_scrape(_look)
 
 
 class ShutDown(Exception):
@@ -26,8 +50,12 @@ class ShutDown(Exception):
 class WorkQueue(Generic[K]):
     """An async queue of distinct keys with delayed and rate-limited adding."""
 
-    def __init__(self, clock: Clock = SYSTEM) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock = SYSTEM, name: str = "") -> None:
+        self._clock, self._name = clock, name
+        if name:
+            _named.add(self)
+        self._since: dict[K, float] = {}
+        """When a key was added, or taken by a worker."""
         self._queue: deque[K] = deque()
         self._dirty: set[K] = set()
         self._processing: set[K] = set()
@@ -35,6 +63,11 @@ class WorkQueue(Generic[K]):
         self._delayed: dict[K, tuple[float, asyncio.Task[None]]] = {}
         self._ready = asyncio.Event()
         self._down = False
+
+    @property
+    def name(self) -> str:
+        """What metrics call it; empty: nothing is told of it."""
+        return self._name
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -44,9 +77,17 @@ class WorkQueue(Generic[K]):
         if self._down or key in self._dirty:
             return
         self._dirty.add(key)
+        if self._name:
+            ADDED.add(self._name)
         if key not in self._processing:
-            self._queue.append(key)
-            self._ready.set()
+            self._append(key)
+
+    def _append(self, key: K) -> None:
+        self._queue.append(key)
+        self._ready.set()
+        if self._name:
+            self._since[key] = self._clock.monotonic()
+            DEPTH.set(self._name, value=len(self._queue))
 
     def add_after(self, key: K, seconds: float) -> None:
         """Have the key worked on after a delay; of several delays the soonest counts."""
@@ -70,6 +111,8 @@ class WorkQueue(Generic[K]):
 
     def add_rate_limited(self, key: K) -> None:
         """Have the key worked on after its back-off: 5 ms doubling up to 1000 s."""
+        if self._name:
+            RETRIED.add(self._name)
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         self.add_after(key, min(BASE_DELAY * 2 ** min(failures, 30), MAX_DELAY))
@@ -91,15 +134,27 @@ class WorkQueue(Generic[K]):
         key = self._queue.popleft()
         self._dirty.discard(key)
         self._processing.add(key)
+        if self._name:
+            now = self._clock.monotonic()
+            WAITED.observe(self._name, now - self._since.get(key, now))
+            DEPTH.set(self._name, value=len(self._queue))
+            self._since[key] = now
         return key
 
     def done(self, key: K) -> None:
         self._processing.discard(key)
+        if self._name:
+            now = self._clock.monotonic()
+            WORKED.observe(self._name, now - self._since.pop(key, now))
         if key in self._dirty:
-            self._queue.append(key)
-            self._ready.set()
+            self._append(key)
         elif not self._queue and self._down:
             self._ready.set()
+
+    def under_way(self) -> list[float]:
+        """Return how long each key that a worker has was worked on so far, in seconds."""
+        now = self._clock.monotonic()
+        return [now - self._since.get(key, now) for key in self._processing]
 
     def shut_down(self) -> None:
         self._down = True

@@ -8,7 +8,8 @@ fail after it was charged. A dry run goes the same way; only a plugin that write
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from control.admission.certificates import CertificateApproval, CertificateSigning, CertificateSubjectRestriction
 from control.admission.default_ingress_class import DefaultIngressClass
@@ -17,6 +18,7 @@ from control.admission.default_toleration_seconds import DefaultTolerationSecond
 from control.admission.deny_external_ips import DenyServiceExternalIPs
 from control.admission.limit_ranger import LimitRanger
 from control.admission.lookup import Lookup
+from control.admission.metrics import PLUGIN_SECONDS, STEP_SECONDS
 from control.admission.namespace_lifecycle import NamespaceLifecycle
 from control.admission.node_restriction import NodeRestriction
 from control.admission.owner_references import OwnerReferencesPermissionEnforcement
@@ -50,18 +52,39 @@ class Chain:
     async def admit(self, attributes: Attributes) -> None:
         """Let each plugin change the object or refuse it (StatusError); again where a webhook changed it."""
         for _ in range(2):
-            for plugin in self.plugins:
-                if plugin.handles(attributes):
-                    await plugin.admit(attributes)
+            await self._step("admit", attributes)
             if not attributes.reinvocation.wanted:
                 return
             attributes.reinvocation.second = True
 
     async def validate(self, attributes: Attributes) -> None:
         """Let each plugin refuse the object as it is going to be stored."""
-        for plugin in self.plugins:
-            if plugin.handles(attributes):
-                await plugin.validate(attributes)
+        await self._step("validate", attributes)
+
+    async def _step(self, phase: str, attributes: Attributes) -> None:
+        operation, rejected = attributes.operation, "true"
+        begun = before = time.perf_counter()
+        try:
+            for plugin in self.plugins:
+                if plugin.handles(attributes) and (work := _part(plugin, phase)) is not None:
+                    done = False
+                    try:
+                        await work(attributes)
+                        done = True
+                    finally:
+                        now = time.perf_counter()
+                        PLUGIN_SECONDS.observe(plugin.name, operation, "false" if done else "true", phase, now - before)
+                        before = now
+            rejected = "false"
+        finally:
+            STEP_SECONDS.observe(operation, rejected, phase, time.perf_counter() - begun)
+
+
+def _part(plugin: Plugin, phase: str) -> Callable[[Attributes], Awaitable[None]] | None:
+    """Return what a plugin does in a phase; None where it does nothing, which is neither called nor measured."""
+    if getattr(type(plugin), phase) is getattr(Plugin, phase):
+        return None
+    return plugin.admit if phase == "admit" else plugin.validate
 
 
 def default_plugins(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import yaml
 
+from kube import duration
+
 Object = dict[str, Any]
 GROUP = "apiserver.config.k8s.io"
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|us|ns|m|s)")
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 class ConfigurationError(Exception):
@@ -62,8 +61,8 @@ def seconds_at(holder: Object, name: str, path: str, missing: float) -> float:
     found = holder.get(name)
     if found is None:
         return missing
-    text = str(found)
-    parts = _DURATION.findall(text)
-    if text != "0" and "".join(number + unit for number, unit in parts) != text:
-        raise ConfigurationError(f'{path}.{name}: Invalid value: "{text}": must be a duration as 3s or 5m'.lstrip("."))
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    try:
+        return duration.parse(str(found))
+    except ValueError:
+        message = f'{path}.{name}: Invalid value: "{found}": must be a duration as 3s or 5m'
+        raise ConfigurationError(message.lstrip(".")) from None

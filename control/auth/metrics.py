@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.counters import Counter, Gauge, Histogram
+from kube.counters import Counter, Gauge, Histogram
 
 _WAITS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24)
 _SHORT = tuple(0.001 * 2**n for n in range(15))

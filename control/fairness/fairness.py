@@ -8,18 +8,26 @@ it. Answers carry the UIDs of both (the X-Kubernetes-PF-* headers). The configur
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from control.auth.user import UserInfo
 from control.fairness import defaults, matching
 from control.fairness.level import PriorityLevel, Refused
 from control.fairness.turns import Turns
 from control.server.requestinfo import RequestInfo
+from kube.counters import Histogram
 
 Object = dict[str, Any]
 Header = tuple[bytes, bytes]
 REMEMBERED = 8192
+WAITED = Histogram(
+    "apiserver_flowcontrol_request_wait_duration_seconds",
+    "Time that requests spent in a queue.",
+    *("execute", "flow_schema", "priority_level"),
+    buckets=(0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0),
+)
 OBJECTS_A_SEAT = 100
 WIDEST = 10
 
@@ -27,10 +35,21 @@ WIDEST = 10
 class Flow:
     """One flow of requests: what they belong to, the headers that say so, and the queues they may wait in."""
 
-    __slots__ = ("hand", "headers", "level", "schema")
+    __slots__ = ("hand", "headers", "level", "schema", "who")
 
-    def __init__(self, schema: str, level: PriorityLevel, headers: tuple[Header, ...], hand: tuple[int, ...]) -> None:
-        self.schema, self.level, self.headers, self.hand = schema, level, headers, hand
+    def __init__(
+        self, schema: str, level: PriorityLevel, headers: tuple[Header, ...], hand: tuple[int, ...], who: str
+    ) -> None:
+        self.schema, self.level, self.headers, self.hand, self.who = schema, level, headers, hand, who
+
+
+class About(NamedTuple):
+    """What is shown of a request that waits."""
+
+    schema: str
+    who: str
+    user: UserInfo
+    info: RequestInfo
 
 
 class Fairness:
@@ -43,6 +62,8 @@ class Fairness:
         self.levels: dict[str, PriorityLevel] = {}
         self._schemas: list[tuple[Object, matching.Matches]] = []
         self.refused: dict[tuple[str, str, str], int] = {}
+        self.served: dict[tuple[str, str], list[int]] = {}
+        """By flow schema and level: how many requests were given seats, and how many have some now."""
         self.configure(defaults.flow_schemas(), defaults.priority_levels())
 
     def configure(self, schemas: Iterable[Object], levels: Iterable[Object]) -> None:
@@ -93,16 +114,30 @@ class Fairness:
             (b"x-kubernetes-pf-prioritylevel-uid", level.uid.encode()),
         )
         headers = tuple(header for header in told if header[1])  # the defaults have no UID before they are stored
-        return Flow(name, level, headers, level.hand(f"{name}/{who}"))
+        return Flow(name, level, headers, level.hand(f"{name}/{who}"), who)
 
-    async def wait(self, flow: Flow, width: int) -> None:
+    async def wait(self, flow: Flow, width: int, user: UserInfo, info: RequestInfo) -> None:
         """Wait for seats that were not there at once; raises Refused."""
+        start, executed = time.perf_counter(), "true"
         try:
-            await flow.level.wait(flow.hand, width, self.patience)
+            await flow.level.wait(flow.hand, width, self.patience, About(flow.schema, flow.who, user, info))
         except Refused as refused:
+            executed = "false"
             key = (flow.schema, flow.level.name, refused.why)
             self.refused[key] = self.refused.get(key, 0) + 1
             raise
+        finally:
+            WAITED.observe(executed, flow.schema, flow.level.name, time.perf_counter() - start)
+
+    def begun(self, flow: Flow) -> list[int]:
+        """Count a request that has seats; when it is over, one is to be taken off the second number."""
+        key = (flow.schema, flow.level.name)
+        counts = self.served.get(key)
+        if counts is None:
+            counts = self.served[key] = [0, 0]
+        counts[0] += 1
+        counts[1] += 1
+        return counts
 
     def width(self, objects: int) -> int:
         """Return the seats of a list that goes through so many objects."""

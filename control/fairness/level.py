@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from control.fairness.turns import Turns
@@ -30,11 +32,23 @@ class Refused(errors.StatusError):
         self.why = why
 
 
-class _Queue:
+@dataclass(slots=True)
+class Waiter:
+    """A request in a queue: what tells it that it may go on, its seats, and for those who look at queues what it is."""
+
+    future: asyncio.Future[None]
+    width: int
+    since: float
+    about: Any
+
+
+class Queue:
+    """Requests that wait, and the seats that those before them have had."""
+
     __slots__ = ("served", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        self.waiting: deque[Waiter] = deque()
         self.served = 0.0
 
 
@@ -58,19 +72,19 @@ class PriorityLevel:
         self.rejects = response.get("type") != "Queue"
         self.hand_size = int(queuing.get("handSize") or 1)
         self.queue_length = int(queuing.get("queueLengthLimit") or 50)
-        self._queues = [_Queue() for _ in range(1 if self.rejects else int(queuing.get("queues") or 1))]
+        self.lines = [Queue() for _ in range(1 if self.rejects else int(queuing.get("queues") or 1))]
         self._turns, self._may_borrow = turns, may_borrow
         self._clock = 0.0
         self.executing = self.waiting = self.dispatched = 0
 
     @property
     def queues(self) -> int:
-        return len(self._queues)
+        return len(self.lines)
 
     def hand(self, flow: str) -> tuple[int, ...]:
         """Return the queues a flow may wait in: as many different ones as a hand holds, by the flow's hash."""
         value = int.from_bytes(hashlib.sha256(flow.encode()).digest()[:16], "big")
-        left = list(range(len(self._queues)))
+        left = list(range(len(self.lines)))
         cards = []
         for _ in range(min(self.hand_size, len(left))):
             value, card = divmod(value, len(left))
@@ -94,17 +108,21 @@ class PriorityLevel:
         if self.waiting:
             self.dispatch()
 
-    async def wait(self, hand: tuple[int, ...], width: int, limit: float) -> None:
-        """Wait for seats, at most `limit` seconds; raises Refused where the queue is full or the wait too long."""
+    async def wait(self, hand: tuple[int, ...], width: int, limit: float, about: Any = None) -> None:
+        """Wait for seats, at most `limit` seconds; raises Refused where the queue is full or the wait too long.
+
+        `about` is what is shown of the request to those who look at the queues.
+        """
         if self.rejects and not self._room(width):
             raise Refused("concurrency-limit")
-        queue = min((self._queues[number] for number in hand), key=lambda q: len(q.waiting))
+        queue = min((self.lines[number] for number in hand), key=lambda q: len(q.waiting))
         if len(queue.waiting) >= self.queue_length:
             raise Refused("queue-full")
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not queue.waiting:
             queue.served = max(queue.served, self._clock)
-        queue.waiting.append((future, width))
+        waiter = Waiter(future, width, time.time(), about)
+        queue.waiting.append(waiter)
         self.waiting += 1
         self.dispatch()
         if future.done():
@@ -115,24 +133,25 @@ class PriorityLevel:
         except TimeoutError:
             if future.done() and not future.cancelled():
                 return  # its turn came in the last moment
-            self._forget(queue, future, width)
+            self._forget(queue, waiter)
             raise Refused("time-out") from None
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
                 self.leave(width)
             else:
-                self._forget(queue, future, width)
+                self._forget(queue, waiter)
             raise
 
-    def _forget(self, queue: _Queue, future: asyncio.Future[None], width: int) -> None:
-        queue.waiting.remove((future, width))
+    def _forget(self, queue: Queue, waiter: Waiter) -> None:
+        queue.waiting.remove(waiter)
         self.waiting -= 1
 
     def dispatch(self) -> None:
         """Seat those who can be seated, from the queue that has had least."""
         while self.waiting:
-            queue = min((q for q in self._queues if q.waiting), key=lambda q: q.served)
-            future, width = queue.waiting[0]
+            queue = min((q for q in self.lines if q.waiting), key=lambda q: q.served)
+            first = queue.waiting[0]
+            width = first.width
             if not self._room(width):
                 return
             if width > 1 and not self._turns.take():
@@ -144,7 +163,7 @@ class PriorityLevel:
             queue.served += width
             self.executing += width
             self.dispatched += 1
-            future.set_result(None)
+            first.future.set_result(None)
 
     def _room(self, width: int) -> bool:
         """Say whether there are seats. A wide request may take the last free one, or it would wait for ever."""

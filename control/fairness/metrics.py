@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +18,12 @@ def collect(fairness: Fairness) -> Iterator[Any]:
     labels = ["priority_level"]
     told = (
         ("nominal_limit_seats", "Seats of a priority level.", "nominal"),
+        (
+            "current_limit_seats",
+            "Seats of a priority level now: what it may borrow comes on top when it asks.",
+            "nominal",
+        ),
         ("current_executing_seats", "Seats taken.", "executing"),
-        ("current_inqueue_requests", "Requests that wait in queues.", "waiting"),
     )
     levels = [level for level in fairness.levels.values() if not level.exempt]
     for name, text, attribute in told:
@@ -26,13 +31,28 @@ def collect(fairness: Fairness) -> Iterator[Any]:
         for level in levels:
             gauge.add_metric([level.name], getattr(level, attribute))
         yield gauge
-    begun = CounterMetricFamily(f"{_PREFIX}_dispatched_requests", "Requests that were given seats.", labels=labels)
-    for level in levels:
-        begun.add_metric([level.name], level.dispatched)
+    both = ["flow_schema", "priority_level"]
+    waiting = GaugeMetricFamily(f"{_PREFIX}_current_inqueue_requests", "Requests that wait in queues.", labels=both)
+    counted = Counter(
+        (waiter.about.schema, level.name)
+        for level in levels
+        for queue in level.lines
+        for waiter in queue.waiting
+        if waiter.about is not None
+    )
+    for key, count in counted.items():
+        waiting.add_metric(list(key), count)
+    yield waiting
+    begun = CounterMetricFamily(f"{_PREFIX}_dispatched_requests", "Requests that were given seats.", labels=both)
+    running = GaugeMetricFamily(f"{_PREFIX}_current_executing_requests", "Requests that have seats.", labels=both)
+    for key, (dispatched, executing) in fairness.served.items():
+        begun.add_metric(list(key), dispatched)
+        running.add_metric(list(key), executing)
     yield begun
+    yield running
     refused = CounterMetricFamily(
         f"{_PREFIX}_rejected_requests", "Requests turned away.", labels=["flow_schema", "priority_level", "reason"]
     )
-    for key, count in fairness.refused.items():
-        refused.add_metric(list(key), count)
+    for why, count in fairness.refused.items():
+        refused.add_metric(list(why), count)
     yield refused

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -47,8 +47,10 @@ def version() -> dict[str, str]:
     }
 
 
-def build(health: Health, discovery: Discovery, signer: TokenSigner, metrics: Callable[[], bytes]) -> FastAPI:
-    """Make the application; `metrics` returns the exposition format."""
+def build(
+    health: Health, discovery: Discovery, signer: TokenSigner, told: Mapping[str, Callable[[], bytes]]
+) -> FastAPI:
+    """Make the application; `told` are paths that answer in the exposition format."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
 
     @app.exception_handler(HTTPException)
@@ -71,8 +73,8 @@ def build(health: Health, discovery: Discovery, signer: TokenSigner, metrics: Ca
             return _discovered(discovery, path, request)
         if top == "openapi":
             return await _openapi(path, request, discovery)
-        if path == "/metrics":
-            return Response(metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        if path in told:
+            return Response(told[path](), media_type="text/plain; version=0.0.4; charset=utf-8")
         if path == "/.well-known/openid-configuration":
             return _json(signer.discovery())
         if path == "/openid/v1/jwks":
@@ -121,7 +123,15 @@ async def _openapi(path: str, request: Request, discovery: Discovery) -> Respons
 
 
 def _paths(health: Health, discovery: Discovery) -> list[str]:
-    paths = {"/.well-known/openid-configuration", "/api", "/apis", "/metrics", "/openid/v1/jwks", "/version"}
+    paths = {
+        "/.well-known/openid-configuration",
+        "/api",
+        "/apis",
+        "/metrics",
+        "/metrics/slis",
+        "/openid/v1/jwks",
+        "/version",
+    }
     paths |= {"/openapi/v2", "/openapi/v3", "/healthz", "/livez", "/readyz"}
     for group, version_name in discovery.by_version:
         paths |= {f"/apis/{group}", f"/apis/{group}/{version_name}"} if group else {f"/api/{version_name}"}

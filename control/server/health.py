@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 Check = Callable[[], str | None]
 """Returns None where all is well, else what is wrong (which is not shown to the outside)."""
@@ -14,12 +14,22 @@ class Health:
     def __init__(self) -> None:
         self.live: dict[str, Check] = {"ping": lambda: None, "log": lambda: None}
         self.ready: dict[str, Check] = dict(self.live)
+        self.counts: dict[tuple[str, str, bool], int] = {}
+        """How often a check was found to be so by /metrics/slis."""
 
     def add(self, name: str, check: Check, *, live: bool = False) -> None:
         """Add a check to readiness, and with `live` to liveness too."""
         self.ready[name] = check
         if live:
             self.live[name] = check
+
+    def states(self) -> Iterator[tuple[str, str, bool]]:
+        """Yield name, endpoint and outcome of every check, for /metrics/slis."""
+        for root, checks in (("healthz", self.live), ("livez", self.live), ("readyz", self.ready)):
+            for name, check in checks.items():
+                passed = check() is None
+                self.counts[name, root, passed] = self.counts.get((name, root, passed), 0) + 1
+                yield name, root, passed
 
     def answer(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, str] | None:
         """Return (status, text) for a health path; None where there is no such check."""
@@ -41,11 +51,9 @@ class Health:
             else:
                 bad = True
                 lines.append(f"[-]{check_name} failed: reason withheld\n")
-        for unknown in sorted(excluded):
-            shown = ", ".join(f'"{name}"' for name in sorted(query.get("exclude", [])))
-            del unknown
+        if excluded:
+            shown = ", ".join(f'"{unknown}"' for unknown in sorted(excluded))
             lines.append(f"warn: some health checks cannot be excluded: no matches for {shown}\n")
-            break
         if bad:
             return 500, "".join(lines) + f"{root} check failed\n"
         if "verbose" in query:

@@ -19,6 +19,7 @@ from control.storage.entry import Entry, Predicate
 from control.storage.listing import list_objects, parse_revision, too_large
 from control.storage.store import Compacted, FutureRevision
 from kube import errors, selectors
+from kube.counters import Counter
 from kube.resources import Resource
 
 _ALWAYS = frozenset({"metadata.name", "metadata.namespace"})
@@ -126,6 +127,9 @@ def check(options: ListOptions) -> None:
         raise errors.invalid("meta.k8s.io", "ListOptions", "", problems)
 
 
+WATCH_EVENTS = Counter("apiserver_watch_events", "Events sent to watchers.", "group", "version", "resource")
+
+
 class Listing:
     """Lists and watches over a registry's caches."""
 
@@ -200,6 +204,7 @@ class Listing:
             ending = loop.call_later(timeout, watcher.close)
             try:
                 async for changes in watcher:
+                    WATCH_EVENTS.add(resource.group, resource.version, resource.plural, amount=len(changes))
                     notices = changes if strategy.stored_as_served else await strategy.view_notices(changes)
                     if form.plain:
                         yield b"".join([notice.wire for notice in notices])

@@ -7,12 +7,14 @@ imported when somebody first scrapes.
 from __future__ import annotations
 
 import functools
-import itertools
+import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from control.server.exchange import Request
+from control.auth.authenticators import HEALTH_PATHS
+from control.server.exchange import Answer, Request, Response
+from control.server.requestinfo import RequestInfo
 from kube.resources import by_path
 
 _CONNECTS = frozenset({"exec", "attach", "portforward", "proxy"})
@@ -22,8 +24,13 @@ BUCKETS = (
 )
 """Upper bounds in seconds, those of apiserver_request_duration_seconds."""
 
-Labels = tuple[str, str, str, str, str]
-"""verb, group, version, resource, subresource"""
+Labels = tuple[str, str, str, str, str, str]
+"""verb, group, version, resource, subresource, scope"""
+_NAMES = ["verb", "group", "version", "resource", "subresource", "scope", "component"]
+_COMPONENT = "apiserver"
+_SLI_BUCKETS = tuple(bound for bound in BUCKETS if bound != 0.025)
+_SIZES = tuple(1000.0 * 10**n for n in range(7))
+"""Upper bounds in bytes, those of apiserver_response_sizes."""
 
 
 _VERBS = {
@@ -33,6 +40,7 @@ _VERBS = {
     "create": "POST",
     "update": "PUT",
     "patch": "PATCH",
+    "apply": "APPLY",
     "delete": "DELETE",
     "deletecollection": "DELETECOLLECTION",
     "head": "HEAD",
@@ -48,71 +56,96 @@ CUSTOM = "custom resource"
 def labels_of(request: Request) -> Labels:
     """Return what a request is counted under; what is not served has no name, so that nobody can make up new ones."""
     info = request.info
+    apply = info.verb == "patch" and request.headers.get(b"content-type", b"").startswith(b"application/apply-patch")
+    verb = "apply" if apply else info.verb
+    if not info.is_resource:
+        root = "/" + info.path[1:].partition("/")[0]
+        return (_VERBS.get(verb, "other"), "", "", "", root if root in HEALTH_PATHS else "", "")
     if CUSTOM in request.extensions:
         part = info.subresource if info.subresource in ("status", "scale") else ""
-        return (_VERBS.get(info.verb, "other"), info.group, info.version, info.resource, part)
-    return _labels(info.verb, info.group, info.version, info.resource, info.subresource)
+        return (_VERBS.get(verb, "other"), info.group, info.version, info.resource, part, _scope(info))
+    return _labels(verb, info.group, info.version, info.resource, info.subresource, _scope(info))
+
+
+def _scope(info: RequestInfo) -> str:
+    """Return what a request is about: an object, a namespace, or the whole cluster (metrics.CleanScope)."""
+    if info.name or info.verb == "create":
+        return "resource"
+    return "namespace" if info.namespace else "cluster"
 
 
 @functools.lru_cache(maxsize=4096)
-def _labels(verb: str, group: str, version: str, resource: str, subresource: str) -> Labels:
+def _labels(verb: str, group: str, version: str, resource: str, subresource: str, scope: str) -> Labels:
     word = _VERBS.get(verb, "other")
     known = by_path(group, version, resource)
     if known is None:
-        return (word, "", "", "", "")
+        return (word, "", "", "", "", scope)
     part = subresource if subresource in known.subresources else ""
-    return ("CONNECT" if part in _CONNECTS else word, group, version, resource, part)
+    return ("CONNECT" if part in _CONNECTS else word, group, version, resource, part, scope)
 
 
-class _Durations:
-    __slots__ = ("counts", "sum")
+class _Spread:
+    """Counts of values by upper bound."""
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
-        self.sum = 0.0
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def rising(self, bounds: Collection[float]) -> list[tuple[str, float]]:
+        """Return how many values were up to each of some of the bounds."""
+        found, total = [], 0
+        for bound, count in zip((*self.bounds, math.inf), self.counts, strict=True):
+            total += count
+            if bound in bounds or bound == math.inf:
+                found.append(("+Inf" if bound == math.inf else str(bound), float(total)))
+        return found
 
 
 class RequestMetrics:
     """Counts of one server."""
 
     def __init__(self) -> None:
-        self._requests: dict[tuple[Labels, int], int] = {}
-        self._durations: dict[Labels, _Durations] = {}
+        self._requests: dict[tuple[Labels, str, int], int] = {}
+        self._durations: dict[tuple[Labels, str], _Spread] = {}
+        self._sizes: dict[Labels, _Spread] = {}
         self.long_running: dict[Labels, int] = {}
 
-    def observe(self, labels: Labels, code: int, seconds: float, long_running: bool) -> None:
+    def observe(self, request: Request, answer: Answer, code: int, seconds: float) -> None:
         """Count a request that has been answered; the time of a long-running one says nothing and is left out."""
-        key = (labels, code)
+        labels = labels_of(request)
+        dry_run = "All" if b"dryRun=" in request.query_string else ""
+        key = (labels, dry_run, code)
         self._requests[key] = self._requests.get(key, 0) + 1
-        if not long_running:
-            found = self._durations.get(labels)
-            if found is None:
-                found = self._durations[labels] = _Durations()
-            found.counts[bisect_left(BUCKETS, seconds)] += 1
-            found.sum += seconds
+        if not isinstance(answer, Response):
+            return
+        found = self._durations.get((labels, dry_run))
+        if found is None:
+            found = self._durations[labels, dry_run] = _Spread(BUCKETS)
+        found.add(seconds)
+        if labels[0] in ("GET", "LIST"):
+            size = self._sizes.get(labels)
+            if size is None:
+                size = self._sizes[labels] = _Spread(_SIZES)
+            size.add(len(answer.body))
 
     def collect(self, in_flight: Callable[[], dict[str, int]]) -> Iterator[Any]:
         """Yield metric families for prometheus_client."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        names = ["verb", "group", "version", "resource", "subresource"]
-        total = CounterMetricFamily("apiserver_request", "Requests answered.", labels=[*names, "code"])
-        for (labels, code), count in self._requests.items():
-            total.add_metric([*labels, str(code)], count)
+        told = ["verb", "dry_run", *_NAMES[1:]]
+        total = CounterMetricFamily("apiserver_request", "Requests answered.", labels=[*told, "code"])
+        for (labels, dry_run, code), count in self._requests.items():
+            total.add_metric([labels[0], dry_run, *labels[1:], _COMPONENT, str(code)], count)
         yield total
-        durations = HistogramMetricFamily(
-            "apiserver_request_duration_seconds", "Time to answer a request, in seconds.", labels=names
-        )
-        for labels, found in self._durations.items():
-            rising, buckets = 0, []
-            for bound, count in zip((*map(str, BUCKETS), "+Inf"), found.counts, strict=True):
-                rising += count
-                buckets.append((bound, rising))
-            durations.add_metric(list(labels), buckets, found.sum)
-        yield durations
-        running = GaugeMetricFamily("apiserver_longrunning_requests", "Watches and such going on.", labels=names)
-        for labels, count in self.long_running.items():
-            running.add_metric(list(labels), count)
+        yield from self._spreads(told)
+        running = GaugeMetricFamily("apiserver_longrunning_requests", "Watches and such going on.", labels=_NAMES)
+        for each, count in self.long_running.items():
+            running.add_metric([*each, _COMPONENT], count)
         yield running
         current = GaugeMetricFamily(
             "apiserver_current_inflight_requests", "Requests being served.", labels=["request_kind"]
@@ -121,17 +154,38 @@ class RequestMetrics:
             current.add_metric([kind], count)
         yield current
 
-    def text(
-        self, in_flight: Callable[[], dict[str, int]], more: Callable[[], Iterator[Any]] = lambda: iter(())
-    ) -> bytes:
-        """Return everything in the exposition format, with the process's own numbers and what `more` yields."""
-        import prometheus_client
+    def _spreads(self, told: list[str]) -> Iterator[Any]:
+        from prometheus_client.core import HistogramMetricFamily
 
-        registry = prometheus_client.CollectorRegistry()
-        registry.register(_Collector(lambda: itertools.chain(self.collect(in_flight), more())))
+        durations = HistogramMetricFamily(
+            "apiserver_request_duration_seconds", "Time to answer a request, in seconds.", labels=told
+        )
+        # What webhooks and queues took is part of both here; the two differ upstream by that alone.
+        sli = HistogramMetricFamily(
+            "apiserver_request_sli_duration_seconds", "Time to answer a request, in seconds.", labels=_NAMES
+        )
+        for (labels, dry_run), found in self._durations.items():
+            durations.add_metric([labels[0], dry_run, *labels[1:], _COMPONENT], found.rising(BUCKETS), found.sum)
+            if not dry_run:
+                sli.add_metric([*labels, _COMPONENT], found.rising(_SLI_BUCKETS), found.sum)
+        yield durations
+        yield sli
+        sizes = HistogramMetricFamily("apiserver_response_sizes", "Sizes of answers to reads, in bytes.", labels=_NAMES)
+        for labels, found in self._sizes.items():
+            sizes.add_metric([*labels, _COMPONENT], found.rising(_SIZES), found.sum)
+        yield sizes
+
+
+def exposed(families: Callable[[], Iterator[Any]], process: bool = False) -> bytes:
+    """Return metric families in the exposition format; with `process` the process's own numbers too."""
+    import prometheus_client
+
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(_Collector(families))
+    if process:
         prometheus_client.ProcessCollector(registry=registry)
-        text: bytes = prometheus_client.generate_latest(registry)
-        return text
+    text: bytes = prometheus_client.generate_latest(registry)
+    return text
 
 
 class _Collector:

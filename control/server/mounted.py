@@ -25,6 +25,8 @@ class Mounted:
     def __init__(self, health: Health, make: Callable[[], Application]) -> None:
         self.health = health
         self._make = make
+        self.debug: Callable[[Request], str | None] = lambda request: None
+        """What stands below /debug; None where there is nothing."""
         self._loading: asyncio.Future[Application] | None = None
 
     async def load(self) -> Application:
@@ -34,8 +36,13 @@ class Mounted:
         return await asyncio.shield(self._loading)
 
     async def __call__(self, request: Request) -> Answer:
-        if request.path.strip("/").partition("/")[0] in HEALTH:
+        root = request.path.strip("/").partition("/")[0]
+        if root in HEALTH:
             return self._health(request)
+        if root == "debug" and request.method in ("GET", "HEAD"):
+            text = self.debug(request)
+            if text is not None:
+                return Response(200, text.encode(), b"text/plain; charset=utf-8")
         return await self._run(await self.load(), request)
 
     def _health(self, request: Request) -> Answer:

@@ -8,13 +8,10 @@ not timed; all others have a minute. Whatever goes wrong becomes a Status.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-from control import counters
 from control.auth import denial, impersonation
 from control.auth.audit import Auditor
 from control.auth.authenticators import HEALTH_PATHS
@@ -22,15 +19,14 @@ from control.auth.authorizers import decide
 from control.auth.setup import Auth
 from control.auth.user import AuthzAttributes, Credentials, Decision, UserInfo
 from control.config import ControlConfig
-from control.fairness import metrics as fairness_metrics
 from control.fairness.fairness import Fairness
 from control.registry.storing import storage_error
 from control.server import auditing
-from control.server.exchange import Answer, Request, Response, Upgrade, error_response
-from control.server.metrics import RequestMetrics, labels_of
+from control.server.exchange import Answer, Request, Upgrade, error_response
+from control.server.metrics import RequestMetrics
 from control.server.requestinfo import RequestInfo, with_query
 from control.storage.store import StoreError
-from kube import errors
+from kube import duration, errors
 from kube.errors import StatusError
 from kube.uid import new_uid
 
@@ -64,17 +60,12 @@ class Pipeline:
         answer = await self._guarded(request, credentials, user)
         auditing.end(request, answer)
         code = 101 if isinstance(answer, Upgrade) else answer.status
-        long_running = not isinstance(answer, Response)
-        self.metrics.observe(labels_of(request), code, time.perf_counter() - start, long_running)
+        self.metrics.observe(request, answer, code, time.perf_counter() - start)
         return answer
 
     def in_flight(self) -> dict[str, int]:
         """Return how many requests are being served, by kind."""
         return {"readOnly": self.reading, "mutating": self.writing}
-
-    def metric_families(self) -> Iterator[Any]:
-        """Yield what /metrics tells besides the requests' own numbers."""
-        return itertools.chain(fairness_metrics.collect(self.fairness), counters.families())
 
     async def _guarded(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
         """Answer with a Status where anything goes wrong."""
@@ -125,10 +116,12 @@ class Pipeline:
         if info.verb == "list" and not level.exempt:
             width = self.fairness.width(self.list_size(info))
         if not level.enter(width):
-            await self.fairness.wait(flow, width)
+            await self.fairness.wait(flow, width, user, info)
+        counts = self.fairness.begun(flow)
         try:
             return await self._in_flight(request, info, handler)
         finally:
+            counts[1] -= 1
             level.leave(width)
 
     async def _authenticate(self, request: Request, credentials: Credentials) -> UserInfo:
@@ -174,16 +167,32 @@ class Pipeline:
         else:
             self.writing += 1
         try:
-            if reading and not info.subresource:
+            limit = self.config.request_timeout
+            if request.query_string and b"timeout=" in request.query_string:
+                limit = requested_timeout(request, limit)
+            elif reading and not info.subresource:
                 # Served from memory, or waiting for freshness, which has a limit of its own.
                 return _finish(request, await handler(request))
-            async with asyncio.timeout(self.config.request_timeout):
+            async with asyncio.timeout(limit):
                 return _finish(request, await handler(request))
         finally:
             if reading:
                 self.reading -= 1
             else:
                 self.writing -= 1
+
+
+def requested_timeout(request: Request, limit: float) -> float:
+    """Return the seconds that a request may take: what its `timeout` says, at most `limit`; raises 400."""
+    text = request.option("timeout")
+    if not text:
+        return limit
+    try:
+        seconds = duration.parse(text)
+    except ValueError:
+        message = f'invalid timeout specified in the request URL: time: invalid duration "{text}"'
+        raise errors.bad_request(message) from None
+    return min(seconds, limit) if seconds > 0 else limit
 
 
 def _long_running(info: RequestInfo, request: Request) -> bool:

@@ -33,7 +33,6 @@ class ApiProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Put into the scope what uvicorn does not know of."""
-        """Read the client's certificate, once a connection."""
         super().on_message_begin()
         scope = cast(dict[str, Any], self.scope)
         scope[CERTIFICATE] = self.certificate

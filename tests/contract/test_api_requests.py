@@ -134,7 +134,8 @@ async def test_requests_are_counted_by_what_they_ask(server: ApiUnderTest) -> No
     await server.request("GET", f"{CONFIGMAPS}/not-there")
     await server.request("GET", "/api/v1/namespaces/default/made-up-by-somebody")
     text = (await server.request("GET", "/metrics")).body.decode()
-    labels = 'code="404",group="",resource="configmaps",subresource="",verb="GET",version="v1"'
+    labels = 'code="404",component="apiserver",dry_run="",group="",resource="configmaps",scope="resource",'
+    labels += 'subresource="",verb="GET",version="v1"'
     assert f"apiserver_request_total{{{labels}}}" in text.replace(", ", ",")
     assert "made-up" not in text and "apiserver_request_duration_seconds_bucket" in text
     assert 'apiserver_current_inflight_requests{request_kind="readOnly"}' in text and "process_resident_memory" in text

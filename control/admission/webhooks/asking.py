@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from control.admission.lookup import Lookup
+from control.admission.metrics import WEBHOOK_FAIL_OPEN, WEBHOOK_REJECTIONS, WEBHOOK_REQUESTS, WEBHOOK_SECONDS
 from control.admission.plugin import Attributes
 from control.admission.policies.conditions import Unclear, met, of_webhook
 from control.admission.policies.environment import settled, values
@@ -47,14 +49,29 @@ class Asker:
         if attributes.dry_run and hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
             raise errors.bad_request(f'admission webhook "{invocation.name}" does not support dry run')
         sent = await request_for(invocation, attributes)
+        start, told = time.perf_counter(), (invocation.name, attributes.operation)
+        kind = "admit" if phase == "mutating" else "validating"
         try:
             answer = await self.caller.call(
                 hook.get("clientConfig") or {}, sent, float(hook.get("timeoutSeconds") or 10)
             )
             verdict = read(answer, sent)
         except (CallFailed, BadAnswer) as error:
+            rejected = "true" if hook.get("failurePolicy") != "Ignore" else "false"
+            WEBHOOK_SECONDS.observe(*told, rejected, kind, time.perf_counter() - start)
+            WEBHOOK_REQUESTS.add("500", *told, rejected, kind)
+            if rejected == "true":
+                WEBHOOK_REJECTIONS.add("calling_webhook_error", *told, "0", kind)
+            else:
+                WEBHOOK_FAIL_OPEN.add(invocation.name, kind)
             self.failed(invocation, attributes, phase, error)
             return None
+        code = 200 if verdict.allowed else int(verdict.status.get("code") or 403)
+        rejected = "false" if verdict.allowed else "true"
+        WEBHOOK_SECONDS.observe(*told, rejected, kind, time.perf_counter() - start)
+        WEBHOOK_REQUESTS.add(str(code), *told, rejected, kind)
+        if not verdict.allowed:
+            WEBHOOK_REJECTIONS.add("no_error", *told, str(code), kind)
         attributes.warnings += [text[:256] for text in verdict.warnings]
         for key, value in verdict.annotations.items():
             attributes.annotations[f"{invocation.name}/{key}"] = value

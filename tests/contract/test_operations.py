@@ -1,0 +1,207 @@
+"""What those who run a server look at: health, metrics, time limits, the queues, and how it goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from control.main import run
+from control.registry.registry import Registry
+from tests.support.control import ADMIN, ApiUnderTest, api_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+COMPONENT = 'component="apiserver"'
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path_factory.mktemp("api"), enable_controllers=True) as server:
+        yield server
+
+
+async def metrics(api: ApiUnderTest, path: str = "/metrics") -> str:
+    return (await api.request("GET", path)).body.decode()
+
+
+def samples(text: str, name: str) -> list[dict[str, str]]:
+    """Return the labels of a metric's samples."""
+    found = re.findall(rf"^{name}(?:{{(.*?)}})? ", text, re.M)
+    return [dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels)) for labels in found]
+
+
+async def test_requests_are_counted_under_upstreams_labels(api: ApiUnderTest) -> None:
+    await api.request("POST", CONFIGMAPS, {"metadata": {"name": "m"}})
+    await api.request("POST", CONFIGMAPS + "?dryRun=All", {"metadata": {"name": "dry"}})
+    await api.request("GET", CONFIGMAPS)
+    apply = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "b"}}
+    headers = {"Content-Type": "application/apply-patch+yaml"}
+    await api.request("PATCH", f"{CONFIGMAPS}/m?fieldManager=t&force=true", apply, headers=headers)
+    await api.request("GET", "/livez")
+    text = await metrics(api)
+    told = samples(text, "apiserver_request_total")
+    base = {"group": "", "version": "v1", "resource": "configmaps", "subresource": "", "component": "apiserver"}
+    assert {**base, "verb": "POST", "dry_run": "", "scope": "resource", "code": "201"} in told
+    assert {**base, "verb": "POST", "dry_run": "All", "scope": "resource", "code": "201"} in told
+    assert {**base, "verb": "LIST", "dry_run": "", "scope": "namespace", "code": "200"} in told
+    assert {**base, "verb": "APPLY", "dry_run": "", "scope": "resource", "code": "200"} in told
+    health = {
+        "group": "",
+        "version": "",
+        "resource": "",
+        "subresource": "/livez",
+        "component": "apiserver",
+        "scope": "",
+    }
+    assert {**health, "verb": "GET", "dry_run": "", "code": "200"} in told
+    assert {**base, "verb": "LIST", "scope": "namespace"} in samples(text, "apiserver_response_sizes_count")
+    assert {**base, "verb": "LIST", "scope": "namespace"} in samples(
+        text, "apiserver_request_sli_duration_seconds_count"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("apiserver_current_inflight_requests", {"request_kind": "readOnly"}),
+        ("apiserver_storage_objects", {"resource": "clusterroles.rbac.authorization.k8s.io"}),
+        ("apiserver_resource_objects", {"group": "", "resource": "namespaces"}),
+        ("apiserver_storage_size_bytes", {"storage_cluster_id": "sqlite"}),
+        ("etcd_request_duration_seconds_count", {"operation": "create", "group": "", "resource": "configmaps"}),
+        ("etcd_requests_total", {"operation": "list"}),
+        ("authentication_attempts_total", {"result": "success"}),
+        ("authentication_duration_seconds_count", {"result": "success"}),
+        ("authenticated_user_requests_total", {"username": "other"}),
+        ("authorization_attempts_total", {"result": "allowed"}),
+        ("authorization_duration_seconds_count", {"result": "allowed"}),
+        ("apiserver_authorization_decisions_total", {"type": "RBAC", "name": "rbac", "decision": "allowed"}),
+        (
+            "apiserver_admission_controller_admission_duration_seconds_count",
+            {"name": "NamespaceLifecycle", "operation": "CREATE", "rejected": "false", "type": "admit"},
+        ),
+        ("apiserver_admission_step_admission_duration_seconds_count", {"operation": "CREATE", "type": "validate"}),
+        (
+            "apiserver_flowcontrol_dispatched_requests_total",
+            {"flow_schema": "system-nodes", "priority_level": "system"},
+        ),
+        ("workqueue_adds_total", {"name": "serviceaccount"}),
+        ("workqueue_depth", {}),
+        ("workqueue_queue_duration_seconds_count", {}),
+        ("workqueue_work_duration_seconds_count", {}),
+        ("workqueue_longest_running_processor_seconds", {}),
+        ("apiserver_watch_events_total", {"group": "", "version": "v1", "resource": "serviceaccounts"}),
+        ("kubernetes_build_info", {"major": "1", "minor": "36"}),
+        ("process_resident_memory_bytes", {}),
+        ("process_start_time_seconds", {}),
+    ],
+)
+async def test_metrics_have_upstreams_names_and_labels(api: ApiUnderTest, name: str, labels: dict[str, str]) -> None:
+    await api.request("POST", CONFIGMAPS, {"metadata": {"name": "more"}})
+    await api.request("GET", "/version", user=("jane", ()))
+    await api.request("GET", "/api/v1/namespaces/default/services", user=("system:node:n", ("system:nodes",)))
+    async with asyncio.timeout(30):
+        while True:  # controllers work when they have something to do
+            told = samples(await metrics(api), name)
+            if any(labels.items() <= each.items() for each in told):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_checks_are_told_to_whoever_measures_them(api: ApiUnderTest) -> None:
+    text = await metrics(api, "/metrics/slis")
+    assert 'kubernetes_healthcheck{name="etcd",type="readyz"} 1.0' in text
+    assert {"name": "ping", "type": "livez", "status": "success"} in samples(text, "kubernetes_healthchecks_total")
+
+
+async def test_what_cannot_be_excluded_is_named(api: ApiUnderTest) -> None:
+    answer = await api.request("GET", "/readyz?verbose&exclude=etcd&exclude=nothing")
+    text = answer.body.decode()
+    assert answer.status == 200 and "[+]etcd excluded: ok\n" in text
+    assert 'warn: some health checks cannot be excluded: no matches for "nothing"\n' in text
+
+
+async def test_a_request_takes_no_longer_than_its_timeout(api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hangs(*arguments: object, **more: object) -> None:
+        await asyncio.sleep(60)
+
+    assert (await api.request("GET", f"{CONFIGMAPS}?timeout=10s")).status == 200
+    bad = await api.request("GET", f"{CONFIGMAPS}?timeout=soon")
+    assert bad.status == 400
+    assert bad.json["message"] == 'invalid timeout specified in the request URL: time: invalid duration "soon"'
+    monkeypatch.setattr(Registry, "create", hangs)
+    answer = await api.request("POST", f"{CONFIGMAPS}?timeout=50ms", {"metadata": {"name": "late"}})
+    assert (answer.status, answer.json["reason"], answer.json["code"]) == (504, "Timeout", 504)
+
+
+async def test_bodies_and_objects_have_a_largest_size(api: ApiUnderTest) -> None:
+    answer = await api.request(
+        "POST", CONFIGMAPS, b"{" + b" " * (3 * 1024 * 1024), headers={"Content-Type": "application/json"}
+    )
+    assert (answer.status, answer.json["reason"]) == (413, "RequestEntityTooLarge")
+
+
+async def test_the_queues_can_be_looked_at(api: ApiUnderTest) -> None:
+    root = "/debug/api_priority_and_fairness"
+    assert (await api.request("GET", f"{root}/dump_queues", user=("jane", ()))).status == 403
+    assert (await api.request("GET", f"{root}/dump_nothing")).status == 404
+    lines = (await metrics(api, f"{root}/dump_priority_levels")).splitlines()
+    columns = ["PriorityLevelName", "ActiveQueues", "IsIdle", "IsQuiescing", "WaitingRequests", "ExecutingRequests"]
+    assert re.split(r",\s*", lines[0]) == columns
+    assert any(re.split(r",\s*", line)[:3] == ["workload-low", "0", "true"] for line in lines)
+    assert len((await metrics(api, f"{root}/dump_queues")).splitlines()) > 128
+    await api.full("global-default")
+    api.api.pipeline.fairness.patience = 60
+    waiting = asyncio.ensure_future(api.request("GET", "/version", user=("jane", ())))
+    try:
+        async with asyncio.timeout(30):
+            while len(lines := (await metrics(api, f"{root}/dump_requests?includeRequestDetails=1")).splitlines()) < 2:
+                await asyncio.sleep(0.02)
+        row = dict(zip(re.split(r",\s*", lines[0]), re.split(r",\s*", lines[1]), strict=True))
+        assert row["PriorityLevelName"] == "global-default" and row["FlowSchemaName"] == "global-default"
+        assert (row["UserName"], row["Verb"], row["APIPath"]) == ("jane", "get", "/version")
+        inqueue = {"flow_schema": "global-default", "priority_level": "global-default"}
+        assert inqueue in samples(await metrics(api), "apiserver_flowcontrol_current_inqueue_requests")
+    finally:
+        api.roomy("global-default")
+        api.api.pipeline.fairness.levels["global-default"].dispatch()
+        await waiting
+    waited = samples(await metrics(api), "apiserver_flowcontrol_request_wait_duration_seconds_count")
+    assert {**inqueue, "execute": "true"} in waited
+
+
+async def test_a_server_that_goes_says_so_first_and_serves_on_for_a_while(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as server:
+        config = server.api.config
+        context = server.tls(*ADMIN)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    config = dataclasses.replace(config, port=port, shutdown_delay=3600.0)
+    ready, stop = asyncio.Event(), asyncio.Event()
+    task = asyncio.ensure_future(run(config, ready=ready.set, stop=stop))
+    url = f"https://127.0.0.1:{port}"
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+        async with asyncio.timeout(60):
+            await ready.wait()
+            async with session.get(f"{url}/readyz") as answer:
+                assert answer.status == 200
+            stop.set()
+            while True:
+                async with session.get(f"{url}/readyz") as answer:
+                    if answer.status == 500:
+                        assert "[-]shutdown failed: reason withheld" in await answer.text()
+                        break
+            async with session.get(f"{url}/livez") as answer:
+                assert answer.status == 200
+            async with session.get(url + CONFIGMAPS) as answer:
+                assert answer.status == 200, "others may still come until balancers have heard of it"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
