@@ -18,6 +18,7 @@ from agent.managers.options import ManagerOptions
 from agent.managers.options import read as read_manager_options
 from agent.shutdown.logind import SYSTEM_BUS
 from agent.shutdown.periods import Period, periods
+from agent.userns import LENGTH
 from kube import duration
 from kube.quantity import parse as parse_quantity
 
@@ -125,6 +126,8 @@ class AgentConfig:
     log_check_period: float = 10.0
     back_off_max: float = 300.0
 
+    ids_per_pod: int = LENGTH
+    """User and group IDs of a pod with a user namespace"""
     shutdown_periods: tuple[Period, ...] = ()
     """Empty: the machine goes down without waiting for pods."""
     system_bus: str = SYSTEM_BUS
@@ -183,6 +186,8 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         raise ConfigError("imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent")
     if file.image_pull_credentials_verification_policy not in POLICIES:
         raise ConfigError(f"imagePullCredentialsVerificationPolicy: expected one of {', '.join(POLICIES)}")
+    if file.user_namespaces.ids_per_pod % LENGTH or not LENGTH <= file.user_namespaces.ids_per_pod < 1 << 32:
+        raise ConfigError("userNamespaces.idsPerPod must be a multiple of 65536 and less than 2^32")
     if bool(flags.image_credential_provider_config) != bool(flags.image_credential_provider_bin_dir):
         raise ConfigError(
             "both --image-credential-provider-config and --image-credential-provider-bin-dir need to be set"
@@ -272,6 +277,7 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         log_max_files=file.container_log_max_files,
         log_check_period=seconds("containerLogMonitorInterval", file.container_log_monitor_interval),
         back_off_max=seconds("crashLoopBackOff", file.crash_loop_back_off.max_container_restart_period),
+        ids_per_pod=file.user_namespaces.ids_per_pod,
         shutdown_periods=_shutdown_periods(file),
         not_acted_on=not_acted_on,
     )

@@ -64,6 +64,10 @@ class CrashLoopBackOff(_Base):
     max_container_restart_period: str = "5m"
 
 
+class UserNamespaces(_Base):
+    ids_per_pod: int = 65536
+
+
 class ShutdownGracePeriodByPodPriority(_Base):
     priority: int
     shutdown_grace_period_seconds: int
@@ -152,6 +156,7 @@ class KubeletConfiguration(_Base):
     crash_loop_back_off: CrashLoopBackOff = msgspec.field(default_factory=CrashLoopBackOff)
     enable_server: bool = True
     enable_debugging_handlers: bool = True
+    user_namespaces: UserNamespaces = msgspec.field(default_factory=UserNamespaces)
     shutdown_grace_period: str = "0s"
     shutdown_grace_period_critical_pods: str = "0s"
     shutdown_grace_period_by_pod_priority: list[ShutdownGracePeriodByPodPriority] = msgspec.field(default_factory=list)
@@ -169,7 +174,7 @@ _ACCEPTED = frozenset(
     mergeDefaultEvictionSettings oomScoreAdj protectKernelDefaults
     qosReserved registerPullQPS registryBurst registryPullQPS runOnce
     runtimeCgroups singleProcessOOMKill staticPodURL staticPodURLHeader systemCgroups
-    tlsCipherSuites tlsMinVersion tlsCurvePreferences tracing userNamespaces volumePluginDir
+    tlsCipherSuites tlsMinVersion tlsCurvePreferences tracing volumePluginDir
     volumeStatsAggPeriod containerLogMaxWorkers""".split()
 )
 

@@ -43,6 +43,7 @@ from agent.static_pods import StaticPods
 from agent.status_writer import StatusWriter
 from agent.toolbox import NodeState, Toolbox
 from agent.usage.collect import Collector
+from agent.userns import UserNamespaces
 from agent.volumes import assembly as volumes_assembly
 from cri.client import Client as RuntimeClient
 from cri.errors import CRIError
@@ -167,6 +168,8 @@ async def _assemble(
         config.image_allowlist,
     )
     await asyncio.to_thread(records.load)
+    users = UserNamespaces(config.pods_dir, config.max_pods, config.ids_per_pod)
+    await asyncio.to_thread(users.load)
     tools = Toolbox(
         config=config,
         clock=clock,
@@ -190,6 +193,7 @@ async def _assemble(
         hooks=Hooks(runtime, clock=clock),
         cgroups=cgroups,
         managers=managers,
+        users=users,
         runtime_handler=lambda name: _handler(classes, name),
     )
     plugins = PluginRegistry(config.plugins_registry_dir, clock=clock)

@@ -276,6 +276,7 @@ class Node:
             for handler in status.runtime_handlers
         )
         features = None
+        self._state.user_namespaces = {h.name: h.features.user_namespaces for h in status.runtime_handlers}
         self._state.supplemental_groups_policy = status.features.supplemental_groups_policy
         if status.HasField("features"):
             features = core_v1.NodeFeatures(supplemental_groups_policy=status.features.supplemental_groups_policy)

@@ -51,7 +51,14 @@ def make_sandbox_config(tools: Toolbox, pod: core_v1.Pod, attempt: int) -> PodSa
         logs_root=config.pod_logs_dir,
         cfs_quota=config.cpu_cfs_quota,
         period_us=int(config.cpu_cfs_period * 1e6),
+        ids=tools.users.ids(pod),
     )
+
+
+async def give_users(tools: Toolbox, pod: core_v1.Pod, handler: str) -> None:
+    """Give a pod that has a user namespace its IDs. Raise UserNamespaceError, OSError."""
+    if pod.spec.host_users is False:
+        await asyncio.to_thread(tools.users.ensure, pod, handler, tools.node.user_namespaces)
 
 
 async def make_folders(tools: Toolbox, pod: core_v1.Pod) -> None:
@@ -109,6 +116,11 @@ async def make_container_config(
     env = {**extras.env, **environment.environment(pod, container, around)}
     mounts = await tools.volumes.container_mounts(pod, container, mounted, env)
     mounts += await asyncio.to_thread(_managed_mounts, tools, pod, container, pod_ips)
+    ids = tools.users.ids(pod)
+    for mount in mounts if ids else ():
+        # Files keep their owners on disk; the kernel shows them mapped.
+        mount.uidMappings.extend(ids)
+        mount.gidMappings.extend(ids)
     made = containers.container_config(
         pod,
         container,
@@ -122,6 +134,7 @@ async def make_container_config(
             seccomp_default=config.seccomp_default,
             seccomp_root=config.seccomp_profile_root,
             target_id=target_id,
+            ids=ids,
         ),
         resources=make_resources(tools, pod, container),
     )

@@ -14,6 +14,7 @@ from agent.images import ImageError
 from agent.lifecycle import Kill, Kind, Plan, Resize, Start, container_hash, find_container, grace_of
 from agent.records import ContainerRecord, State
 from agent.security import AnyContainer
+from agent.userns import UserNamespaceError
 from agent.volumes.manager import MountError
 from cri.errors import CRIError
 from kube.api import core_v1
@@ -76,7 +77,6 @@ async def _stop_old_sandboxes(worker: PodWorker) -> None:
 async def _make_sandbox(worker: PodWorker, attempt: int) -> bool:
     """Make the pod's sandbox, while its volumes are set up; True where it is there now."""
     tools, pod = worker.tools, worker.pod
-    config = pod_setup.make_sandbox_config(tools, pod, attempt)
     try:
         handler = tools.runtime_handler(pod.spec.runtime_class_name) if pod.spec.runtime_class_name else ""
     except KeyError:
@@ -84,6 +84,12 @@ async def _make_sandbox(worker: PodWorker, attempt: int) -> bool:
             worker, f'failed to get sandbox runtime: RuntimeClass "{pod.spec.runtime_class_name}" not found'
         )
         return False
+    try:
+        await pod_setup.give_users(tools, pod, handler)
+    except (UserNamespaceError, OSError) as error:
+        _sandbox_failed(worker, f"Failed to create pod sandbox: {error}")
+        return False
+    config = pod_setup.make_sandbox_config(tools, pod, attempt)
     volumes = asyncio.create_task(_volumes(worker), name=f"volumes of pod {worker.uid}")
     try:
         await pod_setup.make_folders(tools, pod)

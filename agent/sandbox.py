@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from agent import hosts, qos, records
@@ -10,6 +11,7 @@ from agent.lifecycle import is_sidecar
 from agent.security import sandbox_context
 from cri.messages import (
     DNSConfig,
+    IDMapping,
     LinuxContainerResources,
     LinuxPodSandboxConfig,
     PodSandboxConfig,
@@ -32,6 +34,7 @@ def sandbox_config(
     logs_root: Path,
     cfs_quota: bool = True,
     period_us: int = 100_000,
+    ids: Sequence[IDMapping] = (),
 ) -> PodSandboxConfig:
     """Return what RunPodSandbox and every CreateContainer of the pod are given."""
     metadata = pod.metadata
@@ -46,7 +49,7 @@ def sandbox_config(
         port_mappings=_ports(pod),
         linux=LinuxPodSandboxConfig(
             cgroup_parent=cgroup_parent,
-            security_context=sandbox_context(pod),
+            security_context=sandbox_context(pod, ids),
             sysctls=_sysctls(pod),
             resources=_resources(pod, cfs_quota, period_us),
         ),

@@ -6,13 +6,16 @@ may gain privileges through setuid programs, and runs under the seccomp profile 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from agent import userns
 from agent.environment import ConfigError
 from cri.messages import (
     Capability,
+    IDMapping,
     Int64Value,
     LinuxContainerSecurityContext,
     LinuxSandboxSecurityContext,
@@ -44,9 +47,18 @@ class ImageUser:
 
 
 def container_context(
-    pod: core_v1.Pod, container: AnyContainer, *, seccomp_default: bool, seccomp_root: Path, target_id: str = ""
+    pod: core_v1.Pod,
+    container: AnyContainer,
+    *,
+    seccomp_default: bool,
+    seccomp_root: Path,
+    target_id: str = "",
+    ids: Sequence[IDMapping] = (),
 ) -> LinuxContainerSecurityContext:
-    """Return the container's security context. Raise ConfigError for a profile that must not be used."""
+    """Return the container's security context. Raise ConfigError for a profile that must not be used.
+
+    `ids` is the pod's mapping of users and groups, where it has a user namespace.
+    """
     own = container.security_context or core_v1.SecurityContext()
     shared = pod.spec.security_context or core_v1.PodSecurityContext()
     privileged = bool(own.privileged)
@@ -55,7 +67,7 @@ def container_context(
         privileged=privileged,
         readonly_rootfs=bool(own.read_only_root_filesystem),
         no_new_privs=own.allow_privilege_escalation is False,
-        namespace_options=namespaces(pod, target_id),
+        namespace_options=namespaces(pod, target_id, ids),
         supplemental_groups=_groups(shared),
         masked_paths=[] if unmasked else MASKED,
         readonly_paths=[] if unmasked else READ_ONLY,
@@ -83,11 +95,11 @@ def container_context(
     return context
 
 
-def sandbox_context(pod: core_v1.Pod) -> LinuxSandboxSecurityContext:
+def sandbox_context(pod: core_v1.Pod, ids: Sequence[IDMapping] = ()) -> LinuxSandboxSecurityContext:
     """Return the sandbox's security context: the runtime's seccomp profile, and privileged where a container is."""
     shared = pod.spec.security_context or core_v1.PodSecurityContext()
     context = LinuxSandboxSecurityContext(
-        namespace_options=namespaces(pod),
+        namespace_options=namespaces(pod, ids=ids),
         privileged=any(
             bool(c.security_context and c.security_context.privileged)
             for c in (*pod.spec.init_containers, *pod.spec.containers)
@@ -104,7 +116,7 @@ def sandbox_context(pod: core_v1.Pod) -> LinuxSandboxSecurityContext:
     return context
 
 
-def namespaces(pod: core_v1.Pod, target_id: str = "") -> NamespaceOption:
+def namespaces(pod: core_v1.Pod, target_id: str = "", ids: Sequence[IDMapping] = ()) -> NamespaceOption:
     """Return which namespaces are the pod's, the container's own, or the node's."""
     spec = pod.spec
     if target_id:
@@ -118,6 +130,7 @@ def namespaces(pod: core_v1.Pod, target_id: str = "") -> NamespaceOption:
         pid=pid,
         ipc=NamespaceMode.NODE if spec.host_ipc else NamespaceMode.POD,
         target_id=target_id,
+        userns_options=userns.options(list(ids)),
     )
 
 

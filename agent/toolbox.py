@@ -14,6 +14,7 @@ from agent.managers.container_manager import ContainerManager
 from agent.references import ReferenceStore
 from agent.runtime import Runtime
 from agent.status_writer import StatusWriter
+from agent.userns import UserNamespaces
 from agent.volumes.manager import VolumeManager
 from kube.api import core_v1
 from kube.clock import Clock
@@ -41,6 +42,8 @@ class NodeState:
     app_armor: bool = False
     """The kernel confines processes by AppArmor profiles."""
     shutting_down: bool = False
+    user_namespaces: Mapping[str, bool] = field(default_factory=dict)
+    """By the name of a runtime handler: whether it can make user namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class Toolbox:
     hooks: HookRunner
     cgroups: Cgroups
     managers: ContainerManager
+    users: UserNamespaces
     runtime_handler: Callable[[str], str]
     """Turns a RuntimeClass's name into the runtime's handler; KeyError where it does not exist."""
 

@@ -20,6 +20,7 @@ from cri.messages import (
     ContainerStatus,
     PodSandboxConfig,
     PodSandboxStatus,
+    RuntimeHandler,
 )
 
 
@@ -53,6 +54,8 @@ class Processes:
         self.containers: dict[str, FakeContainer] = {}
         self.conditions = {"RuntimeReady": True, "NetworkReady": True}
         self.events_supported = True
+        self.handlers: list[RuntimeHandler] = []
+        """What Status says of the runtime's handlers; containerd says nothing before 2.0."""
         self._sleep = sleep
         self._now = now
         self._ids = itertools.count(1)

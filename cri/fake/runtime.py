@@ -42,7 +42,7 @@ class FakeContainers(FakeSandboxes):
     async def status(self, request: Any) -> Any:
         """Answer Status from `conditions`."""
         conditions = [RuntimeCondition(type=name, status=value) for name, value in self.conditions.items()]
-        return api.StatusResponse(status=RuntimeStatus(conditions=conditions))
+        return api.StatusResponse(status=RuntimeStatus(conditions=conditions), runtime_handlers=self.handlers)
 
     async def update_runtime_config(self, request: Any) -> Any:
         """Answer UpdateRuntimeConfig."""
