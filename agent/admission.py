@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from agent import preemption, qos
 from agent.config import AgentConfig
+from agent.extended_resources import is_extended
 from agent.lifecycle import End
 from agent.preemption import Shortage
 from agent.static_pods import HASH
@@ -116,7 +117,7 @@ def _resources(pod: core_v1.Pod, others: list[core_v1.Pod], node: NodeState) -> 
         if not requested:
             continue
         # An extended resource that the node does not know is the cluster's, and not for the node to count.
-        if name not in node.allocatable and (name in _FIXED or _extended(name)):
+        if name not in node.allocatable and (name in _FIXED or is_extended(name)):
             continue
         quantity = node.allocatable.get(name, 0)
         capacity = milli(quantity) if name == "cpu" else value(quantity)
@@ -124,11 +125,6 @@ def _resources(pod: core_v1.Pod, others: list[core_v1.Pod], node: NodeState) -> 
         if used + requested > capacity:
             found.append(Shortage(name, requested, used, capacity))
     return found
-
-
-def _extended(name: str) -> bool:
-    domain = name.rpartition("/")[0]
-    return bool(domain) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
 
 
 def _affinity(pod: core_v1.Pod, node: NodeState, config: AgentConfig) -> Refusal | None:

@@ -18,6 +18,7 @@ from agent import dns, node_status, serving
 from agent.cgroups import Cgroups
 from agent.config import AgentConfig
 from agent.credentials.of_node import keyring, settle_images
+from agent.devices.registration import Registration
 from agent.eviction import Eviction, signals
 from agent.eviction.thresholds import Threshold, Watch, thresholds
 from agent.hooks import Hooks
@@ -152,8 +153,14 @@ async def _assemble(
         await cgroups.ensure_node(milli(allocatable["cpu"]), value(allocatable["memory"]))
 
     managers = ContainerManager(
-        config.root_dir, config.managers, reserved_cpus=node_status.reserved_cpus(config), clock=clock
+        config.root_dir,
+        config.managers,
+        reserved_cpus=node_status.reserved_cpus(config),
+        clock=clock,
+        devices_changed=node.devices_changed,
     )
+    node.devices, node.forget_extended = managers.devices.capacity, managers.devices.fresh
+    device_plugins = Registration(managers.devices)
     pods: PodManager
     references = ReferenceStore(client, lambda uids: pods.references_changed(uids), clock=clock)
     prober = PodProber(runtime.runtime, recorder, lambda uid: pods.outcome_changed(uid), clock)
@@ -237,6 +244,7 @@ async def _assemble(
         clock=clock,
     )
 
+    plugins.add_handler(device_plugins.kind, device_plugins)
     await _runtime_answers(runtime, clock)
     await settle_images(records, runtime)
     await pods.load()
@@ -278,6 +286,7 @@ async def _assemble(
     await volumes.csi.restore()
     await node.register()
     group.create_task(volumes.nodes.ensure(), name="CSINode")
+    group.create_task(device_plugins.run(), name="device plugins")
     group.create_task(plugins.run(), name="plugin registry")
     group.create_task(node.report_forever(), name="node status")
     group.create_task(node.renew_forever(), name="node lease")

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from agent import extended_resources, node_status
 from agent import machine as machines
-from agent import node_status
 from agent.config import AgentConfig
 from agent.node_status import RuntimeFacts
 from agent.toolbox import NodeState
@@ -68,6 +68,10 @@ class Node:
         self.ready = asyncio.Event()
         """Set once the node was told to be Ready."""
         self.registered = asyncio.Event()
+        self.devices: Callable[[], extended_resources.Devices] = dict
+        """Capacity and allocatable of device plugins' resources."""
+        self.forget_extended = False
+        """The extended resources of the object that is there are of a node that was here before."""
         self.volumes_in_use: Callable[[], list[str]] = list
         """What the status says of attachable volumes that must not be detached."""
 
@@ -106,7 +110,7 @@ class Node:
             )
             try:
                 self._node = await self._client.create(wanted)
-                self._reported, self._new = self._clock.monotonic(), True
+                self._reported, self._new, self.forget_extended = self._clock.monotonic(), True, False
                 self._take_in(self._node)
                 log.info("registered node %s", name)
                 return
@@ -145,7 +149,15 @@ class Node:
             self.machine, self._config, self._unready(), self._state.host_ips, old, now, self._pressures()
         )
         status.volumes_in_use = self.volumes_in_use()
+        extended_resources.add(status, old, self.devices(), forget=self.forget_extended)
+        self._state.allocatable = status.allocatable
         return status
+
+    def devices_changed(self) -> None:
+        """Have the node's devices counted now, and told soon."""
+        found = {name: str(allocatable) for name, (_, allocatable) in self.devices().items()}
+        self._state.allocatable = {**self._state.allocatable, **found}
+        self.look()
 
     def _unready(self) -> RuntimeFacts:
         """Return the runtime's facts, not ready also where the whole node is not."""
@@ -197,6 +209,7 @@ class Node:
         new = self._status(old)
         now = self._clock.monotonic()
         if not node_status.changed(old, new) and now - self._reported < self._config.status_report_period:
+            self.forget_extended = False
             self._mark_ready(old)
             return
         try:
@@ -208,7 +221,7 @@ class Node:
             log.warning("status of node %s: %s", self._config.node_name, error)
             # A node that somebody deleted stays deleted until the agent starts again, as with upstream's.
             return
-        self._reported = now
+        self._reported, self.forget_extended = now, False
         self._tell_transitions(old, new)
         self._mark_ready(new)
 

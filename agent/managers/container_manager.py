@@ -16,6 +16,8 @@ from pathlib import Path
 
 from agent import qos
 from agent.contracts import PodView
+from agent.devices.manager import DeviceManager
+from agent.environment import ConfigError as RefusedError
 from agent.kubelet_configuration import ConfigError
 from agent.lifecycle import End
 from agent.managers import cpuset, hardware
@@ -49,6 +51,7 @@ class ContainerManager:
         *,
         reserved_cpus: int,
         clock: Clock,
+        devices_changed: Callable[[], None] = lambda: None,
         sys: Path = Path("/sys"),
     ) -> None:
         """Take over what the last agent wrote below `root`; `reserved_cpus` is a number. Raise ConfigError."""
@@ -70,12 +73,15 @@ class ContainerManager:
                 changed=self._moved.set,
             )
             self.memory = MemoryManager(machine, root, options.memory_policy, options.reserved_memory)
+            self.devices = DeviceManager(
+                root / "device-plugins", machine.node_ids, clock=clock, changed=devices_changed
+            )
         except (StateError, AdmissionError, ValueError) as error:
             raise ConfigError(f"failed to start ContainerManager: {error}") from error
         distances = {node.id: node.distances for node in machine.nodes} if options.closest_nodes else None
         merger = Merger(options.topology_policy, machine.node_ids, distances)
         self.machine = machine
-        self.topology = TopologyManager(merger, options.topology_scope, [self.cpu, self.memory])
+        self.topology = TopologyManager(merger, options.topology_scope, [self.cpu, self.memory, self.devices])
 
     # -- a pod's way through --------------------------------------------------------------------------------------
     async def admit(self, pod: core_v1.Pod, running: Collection[str]) -> End | None:
@@ -83,7 +89,7 @@ class ContainerManager:
 
         A pod of which containers are `running` had it already: it is never refused.
         """
-        if self.options.idle:
+        if self.options.idle and self.devices.idle:
             return None
         try:
             async with self._lock:
@@ -92,23 +98,41 @@ class ContainerManager:
             if running:
                 log.warning("pod %s/%s runs and is kept: %s", pod.metadata.namespace, pod.metadata.name, error)
                 return None
-            await self.release(pod)
+            await self._release(pod.metadata.uid or "")
             return End("Failed", error.reason, f"Pod was rejected: {error.text}")
         return None
 
     async def extras(self, pod: core_v1.Pod, container: str) -> Extras:
-        """Return what a container is given when it is made."""
+        """Return what a container is given when it is made. Raise environment.ConfigError."""
         uid = pod.metadata.uid or ""
-        cpus, mems = self.cpu.affinity(uid, container), self.memory.nodes(uid, container)
-        if not cpus and not mems:
-            return NOTHING
-        return replace(NOTHING, cpus=cpuset.render(cpus), mems=cpuset.render(mems))
+        cpus, mems = cpuset.render(self.cpu.affinity(uid, container)), cpuset.render(self.memory.nodes(uid, container))
+        allocations = self.devices.of(uid, container)
+        if not allocations:
+            return replace(NOTHING, cpus=cpus, mems=mems) if cpus or mems else NOTHING
+        from agent.devices.container_options import extras  # only where a container has devices
+
+        for allocation in allocations:
+            plugin = self.devices.plugin(allocation.resource)
+            if plugin is not None and plugin.options.pre_start:
+                try:
+                    await plugin.pre_start(allocation.ids)
+                except CRIError as error:
+                    text = f"device plugin PreStartContainer rpc failed with err: {error.grpc_text()}"
+                    raise RefusedError(text) from error
+        return replace(extras(allocations), cpus=cpus, mems=mems)
 
     async def release(self, pod: core_v1.Pod) -> None:
         """Take back what the pod had; nothing of it runs any more."""
-        uid = pod.metadata.uid or ""
-        self.cpu.release(uid)
-        self.memory.release(uid)
+        await self._release(pod.metadata.uid or "")
+
+    async def _release(self, uid: str) -> None:
+        if uid in self._owners():
+            async with self._lock:
+                for part in (self.cpu, self.memory, self.devices):
+                    await part.release(uid)
+
+    def _owners(self) -> set[str]:
+        return self.cpu.owners | self.memory.owners | self.devices.owners
 
     def refuse_resize(self, pod: core_v1.Pod) -> Hold | None:
         """Return why a running pod cannot be resized at all under these policies (kubelet: canResizePod)."""
@@ -126,10 +150,10 @@ class ContainerManager:
         while True:
             self._moved.clear()
             known = {view.pod.metadata.uid or "" for view in views()}
-            for uid in (self.cpu.owners | self.memory.owners) - known:
+            for uid in self._owners() - known:
                 log.info("taking back what pod %s had, which is gone", uid)
-                self.cpu.release(uid)
-                self.memory.release(uid)
+                await self._release(uid)
+            self.devices.forget_gone()
             if self.options.cpu_policy == "static":
                 await self._place(runtime, views())
             period = self.options.cpu_period if self.options.cpu_policy == "static" else SWEEP_SECONDS

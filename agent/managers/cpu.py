@@ -8,6 +8,7 @@ main containers of its pod may have after it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -151,7 +152,7 @@ class CpuManager:
             taken |= self._pick(self._available(), need - len(taken), hint)
             self._state.give(uid, container.name, taken)
             self._state.shared -= taken
-            cpu_state.save(self._root, self._state)
+            await asyncio.to_thread(cpu_state.save, self._root, self._state)
             self._changed()
         if any(container is init for init in pod.spec.init_containers) and not is_sidecar(container):
             self._reusable[uid] = self._reusable.get(uid, frozenset()) | taken
@@ -183,13 +184,13 @@ class CpuManager:
             return cpu_pick.spread(self._machine, free, count, group) if count else frozenset()
         return cpu_pick.packed(self._machine, free, count)
 
-    def release(self, uid: str) -> None:
+    async def release(self, uid: str) -> None:
         """Put a pod's processors back into the pool."""
         self._reusable.pop(uid, None)
         given = self._state.assigned.pop(uid, None)
         if given:
             self._state.shared |= frozenset().union(*given.values()) - self._strictly_reserved()
-            cpu_state.save(self._root, self._state)
+            await asyncio.to_thread(cpu_state.save, self._root, self._state)
             self._changed()
 
     def _strictly_reserved(self) -> CPUSet:

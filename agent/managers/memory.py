@@ -7,6 +7,7 @@ an init container was promised is counted again for the containers after it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -179,7 +180,7 @@ class MemoryManager:
             state = self._state.machine_state[node]
             state.number_of_assignments += len(blocks)
             state.cells = list(nodes_of(affinity))
-        memory_state.save(self._root, self._state)
+        await asyncio.to_thread(memory_state.save, self._root, self._state)
 
     def _satisfying(self, affinity: int | None, wanted: Mapping[str, int], reusable: Mapping[str, int]) -> int:
         """Return nodes that can give what is wanted: the affinity, or the smallest set that holds it."""
@@ -208,7 +209,7 @@ class MemoryManager:
             part = min(table.free, amount) if amount > 0 else max(-table.reserved, amount)
             table.free, table.reserved, amount = table.free - part, table.reserved + part, amount - part
 
-    def release(self, uid: str) -> None:
+    async def release(self, uid: str) -> None:
         """Take back what a pod was promised."""
         self._reusable.pop(uid, None)
         given = self._state.entries.pop(uid, None)
@@ -222,7 +223,7 @@ class MemoryManager:
                     state.number_of_assignments = max(state.number_of_assignments - 1, 0)
                     if not state.number_of_assignments:
                         state.cells = [node]
-        memory_state.save(self._root, self._state)
+        await asyncio.to_thread(memory_state.save, self._root, self._state)
 
     @property
     def owners(self) -> set[str]:

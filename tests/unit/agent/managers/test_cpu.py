@@ -127,7 +127,7 @@ async def test_whole_processors_are_exclusive_and_leave_the_shared_pool(tmp_path
     assert await give(manager, guaranteed("2", "1500m")) == {"c0": "1,9", "c1": ""}
     assert cpuset.render(manager.affinity("u1", "c1")) == "0,2-8,10-15"
     assert cpuset.render(manager.affinity("other", "any")) == "0,2-8,10-15"
-    manager.release("u1")
+    await manager.release("u1")
     assert cpuset.render(manager.affinity("other", "any")) == "0-15"
 
 
@@ -159,7 +159,7 @@ async def test_strictly_reserved_processors_are_nobodys(tmp_path: Path) -> None:
     manager = static(tmp_path, options={"strict-cpu-reservation": True})
     assert cpuset.render(manager.affinity("x", "y")) == "1-15"
     await give(manager, guaranteed("1"))
-    manager.release("u1")
+    await manager.release("u1")
     assert cpuset.render(manager.affinity("x", "y")) == "1-15"
 
 
@@ -169,7 +169,7 @@ async def test_main_containers_take_over_what_init_containers_had_and_sidecars_k
     assert set(cpuset.parse(found["c0"])) <= set(cpuset.parse(found["i0"]))
     assert not set(cpuset.parse(found["c0"])) & set(cpuset.parse(found["s0"]))
     assert len(manager.affinity("x", "y")) == 12
-    manager.release("u1")
+    await manager.release("u1")
     assert len(manager.affinity("x", "y")) == 16
 
 

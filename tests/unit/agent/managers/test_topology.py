@@ -119,8 +119,8 @@ async def test_memory_is_promised_and_taken_back(tmp_path: Path) -> None:
     assert await give(manager, asks("256Mi"), Hint(B)) == (1,)
     assert free(tmp_path) == [GIB // 2, GIB * 3 // 4]
     assert await give(manager, asks("512Mi", uid="u2")) == (0,)
-    manager.release("u1")
-    manager.release("u2")
+    await manager.release("u1")
+    await manager.release("u2")
     assert free(tmp_path) == [GIB // 2, GIB]
 
 
@@ -129,7 +129,7 @@ async def test_nodes_that_gave_together_are_a_group(tmp_path: Path) -> None:
     assert await give(manager, asks("1200Mi")) == (0, 1)
     small = asks("64Mi", uid="u2")
     assert manager.container_hints(small, small.spec.containers[0]) == {"memory": [Hint(BOTH, False)]}
-    manager.release("u1")
+    await manager.release("u1")
     assert manager.container_hints(small, small.spec.containers[0])["memory"] == [
         Hint(A, True),
         Hint(B, True),
@@ -148,7 +148,7 @@ async def test_the_main_containers_use_what_the_init_container_was_promised(tmp_
     manager = static(tmp_path)
     await give(manager, asks("256Mi", init="512Mi"), Hint(A))
     assert free(tmp_path) == [0, GIB]
-    manager.release("u1")
+    await manager.release("u1")
     assert free(tmp_path) == [GIB // 2, GIB]
 
 

@@ -1,0 +1,238 @@
+"""The device manager: what plugins tell of, what containers have of it, and what they are given for it.
+
+A plugin's devices count as the node's capacity, the healthy ones as allocatable. A container gets devices at its pod's
+admission and keeps them over its restarts and the agent's. When a plugin goes, its devices are unhealthy; when it
+stays away for five minutes, they are gone (pkg/kubelet/cm/devicemanager/manager.go).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent import qos
+from agent.devices import checkpoint
+from agent.devices.checkpoint import Allocation
+from agent.devices.pool import Pool
+from agent.lifecycle import is_sidecar
+from agent.managers.errors import AdmissionError
+from agent.managers.hints import Hint, Hints
+from cri.errors import CRIError
+from kube.api import core_v1
+from kube.clock import Clock
+from kube.quantity import value
+
+if TYPE_CHECKING:
+    from agent.devices.plugin import Plugin
+
+log = logging.getLogger(__name__)
+
+GONE_SECONDS = 300.0
+"""How long a plugin may be away before its resource is taken off the node."""
+
+
+class DeviceManager:
+    """All device plugins of the node; `changed` is called when capacity or health did."""
+
+    def __init__(self, folder: Path, nodes: tuple[int, ...], *, clock: Clock, changed: Callable[[], None]) -> None:
+        """Take over what the last agent wrote in the plugins' folder. Raise StateError."""
+        self.folder, self._nodes, self._clock, self._changed = folder, nodes, clock, changed
+        self._pools: dict[str, Pool] = {}
+        self._plugins: dict[str, Plugin] = {}
+        self._gone_at: dict[str, float] = {}
+        """When the plugin of a resource went away, by the clock's monotonic time."""
+        self._allocations: dict[tuple[str, str, str], Allocation] = {}
+        self._reusable: dict[str, dict[str, set[str]]] = {}
+        self.removed: set[str] = set()
+        """Resources that were the node's and are no longer."""
+        found = checkpoint.load(folder)
+        self.fresh = found is None
+        """Nothing was written before: what the node object says of extended resources is not ours."""
+        for allocation in found[0] if found else ():
+            self._allocations[(allocation.uid, allocation.container, allocation.resource)] = allocation
+        for resource in found[1] if found else ():
+            self._pools[resource] = Pool(resource)
+            self._gone_at[resource] = clock.monotonic()
+
+    # -- plugins ------------------------------------------------------------------------------------------------------
+    async def follow(self, plugin: Plugin) -> None:
+        """Follow a plugin's devices until it goes away or another one takes its resource over."""
+        resource = plugin.resource
+        old, self._plugins[resource] = self._plugins.get(resource), plugin
+        if old is not None:
+            await old.close()
+        self._gone_at.pop(resource, None)
+        self.removed.discard(resource)
+        pool = self._pools.setdefault(resource, Pool(resource))
+        log.info("device plugin of %s at %s", resource, plugin.socket)
+        try:
+            async for devices in plugin.devices():
+                if self._plugins.get(resource) is plugin:
+                    pool.devices = devices
+                    self._changed()
+                    await self.save()
+        except CRIError as error:
+            log.info("device plugin of %s: %s", resource, error)
+        finally:
+            if self._plugins.get(resource) is plugin:
+                del self._plugins[resource]
+                pool.lost()
+                self._gone_at[resource] = self._clock.monotonic()
+                self._changed()
+            await plugin.close()
+
+    def forget_gone(self) -> None:
+        """Take resources off the node whose plugins stayed away for too long."""
+        now = self._clock.monotonic()
+        for resource in [r for r, since in self._gone_at.items() if now - since >= GONE_SECONDS]:
+            log.info("device plugin of %s did not come back: the resource is taken off the node", resource)
+            del self._gone_at[resource], self._pools[resource]
+            self.removed.add(resource)
+            self._changed()
+
+    def capacity(self) -> dict[str, tuple[int, int]]:
+        """Return capacity and allocatable by resource."""
+        found = {name: (len(pool.devices), len(pool.healthy)) for name, pool in self._pools.items()}
+        return {**dict.fromkeys(self.removed, (0, 0)), **found}
+
+    @property
+    def idle(self) -> bool:
+        """Whether there never was a plugin."""
+        return not self._pools and not self._allocations
+
+    # -- what is asked for ----------------------------------------------------------------------------------------
+    def _wanted(self, container: core_v1.Container) -> dict[str, int]:
+        known = {resource for _, _, resource in self._allocations} | self._pools.keys()
+        limits = qos.limits(container.resources)
+        return {name: amount for name in sorted(limits) if name in known and (amount := value(limits[name]))}
+
+    def _own(self, uid: str, container: str, resource: str) -> list[str]:
+        found = self._allocations.get((uid, container, resource))
+        return found.ids if found else []
+
+    def _free(self, resource: str) -> set[str]:
+        taken = {name for a in self._allocations.values() if a.resource == resource for name in a.ids}
+        return self._pools[resource].healthy - taken
+
+    # -- hints --------------------------------------------------------------------------------------------------------
+    def pod_hints(self, pod: core_v1.Pod) -> Hints:
+        """Say from which NUMA nodes the whole pod's devices could come."""
+        uid, containers = pod.metadata.uid or "", (*pod.spec.init_containers, *pod.spec.containers)
+        names = {name for container in containers for name in self._wanted(container)}
+        own = {r: {i for c in containers for i in self._own(uid, c.name, r)} for r in names}
+        return {name: self._hints(name, sorted(own[name]), qos.pod_request(pod, name), set()) for name in names}
+
+    def container_hints(self, pod: core_v1.Pod, container: core_v1.Container) -> Hints:
+        """Say from which NUMA nodes a container's devices could come."""
+        uid = pod.metadata.uid or ""
+        reusable = self._reusable.get(uid, {})
+        return {
+            name: self._hints(name, self._own(uid, container.name, name), need, reusable.get(name, set()))
+            for name, need in self._wanted(container).items()
+        }
+
+    def _hints(self, resource: str, own: list[str], need: int, reusable: set[str]) -> list[Hint] | None:
+        pool = self._pools.get(resource)
+        if pool is None or not pool.placed:
+            return None
+        if own:
+            return pool.hints(self._nodes, own, own, need) if len(own) == need else []
+        free = self._free(resource) | reusable
+        return pool.hints(self._nodes, free, reusable, need) if len(free) >= need else []
+
+    # -- giving and taking back ---------------------------------------------------------------------------------------
+    async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint) -> None:
+        """Give a container its devices, close to the hint's nodes. Raise AdmissionError."""
+        uid = pod.metadata.uid or ""
+        init = any(container is c for c in pod.spec.init_containers)
+        for resource, need in self._wanted(container).items():
+            reusable = self._reusable.setdefault(uid, {}).setdefault(resource, set())
+            if not (ids := self._own(uid, container.name, resource)):
+                ids = await self._give(uid, container.name, resource, need, reusable, hint)
+            if init and not is_sidecar(container):
+                reusable |= set(ids)
+            else:
+                reusable -= set(ids)
+
+    async def _give(
+        self, uid: str, container: str, resource: str, need: int, reusable: set[str], hint: Hint
+    ) -> list[str]:
+        pool, plugin = self._pools.get(resource), self._plugins.get(resource)
+        if pool is None or plugin is None:
+            raise AdmissionError(f"cannot allocate unregistered device {resource}")
+        taken = sorted(reusable)[:need]
+        free = self._free(resource)
+        pool.check(need - len(taken), free)
+        try:
+            ids = await self._choose(pool, plugin, need, taken, free, hint)
+            response = await plugin.allocate(ids)
+        except CRIError as error:
+            raise AdmissionError(error.grpc_text()) from error
+        self._allocations[(uid, container, resource)] = Allocation(
+            uid, container, resource, pool.by_node(ids), response
+        )
+        await self.save()
+        return ids
+
+    async def _choose(
+        self, pool: Pool, plugin: Plugin, need: int, taken: list[str], free: set[str], hint: Hint
+    ) -> list[str]:
+        """Pick devices: those that the affinity names, within them those that the plugin prefers. Raise CRIError."""
+        aligned, others = pool.sort_by_affinity(free - set(taken), hint.affinity)
+        missing = need - len(taken)
+        if missing <= 0:
+            return taken
+        if missing >= len(aligned):
+            taken = taken + aligned
+            source = others
+        else:
+            source = aligned
+        if plugin.options.preferences and len(taken) < need:
+            preferred = await plugin.prefer(sorted({*source, *taken}), taken, need)
+            source = [name for name in preferred if name in source] + source
+        for name in source:
+            if len(taken) < need and name not in taken:
+                taken = [*taken, name]
+        return sorted(taken)
+
+    async def release(self, uid: str) -> None:
+        """Take back a pod's devices."""
+        self._reusable.pop(uid, None)
+        mine = [key for key in self._allocations if key[0] == uid]
+        for key in mine:
+            del self._allocations[key]
+        if mine:
+            await self.save()
+
+    async def save(self) -> None:
+        """Write down who has what."""
+        registered = {name: sorted(pool.devices) for name, pool in self._pools.items()}
+        await asyncio.to_thread(checkpoint.save, self.folder, list(self._allocations.values()), registered)
+
+    # -- what others ask ----------------------------------------------------------------------------------------------
+    def of(self, uid: str, container: str) -> list[Allocation]:
+        """Return what a container has."""
+        return [a for key, a in sorted(self._allocations.items()) if key[:2] == (uid, container)]
+
+    def plugin(self, resource: str) -> Plugin | None:
+        """Return who serves a resource now."""
+        return self._plugins.get(resource)
+
+    def health(self, resource: str, device: str) -> str:
+        """Return Healthy, Unhealthy or Unknown, as a pod's status says it."""
+        pool = self._pools.get(resource)
+        found = pool.devices.get(device) if pool else None
+        if found is None or resource in self._gone_at:
+            return "Unknown"
+        return "Healthy" if found.healthy else "Unhealthy"
+
+    def pools(self) -> Mapping[str, Pool]:
+        return self._pools
+
+    @property
+    def owners(self) -> set[str]:
+        """The UIDs of the pods that have something."""
+        return {uid for uid, _, _ in self._allocations}

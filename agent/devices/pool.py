@@ -1,0 +1,90 @@
+"""The devices of one resource: which there are, which are healthy, which are whose, and which to take next. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from agent.managers.errors import AdmissionError
+from agent.managers.hints import Hint, mask_of, masks, nodes_of
+
+ANYWHERE = -1
+"""The node by which devices without a place are written down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device; `nodes` are the NUMA nodes that it is close to."""
+
+    healthy: bool
+    nodes: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Pool:
+    """One resource's devices, by ID."""
+
+    resource: str
+    devices: dict[str, Device] = field(default_factory=dict)
+
+    @property
+    def healthy(self) -> set[str]:
+        return {name for name, device in self.devices.items() if device.healthy}
+
+    def lost(self) -> None:
+        """Its plugin has gone: nothing is known to be healthy any more."""
+        self.devices = {name: Device(False, device.nodes) for name, device in self.devices.items()}
+
+    @property
+    def placed(self) -> bool:
+        """Whether any device has a place."""
+        return any(device.nodes for device in self.devices.values())
+
+    def by_node(self, ids: Iterable[str]) -> dict[int, list[str]]:
+        """Sort device IDs by the nodes that they are close to."""
+        found: dict[int, list[str]] = {}
+        for name in sorted(ids):
+            device = self.devices.get(name)
+            for node in (device.nodes if device else ()) or (ANYWHERE,):
+                found.setdefault(node, []).append(name)
+        return found
+
+    def check(self, need: int, free: Collection[str]) -> None:
+        """Raise AdmissionError where so many devices cannot be had."""
+        if not self.healthy:
+            raise AdmissionError(f"no healthy devices present; cannot allocate unhealthy devices {self.resource}")
+        if len(free) < need:
+            raise AdmissionError(
+                f"requested number of devices unavailable for {self.resource}. Requested: {need}, Available: {len(free)}"
+            )
+
+    def sort_by_affinity(self, free: Iterable[str], affinity: int | None) -> tuple[list[str], list[str]]:
+        """Split free devices into those on the nodes of an affinity, the scarcest node first, and the others."""
+        free = sorted(free)
+        if affinity is None or not self.placed:
+            return [], free
+        nodes = self.by_node(free)
+        aligned: list[str] = []
+        wanted = [node for node in nodes_of(affinity) if node in nodes]
+        for node in sorted(wanted, key=lambda n: (len(nodes[n]), n)):
+            aligned += [name for name in nodes[node] if name not in aligned]
+        unaligned = [name for name in free if name not in aligned and self.devices[name].nodes]
+        anywhere = [name for name in free if not self.devices[name].nodes]
+        return aligned, unaligned + anywhere
+
+    def hints(self, nodes: Sequence[int], free: Collection[str], must: Collection[str], need: int) -> list[Hint]:
+        """Say from which sets of NUMA nodes so many devices could come; `must` are among them in any case."""
+
+        def near(name: str, mask: int) -> bool:
+            return bool(mask_of(self.devices[name].nodes) & mask) if name in self.devices else False
+
+        found, least = [], len(nodes)
+        for mask in masks(nodes):
+            if sum(near(name, mask) for name in self.devices) >= need:
+                least = min(least, mask.bit_count())
+            fixed = [name for name in must if name in self.devices and self.devices[name].nodes]
+            if not all(near(name, mask) for name in fixed):
+                continue
+            if len(fixed) + sum(near(name, mask) for name in set(free) - set(must)) >= need:
+                found.append(mask)
+        return [Hint(mask, mask.bit_count() == least) for mask in found]

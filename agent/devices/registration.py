@@ -1,0 +1,116 @@
+"""The socket at which device plugins register themselves: kubelet.sock in the plugins' folder.
+
+Plugins watch for this socket to be made anew, which tells them that an agent has started and wants to hear of them
+again. Whatever else lies in the folder when the agent starts is of plugins that have to come back, and is removed.
+Nothing of the protocol is loaded before the first plugin calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from agent.devices.checkpoint import FILE
+from agent.plugins.handler import DEVICE, PluginError
+from agent.unix_server import UnixServer
+from cri.errors import CRIError
+
+if TYPE_CHECKING:
+    from agent.devices.manager import DeviceManager
+
+log = logging.getLogger(__name__)
+
+VERSION = "v1beta1"
+SOCKET = "kubelet.sock"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+class Registration:
+    """Serves Registration and follows the plugins that registered."""
+
+    kind = DEVICE
+
+    def __init__(self, devices: DeviceManager) -> None:
+        self._devices = devices
+        self._followed: dict[str, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Serve until cancelled. Raise OSError where the folder cannot be used."""
+        folder = self._devices.folder
+        await asyncio.to_thread(_prepare, folder)
+        server = UnixServer(folder / SOCKET, f"{VERSION}.Registration", {"Register": self._register})
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            async with server:
+                await asyncio.Event().wait()
+
+    async def _register(self, data: bytes, context: Any) -> bytes:
+        from agent.devices.messages import Empty, RegisterRequest  # with the first plugin only
+        from agent.devices.plugin import Options
+
+        request = RegisterRequest.FromString(data)
+        options = Options(request.options.pre_start_required, request.options.get_preferred_allocation_available)
+        try:
+            self._check(request.resource_name, [request.version])
+            await self.take(request.resource_name, self._devices.folder / request.endpoint, options)
+        except PluginError as error:
+            log.warning("device plugin %s: %s", request.endpoint, error)
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        return Empty().SerializeToString()
+
+    def _check(self, resource: str, versions: Sequence[str]) -> None:
+        """Raise PluginError for what upstream refuses."""
+        if VERSION not in versions:
+            raise PluginError(
+                f'requested API version "{versions[0] if versions else ""}" is not supported by kubelet. '
+                f'Supported versions are ["{VERSION}"]'
+            )
+        if not _NAME.fullmatch(resource) or "kubernetes.io" in resource.partition("/")[0]:
+            raise PluginError(f'the ResourceName "{resource}" is invalid')
+
+    async def take(self, resource: str, socket: Path, options: object | None) -> None:
+        """Begin to follow a plugin, in place of the one that served the resource before. Raise PluginError."""
+        from agent.devices.plugin import Options, Plugin
+
+        plugin = Plugin(resource, socket, options if isinstance(options, Options) else None)
+        try:
+            await plugin.ready()
+            if options is None:
+                await plugin.ask_options()
+        except (TimeoutError, CRIError) as error:
+            await plugin.close()
+            raise PluginError(f"failed to dial device plugin with socketPath {socket}: {error}") from error
+        assert self._group is not None
+        task = self._group.create_task(self._devices.follow(plugin), name=f"device plugin {resource}")
+        self._followed[resource] = task
+
+    # -- plugins that show up in plugins_registry instead (agent.plugins.handler.PluginHandler) -----------------------------
+    def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """Refuse another version or a name that is no extended resource's. Raise PluginError."""
+        self._check(name, versions)
+
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """Take the plugin into use. Raise PluginError."""
+        await self.take(name, Path(endpoint), None)
+
+    async def deregister(self, name: str, endpoint: str) -> None:
+        """Let go of the plugin."""
+        task, plugin = self._followed.pop(name, None), self._devices.plugin(name)
+        if task is not None and plugin is not None and str(plugin.socket) == endpoint:
+            task.cancel()
+
+
+def _prepare(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+    for entry in folder.iterdir():
+        if entry.name != FILE and not entry.is_dir():
+            with contextlib.suppress(FileNotFoundError):
+                entry.unlink()

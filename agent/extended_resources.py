@@ -1,0 +1,29 @@
+"""The node's extended resources: those of device plugins, and those that somebody wrote into its status. Pure.
+
+What others wrote stays, as upstream keeps it; but a node that never had device plugins starts with none of the last
+one's (pkg/kubelet/nodestatus: MachineInfo, kubelet_node_status.go: reconcileExtendedResource).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kube.api import core_v1
+
+Devices = Mapping[str, tuple[int, int]]
+"""Capacity and allocatable by resource."""
+
+
+def is_extended(name: str) -> bool:
+    """Tell whether a resource is none of Kubernetes' own."""
+    domain = name.rpartition("/")[0]
+    return bool(domain) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
+
+
+def add(status: core_v1.NodeStatus, old: core_v1.NodeStatus, devices: Devices, *, forget: bool) -> None:
+    """Add extended resources to a new status; with `forget` what the old one had is set to nothing."""
+    for name, quantity in old.capacity.items():
+        if is_extended(name):
+            status.capacity[name] = status.allocatable[name] = "0" if forget else quantity
+    for name, (capacity, allocatable) in devices.items():
+        status.capacity[name], status.allocatable[name] = str(capacity), str(allocatable)

@@ -1,0 +1,33 @@
+"""The pod resources messages: the only module that imports their generated stubs, and only once somebody asks."""
+
+from agent.podresources.wire.podresources_pb2 import (
+    AllocatableResourcesResponse,
+    CDIDevice,
+    ClaimResource,
+    ContainerDevices,
+    ContainerMemory,
+    ContainerResources,
+    DynamicResource,
+    GetPodResourcesRequest,
+    GetPodResourcesResponse,
+    ListPodResourcesResponse,
+    NUMANode,
+    PodResources,
+    TopologyInfo,
+)
+
+__all__ = [
+    "AllocatableResourcesResponse",
+    "CDIDevice",
+    "ClaimResource",
+    "ContainerDevices",
+    "ContainerMemory",
+    "ContainerResources",
+    "DynamicResource",
+    "GetPodResourcesRequest",
+    "GetPodResourcesResponse",
+    "ListPodResourcesResponse",
+    "NUMANode",
+    "PodResources",
+    "TopologyInfo",
+]
