@@ -23,7 +23,8 @@ from kube.uid import new_uid
 
 Object = dict[str, Any]
 TIMEOUT = 30.0
-REVIEW = "apiextensions.k8s.io/v1"
+REVIEWS = ("apiextensions.k8s.io/v1", "apiextensions.k8s.io/v1beta1")
+"""What webhooks are asked in; the first of them that a definition names is taken."""
 
 
 class Webhooks(Protocol):
@@ -47,7 +48,14 @@ class Versions:
         self.schemas, self._webhooks = schemas, webhooks
         self.storage: str = next(v["name"] for v in spec["versions"] if v.get("storage"))
         conversion = spec.get("conversion") or {}
+        named = (conversion.get("webhook") or {}).get("conversionReviewVersions") or ()
+        known = [f"apiextensions.k8s.io/{version}" for version in named]
+        self._review = next((version for version in known if version in REVIEWS), REVIEWS[0])
         self._webhook: Object | None = conversion.get("webhook") if conversion.get("strategy") == "Webhook" else None
+
+    @property
+    def by_webhook(self) -> bool:
+        return self._webhook is not None
 
     def api_version(self, version: str) -> str:
         return f"{self.group}/{version}"
@@ -61,7 +69,7 @@ class Versions:
         uid = new_uid()
         review = {
             "kind": "ConversionReview",
-            "apiVersion": REVIEW,
+            "apiVersion": self._review,
             "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": objects},
         }
         try:
@@ -74,11 +82,15 @@ class Versions:
         """Check a webhook's answer, and let it change nothing of metadata but labels and annotations."""
         review = answer if isinstance(answer, dict) else {}
         response = review.get("response")
-        if review.get("apiVersion") != REVIEW or review.get("kind") != "ConversionReview":
-            raise BadConversion(f"invalid response: expected {REVIEW}, Kind=ConversionReview")
+        older = self._review != REVIEWS[0]
+        if older:
+            # A webhook that answers in the older form need name neither that nor the request.
+            review = {"apiVersion": self._review, "kind": "ConversionReview", **review}
+        if (review.get("apiVersion"), review.get("kind")) != (self._review, "ConversionReview"):
+            raise BadConversion(f"invalid response: expected {self._review}, Kind=ConversionReview")
         if not isinstance(response, dict):
             raise BadConversion("invalid response: no response provided")
-        if response.get("uid") != uid:
+        if not older and response.get("uid") != uid:
             raise BadConversion(f'invalid response: expected response.uid="{uid}", got "{response.get("uid")}"')
         result = response.get("result") or {}
         if result.get("status") != "Success":
@@ -90,6 +102,8 @@ class Versions:
         found = []
         for index, (new, old) in enumerate(zip(converted, objects, strict=True)):
             why = ""
+            if not isinstance(new, dict) or not isinstance(new.get("metadata", {}), dict):
+                raise BadConversion(f"invalid converted object at index {index}")
             if new.get("apiVersion") != wanted:
                 why = f"invalid groupVersion (expected {wanted}, received {new.get('apiVersion')})"
             elif new.get("kind") != self.kind:
@@ -122,6 +136,11 @@ class Reader:
         self._versions, self._served = versions, served
         self._wanted = versions.api_version(served)
         self._stored = versions.api_version(versions.storage)
+
+    @property
+    def by_webhook(self) -> bool:
+        """Say whether versions may differ in more than their name."""
+        return self._versions.by_webhook
 
     def current(self, entry: Entry) -> bool:
         """Say whether an object is stored in the version that new ones are stored in."""

@@ -37,6 +37,7 @@ class CustomStrategy(Strategy):
     ) -> None:
         super().__init__(resource, Settings())
         self.schema, self.reader, self.rules = schema, reader, rules
+        self.fields_by_webhook = reader.by_webhook
         self._columns = Columns(version.get("additionalPrinterColumns"))
         self.columns = self._columns.columns
         subresources = version.get("subresources") or {}

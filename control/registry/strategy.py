@@ -105,6 +105,8 @@ class Strategy:
     """Not None: deletion is graceful (see `deletion_grace`)."""
 
     stored_as_served = True
+    fields_by_webhook = False
+    """Whether selectable fields may first appear when a webhook converts what is stored."""
     """The bytes in the store are what clients are shown. Where not, `read`, `to_stored` and `view` convert."""
 
     def __init__(self, resource: Resource, settings: Settings = Settings()) -> None:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from control.registry.registry import Registry
+from control.server.converted import split
 from control.server.exchange import Request, Response, Stream
 from control.server.forms import Form
 from control.storage.entry import Entry, Predicate
 from control.storage.listing import list_objects, parse_revision, too_large
 from control.storage.store import Compacted, FutureRevision
+from control.storage.watcher import Notice
 from kube import errors, selectors
 from kube.counters import Counter
 from kube.resources import Resource
@@ -154,28 +156,35 @@ class Listing:
     ) -> tuple[list[Entry], dict[str, Any]]:
         """Return a page of objects and the list's metadata; raises 400, 410, 422, 504."""
         check(options)
+        strategy = self.registry.strategy(resource)
+        options.fields, shown = split(strategy, options.fields)
+        folder = self.folder(resource, namespace, options)
         found = await list_objects(
             self.registry.cache,
             self.registry.cached(resource),
-            self.folder(resource, namespace, options),
+            folder,
             options.predicate(),
             resource_version=options.revision,
             match=options.match,
-            limit=options.limit,
+            limit=0 if shown else options.limit,
             continue_token=options.token,
         )
+        if shown is not None:
+            found = await shown.page(found, folder, options.limit)
         metadata: dict[str, Any] = {"resourceVersion": str(found.revision)}
         if found.continue_token:
             metadata["continue"] = found.continue_token
             if found.remaining is not None:
                 metadata["remainingItemCount"] = found.remaining
-        return list(await self.registry.strategy(resource).view(found.entries)), metadata
+        return list(found.entries if shown else await strategy.view(found.entries)), metadata
 
     # -- watch ----------------------------------------------------------------------------------------------------
     async def watch(self, resource: Resource, namespace: str, options: ListOptions, form: Form) -> Response | Stream:
         """Return a stream of events; a revision that is no longer kept is told as an ERROR event, as upstream does."""
         check(options)
         cache, cached = self.registry.cache, self.registry.cached(resource)
+        strategy = self.registry.strategy(resource)
+        options.fields, shown = split(strategy, options.fields)
         folder, predicate = self.folder(resource, namespace, options), options.predicate()
         wanted = parse_revision(options.revision)
         initial = options.send_initial if options.send_initial is not None else wanted == 0
@@ -197,15 +206,16 @@ class Listing:
         )
         timeout = float(options.timeout) if options.timeout else self.min_watch_timeout * (1 + random.random())
 
-        strategy = self.registry.strategy(resource)
-
         async def chunks() -> AsyncIterator[bytes]:
             loop = asyncio.get_running_loop()
             ending = loop.call_later(timeout, watcher.close)
             try:
                 async for changes in watcher:
                     WATCH_EVENTS.add(resource.group, resource.version, resource.plural, amount=len(changes))
-                    notices = changes if strategy.stored_as_served else await strategy.view_notices(changes)
+                    if shown is not None:
+                        notices: Sequence[Notice] = await shown.notices(changes)
+                    else:
+                        notices = changes if strategy.stored_as_served else await strategy.view_notices(changes)
                     if form.plain:
                         yield b"".join([notice.wire for notice in notices])
                     else:

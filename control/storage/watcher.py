@@ -22,13 +22,15 @@ CHUNK = 256
 class Notice:
     """One line of a watch response; `wire` is `{"type":...,"object":{...}}` and a newline."""
 
-    __slots__ = ("_wire", "entry", "frame", "type")
+    __slots__ = ("_wire", "entry", "frame", "previous", "type")
 
     def __init__(self, kind: Kind, entry: Entry) -> None:
         self.type, self.entry = kind, entry
         self._wire: bytes | None = None
         self.frame: bytes | None = None
         """The same in protobuf, once somebody has asked for it."""
+        self.previous: Entry | None = None
+        """What a modified object was before, for those who see every object and select afterwards."""
 
     @property
     def wire(self) -> bytes:
@@ -57,6 +59,7 @@ class Change:
             self.plain = self._appears = Notice("ADDED", entry)
         else:
             self.plain = Notice("MODIFIED", entry)
+            self.plain.previous = previous
 
     def seen_by(self, predicate: Predicate | None) -> Notice | None:
         """Return the change as someone sees it who sees only what matches; None if not at all."""

@@ -53,15 +53,16 @@ def converted(request: Object) -> Object:
     return {"result": {"status": "Success"}, "convertedObjects": found}
 
 
-def of_two_versions(kind: str, client: Object) -> Object:
+def of_two_versions(kind: str, client: Object, review: str = "v1") -> Object:
     newer = version("v2", storage=False)
     spec = newer["schema"]["openAPIV3Schema"]["properties"]["spec"]
     del spec["properties"]["image"]
     spec["properties"]["container"] = {"type": "object", "properties": {"image": {"type": "string"}}}
+    newer["selectableFields"] = [{"jsonPath": ".spec.container.image"}]
     made = definition(kind, version("v1"), newer)
     made["spec"]["conversion"] = {
         "strategy": "Webhook",
-        "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client},
+        "webhook": {"conversionReviewVersions": [review], "clientConfig": client},
     }
     return made
 
@@ -90,6 +91,56 @@ async def test_a_webhook_converts_what_is_read_written_listed_and_watched(tmp_pa
         patch = b'{"spec":{"container":{"image":"three"}}}'
         assert (await server.request("PATCH", f"{newer}/a", patch, headers=MERGE)).status == 200
         assert (await server.request("GET", f"{path}/a")).json["spec"]["image"] == "three"
+
+
+async def test_a_webhook_of_the_older_form_is_asked_in_it(tmp_path: Path) -> None:
+    (tmp_path / "hook").mkdir()
+    async with webhook(tmp_path / "hook") as hook, api_server(tmp_path) as server:
+        hook.answers["/convert"] = lambda request: {**converted(request), "uid": ""}
+        path = await install(server, of_two_versions("Older", hook.client("/convert"), "v1beta1"))
+        await post(server, path, obj("Older", "a", image="one"))
+        found = (await server.request("GET", f"{path.replace('/v1/', '/v2/')}/a")).json
+        assert found["spec"]["container"] == {"image": "one"}
+        assert hook.versions == {"apiextensions.k8s.io/v1beta1"}
+        unknown = of_two_versions("Unknown", hook.client("/convert"), "v9")
+        refused = await server.request("POST", DEFINITIONS, unknown)
+        assert "must include at least one of v1, v1beta1" in refused.json["message"]
+
+
+async def test_fields_that_a_webhook_makes_can_be_selected(tmp_path: Path) -> None:
+    (tmp_path / "hook").mkdir()
+    async with webhook(tmp_path / "hook") as hook, api_server(tmp_path) as server:
+        hook.answers["/convert"] = converted
+        path = await install(server, of_two_versions("Chosen", hook.client("/convert")))
+        newer = path.replace("/v1/", "/v2/")
+        for name, image in (("a", "one"), ("b", "two"), ("c", "one"), ("d", "one")):
+            await post(server, path, obj("Chosen", name, image=image))
+        ones = f"{newer}?fieldSelector=spec.container.image%3Done"
+        listed = (await server.request("GET", ones)).json
+        assert [o["metadata"]["name"] for o in listed["items"]] == ["a", "c", "d"]
+        page = (await server.request("GET", f"{ones}&limit=2")).json
+        assert [o["metadata"]["name"] for o in page["items"]] == ["a", "c"]
+        rest = (await server.request("GET", f"{ones}&limit=2&continue={page['metadata']['continue']}")).json
+        assert [o["metadata"]["name"] for o in rest["items"]] == ["d"] and "continue" not in rest["metadata"]
+        both = (await server.request("GET", f"{ones},metadata.name!%3Da")).json
+        assert [o["metadata"]["name"] for o in both["items"]] == ["c", "d"]
+        since = listed["metadata"]["resourceVersion"]
+        async with server.session().get(f"{server.url}{ones}&watch=true&resourceVersion={since}") as stream:
+            for name, image in (("b", "one"), ("a", "two"), ("c", "one")):
+                body = {"spec": {"image": image}, "metadata": {"labels": {"seen": "yes"}}}
+                await server.request("PATCH", f"{path}/{name}", body, headers=MERGE)
+            await server.request("DELETE", f"{path}/d")
+            await server.request("DELETE", f"{path}/a")
+            await server.request("DELETE", f"{path}/c")
+            events = [json.loads(await stream.content.readline()) for _ in range(5)]
+        told = [(e["type"], e["object"]["metadata"]["name"], e["object"]["spec"]["container"]["image"]) for e in events]
+        assert told == [
+            ("ADDED", "b", "one"),
+            ("DELETED", "a", "one"),
+            ("MODIFIED", "c", "one"),
+            ("DELETED", "d", "one"),
+            ("DELETED", "c", "one"),
+        ]
 
 
 FAILURES: dict[str, tuple[Any, str]] = {

@@ -26,6 +26,8 @@ class Webhook:
         self.bundle = base64.b64encode(authority).decode()
         self.answers: dict[str, Answer | bytes] = {}
         self.asked: list[tuple[str, Object]] = []
+        self.versions: set[str] = set()
+        """The apiVersions of the reviews that came."""
         self.sleep = 0.0
         self.port = 0
 
@@ -39,6 +41,7 @@ class Webhook:
     async def serve(self, request: web.Request) -> web.Response:
         review = await request.json()
         self.asked.append((request.path, review["request"]))
+        self.versions.add(review["apiVersion"])
         if self.sleep:
             await asyncio.sleep(self.sleep)
         answer = self.answers[request.path]

@@ -244,8 +244,8 @@ def _conversion(conversion: Object) -> Errors:
         reviews = (webhook or {}).get("conversionReviewVersions") or []
         if not reviews:
             errors.append(required(f"{path}.conversionReviewVersions"))
-        elif "v1" not in reviews:
-            why = "must include at least one of v1"
+        elif not {"v1", "v1beta1"} & set(reviews):
+            why = "must include at least one of v1, v1beta1"
             errors.append(invalid_value(f"{path}.conversionReviewVersions", reviews, why))
     elif webhook is not None:
         errors.append(forbidden_field(f"{path}.webhook", "should not be set when strategy is not set to Webhook"))

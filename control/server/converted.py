@@ -1,0 +1,68 @@
+"""Selecting by fields that a webhook makes: what is stored need not have them, so objects are converted first.
+
+Names and namespaces are selected as always. For the rest a list goes through all objects and is cut into pages afterwards, and
+a watch compares each object with what it was before the change, both as the served version shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from control.registry.strategy import Strategy
+from control.storage.entry import Entry
+from control.storage.listing import Listing, encode_token
+from control.storage.watcher import Notice
+from kube.selectors import FieldSelector
+
+STORED = frozenset({"metadata.name", "metadata.namespace"})
+"""Fields that every version has under the same name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Selects by what the served version of a custom resource shows."""
+
+    strategy: Strategy
+    selector: FieldSelector
+
+    def matches(self, entry: Entry) -> bool:
+        return self.selector.matches(self.strategy.fields(entry.obj))
+
+    async def page(self, found: Listing, prefix: str, limit: int) -> Listing:
+        """Return the matching objects of a whole list, at most `limit` of them (0: all)."""
+        entries = [entry for entry in await self.strategy.view(found.entries) if self.matches(entry)]
+        if not limit or len(entries) <= limit:
+            return Listing(entries, found.revision)
+        entries = entries[:limit]
+        return Listing(entries, found.revision, encode_token(found.revision, entries[-1].key.removeprefix(prefix)))
+
+    async def notices(self, notices: Sequence[Notice]) -> list[Notice]:
+        """Return what a watcher that selects is told of changes to all objects."""
+        found: list[Notice] = []
+        for told, notice in zip(await self.strategy.view_notices(notices), notices, strict=True):
+            if told.type == "BOOKMARK":
+                found.append(told)
+                continue
+            now = told.type != "DELETED" and self.matches(told.entry)
+            before = told.entry if told.type == "DELETED" else None
+            if notice.previous is not None:
+                before = (await self.strategy.view([notice.previous]))[0]
+            if before is not None and not self.matches(before):
+                before = None
+            if now:
+                found.append(told if before is not None or told.type == "ADDED" else Notice("ADDED", told.entry))
+            elif before is not None:
+                gone = before if told.type == "DELETED" else before.at(notice.entry.revision)
+                found.append(Notice("DELETED", gone))
+        return found
+
+
+def split(strategy: Strategy, fields: FieldSelector) -> tuple[FieldSelector, Shown | None]:
+    """Return what is selected of stored objects, and what of converted ones (None: nothing)."""
+    if strategy.stored_as_served or not strategy.fields_by_webhook:
+        return fields, None
+    shown = tuple(term for term in fields.terms if term[0] not in STORED)
+    if not shown:
+        return fields, None
+    return FieldSelector(tuple(t for t in fields.terms if t[0] in STORED)), Shown(strategy, FieldSelector(shown))
