@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import yaml
@@ -47,8 +48,14 @@ def _first_line(error: yaml.YAMLError) -> str:
 def _string_keys(value: Any) -> Any:
     if isinstance(value, dict):
         return {_key(k): _string_keys(v) for k, v in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_string_keys(v) for v in value]
+    if isinstance(value, set):
+        return {_key(k): None for k in value}
+    if isinstance(value, bytes):
+        return value.decode()  # !!binary; what is no text raises a ValueError too
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"error converting YAML to JSON: json: unsupported value: {value}")
     return value
 
 

@@ -104,3 +104,14 @@ def test_strict_tells_all_at_once() -> None:
 
 def test_json_problem_speaks_of_what_it_found() -> None:
     assert json_problem(b'{"a":tru}', ValueError()) == "invalid character 't' looking for beginning of value"
+
+
+def test_what_yaml_has_and_json_has_not_becomes_json_or_is_refused() -> None:
+    assert load_yaml(b"a: !!binary YWJj\nb: !!set {x, y}\nc: !!omap [d: 1]\n") == {
+        "a": "abc",
+        "b": {"x": None, "y": None},
+        "c": [["d", 1]],
+    }
+    for text in (b"a: .nan", b"a: [-.inf]", b"!!binary /w=="):
+        with pytest.raises(ValueError):
+            load_yaml(text)
