@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +12,10 @@ import pytest
 from control.controllers import manager
 from control.scheduler import main as scheduler
 from kube.api import apps_v1, batch_v1, core_v1, discovery_v1, meta_v1
-from kube.client import Client, Response, Transport
+from kube.client import Client
 from tests.support.control import ApiUnderTest, api_server
+from tests.support.failing import Failing
 from tests.support.hollow import HollowNodes, eventually, running
-
-
-class Failing:
-    """A transport that ends its user after some writes: before a write is sent, or after it was, unheard."""
-
-    def __init__(self, inner: Transport, chance: random.Random, writes: int) -> None:
-        self._inner, self._chance, self._left = inner, chance, writes
-        self.cut = asyncio.Event()
-
-    async def request(self, method: str, path: str, **options: Any) -> Response:
-        if method == "GET" or "/events" in path:
-            return await self._inner.request(method, path, **options)
-        self._left -= 1
-        if self._left <= 0:
-            if self._chance.random() < 0.5:
-                await self._inner.request(method, path, **options)
-            self.cut.set()
-            await asyncio.Event().wait()
-        return await self._inner.request(method, path, **options)
-
-    def stream(self, path: str, *, query: Mapping[str, str] | None = None) -> Any:
-        return self._inner.stream(path, query=query)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 def labels(name: str) -> dict[str, str]:
