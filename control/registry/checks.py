@@ -19,6 +19,7 @@ from kube.quantity import Quantity, QuantityError, parse
 Errors = list[FieldError]
 NEGATIVE = "must be greater than or equal to 0"
 NOT_AN_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+NOT_A_CIDR = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 IMMUTABLE = "field is immutable"
 MAX_INT32 = 2**31 - 1
 
@@ -70,6 +71,23 @@ def ip(value: str, path: str) -> Errors:
     except ValueError:
         return [invalid_value(path, value, NOT_AN_IP)]
     return []
+
+
+def cidr(value: str, path: str) -> Errors:
+    """Check a range of addresses; bits behind the prefix may be set."""
+    try:
+        if "/" not in value or "%" in value:
+            raise ValueError
+        ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        return [invalid_value(path, value, NOT_A_CIDR)]
+    return []
+
+
+def one_a_family(ranges: Iterable[str]) -> bool:
+    """Whether there is no more than one address or range of each IP family."""
+    families = [":" in text for text in ranges]
+    return len(families) == len(set(families))
 
 
 def non_special_ip(value: str, path: str) -> Errors:

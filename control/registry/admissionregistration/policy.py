@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.admissionregistration.expressions import expressions
-from control.registry.admissionregistration.webhook import default_rules, validate_rules
+from control.registry.admissionregistration.rules import validate_rules
+from control.registry.admissionregistration.webhook import default_rules
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of, selector_text
 from control.registry.checks import one_of
 from control.registry.strategy import Object, Strategy

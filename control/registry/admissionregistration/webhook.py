@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import urllib.parse
 from datetime import datetime
 from typing import Any
 
+from control.registry.admissionregistration.client_config import validate_client
 from control.registry.admissionregistration.expressions import match_conditions
+from control.registry.admissionregistration.rules import validate_rules
 from control.registry.cells import AGE, NAME, Column, created, name_of
-from control.registry.checks import each, label_selector, one_of, port
+from control.registry.checks import each, label_selector, one_of
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
-from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
+from kube.errors import FieldError, duplicate, invalid_value, not_supported, required, too_many
+
+_MOST_CONDITIONS = 64
 
 
 def default_rules(rules: list[Object] | None) -> None:
     for rule in rules or ():
         if not rule.get("scope"):
             rule["scope"] = "*"
-
-
-_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 
 
 def qualified_webhook_name(name: str, path: str) -> list[FieldError]:
@@ -34,24 +34,18 @@ def qualified_webhook_name(name: str, path: str) -> list[FieldError]:
     return errors
 
 
-def validate_rules(rules: list[Object] | None, path: str) -> list[FieldError]:
+def _versions(versions: list[str], path: str) -> list[FieldError]:
+    """Check the versions of AdmissionReview that a webhook understands."""
+    if not versions:
+        return [required(path, "must specify one of v1, v1beta1")]
     errors: list[FieldError] = []
-    for index, rule in enumerate(rules or ()):
-        where = f"{path}[{index}]"
-        errors += [
-            required(f"{where}.{k}") for k in ("operations", "apiGroups", "apiVersions", "resources") if not rule.get(k)
-        ]
-        for number, operation in enumerate(rule.get("operations") or ()):
-            if operation not in _OPERATIONS:
-                errors.append(not_supported(f"{where}.operations[{number}]", operation, _OPERATIONS))
-        if rule.get("scope") not in (None, "*", "Cluster", "Namespaced"):
-            errors.append(not_supported(f"{where}.scope", rule["scope"], ("*", "Cluster", "Namespaced")))
-        for key in ("apiGroups", "apiVersions"):
-            if "*" in (rule.get(key) or ()) and len(rule[key]) > 1:
-                detail = "if '*' is present, must not specify other " + (
-                    "API groups" if key == "apiGroups" else "API versions"
-                )
-                errors.append(invalid_value(f"{where}.{key}", rule[key], detail))
+    for index, version in enumerate(versions):
+        if version in versions[:index]:
+            errors.append(invalid_value(f"{path}[{index}]", version, "duplicate version"))
+        else:
+            errors += each(f"{path}[{index}]", version, names.dns1035_label(version))
+    if not {"v1", "v1beta1"} & set(versions):
+        errors.append(invalid_value(path, versions, "must include at least one of v1, v1beta1"))
     return errors
 
 
@@ -68,31 +62,15 @@ def _validate_webhook(webhook: Object, path: str) -> list[FieldError]:
     if seconds is not None and not 1 <= seconds <= 30:
         detail = "the timeout value must be between 1 and 30 seconds"
         errors.append(invalid_value(f"{path}.timeoutSeconds", seconds, detail))
-    versions = webhook.get("admissionReviewVersions") or []
-    where = f"{path}.admissionReviewVersions"
-    if not versions:
-        errors.append(required(where, "must specify one of v1, v1beta1"))
-    elif not {"v1", "v1beta1"} & set(versions):
-        errors.append(invalid_value(where, versions, "must include at least one of v1, v1beta1"))
+    policy = webhook.get("reinvocationPolicy")
+    if policy not in (None, "IfNeeded", "Never"):
+        errors.append(not_supported(f"{path}.reinvocationPolicy", policy, ("IfNeeded", "Never")))
+    errors += _versions(webhook.get("admissionReviewVersions") or [], f"{path}.admissionReviewVersions")
+    if len(webhook.get("matchConditions") or ()) > _MOST_CONDITIONS:
+        count = len(webhook["matchConditions"])
+        return [*errors, too_many(f"{path}.matchConditions", count, _MOST_CONDITIONS)]
     errors += match_conditions(webhook.get("matchConditions"), f"{path}.matchConditions")
     return errors + validate_client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
-
-
-def validate_client(client: Object, path: str) -> list[FieldError]:
-    url, service = client.get("url"), client.get("service")
-    if (url is None) == (service is None):
-        return [required(path, "exactly one of url or service is required")]
-    if service is not None:
-        errors = [required(f"{path}.service.{key}") for key in ("name", "namespace") if not service.get(key)]
-        return errors + port(service.get("port") or 443, f"{path}.service.port")
-    parts = urllib.parse.urlsplit(str(url))
-    if parts.scheme != "https":
-        detail = "'https' is the only allowed URL scheme; desired format: https://host[/path]"
-        return [invalid_value(f"{path}.url", parts.scheme, detail)]
-    if not parts.netloc:
-        detail = "host must be specified; desired format: https://host[/path]"
-        return [invalid_value(f"{path}.url", parts.netloc, detail)]
-    return []
 
 
 class WebhookConfigurationStrategy(Strategy):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.checks import each
 from control.registry.naming import path_segment
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from kube import names
 from kube.errors import FieldError, invalid_value, required
 
 
@@ -37,14 +40,33 @@ class APIServiceStrategy(Strategy):
         if name_of(obj) != wanted:
             detail = f'must be `spec.version+"."+spec.group`: "{wanted}"'
             errors.append(invalid_value("metadata.name", name_of(obj), detail))
-        if not spec.get("version"):
-            errors.append(required("spec.version"))
+        version, group = spec.get("version") or "", spec.get("group") or ""
+        if not group and version != "v1":
+            detail = "only v1 may have an empty group and it better be legacy kube"
+            errors.append(required("spec.group", detail))
+        if group:
+            errors += each("spec.group", group, names.dns1123_subdomain(group))
+        errors += each("spec.version", version, names.dns1035_label(version))
         for key, most in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
             if not 0 < spec.get(key, 0) <= most:
                 errors.append(invalid_value(f"spec.{key}", spec.get(key, 0), f"must be positive and less than {most}"))
         service = spec.get("service")
         if service is not None:
             errors += [required(f"spec.service.{key}") for key in ("namespace", "name") if not service.get(key)]
+            port = service.get("port") or 443
+            wrong = names.port_number(port)
+            if wrong:
+                errors.append(invalid_value("spec.service.port", port, f"port is not valid: {wrong[0]}"))
+            if spec.get("insecureSkipTLSVerify") and spec.get("caBundle"):
+                detail = "may not be true if caBundle is present"
+                errors.append(invalid_value("spec.insecureSkipTLSVerify", True, detail))
+            return errors
+        if spec.get("caBundle"):
+            size = f"{len(base64.b64decode(spec['caBundle'] + '=='))} bytes"
+            errors.append(invalid_value("spec.caBundle", size, "local APIServices may not have a caBundle"))
+        if spec.get("insecureSkipTLSVerify"):
+            detail = "local APIServices may not have insecureSkipTLSVerify"
+            errors.append(invalid_value("spec.insecureSkipTLSVerify", True, detail))
         return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from control.registry.cells import CREATED_AT, NAME, created, name_of
 from control.registry.checks import each
-from control.registry.core.resources import standard_name
+from control.registry.core.resources import container_resource_name, is_exact, standard_name
 from control.registry.strategy import Object, Strategy
 from kube import names
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required
@@ -31,9 +31,10 @@ def _validate_item(item: Object, kind: str, path: str) -> list[FieldError]:
         for key in ("default", "defaultRequest"):
             if item.get(key):
                 errors.append(forbidden_field(f"{path}.{key}", "may not be specified when `type` is 'Pod'"))
+    check = container_resource_name if kind in ("Pod", "Container") else standard_name
     for key in (*_WORDS, "maxLimitRequestRatio"):
         for name in item.get(key) or {}:
-            errors += standard_name(name, f"{path}.{key}[{name}]")
+            errors += check(name, f"{path}.{key}[{name}]")
     if kind == "PersistentVolumeClaim" and not any("storage" in (item.get(k) or {}) for k in ("min", "max")):
         detail = "either minimum or maximum storage value is required, but neither was provided"
         errors.append(required(f"{path}.limits", detail))
@@ -47,6 +48,11 @@ def _validate_item(item: Object, kind: str, path: str) -> list[FieldError]:
                 detail = f"{_WORDS[low]} value {amount} is greater than {word} value {most}"
                 value = item[told][name] if told != "default" else (amount if low == "min" else most)
                 errors.append(invalid_value(f"{path}.{told}[{name}]", str(value), detail))
+    for name, amount in (item.get("default") or {}).items() if kind != "Pod" else ():
+        asked = (item.get("defaultRequest") or {}).get(name)
+        if asked is not None and is_exact(name) and parse(asked) != parse(amount):
+            detail = f"default value {amount} must equal to defaultRequest value {asked} in {name}"
+            errors.append(invalid_value(f"{path}.defaultRequest[{name}]", str(asked), detail))
     for name, ratio in (item.get("maxLimitRequestRatio") or {}).items():
         where = f"{path}.maxLimitRequestRatio[{name}]"
         if parse(ratio) < 1:

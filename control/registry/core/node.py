@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
-from control.registry.checks import each, non_special_ip, one_of
+from control.registry.checks import cidr, each, non_special_ip, one_a_family, one_of
 from control.registry.core.resources import amount_of
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
@@ -50,11 +49,13 @@ class NodeStrategy(Strategy):
         spec = obj.get("spec") or {}
         errors = _validate_taints(spec.get("taints") or [])
         ranges = spec.get("podCIDRs") or []
-        if len(ranges) > 2:
+        if not one_a_family(ranges):
             detail = "may specify no more than one CIDR for each IP family"
             errors.append(invalid_value("spec.podCIDRs", ranges, detail))
         for index, text in enumerate(ranges):
-            errors += _validate_range(text, f"spec.podCIDRs[{index}]")
+            errors += cidr(text, f"spec.podCIDRs[{index}]")
+            if text in ranges[:index]:
+                errors.append(duplicate(f"spec.podCIDRs[{index}]", text))
         return errors + _validate_status(obj.get("status") or {})
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
@@ -108,14 +109,6 @@ def _validate_taints(taints: list[Object]) -> list[FieldError]:
             errors.append(FieldError(found.path, found.type, "taints must be unique by key and effect pair", taint))
         seen.add((key, effect))
     return errors
-
-
-def _validate_range(text: str, path: str) -> list[FieldError]:
-    try:
-        ipaddress.ip_network(text)
-    except ValueError:
-        return [invalid_value(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")]
-    return []
 
 
 def _validate_status(status: Object) -> list[FieldError]:

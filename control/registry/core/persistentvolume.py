@@ -6,14 +6,16 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of
-from control.registry.checks import Errors, one_of, quantity, unchanged
+from control.registry.checks import IMMUTABLE, Errors, each, one_of, quantity, unchanged
+from control.registry.core.deprecated import OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
 from control.registry.core.placement import validate_node_selector
-from control.registry.core.pod_update import same
+from control.registry.core.pod_update import differences, same
 from control.registry.core.storage_cells import access_modes, phase
 from control.registry.core.volumes import validate_source
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
-from kube.errors import forbidden_field, not_supported, required
+from kube.errors import forbidden_field, invalid_value, not_supported, required
+from kube.names import dns1123_subdomain
 from kube.quantity import canonical
 
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
@@ -107,23 +109,44 @@ class PersistentVolumeStrategy(Strategy):
         if root and spec.get("persistentVolumeReclaimPolicy") == "Recycle":
             detail = "may not be 'recycle' for a hostPath mount of '/'"
             errors.append(forbidden_field("spec.persistentVolumeReclaimPolicy", detail))
-        if spec.get("volumeAttributesClassName") and spec.get("csi") is None:
-            errors.append(required("spec.csi", "has to be specified when using volumeAttributesClassName"))
+        for key in ("storageClassName", "volumeAttributesClassName"):
+            if spec.get(key):
+                errors += each(f"spec.{key}", spec[key], dns1123_subdomain(spec[key]))
+        if spec.get("volumeAttributesClassName") is not None:
+            if not spec["volumeAttributesClassName"]:
+                errors.append(required("spec.volumeAttributesClassName", "an empty string is disallowed"))
+            if spec.get("csi") is None:
+                errors.append(required("spec.csi", "has to be specified when using volumeAttributesClassName"))
         return errors + one_of(spec.get("volumeMode"), ("Block", "Filesystem"), "spec.volumeMode", needed=False)
 
     def validate_update(self, obj: Object, old: Object) -> Errors:
         errors = self.validate(obj)
-        sources = [
-            {k: v for k, v in (o.get("spec") or {}).items() if k not in _NOT_SOURCES and k != "csi"} for o in (obj, old)
-        ]
-        if not same(*sources):
-            detail = "spec.persistentvolumesource is immutable after creation"
-            errors.append(forbidden_field("spec.persistentvolumesource", detail))
-        return errors + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "volumeMode", "volumeMode")
+        spec, before = obj.get("spec") or {}, old.get("spec") or {}
+        now, was = ({k: v for k, v in s.items() if k not in _NOT_SOURCES} for s in (spec, before))
+        held, given = was.get("csi"), now.get("csi")
+        if held is not None and given is not None and held.get("controllerExpandSecretRef") is None:
+            now["csi"] = {k: v for k, v in given.items() if k != "controllerExpandSecretRef"}
+        if not same(was, now):
+            lines = ["spec.persistentvolumesource is immutable after creation", *differences(was, now)]
+            errors.append(forbidden_field("spec.persistentvolumesource", "\n".join(lines)))
+        errors += unchanged(spec, before, "volumeMode", "volumeMode")
+        if before.get("nodeAffinity") is not None and not same(before["nodeAffinity"], spec.get("nodeAffinity")):
+            errors.append(invalid_value("nodeAffinity", spec.get("nodeAffinity"), IMMUTABLE))
+        if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
+            detail = "update from non-nil value to nil is forbidden"
+            errors.append(forbidden_field("spec.volumeAttributesClassName", detail))
+        return errors
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         found = [] if old else class_warnings(obj)
-        if (obj.get("spec") or {}).get("persistentVolumeReclaimPolicy") == "Recycle" and old is None:
+        spec = obj.get("spec") or {}
+        hard = ((spec.get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or ()
+        for index, term in enumerate(hard):
+            found += term_warnings(term, f"spec.nodeAffinity.required.nodeSelectorTerms[{index}]")
+        for kind, said in OLD_VOLUMES.items():
+            if spec.get(kind) is not None:
+                found.append(f"spec.{OLD_VOLUMES_SPELLED.get(kind, kind)}: {said}")
+        if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
             found.append(
                 "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the "
                 "recommended approach is to use dynamic provisioning."

@@ -8,7 +8,7 @@ from typing import Any
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of
 from control.registry.checks import Errors, each, label_selector, one_of, quantity, unchanged
 from control.registry.core.persistentvolume import class_of, class_warnings
-from control.registry.core.pod_update import same
+from control.registry.core.pod_update import differences, same
 from control.registry.core.storage_cells import access_modes, phase
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
@@ -35,6 +35,7 @@ def _mirror_sources(spec: Object) -> None:
         spec["dataSource"] = {k: v for k, v in reference.items() if k in ("apiGroup", "kind", "name")}
 
 
+_SOURCE_KEYS = ("apiGroup", "kind", "name")
 _MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _FROZEN = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 
@@ -66,6 +67,15 @@ def validate_claim_spec(spec: Object, path: str) -> Errors:
     for key in ("dataSource", "dataSourceRef"):
         if spec.get(key) is not None:
             errors += _validate_source(spec[key], f"{path}.{key}")
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef") or {}
+    if source is not None and reference.get("namespace"):
+        detail = "may not be specified when dataSourceRef.namespace is specified"
+        errors.append(invalid_value(path, f"{path}.dataSource", detail))
+    elif source is not None and reference and any(source.get(k) != reference.get(k) for k in _SOURCE_KEYS):
+        errors.append(invalid_value(path, f"{path}.dataSource", "must match dataSourceRef"))
+    if reference.get("namespace"):
+        namespace = reference["namespace"]
+        errors += each(f"{path}.dataSourceRef.namespace", namespace, names.dns1123_label(namespace))
     return errors + one_of(spec.get("volumeMode"), ("Block", "Filesystem"), f"{path}.volumeMode", needed=False)
 
 
@@ -120,7 +130,14 @@ class PersistentVolumeClaimStrategy(Strategy):
             open_to.add("storageClassName")  # it may be given a class after the fact
         kept = [{k: v for k, v in s.items() if k not in open_to} for s in (spec, before)]
         if not same(*kept):
-            errors.append(forbidden_field("spec", _FROZEN))
+            errors.append(forbidden_field("spec", "\n".join([_FROZEN, *differences(kept[1], kept[0])])))
+        now_class, was_class = (s.get("volumeAttributesClassName") for s in (spec, before))
+        if was_class is not None and now_class is None:
+            detail = "update from non-nil value to nil is forbidden"
+            errors.append(forbidden_field("spec.volumeAttributesClassName", detail))
+        elif was_class is not None and not now_class and now_class != was_class:
+            detail = "update from non-nil value to an empty string is forbidden"
+            errors.append(forbidden_field("spec.volumeAttributesClassName", detail))
         now, was = (((s.get("resources") or {}).get("requests") or {}).get("storage", 0) for s in (spec, before))
         held = ((old.get("status") or {}).get("capacity") or {}).get("storage", 0)
         if not errors and parse(now) != parse(was):

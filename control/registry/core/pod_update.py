@@ -170,6 +170,11 @@ def _forbidden(detail: str, before: Object, after: Object) -> FieldError:
     return forbidden_field("spec", "\n".join([detail, *lines]))
 
 
+def differences(one: object, other: object) -> list[str]:
+    """Return the lines that differ between two JSON shapes, first as it was and then as it is."""
+    return _differences(one, other, "")
+
+
 def _differences(one: object, other: object, path: str) -> list[str]:
     if same(one, other):
         return []

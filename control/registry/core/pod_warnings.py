@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from control.registry.core.deprecated import OLD_LABELS, OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
 from control.registry.core.persistentvolumeclaim import claim_warnings
 from control.registry.core.pod_annotations import APPARMOR, SECCOMP, SECCOMP_CONTAINER, containers_with_paths
 from control.registry.core.pod_port_warnings import port_warnings
@@ -16,13 +17,6 @@ from kube.names import dns1123_label
 from kube.quantity import QuantityError, parse
 
 _HARD, _SOFT = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
-OLD_LABELS = {
-    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
-    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
-    "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
-    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
-    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
-}
 _OLD_ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
     "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
@@ -30,18 +24,6 @@ _OLD_ANNOTATIONS = {
 }
 _OLD_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
 _OLD_APPARMOR = 'deprecated since v1.30; use the "appArmorProfile" field instead'
-_OLD_VOLUMES = {
-    "photonPersistentDisk": "deprecated in v1.11, non-functional in v1.16+",
-    "gitRepo": "deprecated in v1.11",
-    "scaleIO": "deprecated in v1.16, non-functional in v1.22+",
-    "flocker": "deprecated in v1.22, non-functional in v1.25+",
-    "storageos": "deprecated in v1.22, non-functional in v1.25+",
-    "quobyte": "deprecated in v1.22, non-functional in v1.25+",
-    "glusterfs": "deprecated in v1.25, non-functional in v1.26+",
-    "cephfs": "deprecated in v1.28, non-functional in v1.31+",
-    "rbd": "deprecated in v1.28, non-functional in v1.31+",
-}
-_SPELLED = {"storageos": "storageOS"}
 NULL_SELECTOR = "a null labelSelector results in matching no pod"
 
 
@@ -100,14 +82,6 @@ def _labels(spec: Object, path: str) -> Iterator[str]:
             yield f"{where}.labelSelector: {NULL_SELECTOR}"
 
 
-def term_warnings(term: Object, path: str) -> Iterator[str]:
-    """Yield a warning for every deprecated label that a node selector term asks for."""
-    for index, expression in enumerate(term.get("matchExpressions") or ()):
-        key = expression.get("key")
-        if key in OLD_LABELS:
-            yield f"{path}.matchExpressions[{index}].key: {key} is {OLD_LABELS[key]}"
-
-
 def _annotations(spec: Object, metadata: Object, path: str, meta_path: str, is_pod: bool) -> Iterator[str]:
     found, where = metadata.get("annotations") or {}, f"{meta_path}.annotations"
     for key, said in _OLD_ANNOTATIONS.items():
@@ -128,9 +102,9 @@ def _annotations(spec: Object, metadata: Object, path: str, meta_path: str, is_p
 def _volumes(spec: Object, path: str) -> Iterator[str]:
     volumes = spec.get("volumes") or []
     for index, volume in enumerate(volumes):
-        for kind, said in _OLD_VOLUMES.items():
+        for kind, said in OLD_VOLUMES.items():
             if volume.get(kind) is not None:
-                yield f"{path}.volumes[{index}].{_SPELLED.get(kind, kind)}: {said}"
+                yield f"{path}.volumes[{index}].{OLD_VOLUMES_SPELLED.get(kind, kind)}: {said}"
         template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if template is not None:
             where = f"{path}.volumes[{index}].ephemeral.volumeClaimTemplate.spec"

@@ -6,21 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.core.quota_scopes import validate_scopes
 from control.registry.core.resources import amount_of, standard_name
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, invalid_value
 from kube.quantity import canonical
 
-_SCOPES = (
-    "Terminating",
-    "NotTerminating",
-    "BestEffort",
-    "NotBestEffort",
-    "PriorityClass",
-    "CrossNamespacePodAffinity",
-    "VolumeAttributesClass",
-)
 _COUNTED = (
     "cpu",
     "memory",
@@ -54,20 +46,21 @@ class ResourceQuotaStrategy(Strategy):
             if "/" not in name and not name.startswith(("requests.", "limits.", "hugepages-")) and name not in _COUNTED:
                 errors.append(invalid_value(path, name, "must be a standard resource for quota"))
             errors += amount_of(name, amount, path)
-        scopes = spec.get("scopes") or []
-        for scope in scopes:
-            if scope not in _SCOPES:
-                errors.append(invalid_value("spec.scopes", scopes, "unsupported scope"))
-        for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
-            if pair <= set(scopes):
-                errors.append(invalid_value("spec.scopes", scopes, "conflicting scopes"))
-        return errors
+        return errors + validate_scopes(spec, "spec")
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         now, was = (set((o.get("spec") or {}).get("scopes") or ()) for o in (obj, old))
         errors = self.validate(obj)
         if now != was:
             errors.append(invalid_value("spec.scopes", sorted(now), "field is immutable"))
+        return errors
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        status, errors = obj.get("status") or {}, []
+        for key in ("hard", "used"):
+            for name, amount in (status.get(key) or {}).items():
+                path = f"status.{key}[{name}]"
+                errors += standard_name(name, path) + amount_of(name, amount, path)
         return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:

@@ -110,6 +110,16 @@ def _is_extended(name: str) -> bool:
     return "/" in name and not name.partition("/")[0].endswith(_NATIVE_DOMAIN)
 
 
+def is_exact(name: str) -> bool:
+    """Whether what is asked for of a resource is what one gets: no more may be promised than there is."""
+    return _is_extended(name) or name.startswith(HUGE)
+
+
+def container_resource_name(name: str, path: str) -> Errors:
+    """Check the name of something that containers can ask for."""
+    return _name(name, path, pod_level=False)
+
+
 def standard_name(name: str, path: str) -> Errors:
     """Check that a resource's name is a well-known or a fully qualified one."""
     errors = each(path, name, names.qualified_name(name))

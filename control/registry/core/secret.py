@@ -24,7 +24,7 @@ def _validate_json(data: Object, key: str) -> list[FieldError]:
     if key not in data:
         return [required(f"data[{key}]")]
     try:
-        msgspec.json.decode(base64.b64decode(data[key]))
+        msgspec.json.decode(base64.b64decode(data[key]), type=dict[str, Any])
     except (ValueError, msgspec.DecodeError) as error:
         return [invalid_value(f"data[{key}]", "<secret contents redacted>", str(error))]
     return []
@@ -59,6 +59,8 @@ class SecretStrategy(Strategy):
                 errors += [required(f"data[{key}]") for key in ("username", "password")]
         else:
             errors += [required(f"data[{key}]") for key in _NEEDED_KEYS.get(kind, ()) if key not in data]
+            if kind == "kubernetes.io/ssh-auth" and data.get("ssh-privatekey") == "":
+                errors.append(required("data[ssh-privatekey]"))
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:

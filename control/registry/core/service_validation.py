@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from control.registry.checks import Errors, each, ip, labels, non_special_ip, one_of, port, port_or_name
+from control.registry.checks import Errors, cidr, each, ip, labels, non_special_ip, one_of, port, port_or_name
 from control.registry.core.container_ports import PROTOCOLS
 from control.registry.core.service_defaults import externally_reachable, needs_health_check_port
 from control.registry.strategy import Object
@@ -14,13 +14,15 @@ from kube.errors import duplicate, forbidden_field, invalid_value, required
 TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 LONGEST_AFFINITY = 86400
 SET_ONCE = "may not change once set"
+_OLD_HINTS, _TOPOLOGY = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
+_SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
 _LOAD_BALANCER_ONLY = ("allocateLoadBalancerNodePorts", "loadBalancerClass")
 
 
 def validate_service(obj: Object) -> Errors:
-    spec = obj.get("spec") or {}
+    spec, annotations = obj.get("spec") or {}, (obj.get("metadata") or {}).get("annotations") or {}
     kind, headless = spec.get("type"), spec.get("clusterIP") == "None"
-    errors: Errors = []
+    errors = _topology(annotations)
     ports = spec.get("ports") or []
     if not ports and not headless and kind != "ExternalName":
         errors.append(required("spec.ports"))
@@ -33,7 +35,7 @@ def validate_service(obj: Object) -> Errors:
         where = f"spec.externalIPs[{index}]"
         errors += ip(address, where) or non_special_ip(address, where)
     errors += one_of(kind, TYPES, "spec.type")
-    errors += _load_balancer(spec, kind)
+    errors += _load_balancer(spec, annotations, kind)
     return errors + _traffic(spec, kind)
 
 
@@ -41,8 +43,8 @@ def validate_service_update(obj: Object, old: Object) -> Errors:
     """Check a change: addresses and the load balancer's class stay, unless the type goes to or from ExternalName."""
     spec, before = obj.get("spec") or {}, old.get("spec") or {}
     errors: Errors = []
-    if before.get("loadBalancerClass") and spec.get("type") == before.get("type") == "LoadBalancer":
-        if spec.get("loadBalancerClass") != before["loadBalancerClass"]:
+    if spec.get("type") == before.get("type") == "LoadBalancer":
+        if spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
             errors.append(invalid_value("spec.loadBalancerClass", spec.get("loadBalancerClass"), SET_ONCE))
     if "ExternalName" not in (spec.get("type"), before.get("type")):
         for key in ("clusterIPs", "ipFamilies"):
@@ -57,6 +59,14 @@ def validate_service_update(obj: Object, old: Object) -> Errors:
         if spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
             errors.append(forbidden_field("spec.healthCheckNodePort", "field is immutable"))
     return errors + validate_service(obj)
+
+
+def _topology(annotations: Object) -> Errors:
+    hints, mode = annotations.get(_OLD_HINTS), annotations.get(_TOPOLOGY)
+    if hints is None or mode is None or hints == mode:
+        return []
+    detail = f"must match annotations[{_OLD_HINTS}] when both are specified"
+    return [invalid_value(f"metadata.annotations[{_TOPOLOGY}]", mode, detail)]
 
 
 def _by_type(spec: Object, kind: str | None, headless: bool) -> Errors:
@@ -160,19 +170,18 @@ def _cluster_ips(spec: Object, kind: str | None) -> Errors:
     return errors
 
 
-def _load_balancer(spec: Object, kind: str | None) -> Errors:
+def _load_balancer(spec: Object, annotations: Object, kind: str | None) -> Errors:
     errors: Errors = []
-    ranges = spec.get("loadBalancerSourceRanges")
-    if ranges:
-        if kind != "LoadBalancer":
-            detail = "may only be used when `type` is 'LoadBalancer'"
-            errors.append(forbidden_field("spec.LoadBalancerSourceRanges", detail))
-        for index, text in enumerate(ranges):
-            try:
-                ipaddress.ip_network(text.strip(), strict=False)
-            except ValueError:
-                detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-                errors.append(invalid_value(f"spec.loadBalancerSourceRanges[{index}]", text, detail))
+    # The field's place is spelled with a capital letter upstream.
+    path, annotated = "spec.LoadBalancerSourceRanges", annotations.get(_SOURCE_RANGES)
+    ranges = [(f"{path}[{i}]", text) for i, text in enumerate(spec.get("loadBalancerSourceRanges") or ())]
+    if not ranges and annotated is not None:
+        path = f"metadata.annotations[{_SOURCE_RANGES}]"
+        ranges = [(path, text) for text in annotated.split(",")] if annotated.strip() else []
+    if (ranges or path.startswith("metadata")) and kind != "LoadBalancer":
+        errors.append(forbidden_field(path, "may only be used when `type` is 'LoadBalancer'"))
+    for where, text in ranges:
+        errors += cidr(text.strip(), where)
     for key in _LOAD_BALANCER_ONLY:
         if spec.get(key) is not None and kind != "LoadBalancer":
             errors.append(forbidden_field(f"spec.{key}", "may only be used when `type` is 'LoadBalancer'"))

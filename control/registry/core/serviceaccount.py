@@ -9,10 +9,19 @@ from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 
+MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
+
 
 class ServiceAccountStrategy(Strategy):
     columns = (NAME, Column("Secrets", description="How many secrets pods of this account may use."), AGE)
     has_generation = False
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        now, before = (((o or {}).get("metadata") or {}).get("annotations") or {} for o in (obj, old))
+        if MOUNTABLE not in now or MOUNTABLE in before:
+            return []
+        said = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        return [f"metadata.annotations[{MOUNTABLE}]: {said}"]
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         return [name_of(obj), len(obj.get("secrets") or ()), age(created(obj), now)]

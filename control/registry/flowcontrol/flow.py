@@ -6,11 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
-from control.registry.checks import in_range, one_of
+from control.registry.checks import one_of
+from control.registry.flowcontrol.limits import validate_limits
+from control.registry.flowcontrol.rules import validate_rule
 from control.registry.naming import path_segment
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
-from kube.errors import FieldError, forbidden_field, required
+from kube.errors import FieldError, forbidden_field, invalid_value, required
 
 
 class FlowSchemaStrategy(Strategy):
@@ -33,7 +35,14 @@ class FlowSchemaStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        errors = in_range(spec.get("matchingPrecedence", 0), 1, 10000, "spec.matchingPrecedence")
+        precedence, path, errors = spec.get("matchingPrecedence", 0), "spec.matchingPrecedence", []
+        if precedence <= 0:
+            errors.append(invalid_value(path, precedence, "must be a positive value"))
+        if precedence > 10000:
+            errors.append(invalid_value(path, precedence, "must not be greater than 10000"))
+        if precedence == 1 and name_of(obj) != "exempt":
+            detail = "only the schema named 'exempt' may have matchingPrecedence 1"
+            errors.append(invalid_value(path, precedence, detail))
         if not (spec.get("priorityLevelConfiguration") or {}).get("name"):
             path = "spec.priorityLevelConfiguration.name"
             errors.append(required(path, "must reference a priority level"))
@@ -41,11 +50,7 @@ class FlowSchemaStrategy(Strategy):
         if method is not None:
             errors += one_of(method.get("type"), ("ByNamespace", "ByUser"), "spec.distinguisherMethod.type")
         for index, rule in enumerate(spec.get("rules") or ()):
-            if not rule.get("subjects"):
-                errors.append(required(f"spec.rules[{index}].subjects", "subjects must contain at least one value"))
-            if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
-                detail = "at least one of resourceRules and nonResourceRules has to be non-empty"
-                errors.append(required(f"spec.rules[{index}]", detail))
+            errors += validate_rule(rule, f"spec.rules[{index}]")
         return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
@@ -106,13 +111,7 @@ class PriorityLevelStrategy(Strategy):
                 errors.append(forbidden_field("spec.exempt", "must be nil if the type is Limited"))
             if spec.get("limited") is None:
                 errors.append(required("spec.limited", "must not be empty when type is Limited"))
-        response = (spec.get("limited") or {}).get("limitResponse") or {}
-        if kind == "Limited" and spec.get("limited") is not None:
-            path = "spec.limited.limitResponse"
-            errors += one_of(response.get("type"), ("Queue", "Reject"), f"{path}.type")
-            if response.get("type") == "Queue" and response.get("queuing") is None:
-                errors.append(required(f"{path}.queuing", "must not be empty if limited.limitResponse.type is Queue"))
-        return errors
+        return errors + validate_limits(spec, "spec")
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec = obj.get("spec") or {}

@@ -6,9 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.checks import each, labels, unchanged
+from control.registry.core.deprecated import OLD_LABELS
+from control.registry.core.placement import validate_tolerations
+from control.registry.core.resources import amount_of, container_resource_name
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
-from kube.errors import FieldError, invalid_value
+from kube.errors import FieldError, duplicate
 from kube.names import dns1123_label
 
 
@@ -19,12 +23,24 @@ class RuntimeClassStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         handler = obj.get("handler") or ""
-        return [invalid_value("handler", handler, e) for e in dns1123_label(handler)]
+        errors = each("handler", handler, dns1123_label(handler))
+        for name, amount in ((obj.get("overhead") or {}).get("podFixed") or {}).items():
+            path = f"overhead.podFixed.{name}"
+            errors += container_resource_name(name, path) + amount_of(name, amount, path)
+        scheduling, tolerations = obj.get("scheduling") or {}, (obj.get("scheduling") or {}).get("tolerations") or []
+        errors += labels(scheduling.get("nodeSelector"), "scheduling.nodeSelector")
+        errors += validate_tolerations(tolerations, "scheduling.tolerations")
+        for index, toleration in enumerate(tolerations):
+            if toleration in tolerations[:index]:
+                errors.append(duplicate(f"scheduling.tolerations[{index}]", toleration))
+        return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        if obj.get("handler") == old.get("handler"):
-            return []
-        return [invalid_value("handler", obj.get("handler"), "field is immutable")]
+        return unchanged(obj, old, "handler", "handler")
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        selector = (obj.get("scheduling") or {}).get("nodeSelector") or {}
+        return [f"scheduling.nodeSelector[{k}]: {OLD_LABELS[k]}" for k in sorted(selector) if k in OLD_LABELS]
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         return [name_of(obj), obj.get("handler") or "", age(created(obj), now)]

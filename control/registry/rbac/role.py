@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import CREATED_AT, NAME, created, name_of
+from control.registry.checks import label_selector
 from control.registry.naming import path_segment
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, invalid_value, required
@@ -41,6 +42,14 @@ class RoleStrategy(Strategy):
         errors: list[FieldError] = []
         for index, rule in enumerate(obj.get("rules") or ()):
             errors += validate_rule(rule, self.resource.namespaced, f"rules[{index}]")
+        aggregation = obj.get("aggregationRule")
+        if aggregation is not None:
+            selectors, path = aggregation.get("clusterRoleSelectors") or [], "aggregationRule.clusterRoleSelectors"
+            if not selectors:
+                detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+                errors.append(required(path, detail))
+            for index, selector in enumerate(selectors):
+                errors += label_selector(selector, f"{path}[{index}]")
         return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:

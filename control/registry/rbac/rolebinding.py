@@ -29,7 +29,7 @@ def _validate_subject(subject: Object, cluster_wide: bool, path: str) -> list[Fi
         if group != GROUP:
             errors.append(not_supported(f"{path}.apiGroup", group, (GROUP,)))
     else:
-        errors.append(not_supported(f"{path}.kind", kind, ("Group", "ServiceAccount", "User")))
+        errors.append(not_supported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group")))
     return errors
 
 
@@ -60,7 +60,7 @@ class RoleBindingStrategy(Strategy):
         role, errors = obj.get("roleRef") or {}, []
         if role.get("apiGroup") != GROUP:
             errors.append(not_supported("roleRef.apiGroup", role.get("apiGroup") or "", (GROUP,)))
-        kinds = ("ClusterRole", "Role") if self.resource.namespaced else ("ClusterRole",)
+        kinds = ("Role", "ClusterRole") if self.resource.namespaced else ("ClusterRole",)
         if role.get("kind") not in kinds:
             errors.append(not_supported("roleRef.kind", role.get("kind") or "", kinds))
         if not role.get("name"):

@@ -6,9 +6,12 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, UNSET, Column, created, name_of
+from control.registry.checks import each, label_selector, non_negative, quantity
+from control.registry.core.volume_sources import driver_name
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
+from kube.names import dns1123_subdomain, qualified_name
 from kube.quantity import canonical
 
 _FLAGS = {"attachRequired": True, "podInfoOnMount": False, "storageCapacity": False}
@@ -42,13 +45,13 @@ class CSIDriverStrategy(Strategy):
         errors = []
         if len(name_of(obj)) > 63:
             errors.append(FieldError("metadata.name", "Too long", "may not be more than 63 bytes"))
-        policies = ("ReadWriteOnceWithFSType", "File", "None")
+        policies = ("File", "None", "ReadWriteOnceWithFSType")
         if spec.get("fsGroupPolicy") not in policies:
             errors.append(not_supported("spec.fsGroupPolicy", spec.get("fsGroupPolicy"), policies))
         for mode in spec.get("volumeLifecycleModes") or ():
             if mode not in ("Persistent", "Ephemeral"):
                 errors.append(not_supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral")))
-        return errors
+        return errors + _token_requests(spec.get("tokenRequests") or [], "spec.tokenRequests")
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         errors = self.validate(obj)
@@ -72,6 +75,26 @@ class CSIDriverStrategy(Strategy):
         ]
 
 
+_LONGEST_NODE = 256
+
+
+def _token_requests(requests: list[Object], path: str) -> list[FieldError]:
+    """Check the tokens that a driver wants of pods' service accounts."""
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, request in enumerate(requests):
+        audience, seconds = request.get("audience") or "", request.get("expirationSeconds")
+        if audience in seen:
+            errors.append(duplicate(f"{path}[{index}].audience", audience))
+        seen.add(audience)
+        where = f"{path}[{index}].expirationSeconds"
+        if seconds is not None and seconds < 600:
+            errors.append(invalid_value(where, seconds, "may not specify a duration less than 10 minutes"))
+        if seconds is not None and seconds > 1 << 32:
+            errors.append(invalid_value(where, seconds, "may not specify a duration larger than 2^32 seconds"))
+    return errors
+
+
 class CSINodeStrategy(Strategy):
     columns = (NAME, Column("Drivers", "integer", description="How many drivers the node has."), AGE)
     allow_unconditional_update = False
@@ -81,13 +104,33 @@ class CSINodeStrategy(Strategy):
         errors, seen = [], set()
         for index, driver in enumerate((obj.get("spec") or {}).get("drivers") or ()):
             path, name = f"spec.drivers[{index}]", driver.get("name") or ""
-            if not name:
-                errors.append(required(f"{path}.name"))
-            elif name in seen:
+            errors += driver_name(name, f"{path}.name")
+            if name in seen:
                 errors.append(duplicate(f"{path}.name", name))
             seen.add(name)
-            if not driver.get("nodeID"):
+            node = driver.get("nodeID") or ""
+            if not node:
                 errors.append(required(f"{path}.nodeID"))
+            elif len(node) > _LONGEST_NODE:
+                errors.append(invalid_value(f"{path}.nodeID", node, f"must be {_LONGEST_NODE} characters or less"))
+            count = (driver.get("allocatable") or {}).get("count")
+            errors += non_negative(count, f"{path}.allocatable.count")
+            keys = driver.get("topologyKeys") or []
+            for number, key in enumerate(keys):
+                if key in keys[:number]:
+                    errors.append(duplicate(f"{path}.topologyKeys", key))
+                errors += each(f"{path}.topologyKeys", key, qualified_name(key)) if key else [required(path)]
+        return errors
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        errors = self.validate(obj)
+        before = {d.get("name"): d for d in (old.get("spec") or {}).get("drivers") or ()}
+        for driver in (obj.get("spec") or {}).get("drivers") or ():
+            was = before.get(driver.get("name"))
+            # How many volumes a node takes may change while it runs.
+            kept = [{k: v for k, v in (d or {}).items() if k != "allocatable"} for d in (driver, was)]
+            if was is not None and kept[0] != kept[1]:
+                errors.append(invalid_value("CSINodeDriver", driver, "field is immutable"))
         return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
@@ -99,11 +142,20 @@ class CSIStorageCapacityStrategy(Strategy):
     has_generation = False
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return [] if obj.get("storageClassName") else [required("storageClassName")]
+        name, errors = obj.get("storageClassName") or "", []
+        if not name:
+            errors.append(required("storageClassName"))
+        else:
+            errors += each("storageClassName", name, dns1123_subdomain(name))
+        errors += label_selector(obj.get("nodeTopology"), "nodeTopology")
+        for key in ("capacity", "maximumVolumeSize"):
+            if obj.get(key) is not None:
+                errors += quantity(obj[key], key)
+        return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         keys = [k for k in ("nodeTopology", "storageClassName") if obj.get(k) != old.get(k)]
-        return [invalid_value(k, obj.get(k), "field is immutable") for k in keys]
+        return [*self.validate(obj), *(invalid_value(k, obj.get(k), "field is immutable") for k in keys)]
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         capacity = obj.get("capacity")

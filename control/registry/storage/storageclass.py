@@ -6,12 +6,38 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.checks import each, unchanged
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
-from kube.errors import FieldError, forbidden_field, not_supported, required
+from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required
+from kube.names import qualified_name
 
 DEFAULT_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
-_FROZEN = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
+_FROZEN = ("parameters", "provisioner", "reclaimPolicy")
+
+
+def validate_topologies(terms: list[Object], path: str) -> list[FieldError]:
+    """Check where volumes of a class may be made: no key, value or whole term twice."""
+    errors: list[FieldError] = []
+    seen: list[dict[str, set[str]]] = []
+    for index, term in enumerate(terms):
+        found: dict[str, set[str]] = {}
+        for number, requirement in enumerate(term.get("matchLabelExpressions") or ()):
+            where = f"{path}[{index}].matchLabelExpressions[{number}]"
+            key, values = requirement.get("key") or "", requirement.get("values") or []
+            if not values:
+                errors.append(required(f"{where}.values"))
+            for place, value in enumerate(values):
+                if value in values[:place]:
+                    errors.append(duplicate(f"{where}.values[{place}]", value))
+            errors += each(f"{where}.key", key, qualified_name(key))
+            if key in found:
+                errors.append(duplicate(f"{where}.key", key))
+            found[key] = set(values)
+        if found in seen:
+            errors.append(duplicate(f"{path}[{index}].matchLabelExpressions", ""))
+        seen.append(found)
+    return errors
 
 
 class StorageClassStrategy(Strategy):
@@ -31,7 +57,14 @@ class StorageClassStrategy(Strategy):
                 obj[key] = value
 
     def validate(self, obj: Object) -> list[FieldError]:
-        errors = [] if obj.get("provisioner") else [required("provisioner")]
+        provisioner = obj.get("provisioner") or ""
+        errors = each("provisioner", provisioner, qualified_name(provisioner.lower()))
+        if not provisioner:
+            errors = [required("provisioner")]
+        for key in obj.get("parameters") or ():
+            if not key:
+                errors.append(invalid_value("parameters", key, "field can not be empty."))
+        errors += validate_topologies(obj.get("allowedTopologies") or [], "allowedTopologies")
         for key, allowed in (
             ("reclaimPolicy", ("Delete", "Retain")),
             ("volumeBindingMode", ("Immediate", "WaitForFirstConsumer")),
@@ -41,14 +74,11 @@ class StorageClassStrategy(Strategy):
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        said = {
-            "parameters": "updates to parameters are forbidden.",
-            "provisioner": "updates to provisioner are forbidden.",
-            "reclaimPolicy": "updates to reclaimPolicy are forbidden.",
-            "volumeBindingMode": "field is immutable",
-        }
         changed = [key for key in _FROZEN if (obj.get(key) or None) != (old.get(key) or None)]
-        return [forbidden_field(key, said[key]) for key in changed]
+        errors = [forbidden_field(key, f"updates to {key} are forbidden.") for key in changed]
+        for key in ("volumeBindingMode", "allowedTopologies"):
+            errors += unchanged(obj, old, key, key)
+        return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         annotations = obj.get("metadata", {}).get("annotations") or {}

@@ -6,9 +6,14 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.checks import each
+from control.registry.core.volume_sources import driver_name
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
-from kube.errors import FieldError, invalid_value, required
+from kube.errors import FieldError, forbidden_field, invalid_value, required
+from kube.names import dns1123_subdomain
+
+_ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 
 
 class VolumeAttachmentStrategy(Strategy):
@@ -28,12 +33,16 @@ class VolumeAttachmentStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        errors = [required(f"spec.{key}") for key in ("attacher", "nodeName") if not spec.get(key)]
-        source = spec.get("source") or {}
-        if source.get("persistentVolumeName") is None and source.get("inlineVolumeSpec") is None:
-            errors.append(
-                required("spec.source", "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
-            )
+        node, source, path = spec.get("nodeName") or "", spec.get("source") or {}, "spec.source"
+        errors = driver_name(spec.get("attacher") or "", "spec.attacher")
+        errors += each("spec.nodeName", node, dns1123_subdomain(node)) if node else [required("spec.nodeName")]
+        volume, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
+        if volume is None and inline is None:
+            errors.append(required(path, _ONE_SOURCE))
+        elif volume is not None and inline is not None:
+            errors.append(forbidden_field(path, _ONE_SOURCE))
+        elif volume == "":
+            errors.append(required(f"{path}.persistentVolumeName", "must specify non empty persistentVolumeName"))
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:

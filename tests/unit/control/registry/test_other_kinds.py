@@ -119,11 +119,11 @@ REFUSED = [
     ),
     (
         binding({"kind": "Thing", "name": "r"}),
-        'roleRef.kind: Unsupported value: "Thing": supported values: "ClusterRole", "Role"',
+        'roleRef.kind: Unsupported value: "Thing": supported values: "Role", "ClusterRole"',
     ),
     (
         binding({"kind": "Role", "name": "r"}, {"kind": "Robot", "name": "x"}),
-        'subjects[0].kind: Unsupported value: "Robot": supported values: "Group", "ServiceAccount", "User"',
+        'subjects[0].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"',
     ),
     (
         binding(
@@ -271,7 +271,7 @@ UPDATES = [
     (
         *changed(claim(), spec={**claim()["spec"], "accessModes": ["ReadWriteMany"]}),
         "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for "
-        "bound claims",
+        'bound claims\n-  accessModes[0]: "ReadWriteOnce"\n+  accessModes[0]: "ReadWriteMany"',
     ),
 ]
 

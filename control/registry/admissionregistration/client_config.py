@@ -1,0 +1,64 @@
+"""Checks of where a webhook is reached: a URL, or a Service of the cluster."""
+
+from __future__ import annotations
+
+import urllib.parse
+
+from control.registry.checks import Errors, each
+from control.registry.strategy import Object
+from kube import names
+from kube.errors import invalid_value, required
+
+_FORM = "; desired format: https://host[/path]"
+
+
+def validate_client(client: Object, path: str) -> Errors:
+    url, service = client.get("url"), client.get("service")
+    if (url is None) == (service is None):
+        return [required(path, "exactly one of url or service is required")]
+    if service is None:
+        return _url(str(url), f"{path}.url")
+    where, errors = f"{path}.service", []
+    for key in ("name", "namespace"):
+        if not service.get(key):
+            errors.append(required(f"{where}.{key}", f"service {key} is required"))
+    port = service.get("port") or 443
+    problems = names.port_number(port)
+    if problems:
+        errors.append(invalid_value(f"{where}.port", port, "port is not valid: " + ",".join(problems)))
+    return errors + _path(service.get("path"), f"{where}.path")
+
+
+def _path(text: str | None, path: str) -> Errors:
+    if text is None or text == "/":
+        return []
+    if not text.startswith("/"):
+        return [invalid_value(path, text, "must start with a '/'")]
+    errors: Errors = []
+    steps = text[1:].removesuffix("/").split("/")
+    for index, step in enumerate(steps):
+        if not step:
+            errors.append(invalid_value(path, text, f"segment[{index}] may not be empty"))
+            continue
+        errors += each(path, text, [f"segment[{index}]: {p}" for p in names.dns1123_subdomain(step)])
+    return errors
+
+
+def _url(url: str, path: str) -> Errors:
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError as error:
+        return [required(path, f"url must be a valid URL: {error}{_FORM}")]
+    errors: Errors = []
+    if parts.scheme != "https":
+        errors.append(invalid_value(path, parts.scheme, f"'https' is the only allowed URL scheme{_FORM}"))
+    user, _, host = parts.netloc.rpartition("@")
+    if not host:
+        errors.append(invalid_value(path, host, f"host must be specified{_FORM}"))
+    if user:
+        errors.append(invalid_value(path, user, "user information is not permitted in the URL"))
+    if parts.fragment:
+        errors.append(invalid_value(path, parts.fragment, "fragments are not permitted in the URL"))
+    if parts.query:
+        errors.append(invalid_value(path, parts.query, "query parameters are not permitted in the URL"))
+    return errors
