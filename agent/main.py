@@ -215,6 +215,7 @@ async def _assemble(
         root_dir=config.root_dir,
         pods_dir=config.pods_dir,
         logs_dir=config.pod_logs_dir,
+        persistent=volumes.manager.persistent_use,
     )
     images = ImageGC(
         runtime,

@@ -20,6 +20,7 @@ from agent.csi.drivers import Drivers
 from agent.csi.expansion import Expansion
 from agent.csi.layout import Layout, Published
 from agent.csi.volume import Volume
+from agent.usage.model import Filesystem
 from agent.volumes import ownership
 from agent.volumes.claims import Bound
 from agent.volumes.cleanup import CleanupError
@@ -215,6 +216,24 @@ class CSIVolumes:
             token = await self._tokens.get(pod, source)
             found[request.audience] = (token.text, format_time(datetime.fromtimestamp(token.expires_at, UTC)))
         return found
+
+    async def figures(self, pod: core_v1.Pod, volume: Volume, now: float) -> Filesystem | None:
+        """Ask the driver how full a volume is; None where it cannot say."""
+        from agent.csi.messages import Ability, api
+
+        driver = self._drivers.find(volume.driver)
+        try:
+            if driver is None or not await driver.can(Ability.GET_VOLUME_STATS):
+                return None
+            staged = "" if volume.ephemeral or not await driver.stages() else str(self._layout.staging(volume))
+            target = str(self._layout.target(pod.metadata.uid or "", volume))
+            answer = await driver.statistics(volume.handle, target, staged)
+        except CRIError as error:
+            log.info("figures of volume %s: %s", volume.name, error)
+            return None
+        size = next((use for use in answer.usage if use.unit == api.VolumeUsage.BYTES), api.VolumeUsage())
+        files = next((use for use in answer.usage if use.unit == api.VolumeUsage.INODES), api.VolumeUsage())
+        return Filesystem(now, size.total, size.available, size.used, files.total, files.available, files.used)
 
     # -- taking down ------------------------------------------------------------------------------------------------
     async def release(self, uid: str) -> None:

@@ -7,13 +7,14 @@ asks within a second; volumes and logs are walked at most once a minute, as upst
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.contracts import Pods, PodView
 from agent.usage import machine
-from agent.usage.model import CPU, ContainerUse, Filesystem, Interface, Memory, NodeUse, PodUse, Snapshot
+from agent.usage.model import CPU, ContainerUse, Filesystem, Interface, Memory, NodeUse, PersistentUse, PodUse, Snapshot
 from cri.client import Client
 from cri.errors import CRIError
 from cri.messages import CpuUsage, MemoryUsage, NetworkUsage, PodSandboxStats
@@ -24,6 +25,8 @@ from kube.quantity import parse as parse_quantity
 _ADDED_UP = ("working_set", "usage", "rss", "page_faults", "major_page_faults")
 _FRESH_SECONDS = 1.0
 _DISK_SECONDS = 60.0
+_ELSEWHERE = ("kubernetes.io~csi", "kubernetes.io~nfs")  # not on this node's disk; others know how full it is
+_STORAGE_SECONDS = 2.0
 _RATE_SECONDS = 0.1  # looks closer together than this say nothing about a rate
 
 
@@ -34,6 +37,7 @@ class _Disk:
     read_at: float
     logs: dict[str, tuple[int, int]]
     volumes: tuple[tuple[str, Filesystem], ...]
+    persistent: tuple[PersistentUse, ...] = ()
 
 
 class Collector:
@@ -49,6 +53,7 @@ class Collector:
         root_dir: Path,
         pods_dir: Path,
         logs_dir: Path,
+        persistent: Callable[[core_v1.Pod], Awaitable[tuple[PersistentUse, ...]]] | None = None,
     ) -> None:
         self._client = client
         self._pods = pods
@@ -57,6 +62,7 @@ class Collector:
         self._root_dir = root_dir
         self._pods_dir = pods_dir
         self._logs_dir = logs_dir
+        self._persistent = persistent
         self._lock = asyncio.Lock()
         self._last: tuple[float, Snapshot] | None = None
         self._cpu: dict[str, CPU] = {}
@@ -148,6 +154,7 @@ class Collector:
             interfaces=_interfaces(linux.network),
             processes=linux.process.process_count.value,
             volumes=disk.volumes,
+            persistent=disk.persistent,
         )
 
     async def _node(self, rates: dict[str, CPU]) -> NodeUse:
@@ -184,6 +191,11 @@ class Collector:
         if known is None or now - known.read_at > seconds:
             moment = self._clock.now().timestamp()
             known = await asyncio.to_thread(_read_disk, view.pod, self._pods_dir / uid, self._logs_dir, now, moment)
+            if self._persistent is not None:
+                # A storage that hangs holds up nobody's figures but its own.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_STORAGE_SECONDS):
+                        known = replace(known, persistent=await self._persistent(view.pod))
             self._disk[uid] = known
         return known
 
@@ -195,6 +207,8 @@ def _read_disk(pod: core_v1.Pod, folder: Path, logs_dir: Path, read_at: float, m
     logs = {container.name: machine.disk_use(logs_of_pod / container.name) for container in containers}
     volumes = []
     for path in sorted((folder / "volumes").glob("*/*")):
+        if path.parent.name in _ELSEWHERE:
+            continue
         size, inodes = machine.disk_use(path)
         volumes.append((path.name, machine.filesystem(moment, path, size, inodes)))
     return _Disk(read_at, logs, tuple(volumes))

@@ -69,6 +69,15 @@ class ContainerUse:
 
 
 @dataclass(frozen=True, slots=True)
+class PersistentUse:
+    """A volume that is not the pod's own: the pod's name for it, and the claim (namespace, name) where it has one."""
+
+    name: str
+    claim: tuple[str, str] | None
+    filesystem: Filesystem
+
+
+@dataclass(frozen=True, slots=True)
 class PodUse:
     """One pod, its sandbox included."""
 
@@ -82,6 +91,8 @@ class PodUse:
     interfaces: tuple[Interface, ...]
     processes: int
     volumes: tuple[tuple[str, Filesystem], ...]
+    persistent: tuple[PersistentUse, ...] = ()
+    """What lies elsewhere than on the node's own disk, or outlives the pod: no part of its local storage."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,9 @@ def assemble(
         config.pods_dir,
         references,
         tokens,
-        PersistentVolumes(config.pods_dir, ClaimReader(client), LocalPathVolumes(config.local_path_dir), csi),
+        PersistentVolumes(
+            config.pods_dir, ClaimReader(client), LocalPathVolumes(config.local_path_dir), csi, clock=clock
+        ),
         TrustBundles(client),
         host_ips=lambda: state.host_ips,
         allocatable=lambda: state.allocatable,

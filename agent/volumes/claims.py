@@ -18,6 +18,14 @@ class Bound:
     persistent: core_v1.PersistentVolume
 
 
+def claim_of(pod: core_v1.Pod, volume: core_v1.Volume) -> tuple[str, str] | None:
+    """Return namespace and name of the claim behind a pod's volume, also of one made for it; None where there is none."""
+    namespace = pod.metadata.namespace or ""
+    if volume.persistent_volume_claim is not None:
+        return namespace, volume.persistent_volume_claim.claim_name
+    return (namespace, f"{pod.metadata.name}-{volume.name}") if volume.ephemeral is not None else None
+
+
 class ClaimReader:
     """Reads claims and what they are bound to, always as they are now: a node may not watch them."""
 
@@ -26,11 +34,9 @@ class ClaimReader:
 
     async def read(self, pod: core_v1.Pod, volume: core_v1.Volume) -> Bound:
         """Return what a persistentVolumeClaim or ephemeral volume stands for. Raise VolumeError."""
-        namespace = pod.metadata.namespace or ""
-        if volume.persistent_volume_claim is not None:
-            name = volume.persistent_volume_claim.claim_name
-        else:
-            name = f"{pod.metadata.name}-{volume.name}"
+        reference = claim_of(pod, volume)
+        assert reference is not None, volume.name
+        namespace, name = reference
         try:
             claim = await self._client.get(core_v1.PersistentVolumeClaim, name, namespace)
             if claim.status.phase != "Bound" or not claim.spec.volume_name:

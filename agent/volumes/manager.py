@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.environment import ConfigError, References, expand
+from agent.usage.model import PersistentUse
 from agent.volumes import atomic, cleanup, hostpath, mounts, subpath
 from agent.volumes.mounted import Mounted
 from agent.volumes.payload import Sources, VolumeError, single_user, volume_payload
@@ -232,6 +233,10 @@ class VolumeManager:
         await asyncio.to_thread(cleanup.remove_tree, folder)
         self._prepared.pop(uid, None)
         self._tokens.forget(uid)
+
+    async def persistent_use(self, pod: core_v1.Pod) -> tuple[PersistentUse, ...]:
+        """Say how full those of a pod's volumes are that are not its own."""
+        return await self._persistent.figures(pod)
 
     async def sweep(self) -> None:
         """Take off the node what no pod uses."""

@@ -8,16 +8,20 @@ from __future__ import annotations
 import asyncio
 import stat
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.csi import volume as csi_volume
 from agent.csi.volumes import CSIVolumes
+from agent.usage import machine
+from agent.usage.model import Filesystem, PersistentUse
 from agent.volumes import hostpath, nfs, ownership
-from agent.volumes.claims import Bound, ClaimReader
+from agent.volumes.claims import Bound, ClaimReader, claim_of
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.mounted import Mounted
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1
+from kube.clock import SYSTEM, Clock
 
 Result = tuple[Mounted, float | None]
 """What is set up, and when to look at it again (epoch seconds)."""
@@ -29,18 +33,41 @@ def is_persistent(volume: core_v1.Volume) -> bool:
     return any(source is not None for source in sources)
 
 
+@dataclass(slots=True)
+class _There:
+    """A volume that is set up."""
+
+    mounted: Mounted | None = None
+    csi: csi_volume.Volume | None = None
+
+
 class PersistentVolumes:
     """Sets up pods' volumes of these kinds below `pods_dir`."""
 
     def __init__(
-        self, pods_dir: Path, claims: ClaimReader, local_path: LocalPathVolumes, csi: CSIVolumes | None = None
+        self,
+        pods_dir: Path,
+        claims: ClaimReader,
+        local_path: LocalPathVolumes,
+        csi: CSIVolumes | None = None,
+        *,
+        clock: Clock = SYSTEM,
     ) -> None:
+        self._clock = clock
         self._pods_dir, self._claims, self._local_path, self._csi = pods_dir, claims, local_path, csi
         self._given: set[tuple[str, str]] = set()
         """Pod and PersistentVolume whose files have been given to the pod's group."""
+        self._there: dict[str, dict[str, _There]] = {}
+        """Pod to its volumes by the pod's names, for their figures."""
 
     async def set_up(self, pod: core_v1.Pod, volume: core_v1.Volume) -> Result:
         """Set one volume up, or see to it again. Raise VolumeError."""
+        mounted, again = await self._set_up(pod, volume)
+        known = self._there.setdefault(pod.metadata.uid or "", {}).setdefault(volume.name, _There())
+        known.mounted = mounted
+        return mounted, again
+
+    async def _set_up(self, pod: core_v1.Pod, volume: core_v1.Volume) -> Result:
         if volume.csi is not None:
             return await self._csi_volume(pod, csi_volume.of_pod(pod, volume), None)
         if volume.nfs is not None:
@@ -72,8 +99,26 @@ class PersistentVolumes:
     async def release(self, uid: str) -> None:
         """Have drivers take a pod's volumes down. Raise CleanupError."""
         self._given = {(pod, name) for pod, name in self._given if pod != uid}
+        self._there.pop(uid, None)
         if self._csi is not None:
             await self._csi.release(uid)
+
+    async def figures(self, pod: core_v1.Pod) -> tuple[PersistentUse, ...]:
+        """Say how full the pod's volumes are: by the driver where it knows, by the file system of the mount otherwise."""
+        now = self._clock.now().timestamp()
+        found = []
+        for volume in pod.spec.volumes:
+            there = self._there.get(pod.metadata.uid or "", {}).get(volume.name)
+            if there is None or there.mounted is None or there.mounted.device:
+                continue
+            if there.csi is None:
+                use = await asyncio.to_thread(_filesystem, now, there.mounted.path)
+            else:
+                assert self._csi is not None, "it set the volume up"
+                use = await self._csi.figures(pod, there.csi, now)
+            if use is not None:
+                found.append(PersistentUse(volume.name, claim_of(pod, volume), use))
+        return tuple(found)
 
     async def sweep(self) -> None:
         """Have drivers take off the node what no pod uses."""
@@ -84,6 +129,7 @@ class PersistentVolumes:
         if self._csi is None:
             raise VolumeError("no volume plugin matched")
         ready = await self._csi.set_up(pod, volume, bound)
+        self._there.setdefault(pod.metadata.uid or "", {}).setdefault(volume.pod_volume, _There()).csi = volume
         return Mounted(ready.path, volume.read_only, device=volume.block), ready.again
 
     async def _nfs(
@@ -124,6 +170,13 @@ class PersistentVolumes:
         link.unlink(missing_ok=True)
         link.symlink_to(device)
         return link
+
+
+def _filesystem(now: float, path: Path) -> Filesystem | None:
+    try:
+        return machine.filesystem(now, path)
+    except OSError:
+        return None
 
 
 def _check_mode(pod: core_v1.Pod, volume: core_v1.Volume, persistent: core_v1.PersistentVolume) -> None:

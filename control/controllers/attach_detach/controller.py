@@ -23,7 +23,7 @@ from kube.informer import Change
 from kube.volume_binding import claim_names
 
 MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
-_BY_CLAIM, _BY_VOLUME, _BY_NODE, _BY_HANDLE = "claim", "volume", "attachment-node", "csi-handle"
+_BY_CLAIM, _BY_VOLUME, _BY_NODE, _BY_HANDLE = "volume-claim", "attached-volume", "attached-to", "csi-handle"
 
 
 class AttachDetachController:
