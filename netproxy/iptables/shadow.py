@@ -190,15 +190,24 @@ class Shadow:
             if (jump.table, jump.target) not in gone:  # those into chains that go are deleted already
                 held = actual.get(jump.table, {}).get(jump.chain, [])
                 batches[jump.table].delete += [f"-D {jump.chain} {jump.rule}"] * held.count(jump.rule)
-        for jump in wanted:
-            held = actual.get(jump.table, {}).get(jump.chain, [])
-            # Canonical text first; another program's jump to the same chain, however written, is left alone.
-            count = held.count(jump.rule)
-            if count == 0:
-                batches[jump.table].insert.append(f"-I {jump.chain} 1 {jump.rule}")
-            batches[jump.table].delete += [f"-D {jump.chain} {jump.rule}"] * (count - 1)
+        self._reconcile_jumps(batches, wanted, actual)
         self._drop_empty(batches)
         return batches.render()
+
+    @staticmethod
+    def _reconcile_jumps(batches: _Batches, wanted: list[static.Jump], actual: Tables) -> None:
+        """Put our jumps back where one is missing, or they do not follow each other as they must: all of a chain's.
+
+        The canonical text counts; another program's jump to the same chain, however written, is left alone.
+        """
+        by_chain: dict[Chain, list[str]] = {}
+        for jump in wanted:
+            by_chain.setdefault((jump.table, jump.chain), []).append(jump.rule)
+        for (table, chain), rules in by_chain.items():
+            held = [rule for rule in actual.get(table, {}).get(chain, []) if rule in rules]
+            if held != rules[::-1]:
+                batches[table].delete += [f"-D {chain} {rule}" for rule in held]
+                batches[table].insert += [f"-I {chain} 1 {rule}" for rule in rules]
 
     def _reconcile_shared(
         self, batches: _Batches, chain: Chain, rules: tuple[str, ...], held: list[str], last: tuple[str, ...]

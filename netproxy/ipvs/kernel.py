@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +18,7 @@ from kube.process import CommandError, run
 from netproxy import sysctl
 from netproxy.config import IPVSConfig
 from netproxy.errors import WriteError
-from netproxy.ipvs.state import SETS, Behaviour, Server, option, set_name
+from netproxy.ipvs.state import SETS, Behaviour, Server, networks, option, set_name, within
 
 DEVICE = "kube-ipvs0"
 PROC = Path("/proc/thread-self/net/ip_vs")
@@ -92,9 +93,12 @@ class RealKernel:
         """Return the node's own addresses that others can use: not ours, not loopback."""
         return await self._addresses("scope", "global") - await self.addresses()
 
-    async def _addresses(self, *which: str) -> set[str]:
-        listed = json.loads(await _run("ip", "-j", f"-{self.family}", "address", "show", *which, check=False) or "[]")
-        return {each["local"] for link in listed for each in link.get("addr_info", ()) if each.get("local")}
+    async def _addresses(self, *which: str, families: tuple[str, ...] = ()) -> set[str]:
+        found: set[str] = set()
+        for family in families or (f"-{self.family}",):
+            listed = json.loads(await _run("ip", "-j", family, "address", "show", *which, check=False) or "[]")
+            found |= {each["local"] for link in listed for each in link.get("addr_info", ()) if each.get("local")}
+        return found
 
     async def change_servers(self, text: str) -> None:
         await _run("ipvsadm", "--restore", input=text)
@@ -112,18 +116,25 @@ class RealKernel:
             await _run("ip", f"-{self.family}", "-force", "-batch", "-", input="\n".join(lines) + "\n")
 
     async def cleanup(self) -> None:
-        """Remove the device with its addresses, our virtual servers and the sets, whose rules must be gone before."""
-        if not await _run("ip", "link", "show", "dev", DEVICE, check=False):
+        """Remove this family's virtual servers, addresses and sets, whose rules must be gone before; the device goes last."""
+        ours, kept = await self.addresses() | await self.node_addresses(), networks(self._config.exclude_cidrs)
+        if await _run("ip", "link", "show", "dev", DEVICE, check=False):
+            text = "".join(
+                f"-D {option(server)} {server}\n"
+                for server in self.servers().servers
+                if server.ip in ours and not within(server.ip, kept)
+            )
+            if text:
+                await self.change_servers(text)
+            await _run("ip", f"-{self.family}", "address", "flush", "dev", DEVICE, check=False)
+            if not await self._addresses("dev", DEVICE, families=("-4", "-6")):
+                await _run("ip", "link", "del", DEVICE, check=False)
+        if not shutil.which("ipset"):
             return
-        ours = await self.addresses() | await self.node_addresses()
-        table = self.servers()
-        text = "".join(f"-D {option(server)} {server}\n" for server in table.servers if server.ip in ours)
-        if text:
-            await self.change_servers(text)
-        if self.family == 4:
-            await _run("ip", "link", "del", DEVICE, check=False)
-        for name in SETS:
-            await _run("ipset", "destroy", set_name(name, self.family), check=False)
+        there = (await _run("ipset", "list", "-n", check=False)).split()
+        for name in (set_name(each, self.family) for each in SETS):
+            if name in there:
+                await _run("ipset", "destroy", name, check=False)
 
 
 async def _run(*argv: str, input: str = "", check: bool = True) -> str:

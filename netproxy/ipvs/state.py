@@ -191,7 +191,7 @@ def networks(texts: Iterable[str]) -> list[Network]:
 def within(ip: str, ranges: Iterable[Network]) -> bool:
     """Tell whether an address is in any of the ranges."""
     address = ipaddress.ip_address(ip)
-    return any(address in network for network in ranges)
+    return any(address in network for network in ranges)  # never in one of the other family
 
 
 def merge(states: Iterable[State]) -> State:

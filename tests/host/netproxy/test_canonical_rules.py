@@ -11,7 +11,7 @@ from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend, fragment
 from netproxy.iptables.writer import RestoreWriter
 from netproxy.ipvs.chains import IPVS, with_rules
-from netproxy.ipvs.kernel import RealKernel
+from netproxy.ipvs.kernel import DEVICE, RealKernel
 from netproxy.ipvs.state import Settings, create_sets, plan, set_commands
 from netproxy.model import plan_service
 from netproxy.nftables.elements import fragment as nft_fragment
@@ -136,5 +136,26 @@ def test_the_ipvs_modes_rules_and_sets_read_back_as_they_were_written(site: Site
         await IPTablesBackend(writer, rules, settings, layout=IPVS).cleanup()
         await kernel.change_sets(set_commands(state.entries, (), family))
         assert await kernel.entries() == set()
+
+    site.node.inside(check)
+
+
+@pytest.mark.parametrize("site", ["nft"], indirect=True)
+def test_clean_up_takes_both_families_device_and_sets(site: Site) -> None:
+    """The device is a bridge here: kernels without virtual servers often have no dummy links either."""
+
+    async def check() -> None:
+        site.node.run("ip", "link", "add", DEVICE, "type", "bridge")
+        kernels = [RealKernel(family) for family in (4, 6)]
+        for kernel, address in zip(kernels, ("10.96.5.1", "fd00:96::1"), strict=True):
+            await kernel.change_sets(create_sets(kernel.family))
+            await kernel.change_addresses({address}, set())
+        await kernels[0].cleanup()
+        assert await kernels[1].addresses() == {"fd00:96::1"}  # what is the other family's stays until its turn
+        await kernels[1].cleanup()
+        assert site.node.run("ipset", "list", "-n") == ""
+        assert DEVICE not in site.node.run("ip", "link")
+        for kernel in kernels:
+            await kernel.cleanup()  # a second time is no error
 
     site.node.inside(check)

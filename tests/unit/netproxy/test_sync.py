@@ -128,6 +128,22 @@ async def test_damage_is_noticed_and_repaired(damage: object) -> None:
     assert not await proxy.verify()
 
 
+async def test_jumps_that_are_put_back_follow_each_other_as_before() -> None:
+    """Pods are let through only after every refusal was asked: the order of our jumps matters, wherever others' stand."""
+    clock, writer = FakeClock(), RecordingWriter()
+    proxy = backend(writer, clock)
+    await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    forward = writer.tables["filter"]["FORWARD"]
+    before = list(forward)
+    assert "WHERRY-POD-FORWARD" in before[-1]
+    writer.tables["filter"]["FORWARD"] = ["-s 198.51.100.7/32 -j DROP", *before[:-1]]
+    writer.generation += 1
+    await clock.advance(5)
+    assert await proxy.verify()
+    assert writer.tables["filter"]["FORWARD"] == [*before, "-s 198.51.100.7/32 -j DROP"]
+    assert not await proxy.verify()
+
+
 async def test_looking_lists_no_rule_while_nobody_changed_any() -> None:
     writer, clock = RecordingWriter(), FakeClock()
     proxy = backend(writer, clock)

@@ -120,7 +120,8 @@ async def check(site: Site) -> None:
 
     async def cleanup() -> None:
         await main.cleanup(site.config, everything=True)
-        assert site.node.run("ipset", "save") == ""
+        sets = site.node.run("ipset", "save")
+        assert sets == "", sets
         left = site.node.run("iptables-nft-save") + site.node.run("ip", "link") + site.node.run("ipvsadm", "-Ln")
         assert not [word for word in left.split() if "KUBE" in word or "kube-ipvs0" in word or ":30080" in word], left
 
