@@ -1,79 +1,23 @@
-"""Controllers and scheduler over HTTPS against a real API server with hollow nodes, looked at through kubectl and the API."""
+"""Controllers over HTTPS against a real API server with hollow nodes, looked at through kubectl and the API."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from control.controllers import manager
-from control.scheduler import main as scheduler
-from kube.api import apps_v1, certificates_v1, coordination_v1, core_v1, discovery_v1, meta_v1, policy_v1
-from kube.client import Client
-from kube.clock import FakeClock, format_micro_time
+from kube.api import apps_v1, core_v1, discovery_v1, meta_v1, policy_v1
 from kube.errors import StatusError
-from tests.support.control import ApiUnderTest, api_server
-from tests.support.hollow import HollowNodes, eventually, running
-
-
-class Cluster:
-    """A control plane in parts, with hollow nodes."""
-
-    def __init__(self, server: ApiUnderTest, client: Client, nodes: HollowNodes) -> None:
-        self.server, self.client, self.nodes = server, client, nodes
-
-    async def kubectl(self, *arguments: str, **options: Any) -> str:
-        return (await self.server.kubectl(*arguments, **options)).stdout
-
-    async def events(self, reason: str = "") -> list[core_v1.Event]:
-        found = (await self.client.list(core_v1.Event)).items
-        return [event for event in found if not reason or event.reason == reason]
-
-    async def pods(self, selector: str = "") -> list[core_v1.Pod]:
-        return (await self.client.list(core_v1.Pod, "default", label_selector=selector)).items
+from tests.support.hollow import eventually
+from tests.support.hollow_cluster import Cluster, deployment, hollow_cluster, running_pods, service
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with api_server(tmp_path, enable_controllers=False, enable_scheduler=False) as server:
-        client = server.client()
-        nodes = HollowNodes(client)
-        config = manager.ControllerConfig(
-            root_ca=(tmp_path / "pki" / "ca.crt").read_text(),
-            signing_cert=(tmp_path / "pki" / "ca.crt").read_text(),
-            signing_key=(tmp_path / "pki" / "ca.key").read_text(),
-        )
-        async with running(manager.run(client, config), scheduler.run(client), nodes.run()):
-            await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
-            yield Cluster(server, client, nodes)
-
-
-def deployment(name: str = "web", replicas: int = 3, cpu: str = "100m", **spec: Any) -> apps_v1.Deployment:
-    labels = {"app": name}
-    resources = core_v1.ResourceRequirements(requests={"cpu": cpu})
-    container = core_v1.Container(name="c", image="nginx", resources=resources)
-    return apps_v1.Deployment(
-        metadata=meta_v1.ObjectMeta(name=name, namespace="default"),
-        spec=apps_v1.DeploymentSpec(
-            replicas=replicas,
-            selector=meta_v1.LabelSelector(match_labels=labels),
-            template=core_v1.PodTemplateSpec(
-                metadata=meta_v1.ObjectMeta(labels=labels), spec=core_v1.PodSpec(containers=[container])
-            ),
-            **spec,
-        ),
-    )
-
-
-def service(name: str = "web") -> core_v1.Service:
-    return core_v1.Service(
-        metadata=meta_v1.ObjectMeta(name=name, namespace="default"),
-        spec=core_v1.ServiceSpec(selector={"app": name}, ports=[core_v1.ServicePort(port=80)]),
-    )
+    async with hollow_cluster(tmp_path) as made:
+        yield made
 
 
 async def test_a_deployment_becomes_bound_pods_and_endpoints(cluster: Cluster) -> None:
@@ -213,17 +157,13 @@ async def test_pause_holds_a_rollout_and_resume_lets_it_go(cluster: Cluster) -> 
     await cluster.kubectl("rollout", "pause", "deploy/web")
     await cluster.kubectl("set", "image", "deploy/web", "c=nginx:2")
     await cluster.kubectl("scale", "deploy/web", "--replicas=5")
-    await eventually(lambda: _count(cluster, 5))
+    await eventually(lambda: running_pods(cluster, 5))
     assert {p.spec.containers[0].image for p in await cluster.pods()} == {"nginx"}
     await cluster.kubectl("rollout", "resume", "deploy/web")
     await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=30s")
     assert {p.spec.containers[0].image for p in await cluster.pods() if p.metadata.deletion_timestamp is None} == {
         "nginx:2"
     }
-
-
-async def _count(cluster: Cluster, number: int) -> bool:
-    return len([p for p in await cluster.pods() if p.status.phase == "Running"]) == number
 
 
 @pytest.mark.parametrize("cascade", ["background", "foreground", "orphan"])
@@ -233,11 +173,11 @@ async def test_deleting_a_deployment_takes_its_sets_and_pods_as_asked(cluster: C
     await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
     await cluster.kubectl("delete", "deploy/web", f"--cascade={cascade}", "--timeout=20s")
     if cascade != "orphan":
-        await eventually(lambda: _count(cluster, 0))
+        await eventually(lambda: running_pods(cluster, 0))
         assert not (await cluster.client.list(apps_v1.ReplicaSet, "default")).items
         return
     (rs,) = (await cluster.client.list(apps_v1.ReplicaSet, "default")).items
-    assert rs.metadata.owner_references == [] and await _count(cluster, 3)
+    assert rs.metadata.owner_references == [] and await running_pods(cluster, 3)
 
 
 async def test_an_adopted_pod_is_one_of_the_replicas_and_a_relabelled_one_is_not(cluster: Cluster) -> None:
@@ -293,52 +233,6 @@ async def test_a_finalizer_keeps_a_namespace_and_its_conditions_say_so(cluster: 
     await cluster.kubectl("wait", "--for=delete", "namespace/held", "--timeout=20s")
 
 
-async def test_a_pod_that_fits_nowhere_says_why_and_is_placed_when_it_fits(cluster: Cluster) -> None:
-    await cluster.nodes.register("n1", cpu="1")
-    await cluster.client.create(deployment(replicas=1, cpu="2"))
-    message = (
-        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
-        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
-    )
-
-    async def told() -> bool:
-        return any(e.message == message and e.type == "Warning" for e in await cluster.events("FailedScheduling"))
-
-    await eventually(told)
-    (pod,) = await cluster.pods()
-    condition = next(c for c in pod.status.conditions if c.type == "PodScheduled")
-    assert (condition.status, condition.reason, condition.message) == ("False", "Unschedulable", message)
-    await cluster.nodes.register("n2", cpu="4")
-    await eventually(lambda: _count(cluster, 1))
-    assert (await cluster.pods())[0].spec.node_name == "n2"
-
-
-async def test_an_important_pod_takes_the_place_of_a_lesser_one(cluster: Cluster) -> None:
-    await cluster.nodes.register("n1", cpu="1")
-    await cluster.client.create(deployment(replicas=1, cpu="800m"))
-    await eventually(lambda: _count(cluster, 1))
-    important = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": "important"},
-        "value": 1000,
-    }
-    await cluster.kubectl("create", "-f", "-", input=json.dumps(important))
-    spec = core_v1.PodSpec(
-        priority_class_name="important",
-        containers=[
-            core_v1.Container(name="c", image="x", resources=core_v1.ResourceRequirements(requests={"cpu": "800m"}))
-        ],
-    )
-    await cluster.client.create(core_v1.Pod(metadata=meta_v1.ObjectMeta(name="vip", namespace="default"), spec=spec))
-
-    async def placed() -> bool:
-        return (await cluster.client.get(core_v1.Pod, "vip", "default")).spec.node_name == "n1"
-
-    await eventually(placed)
-    await eventually(lambda: cluster.events("Preempted"))
-
-
 async def test_a_budget_counts_its_pods_and_guards_them_from_eviction(cluster: Cluster) -> None:
     await cluster.nodes.register("n1")
     await cluster.client.create(deployment(replicas=2))
@@ -382,48 +276,6 @@ async def _used(cluster: Cluster, wanted: dict[str, str]) -> bool:
     return (await cluster.client.get(core_v1.ResourceQuota, "q", "default")).status.used == wanted
 
 
-async def test_nodes_get_pod_ranges_of_their_own(cluster: Cluster) -> None:
-    for number in range(3):
-        await cluster.nodes.register(f"n{number}")
-
-    async def ranges() -> bool:
-        nodes = (await cluster.client.list(core_v1.Node)).items
-        found = {node.spec.pod_cidr for node in nodes}
-        return found == {"10.244.0.0/24", "10.244.1.0/24", "10.244.2.0/24"}
-
-    await eventually(ranges)
-
-
-async def test_a_nodes_own_certificate_request_is_approved_and_signed_and_nobody_elses(cluster: Cluster) -> None:
-    import base64
-
-    from kube import pki
-
-    def request(name: str) -> certificates_v1.CertificateSigningRequest:
-        return certificates_v1.CertificateSigningRequest(
-            metadata=meta_v1.ObjectMeta(name=name),
-            spec=certificates_v1.CertificateSigningRequestSpec(
-                request=base64.b64encode(pki.kubelet_client_request(pki.new_key(), "n1")).decode(),
-                signer_name="kubernetes.io/kube-apiserver-client-kubelet",
-                usages=["digital signature", "client auth"],
-            ),
-        )
-
-    resource = "certificatesigningrequests.certificates.k8s.io"
-    await cluster.kubectl("create", "clusterrole", "ask", "--verb=create", f"--resource={resource}")
-    await cluster.kubectl("create", "clusterrolebinding", "ask", "--clusterrole=ask", "--user=jane")
-    await cluster.server.client("jane", ()).create(request("of-another"))
-    await cluster.server.client("system:node:n1", ("system:nodes",)).create(request("its-own"))
-
-    async def certificate() -> str | None:
-        return (await cluster.client.get(certificates_v1.CertificateSigningRequest, "its-own")).status.certificate
-
-    pem = base64.b64decode(await eventually(certificate))
-    assert "system:node:n1" in pki.decode_certificate(pem).subject.rfc4514_string()
-    undecided = await cluster.client.get(certificates_v1.CertificateSigningRequest, "of-another")
-    assert undecided.status.conditions == [] and undecided.status.certificate is None
-
-
 async def test_the_aggregating_roles_hold_what_labelled_roles_allow(cluster: Cluster) -> None:
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -438,106 +290,3 @@ async def test_the_aggregating_roles_hold_what_labelled_roles_allow(cluster: Clu
         return any("widgets" in rule.get("resources", ()) for rule in view["rules"])
 
     await eventually(aggregated)
-
-
-async def test_a_silent_node_is_tainted_at_fifty_seconds_and_its_pods_leave_after_their_toleration(
-    tmp_path: Path,
-) -> None:
-    async with api_server(tmp_path, enable_controllers=False, enable_scheduler=False) as server:
-        client, clock = server.client(), FakeClock()
-        nodes = HollowNodes(client)
-        config = manager.ControllerConfig()
-        async with running(manager.run(client, config, clock), scheduler.run(client), nodes.run()):
-            await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
-            await nodes.register("n1")
-            await nodes.register("n2")
-            await client.create(deployment(replicas=2))
-            cluster = Cluster(server, client, nodes)
-            await eventually(lambda: _count(cluster, 2))
-            assert {p.spec.node_name for p in await cluster.pods()} == {"n1", "n2"}
-
-            async def renew(node: str) -> None:
-                spec = {"spec": {"renewTime": format_micro_time(clock.now()), "holderIdentity": node}}
-                await client.patch(coordination_v1.Lease, node, "kube-node-lease", spec)
-
-            for name in ("n1", "n2"):
-                lease = coordination_v1.Lease(metadata=meta_v1.ObjectMeta(name=name, namespace="kube-node-lease"))
-                await client.create(lease)
-            for _ in range(6):  # n2 lives on, n1 is heard of no more
-                await renew("n2")
-                await asyncio.sleep(0.1)
-                await clock.advance(8)
-            node = await client.get(core_v1.Node, "n1")
-            assert node.spec.taints == [] and node.status.conditions[0].status == "True"
-            await renew("n2")
-            await asyncio.sleep(0.1)
-            await clock.advance(3)
-
-            async def unknown() -> bool:
-                node = await client.get(core_v1.Node, "n1")
-                ready = next(c for c in node.status.conditions if c.type == "Ready")
-                taints = {(t.key, t.effect) for t in node.spec.taints}
-                unreachable = "node.kubernetes.io/unreachable"
-                return (ready.status, ready.reason) == ("Unknown", "NodeStatusUnknown") and taints == {
-                    (unreachable, "NoSchedule"),
-                    (unreachable, "NoExecute"),
-                }
-
-            await eventually(unknown)
-            for _ in range(36):
-                await renew("n2")
-                await asyncio.sleep(0.02)
-                await clock.advance(8)
-            assert {p.spec.node_name for p in await cluster.pods() if not p.metadata.deletion_timestamp} == {"n1", "n2"}
-            for _ in range(3):
-                await renew("n2")
-                await asyncio.sleep(0.05)
-                await clock.advance(8)
-            await eventually(lambda: _all_on(cluster, "n2"))
-
-
-async def _all_on(cluster: Cluster, node: str) -> bool:
-    running_ = [p for p in await cluster.pods() if p.status.phase == "Running" and not p.metadata.deletion_timestamp]
-    return len(running_) == 2 and {p.spec.node_name for p in running_} == {node}
-
-
-async def test_a_gated_pod_is_placed_when_its_gates_are_open(cluster: Cluster) -> None:
-    await cluster.nodes.register("n1")
-    gates = [core_v1.PodSchedulingGate(name="example.com/wait")]
-    spec = core_v1.PodSpec(containers=[core_v1.Container(name="c", image="x")], scheduling_gates=gates)
-    await cluster.client.create(core_v1.Pod(metadata=meta_v1.ObjectMeta(name="held", namespace="default"), spec=spec))
-    await cluster.client.create(
-        core_v1.Pod(metadata=meta_v1.ObjectMeta(name="free", namespace="default"), spec=_plain())
-    )
-
-    async def placed(name: str) -> bool:
-        return (await cluster.client.get(core_v1.Pod, name, "default")).spec.node_name == "n1"
-
-    await eventually(lambda: placed("free"))
-    held = await cluster.client.get(core_v1.Pod, "held", "default")
-    condition = next(c for c in held.status.conditions if c.type == "PodScheduled")
-    assert held.spec.node_name is None and (condition.status, condition.reason) == ("False", "SchedulingGated")
-    await cluster.client.patch(core_v1.Pod, "held", "default", {"spec": {"schedulingGates": None}})
-    await eventually(lambda: placed("held"))
-
-
-def _plain() -> core_v1.PodSpec:
-    return core_v1.PodSpec(containers=[core_v1.Container(name="c", image="x")])
-
-
-async def test_a_pod_of_another_scheduler_is_left_to_it(cluster: Cluster) -> None:
-    await cluster.nodes.register("n1")
-    other = _plain()
-    other.scheduler_name = "mine"
-    await cluster.client.create(
-        core_v1.Pod(metadata=meta_v1.ObjectMeta(name="theirs", namespace="default"), spec=other)
-    )
-    await cluster.client.create(
-        core_v1.Pod(metadata=meta_v1.ObjectMeta(name="ours", namespace="default"), spec=_plain())
-    )
-
-    async def placed() -> bool:
-        return (await cluster.client.get(core_v1.Pod, "ours", "default")).spec.node_name == "n1"
-
-    await eventually(placed)
-    assert (await cluster.client.get(core_v1.Pod, "theirs", "default")).spec.node_name is None
