@@ -16,6 +16,8 @@ from pathlib import Path
 
 from agent import dns, node_status, serving
 from agent.cgroups import Cgroups
+from agent.claims import assembly as claims_assembly
+from agent.claims.drivers import Drivers
 from agent.config import AgentConfig
 from agent.credentials.of_node import keyring, settle_images
 from agent.devices.registration import Registration
@@ -152,12 +154,15 @@ async def _assemble(
         allocatable = state.allocatable
         await cgroups.ensure_node(milli(allocatable["cpu"]), value(allocatable["memory"]))
 
+    claim_drivers = Drivers(client, config.node_name, clock=clock)
     managers = ContainerManager(
         config.root_dir,
         config.managers,
         reserved_cpus=node_status.reserved_cpus(config),
         clock=clock,
         devices_changed=node.devices_changed,
+        claims=claims_assembly.maker(client, claim_drivers, config.root_dir),
+        looks_up_cdi=node.runtime_looks_up_cdi,
     )
     node.devices, node.forget_extended = managers.devices.capacity, managers.devices.fresh
     device_plugins = Registration(managers.devices)
@@ -246,6 +251,7 @@ async def _assemble(
     )
 
     plugins.add_handler(device_plugins.kind, device_plugins)
+    plugins.add_handler(claim_drivers.kind, claim_drivers)
     await _runtime_answers(runtime, clock)
     await settle_images(records, runtime)
     await pods.load()
@@ -288,6 +294,7 @@ async def _assemble(
     await node.register()
     group.create_task(volumes.nodes.ensure(), name="CSINode")
     group.create_task(device_plugins.run(), name="device plugins")
+    group.create_task(claim_drivers.run(), name="claims' drivers")
     group.create_task(plugins.run(), name="plugin registry")
     group.create_task(node.report_forever(), name="node status")
     group.create_task(node.renew_forever(), name="node lease")

@@ -14,6 +14,7 @@ from dataclasses import replace
 from agent import extended_resources, node_status
 from agent import machine as machines
 from agent.config import AgentConfig
+from agent.devices import cdi
 from agent.node_status import RuntimeFacts
 from agent.toolbox import NodeState
 from cri.client import Client as RuntimeClient
@@ -158,6 +159,10 @@ class Node:
         found = {name: str(allocatable) for name, (_, allocatable) in self.devices().items()}
         self._state.allocatable = {**self._state.allocatable, **found}
         self.look()
+
+    def runtime_looks_up_cdi(self) -> bool:
+        """Tell whether the runtime turns CDI devices' names into what they are."""
+        return cdi.runtime_knows(self._facts.name, self._facts.version)
 
     def _unready(self) -> RuntimeFacts:
         """Return the runtime's facts, not ready also where the whole node is not."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from agent.contracts import HookError
 from agent.lifecycle import Kill, find_container, grace_of, termination_waves
+from agent.managers.errors import DynamicResourceError
 from agent.pod_setup import unlink_logs, with_message
 from agent.sandbox import log_directory
 from agent.volumes.cleanup import CleanupError
@@ -46,7 +47,7 @@ async def end_pod(worker: PodWorker, grace: int) -> None:
         tools.prober.stop(worker.uid)
         worker.publish()
         await _stop_all(worker, grace)
-        await tools.managers.release(worker.pod)
+        await _release(worker)
         worker.finished = True
         worker.final_outcomes = {}
         worker.waiting.clear()
@@ -91,6 +92,20 @@ async def look_for_leftovers(worker: PodWorker) -> None:
     for container in found.containers:
         worker.runtime = worker.runtime.with_container(with_message(container))
     worker.suspect = False
+
+
+async def _release(worker: PodWorker) -> None:
+    """Give back processors, memory, devices and claims; a claim's driver that is away is waited for, as upstream does."""
+    delay = RETRY_SECONDS
+    while True:
+        try:
+            await worker.tools.managers.release(worker.pod)
+            return
+        except DynamicResourceError as error:
+            metadata = worker.pod.metadata
+            log.warning("pod %s/%s: %s", metadata.namespace, metadata.name, error)
+        await worker.tools.clock.sleep(delay)
+        delay = min(delay * 2, 60.0)
 
 
 async def _stop_sandbox(worker: PodWorker, sandbox_id: str) -> None:

@@ -112,7 +112,7 @@ async def make_container_config(
         host_ips=node.host_ips,
         allocatable=node.allocatable,
     )
-    extras = await tools.managers.extras(pod, container.name)
+    extras = await tools.managers.extras(pod, container)
     env = {**extras.env, **environment.environment(pod, container, around)}
     mounts = await tools.volumes.container_mounts(pod, container, mounted, env)
     mounts += await asyncio.to_thread(_managed_mounts, tools, pod, container, pod_ips)

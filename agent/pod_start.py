@@ -12,6 +12,7 @@ from agent.contracts import HookError
 from agent.environment import ConfigError
 from agent.images import ImageError
 from agent.lifecycle import Kill, Kind, Plan, Resize, Start, container_hash, find_container, grace_of
+from agent.managers.errors import DynamicResourceError
 from agent.records import ContainerRecord, State
 from agent.security import AnyContainer
 from agent.userns import UserNamespaceError
@@ -92,8 +93,13 @@ async def _make_sandbox(worker: PodWorker, attempt: int) -> bool:
     config = pod_setup.make_sandbox_config(tools, pod, attempt)
     volumes = asyncio.create_task(_volumes(worker), name=f"volumes of pod {worker.uid}")
     try:
+        await tools.managers.prepare(pod)
         await pod_setup.make_folders(tools, pod)
         sandbox = await tools.runtime.run_sandbox(config, handler)
+    except DynamicResourceError as error:
+        worker.event(WARNING, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
+        _retry_later(worker, "")
+        return False
     except (CRIError, OSError) as error:
         text = error.grpc_text() if isinstance(error, CRIError) else str(error)
         worker.suspect |= isinstance(error, CRIError)  # it may be there all the same

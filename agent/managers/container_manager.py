@@ -13,16 +13,18 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent import qos
 from agent.contracts import PodView
+from agent.devices.checkpoint import Allocation
 from agent.devices.manager import DeviceManager
 from agent.environment import ConfigError as RefusedError
 from agent.kubelet_configuration import ConfigError
 from agent.lifecycle import End
 from agent.managers import cpuset, hardware
 from agent.managers.cpu import CpuManager
-from agent.managers.errors import AdmissionError
+from agent.managers.errors import AdmissionError, DynamicResourceError
 from agent.managers.extras import NOTHING, Extras
 from agent.managers.hints import Merger
 from agent.managers.memory import MemoryManager
@@ -30,14 +32,19 @@ from agent.managers.options import ManagerOptions
 from agent.managers.state_files import StateError
 from agent.managers.topology_manager import TopologyManager
 from agent.resize import Hold
+from agent.security import AnyContainer
 from cri.errors import CRIError, NotFoundError
 from cri.messages import LinuxContainerResources
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1
 from kube.clock import Clock
 
+if TYPE_CHECKING:
+    from agent.claims.manager import ClaimManager
+
 log = logging.getLogger(__name__)
 
+CLAIMS_FILE = "dra_manager_state"
 SWEEP_SECONDS = 60.0
 
 
@@ -52,10 +59,19 @@ class ContainerManager:
         reserved_cpus: int,
         clock: Clock,
         devices_changed: Callable[[], None] = lambda: None,
+        claims: Callable[[], ClaimManager] | None = None,
+        looks_up_cdi: Callable[[], bool] = lambda: True,
         sys: Path = Path("/sys"),
     ) -> None:
-        """Take over what the last agent wrote below `root`; `reserved_cpus` is a number. Raise ConfigError."""
+        """Take over what the last agent wrote below `root`; `reserved_cpus` is a number. Raise ConfigError.
+
+        `claims` makes what sees to claims, when the first pod has one; `looks_up_cdi` tells whether the runtime does.
+        """
         self.options, self._clock = options, clock
+        self._make_claims, self._looks_up_cdi = claims, looks_up_cdi
+        self._claims: ClaimManager | None = None
+        if claims is not None and (root / CLAIMS_FILE).exists():
+            self._claims = claims()
         self._lock = asyncio.Lock()
         self._moved = asyncio.Event()
         self._applied: dict[str, str] = {}
@@ -102,15 +118,35 @@ class ContainerManager:
             return End("Failed", error.reason, f"Pod was rejected: {error.text}")
         return None
 
-    async def extras(self, pod: core_v1.Pod, container: str) -> Extras:
-        """Return what a container is given when it is made. Raise environment.ConfigError."""
-        uid = pod.metadata.uid or ""
-        cpus, mems = cpuset.render(self.cpu.affinity(uid, container)), cpuset.render(self.memory.nodes(uid, container))
-        allocations = self.devices.of(uid, container)
-        if not allocations:
-            return replace(NOTHING, cpus=cpus, mems=mems) if cpus or mems else NOTHING
-        from agent.devices.container_options import extras  # only where a container has devices
+    async def prepare(self, pod: core_v1.Pod) -> None:
+        """Have the pod's claims made ready, before its sandbox. Raise DynamicResourceError."""
+        if pod.spec.resource_claims or pod.status.extended_resource_claim_status is not None:
+            if self._claims is None and self._make_claims is not None:
+                self._claims = self._make_claims()
+            if self._claims is not None:
+                await self._claims.prepare(pod)
 
+    async def extras(self, pod: core_v1.Pod, container: AnyContainer) -> Extras:
+        """Return what a container is given when it is made. Raise environment.ConfigError."""
+        uid, name = pod.metadata.uid or "", container.name
+        found = NOTHING
+        if allocations := self.devices.of(uid, name):
+            from agent.devices.container_options import extras  # only where a container has devices
+
+            await self._pre_start(allocations)
+            found = extras(allocations)
+        if self._claims is not None and isinstance(container, core_v1.Container):
+            try:
+                names = (*found.cdi_devices, *self._claims.cdi_devices(pod, container))
+            except DynamicResourceError as error:
+                raise RefusedError(str(error)) from error
+            found = replace(found, cdi_devices=tuple(dict.fromkeys(names)))
+        if found.cdi_devices and not self._looks_up_cdi():
+            found = await asyncio.to_thread(_looked_up, found)
+        cpus, mems = cpuset.render(self.cpu.affinity(uid, name)), cpuset.render(self.memory.nodes(uid, name))
+        return replace(found, cpus=cpus, mems=mems) if cpus or mems else found
+
+    async def _pre_start(self, allocations: Sequence[Allocation]) -> None:
         for allocation in allocations:
             plugin = self.devices.plugin(allocation.resource)
             if plugin is not None and plugin.options.pre_start:
@@ -119,11 +155,13 @@ class ContainerManager:
                 except CRIError as error:
                     text = f"device plugin PreStartContainer rpc failed with err: {error.grpc_text()}"
                     raise RefusedError(text) from error
-        return replace(extras(allocations), cpus=cpus, mems=mems)
 
     async def release(self, pod: core_v1.Pod) -> None:
-        """Take back what the pod had; nothing of it runs any more."""
-        await self._release(pod.metadata.uid or "")
+        """Take back what the pod had; nothing of it runs any more. Raise DynamicResourceError."""
+        uid = pod.metadata.uid or ""
+        if self._claims is not None:
+            await self._claims.unprepare(uid)
+        await self._release(uid)
 
     async def _release(self, uid: str) -> None:
         if uid in self._owners():
@@ -133,6 +171,11 @@ class ContainerManager:
 
     def _owners(self) -> set[str]:
         return self.cpu.owners | self.memory.owners | self.devices.owners
+
+    @property
+    def claims(self) -> ClaimManager | None:
+        """What sees to claims, once there was one."""
+        return self._claims
 
     def refuse_resize(self, pod: core_v1.Pod) -> Hold | None:
         """Return why a running pod cannot be resized at all under these policies (kubelet: canResizePod)."""
@@ -153,6 +196,7 @@ class ContainerManager:
             for uid in self._owners() - known:
                 log.info("taking back what pod %s had, which is gone", uid)
                 await self._release(uid)
+            await self._sweep_claims(known)
             self.devices.forget_gone()
             if self.options.cpu_policy == "static":
                 await self._place(runtime, views())
@@ -166,6 +210,14 @@ class ContainerManager:
             finally:
                 for wait in waits:
                     wait.cancel()
+
+    async def _sweep_claims(self, known: set[str]) -> None:
+        for uid in self._claims.owners - known if self._claims is not None else ():
+            try:
+                assert self._claims is not None
+                await self._claims.unprepare(uid)
+            except DynamicResourceError as error:
+                log.warning("claims of pod %s, which is gone: %s", uid, error)
 
     async def _place(self, runtime: RuntimeService, views: Sequence[PodView]) -> None:
         """Move the running containers whose processors are not those that they were last given."""
@@ -186,3 +238,20 @@ class ContainerManager:
                     log.warning("moving container %s to processors %s: %s", record.id[:13], cpus, error)
         for container_id in self._applied.keys() - alive:
             del self._applied[container_id]
+
+
+def _looked_up(extras: Extras) -> Extras:
+    """Do for the runtime what it does not do itself. Raise environment.ConfigError."""
+    from agent.devices import cdi
+
+    try:
+        found = cdi.resolve(extras.cdi_devices)
+    except cdi.CDIError as error:
+        raise RefusedError(str(error)) from error
+    return replace(
+        extras,
+        env={**found.env, **extras.env},
+        mounts=(*extras.mounts, *found.mounts),
+        devices=(*extras.devices, *found.devices),
+        cdi_devices=(),
+    )

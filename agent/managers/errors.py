@@ -36,3 +36,7 @@ class SMTAlignmentError(AdmissionError):
     @property
     def text(self) -> str:
         return f"SMT Alignment Error: {self}"
+
+
+class DynamicResourceError(Exception):
+    """A pod's claims cannot be made ready or put back now; it is tried again later."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ class DevicePlugin:
 
     def __init__(self, folder: Path, resource: str, devices: Mapping[str, str], **options: bool) -> None:
         self.folder, self.resource, self.options = folder, resource, options
-        self.socket = folder / f"{resource.partition('/')[2]}.sock"
+        self.socket = folder / f"{resource.partition('/')[2][:3]}.sock"  # short, for the kernel's sake
         self.devices = dict(devices)
         self.nodes: dict[str, int] = {}
         self.answer: dict[str, Any] = {}
@@ -104,7 +105,15 @@ class DevicePlugin:
 
     async def register(self, version: str = "v1beta1", resource: str = "") -> None:
         """Register at the agent's socket. Raise grpc.aio.AioRpcError where it refuses."""
-        async with grpc.aio.insecure_channel(f"unix://{self.folder}/kubelet.sock") as channel:
+        # Through a descriptor: the path may be longer than the kernel takes for a socket.
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            await self._register(f"unix:///proc/self/fd/{folder}/kubelet.sock", version, resource)
+        finally:
+            os.close(folder)
+
+    async def _register(self, address: str, version: str, resource: str) -> None:
+        async with grpc.aio.insecure_channel(address) as channel:
             request = api.RegisterRequest(
                 version=version,
                 endpoint=self.socket.name,

@@ -199,11 +199,13 @@ def two(cpu: str, memory: str, uid: str = "u1") -> core_v1.Pod:
 async def test_containers_are_placed_one_by_one_or_together(tmp_path: Path) -> None:
     by_container = manager(tmp_path / "c", "single-numa-node")
     assert await by_container.admit(two("3", "256Mi"), ()) is None
-    first, second = [await by_container.extras(two("3", "256Mi"), name) for name in "ab"]
+    given = two("3", "256Mi")
+    first, second = [await by_container.extras(given, container) for container in given.spec.containers]
     assert (first.cpus, first.mems) == ("1-3", "0") and (second.cpus, second.mems) == ("4-6", "1")
     by_pod = manager(tmp_path / "p", "single-numa-node", "pod")
     assert await by_pod.admit(two("2", "256Mi"), ()) is None
-    assert {(await by_pod.extras(two("2", "256Mi"), name)).mems for name in "ab"} == {"1"}
+    given = two("2", "256Mi")
+    assert {(await by_pod.extras(given, container)).mems for container in given.spec.containers} == {"1"}
 
 
 async def test_what_does_not_fit_one_node_fails_with_upstreams_words(tmp_path: Path) -> None:

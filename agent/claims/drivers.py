@@ -1,0 +1,107 @@
+"""The DRA drivers that are there, and what becomes of their ResourceSlices without them.
+
+A driver publishes its node's slices itself. When it is gone for half a minute its slices are deleted, so that nobody
+schedules onto devices that cannot be made ready; and all of the node's when the agent starts, because no driver has
+come back yet (pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from agent.managers.errors import DynamicResourceError
+from agent.plugins.handler import DRA, PluginError
+from kube.client import Client
+from kube.clock import Clock
+from kube.errors import StatusError
+
+if TYPE_CHECKING:
+    from agent.claims.driver import Driver
+
+log = logging.getLogger(__name__)
+
+_VERSIONS = {"v1.DRAPlugin": "v1", "v1beta1.DRAPlugin": "v1beta1"}
+"""The services that drivers register, the better first."""
+_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+WIPE_SECONDS = 30.0
+FIRST_RETRY, LAST_RETRY = 1.0, 300.0
+
+
+class Drivers:
+    """By the driver's name, the newest plugin last (agent.plugins.handler.PluginHandler)."""
+
+    kind = DRA
+
+    def __init__(self, client: Client, node_name: str, *, clock: Clock) -> None:
+        self._client, self._node_name, self._clock = client, node_name, clock
+        self._drivers: dict[str, list[Driver]] = {}
+        self._wipes: dict[str, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Delete slices of drivers that are gone, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            self._wipes[""] = group.create_task(self._wipe("", 0.0), name="slices of the last agent's drivers")
+            await asyncio.Event().wait()
+
+    def get(self, name: str) -> Driver:
+        """Return a driver. Raise DynamicResourceError where it is not there."""
+        found = self._drivers.get(name)
+        if not found:
+            raise DynamicResourceError(f"DRA driver {name} is not registered")
+        return found[-1]
+
+    def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """Refuse a driver without a version that the agent speaks. Raise PluginError."""
+        if not versions:
+            raise PluginError(f"empty list of supported gRPC services (aka supported versions) of DRA driver {name}")
+        self._version(name, endpoint, versions)
+
+    def _version(self, name: str, endpoint: str, versions: Sequence[str]) -> str:
+        for service, version in _VERSIONS.items():
+            if service in versions:
+                return version
+        raise PluginError(
+            f"invalid supported gRPC versions of DRA driver plugin {name} at endpoint {endpoint}: none of the required "
+            f"gRPC services (one of {', '.join(_VERSIONS)}) supported in {list(versions)}"
+        )
+
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """Take a driver's plugin into use. Raise PluginError."""
+        from agent.claims.driver import Driver  # with the first driver only
+
+        version = self._version(name, endpoint, versions)
+        if any(driver.endpoint == endpoint for driver in self._drivers.get(name, ())):
+            raise PluginError(f"endpoint {endpoint} already registered for DRA driver plugin {name}")
+        self._drivers.setdefault(name, []).append(Driver(name, endpoint, version))
+        if (wipe := self._wipes.pop(name, None)) is not None:
+            wipe.cancel()
+
+    async def deregister(self, name: str, endpoint: str) -> None:
+        """Let go of a driver's plugin."""
+        left = self._drivers.get(name, [])
+        for driver in [d for d in left if d.endpoint == endpoint]:
+            left.remove(driver)
+            await driver.close()
+        if not left and name in self._drivers:
+            del self._drivers[name]
+            if self._group is not None:
+                self._wipes[name] = self._group.create_task(self._wipe(name, WIPE_SECONDS), name=f"slices of {name}")
+
+    async def _wipe(self, name: str, after: float) -> None:
+        """Delete the node's slices, of one driver or of all; tries until the API server answers."""
+        await self._clock.sleep(after)
+        delay = FIRST_RETRY
+        while True:
+            try:
+                selector = f"spec.nodeName={self._node_name}" + (f",spec.driver={name}" if name else "")
+                await self._client.call("DELETE", _SLICES, query={"fieldSelector": selector})
+                return
+            except StatusError as error:
+                log.info("resource slices of %s: %s", name or "this node", error)
+            await self._clock.sleep(delay)
+            delay = min(2 * delay, LAST_RETRY)

@@ -1,0 +1,182 @@
+"""Claims of pods on this node: made ready by their drivers before the sandbox, put back after the last container.
+
+The scheduler has allocated a claim and reserved it for the pod; the node checks both, asks the drivers named in the
+allocation, and keeps which CDI devices came of it. A claim that several pods share is made ready once and put back
+after the last. Everything is written down before it is asked for, so that nothing stays made ready that nobody knows
+of (pkg/kubelet/cm/dra/manager.go).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from agent.claims import checkpoint
+from agent.claims.checkpoint import ClaimInfo
+from agent.claims.drivers import Drivers
+from agent.extended_resources import is_extended
+from agent.managers.errors import DynamicResourceError
+from kube.api import core_v1, resource_v1
+from kube.client import Client
+from kube.errors import StatusError
+from kube.pod_claims import ClaimError, check_owner, claim_name, is_reserved_for
+
+log = logging.getLogger(__name__)
+
+
+class ClaimManager:
+    """The claims on one node, by namespace and name."""
+
+    def __init__(self, client: Client, drivers: Drivers, root: Path) -> None:
+        """Take over what the last agent wrote below `root`. Raise StateError."""
+        self._client, self._drivers, self._root = client, drivers, root
+        self._claims = {(claim.namespace, claim.name): claim for claim in checkpoint.load(root)}
+        self._lock = asyncio.Lock()
+
+    @property
+    def owners(self) -> set[str]:
+        """The UIDs of the pods that have claims here."""
+        return {uid for claim in self._claims.values() for uid in claim.pods}
+
+    async def prepare(self, pod: core_v1.Pod) -> None:
+        """Have all claims of a pod made ready. Raise DynamicResourceError."""
+        if not pod.spec.resource_claims and pod.status.extended_resource_claim_status is None:
+            return
+        async with self._lock:
+            try:
+                await self._prepare(pod)
+            except (ClaimError, DynamicResourceError) as error:
+                raise DynamicResourceError(f"prepare dynamic resources: {error}") from error
+
+    async def _prepare(self, pod: core_v1.Pod) -> None:
+        # First all that can go wrong without anything having been done: a pod that fails here can be deleted at once.
+        found = [await self._read(pod, name, owned) for name, owned in _names(pod)]
+        batches: dict[str, list[ClaimInfo]] = {}
+        for wanted in found:
+            key = (wanted.namespace, wanted.name)
+            claim = self._claims.setdefault(key, wanted)
+            if claim.uid != wanted.uid:
+                raise DynamicResourceError(
+                    f"old ResourceClaim with same name {claim.name} and different UID {claim.uid} still exists "
+                    "(previous pod force-deleted?!)"
+                )
+            claim.pods.add(pod.metadata.uid or "")
+            if not claim.prepared:
+                for driver in claim.drivers:
+                    batches.setdefault(driver, []).append(claim)
+        await self._save()
+        for name, claims in batches.items():
+            devices = await self._drivers.get(name).prepare(claims)
+            for claim in claims:
+                claim.drivers[name] = devices[claim.uid]
+        for claim in (claim for claims in batches.values() for claim in claims):
+            claim.prepared = True
+        if batches:
+            await self._save()
+
+    async def _read(self, pod: core_v1.Pod, name: str, owned: bool) -> ClaimInfo:
+        """Read a claim and check that the pod may have it here and now. Raise DynamicResourceError."""
+        try:
+            claim = await self._client.get(resource_v1.ResourceClaim, name, pod.metadata.namespace or "")
+        except StatusError as error:
+            raise DynamicResourceError(f"fetch ResourceClaim {name}: {error}") from error
+        if owned:
+            check_owner(pod, claim)
+        if not is_reserved_for(claim, pod):
+            raise DynamicResourceError(
+                f"pod {pod.metadata.name} ({pod.metadata.uid}) is not allowed to use ResourceClaim {name} "
+                f"({claim.metadata.uid})"
+            )
+        if claim.status.allocation is None:
+            raise DynamicResourceError(f"ResourceClaim {name}: not allocated")
+        devices = claim.status.allocation.devices
+        drivers = {result.driver for result in (devices.results if devices else ())}
+        for driver in drivers:
+            self._drivers.get(driver)
+        return ClaimInfo(
+            claim.metadata.uid or "",
+            name,
+            pod.metadata.namespace or "",
+            drivers={driver: [] for driver in sorted(drivers)},
+        )
+
+    def devices(self, pod: core_v1.Pod, container: core_v1.Container) -> list[tuple[ClaimInfo, set[str]]]:
+        """Return a container's claims with the requests of each that are for it; "" is all. Raise DynamicResourceError."""
+        wanted: dict[str, set[str]] = {}
+        for used in container.resources.claims if container.resources else ():
+            wanted.setdefault(used.name, set()).add(used.request or "")
+        by_name: dict[str, set[str]] = {}
+        for entry in pod.spec.resource_claims:
+            if entry.name in wanted:
+                name, _ = _claim_name(pod, entry)
+                if name is not None:
+                    by_name.setdefault(name, set()).update(wanted[entry.name])
+        extended = pod.status.extended_resource_claim_status
+        for mapping in extended.request_mappings if extended else ():
+            if extended is not None and mapping.container_name == container.name and is_extended(mapping.resource_name):
+                by_name.setdefault(extended.resource_claim_name, set()).add(mapping.request_name)
+        found = []
+        for name, requests in by_name.items():
+            claim = self._claims.get((pod.metadata.namespace or "", name))
+            if claim is None:
+                raise DynamicResourceError(
+                    f"unable to get claim info for ResourceClaim {name} in namespace {pod.metadata.namespace}"
+                )
+            found.append((claim, requests))
+        return found
+
+    def cdi_devices(self, pod: core_v1.Pod, container: core_v1.Container) -> list[str]:
+        """Return the CDI names of what a container's claims made ready for it. Raise DynamicResourceError."""
+        names = [
+            name
+            for claim, requests in self.devices(pod, container)
+            for devices in claim.drivers.values()
+            for device in devices
+            if "" in requests or not device.requests or requests & _bases(device.requests)
+            for name in device.cdi
+        ]
+        return list(dict.fromkeys(names))
+
+    async def unprepare(self, uid: str) -> None:
+        """Have a pod's claims put back that no other pod here uses. Raise DynamicResourceError."""
+        async with self._lock:
+            mine = [claim for claim in self._claims.values() if uid in claim.pods]
+            last = [claim for claim in mine if claim.pods == {uid}]
+            try:
+                for driver in sorted({name for claim in last for name in claim.drivers}):
+                    await self._drivers.get(driver).unprepare([c for c in last if driver in c.drivers])
+            except DynamicResourceError as error:
+                raise DynamicResourceError(f"unprepare dynamic resources: {error}") from error
+            for claim in mine:
+                claim.pods.discard(uid)
+                if not claim.pods:
+                    del self._claims[(claim.namespace, claim.name)]
+            if mine:
+                await self._save()
+
+    async def _save(self) -> None:
+        await asyncio.to_thread(checkpoint.save, self._root, list(self._claims.values()))
+
+
+def _claim_name(pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> tuple[str | None, bool]:
+    try:
+        return claim_name(pod, entry)
+    except ClaimError as error:
+        raise DynamicResourceError(str(error)) from error
+
+
+def _names(pod: core_v1.Pod) -> list[tuple[str, bool]]:
+    """Return the names of the pod's claims, and whether the pod must own them. Raise DynamicResourceError."""
+    named = [_claim_name(pod, entry) for entry in pod.spec.resource_claims]
+    found = [(name, owned) for name, owned in named if name is not None]
+    extended = pod.status.extended_resource_claim_status
+    if extended is not None:
+        found.append((extended.resource_claim_name, True))
+    return found
+
+
+def _bases(requests: Iterable[str]) -> set[str]:
+    """Return the requests that devices name, for a subrequest also the request above it."""
+    return {text for request in requests for text in (request, request.partition("/")[0])}

@@ -1,0 +1,80 @@
+"""CDI devices turned into what CRI can say, for runtimes that do not look CDI names up (containerd before 1.7).
+
+A name is vendor.com/class=device; the specifications are JSON or YAML files in /etc/cdi and /var/run/cdi, the latter
+winning (Container Device Interface, SPEC.md). Environment, device nodes and mounts can be said in CRI; hooks cannot,
+and such a device is refused rather than given by half.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agent.managers.extras import Extras
+from cri.messages import Device, Mount
+
+FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
+
+
+class CDIError(Exception):
+    """A device cannot be given; the message says why."""
+
+
+def runtime_knows(name: str, version: str) -> bool:
+    """Tell whether a runtime looks CDI names up itself, by what it says of itself."""
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return name != "containerd" or found is None or (int(found[1]), int(found[2])) >= (1, 7)
+
+
+def resolve(names: Sequence[str], folders: Iterable[Path] = FOLDERS) -> Extras:
+    """Return what a container needs for these devices. Raise CDIError."""
+    known = _devices(folders)
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise CDIError(f"unresolvable CDI devices {', '.join(missing)}")
+    env: dict[str, str] = {}
+    mounts: list[Mount] = []
+    devices: list[Device] = []
+    seen: set[int] = set()
+    for name in names:
+        for edits in known[name]:
+            if id(edits) in seen:
+                continue  # a specification's own edits, once for all of its devices
+            seen.add(id(edits))
+            if edits.get("hooks"):
+                raise CDIError(f"CDI device {name} needs hooks, which this container runtime cannot be told of")
+            env.update(text.partition("=")[::2] for text in edits.get("env") or ())
+            mounts += [_mount(mount) for mount in edits.get("mounts") or ()]
+            devices += [_device(node) for node in edits.get("deviceNodes") or ()]
+    return Extras(env=env, mounts=mounts, devices=devices)
+
+
+def _devices(folders: Iterable[Path]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the edits of every device by its qualified name."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for folder in folders:
+        for file in sorted(folder.glob("*.json")) + sorted(folder.glob("*.yaml")):
+            try:
+                spec = yaml.safe_load(file.read_text())
+                common = spec.get("containerEdits") or {}
+                for device in spec["devices"]:
+                    found[f"{spec['kind']}={device['name']}"] = [common, device.get("containerEdits") or {}]
+            except (OSError, yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
+                raise CDIError(f"CDI specification {file}: {error}") from error
+    return found
+
+
+def _mount(mount: Mapping[str, Any]) -> Mount:
+    options = mount.get("options") or ()
+    return Mount(container_path=mount["containerPath"], host_path=mount["hostPath"], readonly="ro" in options)
+
+
+def _device(node: Mapping[str, Any]) -> Device:
+    path = node["path"]
+    return Device(
+        container_path=path, host_path=node.get("hostPath") or path, permissions=node.get("permissions") or "rwm"
+    )
