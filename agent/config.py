@@ -132,6 +132,8 @@ class AgentConfig:
     """Empty: the machine goes down without waiting for pods."""
     system_bus: str = SYSTEM_BUS
 
+    file: KubeletConfiguration = field(default_factory=KubeletConfiguration)
+    """What the settings were made from; shown by /configz"""
     not_acted_on: tuple[str, ...] = ()
     """Fields of the configuration file that were accepted and change nothing."""
 
@@ -279,6 +281,7 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         back_off_max=seconds("crashLoopBackOff", file.crash_loop_back_off.max_container_restart_period),
         ids_per_pod=file.user_namespaces.ids_per_pod,
         shutdown_periods=_shutdown_periods(file),
+        file=file,
         not_acted_on=not_acted_on,
     )
 

@@ -162,6 +162,20 @@ class KubeletConfiguration(_Base):
     shutdown_grace_period_by_pod_priority: list[ShutdownGracePeriodByPodPriority] = msgspec.field(default_factory=list)
 
 
+def shown(setting: msgspec.Struct) -> dict[str, Any]:
+    """Return all settings in JSON's shape, also those that have their default."""
+    found: dict[str, Any] = {}
+    for item in msgspec.structs.fields(setting):
+        value = getattr(setting, item.name)
+        if isinstance(value, msgspec.Struct):
+            value = shown(value)
+        elif isinstance(value, list):
+            value = [shown(one) if isinstance(one, msgspec.Struct) else one for one in value]
+        if value is not None:
+            found[item.encode_name] = value
+    return found
+
+
 # Fields of the format that the agent accepts and does not act on.
 _ACCEPTED = frozenset(
     """allocatableMemoryBackedVolumes configMapAndSecretChangeDetectionStrategy contentType

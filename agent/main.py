@@ -46,6 +46,7 @@ from agent.static_pods import StaticPods
 from agent.status_writer import StatusWriter
 from agent.toolbox import NodeState, Toolbox
 from agent.usage.collect import Collector
+from agent.usage.operations import Operations
 from agent.userns import UserNamespaces
 from agent.volumes import assembly as volumes_assembly
 from cri.client import Client as RuntimeClient
@@ -85,8 +86,12 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
     known = Servers(access.server, servers.beside(config.kubeconfig))
     transport = HttpsTransport(access, "kubelet/v1.36.2 (linux) wherry", known)
     client = Client(transport)
+    operations = Operations()
     runtime = RuntimeClient(
-        config.runtime_endpoint, config.image_endpoint, request_timeout=config.runtime_request_timeout
+        config.runtime_endpoint,
+        config.image_endpoint,
+        request_timeout=config.runtime_request_timeout,
+        observe=operations.note,
     )
     try:
         async with asyncio.TaskGroup() as group:
@@ -102,7 +107,7 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
                     clock=clock,
                 )
                 group.create_task(rotation.run(), name="client certificate")
-            await _assemble(group, config, client, runtime, own_address(access.server), ready, clock)
+            await _assemble(group, config, client, runtime, operations, own_address(access.server), ready, clock)
     except* _Stop:
         log.info("stopping; containers run on")
     finally:
@@ -138,6 +143,7 @@ async def _assemble(
     config: AgentConfig,
     client: Client,
     runtime: RuntimeClient,
+    operations: Operations,
     address: str,
     ready: Callable[[], None] | None,
     clock: Clock,
@@ -288,7 +294,7 @@ async def _assemble(
         group.create_task(static.run(), name="static pods")
     if config.enable_server:
         group.create_task(
-            serving.serve(config, client, runtime, pods, node, collector, prober.counts, clock), name="server"
+            serving.serve(config, client, runtime, pods, node, collector, prober.counts, operations, clock), name="server"
         )
     await volumes.csi.restore()
     await node.register()

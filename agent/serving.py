@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from agent.config import AgentConfig
+from agent.kubelet_configuration import shown
 from agent.node import Node
 from agent.pods import PodManager
 from agent.probes.counts import ProbeCounts
@@ -20,6 +22,7 @@ from agent.server.serve import Listener, serve_health
 from agent.server.serve import serve as serve_tls
 from agent.usage.collect import Collector
 from agent.usage.figures import Figures
+from agent.usage.operations import Operations
 from agent.volumes.local_path import LocalPathVolumes
 from cri.client import Client as RuntimeClient
 from kube import certificates, pki
@@ -37,10 +40,11 @@ async def serve(
     node: Node,
     collector: Collector,
     probes: ProbeCounts,
+    operations: Operations,
     clock: Clock,
 ) -> None:
     """Serve the kubelet's API and the health port until cancelled."""
-    figures = Figures(collector, pods, config.node_name, probes)
+    figures = Figures(collector, pods, config.node_name, probes, operations, config.root_dir)
     parts = Parts(
         pods=pods,
         runtime=runtime.runtime,
@@ -49,6 +53,8 @@ async def serve(
         health=lambda: "",
         configuration=lambda: configuration(config),
         summary=figures.summary,
+        checkpoints_dir=config.root_dir / "checkpoints",
+        streaming_idle=config.streaming_idle_timeout,
         remove_volume=LocalPathVolumes(config.local_path_dir).remove,
         metrics=figures.texts(),
     )
@@ -144,12 +150,7 @@ def _certificate(config: AgentConfig, node: Node, clock: Clock) -> tuple[Path, P
 
 
 def configuration(config: AgentConfig) -> Mapping[str, Any]:
-    """Return the settings in force for /configz, in the names of upstream's file where they have one."""
-    result: dict[str, Any] = {"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}
-    for item in fields(config):
-        value = getattr(config, item.name)
-        head, *rest = item.name.split("_")
-        name = head + "".join(part.capitalize() for part in rest)
-        result[name] = str(value) if isinstance(value, Path) else value
-    result["taints"] = [f"{t.key}={t.value}:{t.effect}" for t in config.taints]
-    return result
+    """Return the settings in force for /configz: upstream's file, with what it left out filled in."""
+    file = config.file
+    found: dict[str, Any] = shown(msgspec.structs.replace(file, eviction_hard=dict(config.eviction_hard)))
+    return {**found, "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1"}

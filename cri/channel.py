@@ -6,7 +6,8 @@ containerd is in use again within a second, and nothing hangs for a deadline of 
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
 import grpc
@@ -30,13 +31,16 @@ _OPTIONS = [
 ]
 
 R = TypeVar("R", bound=Message)
+Observe = Callable[[str, float, str], None]
+"""Told of a call: its name as RunPodSandbox, how many seconds it took, and the gRPC code, "" for success."""
 
 
 class Channel:
     """A lazily dialled connection to a runtime's socket; use from one event loop."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, observe: Observe | None = None) -> None:
         self.endpoint = endpoint
+        self._observe = observe
         self._channel = grpc.aio.insecure_channel(_target(endpoint), options=_OPTIONS)
         self._calls: dict[str, Any] = {}
 
@@ -47,10 +51,15 @@ class Channel:
             call = self._calls[path] = self._channel.unary_unary(
                 path, request_serializer=_serialize, response_deserializer=answer.FromString
             )
+        began, rpc = time.monotonic(), path.rpartition("/")[2]
         try:
             result: R = await call(request, timeout=deadline)
         except grpc.aio.AioRpcError as error:
-            raise errors.translate(error, path.rpartition("/")[2]) from error
+            if self._observe is not None:
+                self._observe(rpc, time.monotonic() - began, error.code().name)
+            raise errors.translate(error, rpc) from error
+        if self._observe is not None:
+            self._observe(rpc, time.monotonic() - began, "")
         return result
 
     async def stream(self, path: str, request: Message, answer: type[R], deadline: float | None) -> AsyncIterator[R]:

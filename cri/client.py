@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 
 from cri import events
-from cri.channel import Channel
+from cri.channel import Channel, Observe
 from cri.image_service import ImageService
 from cri.runtime_service import RuntimeService
 
@@ -16,11 +16,21 @@ from cri.runtime_service import RuntimeService
 class Client:
     """`runtime` and `images` of one container runtime; an async context manager that closes itself."""
 
-    def __init__(self, endpoint: str, image_endpoint: str = "", *, request_timeout: float = 120.0) -> None:
-        """Prepare to talk to unix:// endpoints; nothing is dialled before the first call. Seconds."""
-        self._channel = Channel(endpoint)
+    def __init__(
+        self,
+        endpoint: str,
+        image_endpoint: str = "",
+        *,
+        request_timeout: float = 120.0,
+        observe: Observe | None = None,
+    ) -> None:
+        """Prepare to talk to unix:// endpoints; nothing is dialled before the first call. Seconds.
+
+        `observe` is told of every call that has ended.
+        """
+        self._channel = Channel(endpoint, observe)
         separate = image_endpoint and image_endpoint != endpoint
-        self._image_channel = Channel(image_endpoint) if separate else self._channel
+        self._image_channel = Channel(image_endpoint, observe) if separate else self._channel
         self.runtime = RuntimeService(self._channel, request_timeout)
         self.images = ImageService(self._image_channel, request_timeout)
 

@@ -23,6 +23,7 @@ from agent.contracts import Pods
 from agent.server import log_files, log_request
 from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
+from agent.server.checkpoint import Checkpoints
 from agent.server.sessions import Receive, Scope, Send, SessionEndpoint, Sessions, answer
 from agent.volumes.cleanup import CleanupError
 from cri.errors import CRIError
@@ -52,6 +53,9 @@ class Parts:
     """Returns /stats/summary; True: only CPU and memory."""
     remove_volume: Callable[[str], None]
     """Removes a local-path volume's folder by name; raises ValueError for a name that none can have. Blocks."""
+    checkpoints_dir: Path = Path("/var/lib/kubelet/checkpoints")
+    streaming_idle: float = 4 * 3600.0
+    """Seconds after which a session over which nothing goes is ended; 0: never."""
     metrics: Mapping[str, Text]
     """Prometheus texts by path: /metrics, /metrics/cadvisor, /metrics/resource, /metrics/probes."""
 
@@ -103,7 +107,9 @@ def _debugging(parts: Parts) -> list[Route]:
     run = _Run(parts)
     for tail in ("{namespace}/{pod}/{container}", "{namespace}/{pod}/{uid}/{container}"):
         routes.append(Route(f"/run/{tail}", run.run, methods=["POST"]))
-    sessions = Sessions(parts.pods, parts.runtime)
+    checkpoints = Checkpoints(parts.pods, parts.runtime, parts.checkpoints_dir, parts.clock)
+    routes.append(Route("/checkpoint/{namespace}/{pod}/{container}", checkpoints.write, methods=["POST"]))
+    sessions = Sessions(parts.pods, parts.runtime, parts.clock, parts.streaming_idle)
     for name, session, with_container in (
         ("exec", sessions.exec, True),
         ("attach", sessions.attach, True),

@@ -16,6 +16,7 @@ from typing import Any, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from agent.streaming.idle import Activity, NotingReader, NotingWriter
 from agent.streaming.upgrade import Stream
 
 _BUFFER = 64 << 10
@@ -81,12 +82,14 @@ class AgentProtocol(HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
 
     def _take_over(self) -> Stream:
-        reader = asyncio.StreamReader(limit=_BUFFER, loop=self.loop)
+        activity = Activity()
+        reader = NotingReader(activity, limit=_BUFFER, loop=self.loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=self.loop)
         transport = self.transport
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
-        writer = asyncio.StreamWriter(transport, protocol, reader, self.loop)
+        writer = NotingWriter(transport, protocol, reader, self.loop)
+        writer.activity = activity
         if self._after_upgrade:
             reader.feed_data(self._after_upgrade)
         self.flow.resume_reading()

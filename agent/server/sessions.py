@@ -7,6 +7,7 @@ the client is answered, so that every failure is still an ordinary HTTP response
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,13 @@ from urllib.parse import parse_qs
 from agent.contracts import Pods, PodView
 from agent.records import ContainerRecord
 from agent.server.protocol import TakeOver
-from agent.streaming import channels, port_forward, remote_command, websocket
+from agent.streaming import channels, idle, port_forward, remote_command, websocket
 from agent.streaming.remote_command import Wishes
-from agent.streaming.upgrade import UpgradeError, dial, splice
+from agent.streaming.upgrade import Stream, UpgradeError, dial, splice
 from cri.errors import CRIError, InvalidArgumentError, NotFoundError
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1
+from kube.clock import Clock
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -74,9 +76,21 @@ class SessionRequest:
 class Sessions:
     """The three kinds of session with the containers of this node."""
 
-    def __init__(self, pods: Pods, runtime: RuntimeService) -> None:
+    def __init__(self, pods: Pods, runtime: RuntimeService, clock: Clock, idle_seconds: float = 0.0) -> None:
+        """`idle_seconds`: a session over which nothing goes for so long is ended; 0 is never."""
         self._pods = pods
         self._runtime = runtime
+        self._clock, self._idle_seconds = clock, idle_seconds
+        self._watching: set[asyncio.Task[None]] = set()
+
+    def _take_over(self, request: SessionRequest) -> Stream:
+        """Take the connection away from HTTP, and see to it that it is not idle for too long."""
+        stream = request.take_over()
+        watch = idle.close_when_idle(stream, self._idle_seconds, self._clock)
+        task = asyncio.create_task(watch, name="idle session")
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
+        return stream
 
     async def exec(self, request: SessionRequest, namespace: str, pod: str, uid: str, container: str) -> None:
         """Run a command in a container. Raise SessionError, UpgradeError or CRIError before anything was answered."""
@@ -126,7 +140,7 @@ class Sessions:
         backend = await port_forward.connect(url)
         try:
             name = port_forward.TUNNEL_PROTOCOL if spoken is None else spoken.name or None
-            socket = await websocket.accept(request.take_over(), request.target, request.headers, name)
+            socket = await websocket.accept(self._take_over(request), request.target, request.headers, name)
         except BaseException:
             await backend.close()
             raise
@@ -144,7 +158,9 @@ class Sessions:
             raise SessionError(400, "unable to negotiate a WebSocket subprotocol")
         backend = await remote_command.connect(url)
         try:
-            socket = await websocket.accept(request.take_over(), request.target, request.headers, spoken.name or None)
+            socket = await websocket.accept(
+                self._take_over(request), request.target, request.headers, spoken.name or None
+            )
         except BaseException:
             await backend.close()
             raise
@@ -153,7 +169,7 @@ class Sessions:
     async def _pass_through(self, request: SessionRequest, url: str) -> None:
         headers = [(name, value) for name, value in request.headers if name in _PASSED_ON]
         backend, head = await dial(url, request.method, [*headers, ("content-length", "0")])
-        client = request.take_over()
+        client = self._take_over(request)
         client.writer.write(head.raw)
         await splice(client, backend)
 

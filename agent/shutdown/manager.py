@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
 from agent.lifecycle import End
 from agent.pods import PodManager
 from agent.shutdown.logind import Logind, LogindError
 from agent.shutdown.periods import Period, grace, grouped
+from agent.shutdown.state import FILE, note
 from agent.toolbox import NodeState
 from kube.api import core_v1
 from kube.clock import Clock, format_time
@@ -28,7 +27,6 @@ log = logging.getLogger(__name__)
 MESSAGE = "Pod was terminated in response to imminent node shutdown."
 END = End("Failed", "Terminated", MESSAGE, disruption=MESSAGE)
 RECONNECT_SECONDS = 1.0
-STATE_FILE = "graceful_node_shutdown_state"
 
 
 class Told(Protocol):
@@ -55,7 +53,7 @@ class Shutdown:
     ) -> None:
         self._periods = sorted(periods, key=lambda period: period.priority)
         self._pods, self._state, self._node, self._recorder = pods, state, node, recorder
-        self._connect, self._node_name, self._file, self._clock = connect, node_name, folder / STATE_FILE, clock
+        self._connect, self._node_name, self._file, self._clock = connect, node_name, folder / FILE, clock
 
     async def run(self) -> None:
         """Follow logind until cancelled; without it there is nothing to be told by, and the next try is a second later."""
@@ -93,7 +91,7 @@ class Shutdown:
 
     async def _end_pods(self) -> None:
         began = self._clock.now()
-        await asyncio.to_thread(_note, self._file, format_time(began), None)
+        await asyncio.to_thread(note, self._file, format_time(began), None)
         pods = [view.pod for view in self._pods.views() if view.alive or not view.terminating]
         for period, group in grouped(self._periods, pods):
             if not group:
@@ -114,24 +112,8 @@ class Shutdown:
                 for task in (timer, all_gone, *ends):
                     task.cancel()
                 await asyncio.gather(timer, all_gone, *ends, return_exceptions=True)
-        await asyncio.to_thread(_note, self._file, format_time(began), format_time(self._clock.now()))
+        await asyncio.to_thread(note, self._file, format_time(began), format_time(self._clock.now()))
 
 
 async def _all(tasks: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks)
-
-
-def _note(path: Path, began: str, ended: str | None) -> None:
-    """Write down when the last shutdown began and whether it came to its end, for who looks after the reboot."""
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_bytes(msgspec.json.encode({"startTime": began, "endTime": ended}))
-    temporary.rename(path)
-
-
-def last(folder: Path) -> tuple[str, str]:
-    """Return when the last graceful shutdown began and ended, as RFC 3339 texts; "" where that is not known."""
-    try:
-        found = msgspec.json.decode((folder / STATE_FILE).read_bytes(), type=dict[str, str | None])
-    except (OSError, msgspec.DecodeError):
-        return "", ""
-    return found.get("startTime") or "", found.get("endTime") or ""

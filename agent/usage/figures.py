@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from agent.contracts import Pods
 from agent.probes.counts import ProbeCounts
-from agent.usage import metrics
+from agent.shutdown.state import last as last_shutdown
+from agent.usage import metrics, own_metrics
 from agent.usage.collect import Collector
+from agent.usage.operations import Operations
 from agent.usage.summary import summary
 from cri.errors import CRIError
 
@@ -17,7 +21,16 @@ from cri.errors import CRIError
 class Figures:
     """Answers each path."""
 
-    def __init__(self, collector: Collector, pods: Pods, node_name: str, probes: ProbeCounts) -> None:
+    def __init__(
+        self,
+        collector: Collector,
+        pods: Pods,
+        node_name: str,
+        probes: ProbeCounts,
+        operations: Operations | None = None,
+        root_dir: Path | None = None,
+    ) -> None:
+        self._operations, self._root_dir = operations or Operations(), root_dir
         self._collector = collector
         self._probe_counts = probes
         self._pods = pods
@@ -37,7 +50,10 @@ class Figures:
         }
 
     async def _agent(self) -> str:
-        return metrics.agent(self._pods, self._node_name)
+        shutdown = ("", "")
+        if self._root_dir is not None:
+            shutdown = await asyncio.to_thread(last_shutdown, self._root_dir)
+        return metrics.agent(self._pods, self._node_name) + own_metrics.text(self._operations, shutdown)
 
     async def _cadvisor(self) -> str:
         return metrics.cadvisor(await self._collector.snapshot(), os.cpu_count() or 1)

@@ -174,6 +174,12 @@ class FakeContainers(FakeSandboxes):
         found.status.resources.linux.MergeFrom(request.linux)
         return api.UpdateContainerResourcesResponse()
 
+    async def checkpoint_container(self, request: Any) -> Any:
+        """Answer CheckpointContainer: the archive is the container's ID; containerd before 2.0 has no such call."""
+        found = self._container(request.container_id)
+        await asyncio.to_thread(Path(request.location).write_text, found.status.id)
+        return api.CheckpointContainerResponse()
+
     async def reopen_container_log(self, request: Any) -> Any:
         """Answer ReopenContainerLog."""
         found = self._container(request.container_id)

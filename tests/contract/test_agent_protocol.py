@@ -10,7 +10,9 @@ import uvicorn
 
 from agent.server import serve
 from agent.server.protocol import AgentProtocol
+from agent.streaming.idle import close_when_idle
 from agent.streaming.upgrade import UpgradeError, dial, splice
+from kube.clock import SYSTEM, FakeClock
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -142,3 +144,56 @@ async def test_splicing_ends_both_sides_when_either_ends() -> None:
             assert await asyncio.wait_for(reader.read(), 5) == b""
             writer.close()
         assert seen[1] == b"bye"
+
+
+async def test_a_session_that_is_idle_for_long_is_closed_and_a_busy_one_is_not() -> None:
+    clock, watches = FakeClock(), []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        stream = scope["extensions"]["take_over"]()
+        watches.append(asyncio.create_task(close_when_idle(stream, 100.0, clock)))
+        reader = stream.reader
+        stream.writer.write(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+        while data := await reader.read(65536):
+            stream.writer.write(data)
+            await stream.writer.drain()
+            reader.activity.last += now_and_then.pop(0)
+        await stream.close()
+
+    # How far the last use is moved away: a moment ago, then longer ago than allowed.
+    now_and_then = [-10.0, -200.0]
+    async with _serving(app) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_UPGRADE)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"busy")
+        assert await reader.readexactly(4) == b"busy"
+        await clock.advance(100.0)
+        writer.write(b"idle")
+        assert await reader.readexactly(4) == b"idle"
+        assert not watches[0].done()
+        reading = asyncio.create_task(reader.read())
+        async with asyncio.timeout(30):
+            while not reading.done():
+                await clock.advance(100.0)
+                await asyncio.sleep(0.01)
+        assert await reading == b""
+        await asyncio.wait_for(watches[0], 5)
+        writer.close()
+
+
+async def test_nobody_watches_a_session_that_has_ended() -> None:
+    watches = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        stream = scope["extensions"]["take_over"]()
+        watches.append(asyncio.create_task(close_when_idle(stream, 3600.0, SYSTEM)))
+        stream.writer.write(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+        await stream.close()
+
+    async with _serving(app) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_UPGRADE)
+        await reader.read()
+        await asyncio.wait_for(watches[0], 10)
+        writer.close()

@@ -100,11 +100,12 @@ async def logind(folder: Path) -> AsyncIterator[Logind]:
     daemon = await asyncio.create_subprocess_exec("dbus-daemon", f"--config-file={config}", "--nofork", "--nopidfile")
     bus: Any = None
     try:
-        async with asyncio.timeout(30):
-            while not socket.exists():
-                await asyncio.sleep(0.01)
         address = f"unix:path={socket}"
-        bus = await MessageBus(bus_address=address, negotiate_unix_fd=True).connect()
+        async with asyncio.timeout(30):
+            while bus is None:
+                with contextlib.suppress(OSError):
+                    bus = await MessageBus(bus_address=address, negotiate_unix_fd=True).connect()
+                await asyncio.sleep(0.01)
         login, drop_in = Login1(), folder / "logind.conf.d/99-kubelet.conf"
         bus.export("/org/freedesktop/login1", login)
         bus.export("/org/freedesktop/systemd1", Systemd1(login, drop_in))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.shutdown import logind as login
-from agent.shutdown.manager import last
 from agent.shutdown.periods import Period
+from agent.shutdown.state import last
 from cri.fake import FakeRuntime
 from kube.api import core_v1, meta_v1, scheduling_v1
 from tests.support.control import ApiUnderTest

@@ -1,0 +1,25 @@
+"""When the last graceful shutdown began and ended: a file, because who asks does so after the machine has started again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+FILE = "graceful_node_shutdown_state"
+
+
+def note(path: Path, began: str, ended: str | None) -> None:
+    """Write down when the last shutdown began and whether it came to its end, for who looks after the reboot."""
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_bytes(msgspec.json.encode({"startTime": began, "endTime": ended}))
+    temporary.rename(path)
+
+
+def last(folder: Path) -> tuple[str, str]:
+    """Return when the last graceful shutdown began and ended, as RFC 3339 texts; "" where that is not known."""
+    try:
+        found = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, str | None])
+    except (OSError, msgspec.DecodeError):
+        return "", ""
+    return found.get("startTime") or "", found.get("endTime") or ""

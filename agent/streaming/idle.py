@@ -1,0 +1,76 @@
+"""Ends a session over which nothing has come or gone for long (streamingConnectionIdleTimeout).
+
+A forgotten `kubectl exec` would otherwise hold a connection and a process for ever. What is read and written on the client's
+connection is what counts, so the halves of a taken-over connection note when they were last used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
+
+from agent.streaming.upgrade import Stream
+from kube.clock import Clock
+
+
+class Activity:
+    """When something last went over a connection, in the event loop's time."""
+
+    def __init__(self) -> None:
+        self.last = asyncio.get_running_loop().time()
+
+    def note(self) -> None:
+        self.last = asyncio.get_running_loop().time()
+
+    def seconds_ago(self) -> float:
+        return asyncio.get_running_loop().time() - self.last
+
+
+class NotingReader(asyncio.StreamReader):
+    """A reader that notes what comes."""
+
+    def __init__(self, activity: Activity, **options: Any) -> None:
+        super().__init__(**options)
+        self.activity = activity
+
+    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
+        """Take data in from the connection."""
+        self.activity.note()
+        super().feed_data(data)
+
+
+class NotingWriter(asyncio.StreamWriter):
+    """A writer that notes what goes."""
+
+    activity: Activity
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send data, as soon as the connection takes it."""
+        self.activity.note()
+        super().write(data)
+
+
+async def close_when_idle(stream: Stream, seconds: float, clock: Clock) -> None:
+    """Close a client's connection once it was idle for so long; 0 is never. Return when it is closed."""
+    if not isinstance(stream.reader, NotingReader) or seconds <= 0:
+        return
+    closed = asyncio.create_task(_closed(stream), name="end of a session")
+    try:
+        while not closed.done():
+            left = seconds - stream.reader.activity.seconds_ago()
+            if left <= 0:
+                stream.writer.close()
+                stream.reader.feed_eof()
+                return
+            waiting = asyncio.ensure_future(clock.sleep(left))
+            await asyncio.wait({closed, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+    finally:
+        closed.cancel()
+
+
+async def _closed(stream: Stream) -> None:
+    with contextlib.suppress(OSError):
+        await stream.writer.wait_closed()

@@ -1,0 +1,85 @@
+"""What the kubelet port shows of a running agent: its configuration, its own counters, checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import grpc
+import pytest
+
+from agent.kubelet_configuration import KubeletConfiguration
+from cri.fake import FakeRuntime
+from tests.support.control import ApiUnderTest
+from tests.support.fake_node import create
+from tests.support.node import FastClock, NodeUnderTest, agent_node
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+@pytest.fixture
+async def node(
+    tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, clock: FastClock
+) -> AsyncIterator[NodeUnderTest]:
+    changes = {"enable_server": True, "port": free_port(), "authorization_mode": "AlwaysAllow", "anonymous": True}
+    file = KubeletConfiguration(max_pods=77, cluster_dns=["10.96.0.10"])
+    async with agent_node(tmp_path, runtime, api, clock=clock, file=file, **changes) as node:
+        yield node
+
+
+async def ask(node: NodeUnderTest, path: str, method: str = "GET") -> tuple[int, str]:
+    url = f"https://127.0.0.1:{node.config.port}{path}"
+    async with aiohttp.ClientSession() as http, http.request(method, url, ssl=False) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_the_configuration_is_shown_in_upstreams_names(node: NodeUnderTest) -> None:
+    status, text = await ask(node, "/configz")
+    found = json.loads(text)["kubeletconfig"]
+    assert status == 200
+    assert (found["kind"], found["apiVersion"]) == ("KubeletConfiguration", "kubelet.config.k8s.io/v1beta1")
+    assert (found["maxPods"], found["clusterDNS"], found["syncFrequency"]) == (77, ["10.96.0.10"], "1m")
+    assert found["imageGCHighThresholdPercent"] == 85 and found["evictionHard"]["memory.available"] == "100Mi"
+    assert found["authentication"]["webhook"] == {"enabled": True, "cacheTTL": "2m"}
+
+
+async def test_calls_to_the_runtime_are_counted(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    runtime.failures.fail("RunPodSandbox", "not yet")
+    await create(node, "counted")
+    await node.ready("counted")
+    lines = (await ask(node, "/metrics"))[1].splitlines()
+    assert 'kubelet_runtime_operations_total{operation_type="run_podsandbox"} 2' in lines
+    assert 'kubelet_runtime_operations_errors_total{operation_type="run_podsandbox"} 1' in lines
+    assert 'kubelet_runtime_operations_total{operation_type="create_container"} 1' in lines
+    assert 'kubelet_runtime_operations_duration_seconds_count{operation_type="start_container"} 1' in lines
+    assert 'kubelet_runtime_operations_duration_seconds_bucket{operation_type="start_container",le="+Inf"} 1' in lines
+    assert "kubelet_started_containers_total 1" in lines
+    assert 'kubelet_started_pods_errors_total{code="UNKNOWN"} 1.0' in lines
+    assert "kubelet_graceful_shutdown_start_time_seconds 0.0" in lines
+
+
+async def test_a_container_is_written_to_an_archive(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    await create(node, "frozen")
+    pod = await node.ready("frozen")
+    status, text = await ask(node, "/checkpoint/default/frozen/main", "POST")
+    assert status == 200
+    (location,) = json.loads(text)["items"]
+    folder = node.config.root_dir / "checkpoints"
+    assert location.startswith(f"{folder}/checkpoint-frozen_default-main-") and location.endswith(".tar")
+    assert await asyncio.to_thread(Path(location).read_text) in (pod.status.container_statuses[0].container_id or "")
+    assert (await asyncio.to_thread(folder.stat)).st_mode & 0o777 == 0o700
+    assert await ask(node, "/checkpoint/default/frozen/none", "POST") == (404, "container none does not exist")
+    assert await ask(node, "/checkpoint/default/none/main", "POST") == (404, "pod does not exist")
+    assert (await ask(node, "/checkpoint/default/frozen/main?timeout=soon", "POST"))[0] == 500
+    assert (await ask(node, "/checkpoint/default/frozen/main"))[0] == 405
+    runtime.failures.fail("CheckpointContainer", "unknown method", grpc.StatusCode.UNIMPLEMENTED)
+    status, text = await ask(node, "/checkpoint/default/frozen/main", "POST")
+    failed = "checkpointing of default/frozen/main failed (rpc error: code = Unimplemented desc = unknown method)"
+    assert (status, text) == (500, failed)
