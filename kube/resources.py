@@ -27,7 +27,7 @@ _STORAGE_NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Resource:
     """One served version of a resource. `subresources` are names such as "status", "scale", "log"."""
 
@@ -42,25 +42,25 @@ class Resource:
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[str, ...] = ()
 
-    @property
+    @functools.cached_property
     def singular(self) -> str:
         return self.kind.lower()
 
-    @property
+    @functools.cached_property
     def list_kind(self) -> str:
         return self.kind + "List"
 
-    @property
+    @functools.cached_property
     def api_version(self) -> str:
         """What stands in an object's apiVersion: "v1", "apps/v1"."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    @property
+    @functools.cached_property
     def root(self) -> str:
         """The path of the group version: "/api/v1", "/apis/apps/v1"."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
-    @property
+    @functools.cached_property
     def target(self) -> str:
         """How messages name it: "pods", "deployments.apps"."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
@@ -70,7 +70,7 @@ class Resource:
         """The generated Struct."""
         return _type(self.module, self.kind)
 
-    @property
+    @functools.cached_property
     def storage_prefix(self) -> str:
         """The prefix of its keys in the store, with a slash at the end: "/registry/pods/"."""
         return f"/registry/{_STORAGE_NAMES.get(self.plural, self.plural)}/"

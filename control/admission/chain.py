@@ -48,6 +48,7 @@ class Chain:
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
         self.plugins = tuple(plugins)
+        self._parts = {phase: _parts(self.plugins, phase) for phase in ("admit", "validate")}
 
     async def admit(self, attributes: Attributes) -> None:
         """Let each plugin change the object or refuse it (StatusError); again where a webhook changed it."""
@@ -65,8 +66,8 @@ class Chain:
         operation, rejected = attributes.operation, "true"
         begun = before = time.perf_counter()
         try:
-            for plugin in self.plugins:
-                if plugin.handles(attributes) and (work := _part(plugin, phase)) is not None:
+            for plugin, work in self._parts[phase]:
+                if plugin.handles(attributes):
                     done = False
                     try:
                         await work(attributes)
@@ -80,11 +81,10 @@ class Chain:
             STEP_SECONDS.observe(operation, rejected, phase, time.perf_counter() - begun)
 
 
-def _part(plugin: Plugin, phase: str) -> Callable[[Attributes], Awaitable[None]] | None:
-    """Return what a plugin does in a phase; None where it does nothing, which is neither called nor measured."""
-    if getattr(type(plugin), phase) is getattr(Plugin, phase):
-        return None
-    return plugin.admit if phase == "admit" else plugin.validate
+def _parts(plugins: Sequence[Plugin], phase: str) -> list[tuple[Plugin, Callable[[Attributes], Awaitable[None]]]]:
+    """Return the plugins that do something in a phase, with what; the others are neither asked nor measured."""
+    doing = [plugin for plugin in plugins if getattr(type(plugin), phase) is not getattr(Plugin, phase)]
+    return [(plugin, plugin.admit if phase == "admit" else plugin.validate) for plugin in doing]
 
 
 def default_plugins(

@@ -1,12 +1,13 @@
 """Choosing a node: walk the nodes from where the last walk ended, filter, score those that fit, take the best.
 
-Enough is enough: in a large cluster the walk ends when `SAMPLE` fitting nodes are found (upstream's
-percentageOfNodesToScore, smaller here). Verdicts of node-local plugins are remembered by pod signature and node
+Enough is enough: in a large cluster the walk ends when a share of the nodes is found to fit: half of a hundred, a tenth of
+5 000, or what percentageOfNodesToScore says. Verdicts of node-local plugins are remembered by pod signature and node
 generation, so for the hundredth replica of a template only the nodes that changed are looked at anew.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ from control.scheduler.framework import (
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 
-SAMPLE = 100
-"""Fitting nodes that are enough to choose from (upstream: minFeasibleNodesToFind)."""
+LEAST_FEASIBLE, LEAST_SHARE = 100, 5
+"""Fitting nodes, and percent of all nodes, that are always looked for (minFeasibleNodesToFind and its percentage)."""
 MOST_SIGNATURES = 64
 Scorer = tuple[ScorePlugin, int]
 
@@ -80,50 +81,53 @@ class Algorithm:
                 found = use.plugin.pre_filter(pod, self._cluster)
                 if found is not None:
                     constraints.append((found, use.weight))
-                    if use.filters:
+                    if use.filters and not getattr(found, "only_scores", False):
                         checks.append(found)
         except PreFilterRejected as refusal:
             nowhere = dict.fromkeys(self._cluster.nodes, refusal.rejection)
             raise Unschedulable(Diagnosis(len(nowhere), nowhere, str(refusal))) from refusal
         fixed, relative = self._scorers(pod)
-        known = self._remembered(pod.signature)
+        known, nominated = self._remembered(pod.signature), self._cluster.nominated
         nodes, start = self._candidates(pod)
         diagnosis = Diagnosis(len(self._cluster.nodes))
         feasible: list[NodeInfo] = []
         verdicts: list[Verdict] = []
-        total = len(nodes)
-        looked, enough = 0, self._enough()
-        for offset in range(total):
-            node = nodes[(start + offset) % total]
+        looked, enough = 0, self._enough(len(nodes))
+        for node in itertools.chain(itertools.islice(nodes, start, None), itertools.islice(nodes, start)):
             looked += 1
-            verdict = known.get(node.name)
+            name = node.name
+            verdict = known.get(name)
             if verdict is None or verdict.generation != node.generation:
-                verdict = known[node.name] = self._judge(pod, node, fixed, relative)
+                verdict = known[name] = self._judge(pod, node, fixed, relative)
             rejection = verdict.rejection
             if rejection is None:
                 for constraint in checks:
                     rejection = constraint.filter(node)
                     if rejection is not None:
                         break
-            if rejection is None and node.name in self._cluster.nominated:
-                rejection = self._crowded_out(pod, node)
+                else:
+                    if nominated and name in nominated:
+                        rejection = self._crowded_out(pod, node)
             if rejection is not None:
-                diagnosis.rejections[node.name] = rejection
+                diagnosis.rejections[name] = rejection
                 continue
             feasible.append(node)
             verdicts.append(verdict)
-            if len(feasible) >= enough:
+            if len(feasible) == enough:
                 break
-        if nodes is self._cluster.order and total:
-            self._start = (start + looked) % total
+        if nodes is self._cluster.order and nodes:
+            self._start = (start + looked) % len(nodes)
         if not feasible:
             self._explain_unlisted(nodes, diagnosis)
             raise Unschedulable(diagnosis)
         return Candidates(feasible, verdicts, constraints, relative, diagnosis)
 
-    def _enough(self) -> int:
-        share = self._profile.percentage
-        return max(SAMPLE, len(self._cluster.order) * share // 100) if share else SAMPLE
+    def _enough(self, nodes: int) -> int:
+        """Return how many fitting nodes are looked for among so many (upstream: numFeasibleNodesToFind)."""
+        if nodes < LEAST_FEASIBLE:
+            return nodes
+        share = self._profile.percentage or max(LEAST_SHARE, 50 - nodes // 125)
+        return max(LEAST_FEASIBLE, nodes * share // 100)
 
     def fits_with_all(self, pod: PodInfo, node: NodeInfo) -> bool:
         """True where every filter lets the pod onto a node as the cache has it now, remembering nothing."""
@@ -202,13 +206,12 @@ class Algorithm:
         for position, (plugin, weight) in enumerate(candidates.relative):
             raw = [verdict.relative[position] for verdict in verdicts]
             if any(raw):
-                for i, score in enumerate(normalize(raw, plugin.normalized)):
-                    totals[i] += weight * score
+                scores = normalize(raw, plugin.normalized)
+                totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
         for constraint, weight in candidates.constraints:
-            scores = constraint.score(feasible) if weight else None
-            if scores is not None:
-                for i, score in enumerate(scores):
-                    totals[i] += weight * score
+            found = constraint.score(feasible) if weight else None
+            if found is not None:
+                totals = [total + weight * score for total, score in zip(totals, found, strict=True)]
         if more:
             for i, node in enumerate(feasible):
                 totals[i] += more.get(node.name, 0)

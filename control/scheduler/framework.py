@@ -55,7 +55,7 @@ class ScorePlugin(Protocol):
 
 
 class Constraint(Protocol):
-    """What a cluster plugin worked out for one pod."""
+    """What a cluster plugin worked out for one pod; one that `only_scores` need not be asked to filter (default: ask)."""
 
     def filter(self, node: NodeInfo) -> Rejection | None: ...
 

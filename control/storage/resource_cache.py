@@ -126,6 +126,8 @@ class ResourceCache:
         self, prefix: str = "", predicate: Predicate | None = None, limit: int = 0, start_after: str = ""
     ) -> Slice:
         """Return the objects of a folder that match, at most `limit`; `remaining` is exact without a predicate."""
+        if not self._keys:  # most kinds that admission asks for have no objects
+            return Slice([], self._now())
         low, high = self._bounds(prefix or self.prefix)
         if start_after:
             low = max(low, bisect_right(self._keys, start_after))

@@ -76,10 +76,11 @@ class InterPodAffinity:
         for term, weight in weighted:
             found = cluster.count(self._question([term], cluster)).domains(term.key, cluster.nodes)
             _add_points(scores, term.key, found, weight)
-        if weighted or not self._deaf:
-            for (term, weight), counts in cluster.scored_terms.items():
-                if cluster.term_matches(term, pod):
-                    _add_points(scores, term.key, counts.domains(term.key, cluster.nodes), weight)
+        if self._deaf and not weighted:
+            return scores
+        for (term, weight), counts in cluster.scored_terms.items():
+            if cluster.term_matches(term, pod):
+                _add_points(scores, term.key, counts.domains(term.key, cluster.nodes), weight)
         for term, counts in cluster.hard_terms.items() if self._hard_weight else ():
             if cluster.term_matches(term, pod):
                 _add_points(scores, term.key, counts.domains(term.key, cluster.nodes), self._hard_weight)
@@ -119,13 +120,16 @@ class _Check:
                 return _EXISTING
         return None
 
+    @property
+    def only_scores(self) -> bool:
+        return not (self._forbidden or self._repelled or self._wanted)
+
     def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
         """Scale the points of the nodes' domains between the least and the most."""
         if not self._scores:
             return None
-        raw = [
-            sum(points.get(node.labels.get(key, ""), 0) for key, points in self._scores.items() if key in node.labels)
-            for node in nodes
-        ]
+        raw = [0] * len(nodes)
+        for key, points in self._scores.items():
+            raw = [score + points.get(node.labels.get(key, ""), 0) for score, node in zip(raw, nodes, strict=True)]
         least, most = min(raw, default=0), max(raw, default=0)
         return [MAX_SCORE * (r - least) // (most - least) for r in raw] if most > least else None

@@ -203,28 +203,33 @@ class _Check:
                 return _SKEWED
         return None
 
+    @property
+    def only_scores(self) -> bool:
+        return not self._filters
+
     def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
         """Give the emptiest domains 100; a domain's count weighs more where there are many domains."""
         if not self._soft or not any(self._counts):
             return None
+        labels = [node.labels for node in nodes]
         keys = [constraint.key for constraint in self._soft]
-        counted = [not self._require_all or all(key in node.labels for key in keys) for node in nodes]
-        weights = []
-        for key in keys:
-            values = {node.labels.get(key) for node, use in zip(nodes, counted, strict=True) if use}
-            size = sum(counted) if key == HOSTNAME else len(values)
-            weights.append(math.log(size + 2))
-        raw = [self._raw(node, weights) if use else -1 for node, use in zip(nodes, counted, strict=True)]
-        present = [r for r in raw if r >= 0]
-        most, least = max(present, default=0), min(present, default=0)
+        counted = [found for found in labels if all(key in found for key in keys)] if self._require_all else labels
+        points = [0.0] * len(nodes)
+        for constraint, counts in zip(self._soft, self._counts, strict=True):
+            key, least = constraint.key, constraint.max_skew - 1
+            size = len(counted) if key == HOSTNAME else len({found.get(key) for found in counted})
+            weight = math.log(size + 2)
+            domains = {value: count * weight + least for value, count in counts.items()}
+            for index, found in enumerate(labels):
+                value = found.get(key)
+                if value is not None:
+                    points[index] += domains.get(value, least)
+        raw = [int(score + 0.5) for score in points]
+        if len(counted) < len(labels):
+            kept = {id(found) for found in counted}
+            raw = [score if id(found) in kept else -1 for score, found in zip(raw, labels, strict=True)]
+        present = [score for score in raw if score >= 0]
+        most, least_ = max(present, default=0), min(present, default=0)
         if not most:
-            return [MAX_SCORE if r >= 0 else 0 for r in raw]
-        return [MAX_SCORE * (most + least - r) // most if r >= 0 else 0 for r in raw]
-
-    def _raw(self, node: NodeInfo, weights: list[float]) -> int:
-        score = 0.0
-        for constraint, counts, weight in zip(self._soft, self._counts, weights, strict=True):
-            value = node.labels.get(constraint.key)
-            if value is not None:
-                score += counts.get(value, 0) * weight + constraint.max_skew - 1
-        return int(score + 0.5)
+            return [MAX_SCORE if score >= 0 else 0 for score in raw]
+        return [MAX_SCORE * (most + least_ - score) // most if score >= 0 else 0 for score in raw]

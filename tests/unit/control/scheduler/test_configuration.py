@@ -231,9 +231,14 @@ def test_constraints_of_the_profile_hold_for_pods_without_their_own() -> None:
     assert world.place(own) == "n1"
 
 
+@pytest.mark.parametrize(("nodes", "enough"), [(50, 50), (100, 100), (400, 188), (1000, 420), (5000, 500)])
+def test_of_many_nodes_a_share_is_looked_for(nodes: int, enough: int) -> None:
+    world = World(*(node(f"n{number}") for number in range(nodes)))
+    assert len(world.algorithm.feasible(PodInfo(pod("p"))).nodes) == enough
+
+
 def test_a_share_of_the_nodes_is_enough() -> None:
     nodes = [node(f"n{number}") for number in range(400)]
-    assert len(World(*nodes).algorithm.feasible(PodInfo(pod("p"))).nodes) == 100
     half = ProfileConfig("p", {}, {}, 50)
     assert len(World(*nodes, profile=half).algorithm.feasible(PodInfo(pod("p"))).nodes) == 200
 
