@@ -27,7 +27,7 @@ def apply_json_patch(document: Any, patch: Any) -> Any:
         raise bad_request("json: cannot unmarshal: a JSON patch is an array of operations")
     if len(patch) > MAX_OPERATIONS:
         message = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}"
-        raise StatusError(413, "RequestEntityTooLarge", f"Request entity is too large: {message}")
+        raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
     holder = {"": _copy(document)}
     copied = 0
     try:

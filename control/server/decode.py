@@ -14,7 +14,7 @@ import msgspec
 
 from control.server import canonical, shapes
 from control.server.decode_errors import duplicates, go_message, json_problem, json_type, summary
-from control.server.yaml_body import load_yaml
+from control.server.yaml_body import duplicate_keys, load_yaml, strict_error
 from kube import errors, resources, serialize
 from kube.schema import wire
 
@@ -120,12 +120,14 @@ class Decoder:
         except msgspec.ValidationError as error:
             self._refuse(kind, go_message(error, raw, self.struct))
         problems, overflow = self._inspect(raw, body, content_type, validation)
+        repeated = duplicate_keys(body) if media_type(content_type) in YAML_TYPES and validation != "Ignore" else []
         if overflow:
             self._refuse(kind, overflow)
-        if problems and validation == "Strict":
-            self._refuse(kind, "strict decoding error: " + ", ".join(problems))
+        if (problems or repeated) and validation == "Strict":
+            told = [strict_error(repeated), *problems] if repeated else problems
+            self._refuse(kind, "strict decoding error: " + ", ".join(told))
         if validation == "Warn":
-            warnings += problems
+            warnings += [*repeated, *problems]
         obj = serialize.to_dict(typed)
         try:
             canonical.rewrite(obj, self.struct)

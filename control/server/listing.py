@@ -99,6 +99,14 @@ def check(options: ListOptions) -> None:
                     "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
                 )
             )
+        if options.match and options.match != "NotOlderThan":
+            problems.append(errors.not_supported("resourceVersionMatch", options.match, ("NotOlderThan",)))
+        if options.match and options.token:
+            problems.append(
+                errors.forbidden_field(
+                    "resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"
+                )
+            )
     else:
         if options.send_initial is not None:
             problems.append(errors.forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list"))

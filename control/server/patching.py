@@ -15,14 +15,16 @@ import msgspec
 
 from control.custom.resource import CustomResource
 from control.patch.apply import apply
+from control.patch.apply.typed import check
 from control.patch.json_patch import apply_json_patch
 from control.patch.merge_patch import apply_merge_patch
 from control.patch.strategic import strategic_merge
 from control.registry.context import Context
 from control.registry.managed import reset_fields, shape_of
 from control.server.decode import Decoder, directive, load_json, media_type
+from control.server.decode_errors import duplicates
 from control.server.exchange import Request
-from control.server.yaml_body import load_yaml
+from control.server.yaml_body import duplicate_keys, load_yaml, strict_error
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource
@@ -70,6 +72,7 @@ def read(
     except ValueError as error:
         raise errors.bad_request(f"error decoding patch: {error}") from error
     told: list[str] = []
+    repeated = [] if validation == "Ignore" else _strict_problems(kind, body, patch)
 
     async def change(old: Object | None) -> Object:
         if old is None:
@@ -81,12 +84,15 @@ def read(
         else:
             patched = strategic_merge(old, patch, resource.type)
         found: list[str] = []
+        if repeated and validation == "Strict" and kind == JSON_PATCH:
+            raise _unprocessable(body, "strict decoding error: " + ", ".join(repeated))
         try:
             obj = decoder.convert(patched, "Warn" if validation == "Strict" else validation, found)
         except StatusError as error:
             if error.code != 400:
                 raise
             raise _unprocessable(body, error.message) from error
+        found = repeated + found
         if found and validation == "Strict":
             raise _unprocessable(body, "strict decoding error: " + ", ".join(found))
         if not told:
@@ -97,6 +103,20 @@ def read(
         return _keep_identity(obj, old, request, resource)
 
     return Patch(change)
+
+
+def _strict_problems(kind: str, body: bytes, patch: Any) -> list[str]:
+    """Return what a patch says twice, and what a JSON patch's operations should not say."""
+    found = [f'duplicate field "{path}"' for path in duplicates(body)]
+    if kind != JSON_PATCH:
+        return found
+    for index, operation in enumerate(patch if isinstance(patch, list) else ()):
+        strange = operation.keys() - _OPERATION if isinstance(operation, dict) else ()
+        found += [f'unknown field "[{index}].{key}"' for key in sorted(strange)]
+    return [f"json patch {problem}" for problem in found]
+
+
+_OPERATION = frozenset({"op", "path", "from", "value"})
 
 
 def _unprocessable(body: bytes, why: str) -> StatusError:
@@ -142,10 +162,19 @@ def _apply(
         raise errors.bad_request("error decoding YAML: an apply patch is an object")
     _check_applied(applied, request, resource)
     # Types are checked on what was sent; the merge works on it as it stands, since leaving out is saying something.
-    checked = decoder.convert(applied, validation, request.warnings, kind=resource.kind)
+    unknown: list[str] = []
+    checked = decoder.convert(applied, "Warn", unknown, kind=resource.kind)
+    schema, skip = shape_of(resource), reset_fields(resource, subresource)
+    strange = [problem.removeprefix('unknown field "').removesuffix('"') for problem in unknown]
+    if strange:
+        check(applied, schema, strange)
+    repeated = duplicate_keys(body) if validation != "Ignore" else []
+    if repeated and validation == "Strict":
+        why = f"error converting YAML to JSON: {strict_error(repeated)}"
+        raise errors.bad_request(f"error strict decoding YAML: {why}")
+    request.warnings.extend(repeated)
     configuration = _same_shape(applied, checked)
     force = bool(request.flag("force"))
-    schema, skip = shape_of(resource), reset_fields(resource, subresource)
 
     async def change(old: Object | None) -> Object:
         meta = configuration.get("metadata", {})

@@ -39,6 +39,33 @@ def load_yaml(body: bytes) -> Any:
         raise ValueError(f"error converting YAML to JSON: yaml: {_first_line(error)}") from error
 
 
+def duplicate_keys(body: bytes) -> list[str]:
+    """Return a line for every key that stands in a mapping before, in the words of Go's parser; body is valid YAML."""
+    found: list[tuple[int, str]] = []
+
+    def walk(node: yaml.Node | None) -> None:
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode):
+                    if key.value in seen:
+                        line = key.start_mark.line + 1
+                        found.append((line, f'line {line}: key "{key.value}" already set in map'))
+                    seen.add(key.value)
+                walk(value)
+        elif isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                walk(item)
+
+    walk(yaml.compose(body, Loader=yaml.CSafeLoader))
+    return [text for _, text in sorted(found)]
+
+
+def strict_error(lines: list[str]) -> str:
+    """Return repeated keys as one error of Go's parser."""
+    return "\n  ".join(["yaml: unmarshal errors:", *lines])
+
+
 def _first_line(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error)

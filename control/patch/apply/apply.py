@@ -21,10 +21,11 @@ from control.patch.apply.items import ItemWithoutKey
 from control.patch.apply.managers import Key, Manager, decode, encode
 from control.patch.apply.merge import merge, remove
 from control.patch.apply.track import conflicts_of
+from control.patch.apply.typed import check, refuse
 from control.patch.json_patch import same
 from control.patch.schema import Node
 from kube.clock import format_time
-from kube.errors import StatusError, bad_request, internal
+from kube.errors import bad_request
 
 Object = dict[str, Any]
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -49,6 +50,7 @@ def apply(
     """
     if (applied.get("metadata") or {}).get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
+    check(applied, schema)
     base = _bare(live) if live is not None else {}
     managers = decode(live.get("metadata", {}).get("managedFields")) or {} if live is not None else {}
     try:
@@ -62,7 +64,7 @@ def apply(
             _refuse_but_for(conflict, _client_side_applied(base, schema))
             result, managers = _apply(base, applied, managers, manager, True, schema, now, subresource, skip)
     except ItemWithoutKey as error:
-        raise _untyped(applied, error) from error
+        raise refuse(applied, [str(error)]) from error
     if manager == KUBECTL and base.get("metadata", {}).get("annotations", {}).get(LAST_APPLIED):
         result = _with_last_applied(result, applied)
     metadata = {key: value for key, value in result.get("metadata", {}).items() if key != "managedFields"}
@@ -174,9 +176,3 @@ def _with_last_applied(result: Object, applied: Object) -> Object:
         text = text.replace(character, f"\\u{ord(character):04x}")
     live = result["metadata"]
     return {**result, "metadata": {**live, "annotations": {**live.get("annotations", {}), LAST_APPLIED: text}}}
-
-
-def _untyped(applied: Object, error: ItemWithoutKey) -> StatusError:
-    metadata = applied.get("metadata") or {}
-    which = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {applied.get('apiVersion')}"
-    return internal(f"failed to create typed patch object ({which}, Kind={applied.get('kind')}): {error}")

@@ -99,11 +99,12 @@ def paths(node: Set | None, prefix: str = "") -> list[str]:
     found = [prefix] if prefix and is_member(node) else []
     for step in sorted(node):
         if step != HERE:
-            found += paths(node[step], prefix + _show(step))
+            found += paths(node[step], prefix + shown(step))
     return found
 
 
-def _show(step: str) -> str:
+def shown(step: str) -> str:
+    """Return a step as upstream prints it: .name, [name="web"], [="x"]."""
     kind, _, rest = step.partition(":")
     if kind == "f":
         return f".{rest}"

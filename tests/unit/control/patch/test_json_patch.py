@@ -99,7 +99,7 @@ def test_ten_thousand_operations_are_the_limit() -> None:
         apply_json_patch({}, [*operations, operations[0]])
     assert caught.value.code == 413
     assert caught.value.message == (
-        "Request entity is too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
+        "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
     )
 
 

@@ -1,0 +1,88 @@
+"""Whether what is applied fits its kind: every field is one of the schema's, every item of a keyed list can be told apart.
+
+Objects that exist may hold one item twice; a configuration may not, as nobody could say which of the two is meant. Errors
+are those of structured-merge-diff's typed values, under its paths (.spec.ports[port=80,protocol="TCP"]).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from control.patch.apply.fieldset import shown
+from control.patch.apply.items import ItemWithoutKey, step
+from control.patch.schema import Node, Shape
+from kube.errors import StatusError
+
+Object = dict[str, Any]
+_TOKEN = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+
+
+def refuse(applied: Object, problems: list[str]) -> StatusError:
+    """Return the answer to a configuration that does not fit, which upstream gives without a reason."""
+    metadata = applied.get("metadata") or {}
+    which = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {applied.get('apiVersion')}"
+    text = problems[0] if len(problems) == 1 else "errors:\n" + "\n".join(f"  {p}" for p in problems)
+    return StatusError(500, "", f"failed to create typed patch object ({which}, Kind={applied.get('kind')}): {text}")
+
+
+def check(applied: Object, schema: Node, unknown: Iterable[str] = ()) -> None:
+    """Raise 500 for what does not fit; `unknown` are paths of fields that no type knows (spec.containers[0].x)."""
+    problems = [f"{path_of(schema, applied, path)}: field not declared in schema" for path in unknown]
+    problems += _items(schema, applied, "")
+    if problems:
+        raise refuse(applied, problems)
+
+
+def path_of(node: Node | None, value: Any, path: str) -> str:
+    """Return a path that counts items as one that names them by their keys."""
+    text = ""
+    for index, name in _TOKEN.findall(path):
+        if not index:
+            text += f".{name}"
+            value, node = (value.get(name) if isinstance(value, dict) else None), _below(node, name)
+            continue
+        item = value[int(index)] if isinstance(value, list) and int(index) < len(value) else None
+        text += _name(node, item, int(index))
+        value, node = item, node.item if node else None
+    return text
+
+
+def _name(node: Node | None, item: Any, index: int) -> str:
+    if node is not None and node.shape in (Shape.KEYED, Shape.SET):
+        try:
+            return shown(step(node, item))
+        except ItemWithoutKey:
+            pass
+    return f"[{index}]"
+
+
+def _below(node: Node | None, name: str) -> Node | None:
+    if node is None:
+        return None
+    field = node.fields.get(name)
+    return field.node if field is not None else node.item
+
+
+def _items(node: Node | None, value: Any, path: str) -> Iterator[str]:
+    if node is None or node.shape is Shape.DEDUCED:
+        return
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if isinstance(part, dict | list):
+                yield from _items(_below(node, key), part, f"{path}.{key}")
+        return
+    seen: set[str] = set()
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        if node.shape in (Shape.KEYED, Shape.SET):
+            try:
+                name = step(node, item)
+            except ItemWithoutKey as error:
+                yield f"{path}: element {index}: {error}"
+                return
+            if name in seen:
+                yield f"{path}: duplicate entries for key {shown(name)}"
+            seen.add(name)
+        if isinstance(item, dict | list):
+            yield from _items(node.item, item, path + _name(node, item, index))
