@@ -36,6 +36,7 @@ from agent.mirrors import Mirrors
 from agent.node import Node
 from agent.plugins.handler import CSI
 from agent.plugins.registry import PluginRegistry
+from agent.podresources.server import PodResources
 from agent.pods import PodManager
 from agent.probes import PodProber
 from agent.references import ReferenceStore
@@ -300,6 +301,7 @@ async def _assemble(
     await node.register()
     group.create_task(volumes.nodes.ensure(), name="CSINode")
     group.create_task(device_plugins.run(), name="device plugins")
+    group.create_task(PodResources(config.root_dir, managers, pods.views).run(), name="pod resources")
     group.create_task(claim_drivers.run(), name="claims' drivers")
     group.create_task(plugins.run(), name="plugin registry")
     group.create_task(node.report_forever(), name="node status")
