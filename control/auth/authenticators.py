@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from control.auth.metrics import ATTEMPT_SECONDS, ATTEMPTS, USERS
 from control.auth.user import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, Authenticator, Credentials, UserInfo
@@ -78,7 +80,7 @@ def with_authenticated(user: UserInfo) -> UserInfo:
     """Add system:authenticated to a user's groups, unless they are anonymous or have it."""
     if user.name == ANONYMOUS or AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:
         return user
-    return replace(user, groups=(*user.groups, AUTHENTICATED))
+    return msgspec.structs.replace(user, groups=(*user.groups, AUTHENTICATED))
 
 
 @dataclass(frozen=True, slots=True)

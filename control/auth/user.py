@@ -1,11 +1,15 @@
-"""Who makes a request, what the request is, and what an authorizer says to it."""
+"""Who makes a request, what the request is, and what an authorizer says to it.
+
+These are made anew for every request, so they are msgspec structs: a frozen dataclass of eleven fields takes 4 µs to make.
+"""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 SYSTEM_MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -13,14 +17,13 @@ UNAUTHENTICATED = "system:unauthenticated"
 ANONYMOUS = "system:anonymous"
 
 
-@dataclass(frozen=True, slots=True)
-class UserInfo:
+class UserInfo(msgspec.Struct, frozen=True):
     """An authenticated user: name, uid, groups and extra, as upstream's user.Info."""
 
     name: str
     uid: str = ""
     groups: tuple[str, ...] = ()
-    extra: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    extra: dict[str, tuple[str, ...]] = {}
 
 
 def user_info(user: UserInfo) -> dict[str, Any]:
@@ -35,8 +38,7 @@ def user_info(user: UserInfo) -> dict[str, Any]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class AuthzAttributes:
+class AuthzAttributes(msgspec.Struct, frozen=True):
     """One request as the authorizers see it; `path` only for non-resource requests.
 
     `verb` is get, list, watch, create, update, patch, delete, deletecollection, proxy, ... for resources and the
@@ -77,8 +79,7 @@ class Authorizer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(msgspec.Struct, frozen=True):
     """What a request carried: the verified client certificate (DER) and the bearer token, if any, and all its headers."""
 
     certificate: bytes | None = None

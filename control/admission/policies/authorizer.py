@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from control.auth.user import Authorizer, AuthzAttributes, Decision, UserInfo
 from control.cel.signatures import Overload, Signatures
@@ -42,18 +44,18 @@ class Asking:
 
     def __getitem__(self, name: str) -> Check:
         assert name == "requestResource"
-        return Check(self.authorizer, replace(self._request, user=self.user))
+        return Check(self.authorizer, msgspec.structs.replace(self._request, user=self.user))
 
     def start(self, **more: Any) -> Check:
         return Check(self.authorizer, AuthzAttributes(self.user, "", **more))
 
 
 def _changed(name: str) -> Any:
-    return lambda check, value: Check(check.authorizer, replace(check.attributes, **{name: value}))
+    return lambda check, value: Check(check.authorizer, msgspec.structs.replace(check.attributes, **{name: value}))
 
 
 def _check(check: Check, verb: str) -> Answer:
-    return Answer(*check.authorizer.authorize(replace(check.attributes, verb=verb)))
+    return Answer(*check.authorizer.authorize(msgspec.structs.replace(check.attributes, verb=verb)))
 
 
 def _service_account(asking: Asking, namespace: str, name: str) -> Asking:
