@@ -178,7 +178,16 @@ async def _assemble(
     prober = PodProber(runtime.runtime, recorder, lambda uid: pods.outcome_changed(uid), clock)
     services: Informer[core_v1.Service] = Informer(client, core_v1.Service, clock=clock)
     classes: Informer[node_v1.RuntimeClass] = Informer(client, node_v1.RuntimeClass, clock=clock)
-    volumes = volumes_assembly.assemble(config, client, references, recorder, state, look=node.look, clock=clock)
+    volumes = volumes_assembly.assemble(
+        config,
+        client,
+        references,
+        recorder,
+        state,
+        look=node.look,
+        runtime_handler=lambda name: _handler(classes, name),
+        clock=clock,
+    )
     node.volumes_in_use = volumes.attachments.in_use
     records = ImageRecords(
         config.root_dir / "image_manager",

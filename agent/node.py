@@ -293,6 +293,10 @@ class Node:
             )
             for handler in status.runtime_handlers
         )
+        self._state.runtime = (name, version)
+        self._state.recursive_read_only = {
+            handler.name: handler.features.recursive_read_only_mounts for handler in status.runtime_handlers
+        }
         features = None
         self._state.user_namespaces = {h.name: h.features.user_namespaces for h in status.runtime_handlers}
         self._state.supplemental_groups_policy = status.features.supplemental_groups_policy

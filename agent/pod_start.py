@@ -16,6 +16,7 @@ from agent.managers.errors import DynamicResourceError
 from agent.records import ContainerRecord, State
 from agent.security import AnyContainer
 from agent.userns import UserNamespaceError
+from agent.volumes.image import pulled
 from agent.volumes.manager import MountError
 from cri.errors import CRIError
 from kube.api import core_v1
@@ -175,6 +176,9 @@ async def _start(worker: PodWorker, start: Start) -> bool:
         secrets = await pod_setup.pull_secrets(tools, pod)
         path = pod_setup.field_path(kind, start.name)
         image = await tools.images.ensure(pod, container, path, secrets, config)
+        mounted = await pulled(
+            tools.images, tools.node.runtime, pod, container, worker.mounted or {}, path, secrets, config
+        )
         made = await pod_setup.make_container_config(
             tools,
             pod,
@@ -182,7 +186,7 @@ async def _start(worker: PodWorker, start: Start) -> bool:
             start,
             image=image,
             pod_ips=tools.node.host_ips if pod.spec.host_network else sandbox.ips,
-            mounted=worker.mounted or {},
+            mounted=mounted,
             target_id=_target(worker, container),
         )
     except ImageError as error:

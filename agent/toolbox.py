@@ -32,6 +32,10 @@ class NodeState:
     memory_capacity: int = 0
     resolver: Resolver = field(default_factory=Resolver)
     host_file: str = ""
+    runtime: tuple[str, str] = ("", "")
+    """The container runtime's name and version."""
+    recursive_read_only: Mapping[str, bool] = field(default_factory=dict)
+    """Whether a runtime handler makes what is mounted below a mount read-only too."""
     labels: Mapping[str, str] | None = None
     """The node object's labels and taints; None until the API has told them."""
     taints: Sequence[core_v1.Taint] = ()

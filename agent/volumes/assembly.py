@@ -20,6 +20,7 @@ from agent.volumes.manager import VolumeManager
 from agent.volumes.persistent import PersistentVolumes
 from agent.volumes.tokens import TokenCache
 from agent.volumes.trust_bundles import TrustBundles
+from kube.api import core_v1
 from kube.client import Client
 from kube.clock import Clock
 from kube.events import EventRecorder
@@ -44,9 +45,19 @@ def assemble(
     state: NodeState,
     *,
     look: Callable[[], None],
+    runtime_handler: Callable[[str], str],
     clock: Clock,
 ) -> Volumes:
-    """Build the parts; `look` has the node's status written soon."""
+    """Build the parts; `look` has the node's status written soon, `runtime_handler` names a RuntimeClass's."""
+
+    def recursive_read_only(pod: core_v1.Pod) -> bool:
+        """Tell whether the runtime can make what is mounted below a mount read-only too."""
+        name = pod.spec.runtime_class_name
+        try:
+            return state.recursive_read_only.get(runtime_handler(name) if name else "", False)
+        except KeyError:
+            return False
+
     tokens = TokenCache(client, clock=clock)
     nodes = CSINodes(client, config.node_name, clock=clock)
     drivers = Drivers(nodes)
@@ -71,5 +82,6 @@ def assemble(
         TrustBundles(client),
         host_ips=lambda: state.host_ips,
         allocatable=lambda: state.allocatable,
+        recursive_read_only=recursive_read_only,
     )
     return Volumes(manager, csi, drivers, nodes, attachments)

@@ -19,9 +19,10 @@ from agent.volumes import atomic, cleanup, hostpath, mounts, subpath
 from agent.volumes.mounted import Mounted
 from agent.volumes.payload import Sources, VolumeError, single_user, volume_payload
 from agent.volumes.persistent import PersistentVolumes, is_persistent
+from agent.volumes.recursion import recursive_read_only
 from agent.volumes.tokens import TokenCache
 from agent.volumes.trust_bundles import TrustBundles
-from cri.messages import Device, Mount, MountPropagation
+from cri.messages import Device, ImageSpec, Mount, MountPropagation
 from kube.api import core_v1
 from kube.quantity import Quantity, value
 
@@ -67,7 +68,9 @@ class VolumeManager:
         *,
         host_ips: Callable[[], tuple[str, ...]] = tuple,
         allocatable: Callable[[], Mapping[str, Quantity]] = dict,
+        recursive_read_only: Callable[[core_v1.Pod], bool] = lambda pod: False,
     ) -> None:
+        self._recursive_read_only = recursive_read_only
         self._pods_dir, self._references, self._tokens = pods_dir, references, tokens
         self._persistent, self._bundles = persistent, bundles
         self._host_ips, self._allocatable = host_ips, allocatable
@@ -129,6 +132,8 @@ class VolumeManager:
         prepared = self._prepared.setdefault(pod.metadata.uid or "", set())
         if volume.name in facts.claims:
             return facts.claims[volume.name]
+        if volume.image is not None:
+            return Mounted(Path("/"), read_only=True, image=volume.image)
         if volume.host_path is not None:
             return Mounted(hostpath.prepare(volume.host_path.path, volume.host_path.type or ""))
         for attribute, plugin in _PLUGINS.items():
@@ -181,11 +186,16 @@ class VolumeManager:
             if volume is None:
                 raise ConfigError(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
             path = volume.path
+            container_path = mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}"
             sub_path = mount.sub_path or ""
             if mount.sub_path_expr:
                 sub_path = expand(mount.sub_path_expr, env)
                 if "$(" in sub_path:
                     raise ConfigError(f"missing value for {mount.sub_path_expr}")
+            if volume.image is not None:
+                image = ImageSpec(image=volume.image_id, user_specified_image=volume.image.reference or "")
+                result.append(Mount(container_path=container_path, readonly=True, image=image, image_sub_path=sub_path))
+                continue
             if sub_path:
                 folder = self.pod_dir(pod.metadata.uid or "") / "volume-subpaths"
                 target = folder / mount.name / container.name / str(index)
@@ -199,11 +209,13 @@ class VolumeManager:
             read_only = bool(mount.read_only) or volume.read_only
             result.append(
                 Mount(
-                    container_path=mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}",
+                    container_path=container_path,
                     host_path=str(path),
                     readonly=read_only,
                     propagation=_PROPAGATION.get(mount.mount_propagation or "", MountPropagation.PROPAGATION_PRIVATE),
-                    recursive_read_only=read_only and mount.recursive_read_only == "Enabled",
+                    recursive_read_only=recursive_read_only(
+                        mount, read_only=read_only, supported=self._recursive_read_only(pod)
+                    ),
                 )
             )
         return result

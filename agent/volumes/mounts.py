@@ -42,11 +42,6 @@ def mount_hugetlbfs(target: Path, page_size: str = "") -> None:
     _mount("nodev", str(target), "hugetlbfs", 0, f"pagesize={page_size}" if page_size else None)
 
 
-def mount_nfs(source: str, target: Path, options: str) -> None:
-    """Mount an NFS export; options as in nfs(5), with addr. Raise OSError."""
-    _mount(source, str(target), "nfs4", 0, options)
-
-
 def bind_descriptor(descriptor: int, target: Path) -> None:
     """Bind what an open descriptor names onto a path. Raise OSError."""
     _mount(f"/proc/self/fd/{descriptor}", str(target), None, _MS_BIND | _MS_REC, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,9 +33,11 @@ async def mount(server: str, export: str, target: Path, options: Sequence[str], 
     except process.CommandError as error:
         raise VolumeError(f"mount failed: {error}") from error
     if result.returncode != 0:
+        helper = await asyncio.to_thread(shutil.which, "mount.nfs", path="/sbin:/usr/sbin")
+        hint = "" if helper else "\nmount.nfs is not installed on this node (package nfs-common or nfs-utils)"
         raise VolumeError(
             f"mount failed: exit status {result.returncode}\nMounting command: mount\n"
-            f"Mounting arguments: {shlex.join(arguments)}\nOutput: {(result.stderr or result.stdout).strip()}"
+            f"Mounting arguments: {' '.join(arguments)}\nOutput: {(result.stderr or result.stdout).strip()}{hint}"
         )
 
 

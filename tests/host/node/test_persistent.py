@@ -1,0 +1,141 @@
+"""Claims without a driver: local folders and devices, NFS, and what an older runtime cannot mount."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.volumes import mounts
+from kube.api import core_v1
+from tests.support.images import BUSYBOX_IMAGE
+from tests.support.node import NodeUnderTest, eventually
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[str]:
+    """A loop device of a megabyte."""
+    image = tmp_path / "disk.img"
+    image.write_bytes(b"hello" + bytes((1 << 20) - 5))
+    name = subprocess.run(
+        ["losetup", "--find", "--show", image], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    yield name
+    subprocess.run(["losetup", "--detach", name], check=True)
+
+
+def is_device(path: str) -> bool:
+    return stat.S_ISBLK(os.stat(path).st_mode)
+
+
+async def bound(node: NodeUnderTest, name: str, source: Json, mode: str = "Filesystem", **spec: Any) -> Json:
+    """Make a PersistentVolume of a source with its claim, as the binder leaves them; return the pod's volume."""
+    size = {"storage": "1Gi"}
+    body: Json = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": size},
+            "volumeName": f"pv-{name}",
+            "volumeMode": mode,
+            "storageClassName": "",
+        },
+    }
+    claim = await node.client.create(msgspec.convert(body, core_v1.PersistentVolumeClaim))
+    reference = {"namespace": "default", "name": name, "uid": claim.metadata.uid, "kind": "PersistentVolumeClaim"}
+    everywhere = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [everywhere]}]}}
+    volume = {"capacity": size, "accessModes": ["ReadWriteOnce"], "volumeMode": mode, "claimRef": reference}
+    made = {"metadata": {"name": f"pv-{name}"}, "spec": {**volume, "nodeAffinity": affinity, **source, **spec}}
+    await node.client.create(msgspec.convert(made, core_v1.PersistentVolume))
+    claim.status = core_v1.PersistentVolumeClaimStatus(
+        phase="Bound", access_modes=["ReadWriteOnce"], capacity={"storage": "1Gi"}
+    )
+    await node.client.update_status(claim)
+    return {"name": "data", "persistentVolumeClaim": {"claimName": name}}
+
+
+def spec(volume: Json, command: str = "sleep 1000", container: Json | None = None, **changes: Any) -> Json:
+    mounted = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    made = {"name": "main", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", command], **(container or mounted)}
+    return {"containers": [made], "volumes": [volume], **changes}
+
+
+async def test_a_local_volume_is_the_groups_and_a_local_device_a_device(
+    node: NodeUnderTest, tmp_path: Path, device: str
+) -> None:
+    folder = tmp_path / "local"
+    (folder / "below").mkdir(parents=True, mode=0o700)
+    (folder / "secret").symlink_to(tmp_path / "disk.img")
+    before = (tmp_path / "disk.img").stat().st_gid
+    files = await bound(node, "files", {"local": {"path": str(folder)}})
+    disk = await bound(node, "disk", {"local": {"path": device}}, "Block")
+    wrong = await bound(node, "wrong", {"local": {"path": str(folder)}}, "Block")
+    devices = {"volumeDevices": [{"name": "data", "devicePath": "/dev/xvda"}]}
+    await node.create("files", spec(files, "touch /data/new; sleep 1000", securityContext={"fsGroup": 4321}))
+    await node.create("disk", spec(disk, container=devices))
+    await node.create("wrong", spec(wrong, container=devices))
+    await node.ready("files")
+    assert folder.stat().st_gid == (folder / "below").stat().st_gid == (folder / "new").stat().st_gid == 4321
+    assert (folder / "below").stat().st_mode & 0o7777 == 0o2770
+    assert (tmp_path / "disk.img").stat().st_gid == before, "links are not followed"
+    assert await node.execute(await node.ready("disk"), "head", "-c", "5", "/dev/xvda") == "hello"
+    message = await node.event("wrong", "FailedMount")
+    assert message == f'MapVolume.SetUpDevice failed for volume "pv-wrong" : path "{folder}" is not a block device'
+    uid = (await node.get("disk")).metadata.uid or ""
+    await node.delete("disk")
+    await node.gone("disk")
+    assert not (node.config.pods_dir / uid).exists()
+    assert is_device(device), "only the link to it is gone"
+
+
+async def test_nfs_is_mounted_by_mount_and_its_words_are_told(
+    node: NodeUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inline = {"name": "data", "nfs": {"server": "192.0.2.9", "path": "/export", "readOnly": True}}
+    await node.create("fails", spec(inline))
+    message = await node.event("fails", "FailedMount")
+    pod = await node.get("fails")
+    target = node.config.pods_dir / (pod.metadata.uid or "") / "volumes/kubernetes.io~nfs/data"
+    assert message.startswith('MountVolume.SetUp failed for volume "data" : mount failed: exit status ')
+    assert f"Mounting arguments: -t nfs -o ro 192.0.2.9:/export {target}\nOutput: mount: " in message
+    if not os.access("/sbin/mount.nfs", os.X_OK):
+        assert message.endswith("mount.nfs is not installed on this node (package nfs-common or nfs-utils)")
+
+    # This kernel has no NFS, so a mount of the test's own binds a folder where the real one would ask the server.
+    export, tools = tmp_path / "export", tmp_path / "tools"
+    export.mkdir()
+    tools.mkdir()
+    script = f'#!/bin/sh\necho "$@" >> {tools}/log\nfor last; do :; done\nexec /bin/mount --bind {export} "$last"\n'
+    (tools / "mount").write_text(script)
+    (tools / "mount").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/sbin:/usr/bin:/sbin:/bin")
+    source = {"nfs": {"server": "2001:db8::9", "path": "/export"}, "mountOptions": ["nfsvers=4.2", "hard"]}
+    volume = await bound(node, "share", source)
+    await node.create("web", spec(volume, "echo x > /data/file; sleep 1000"))
+    pod = await node.ready("web")
+    assert (export / "file").read_text() == "x\n"
+    target = node.config.pods_dir / (pod.metadata.uid or "") / "volumes/kubernetes.io~nfs/pv-share"
+    assert f"-t nfs -o nfsvers=4.2,hard [2001:db8::9]:/export {target}" in (tools / "log").read_text().splitlines()
+    await node.delete("web")
+    await node.gone("web")
+    assert (export / "file").exists() and not target.exists() and not mounts.is_mount_point(target)
+
+
+async def test_images_as_volumes_are_refused_where_the_runtime_would_mount_nothing(node: NodeUnderTest) -> None:
+    await node.create("web", spec({"name": "data", "image": {"reference": BUSYBOX_IMAGE}}))
+
+    async def told() -> bool:
+        statuses = (await node.get("web")).status.container_statuses
+        waiting = statuses[0].state.waiting if statuses and statuses[0].state else None
+        return waiting is not None and "image volumes are not supported by" in (waiting.message or "")
+
+    await eventually(told, "the container waits, with the reason")
