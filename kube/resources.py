@@ -42,6 +42,10 @@ class Resource:
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        # Resources are keys of what every request looks up.
+        return hash((self.group, self.plural))
+
     @functools.cached_property
     def singular(self) -> str:
         return self.kind.lower()

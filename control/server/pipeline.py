@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 
@@ -36,6 +37,7 @@ Handler = Callable[[Request], Awaitable[Answer]]
 _LONG_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "proxy", "log"})
 _READS = frozenset({"get", "list", "watch"})
 _CONNECTS = frozenset({"exec", "attach", "portforward"})
+_IMPERSONATES = re.compile(rb"impersonate-").match
 PATIENCE = 4
 """What part of its time a request may spend in a queue: a quarter, as upstream's."""
 
@@ -100,7 +102,7 @@ class Pipeline:
                 auditing.begin(self.auditor, request, info, UserInfo(""))
                 raise
         auditing.begin(self.auditor, request, info, user)
-        if b"impersonate-user" in headers or any(key.startswith(b"impersonate-") for key in headers):
+        if any(map(_IMPERSONATES, headers)):
             pairs = request.extensions.get("headers") or headers.items()
             user = await impersonation.impersonate(user, pairs, self.auth.authorizer)
             note = auditing.note_of(request)
@@ -219,10 +221,13 @@ def _finish(request: Request, answer: Answer) -> Answer:
     if request.flow is not None:
         headers += request.flow.headers
     headers.append((b"audit-id", request.audit_id.encode("latin-1", "replace")))
-    if not any(name == b"cache-control" for name, _ in headers):
+    for name, _ in headers:
+        if name == b"cache-control":
+            break
+    else:
         headers.append((b"cache-control", b"no-cache, private"))
-    for warning in dict.fromkeys(request.warnings):
-        headers.append((b"warning", _warning(warning)))
+    if request.warnings:
+        headers += [(b"warning", _warning(warning)) for warning in dict.fromkeys(request.warnings)]
     return answer
 
 
