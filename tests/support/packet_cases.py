@@ -429,3 +429,24 @@ CASES = [
 
 RULES = RuleSettings(local_cidrs=(PODS,), node_addresses=(NODE,))
 FIXED = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=(PODS,))
+
+# Where one list of endpoints a virtual server makes a difference, as in upstream's IPVS mode.
+IPVS_OTHERWISE: dict[str, dict[Packet, Outcome]] = {
+    "the internal policy Local drops where only other nodes have endpoints": {Packet(POD, IP, 80): Outcome(REJECT)},
+    "the external policy Local keeps the client's address and this node's endpoints": {
+        Packet(POD, NODE, 30080): to(HERE_ADDRESS),
+        Packet(NODE, NODE, 30080): to(HERE_ADDRESS, snat=True),
+    },
+    "the external policy Local drops what comes from outside where only other nodes have endpoints": {
+        Packet(WORLD, NODE, 30080): to(THERE_ADDRESS),
+    },
+    "a health check node port is the node's own to answer": {Packet(WORLD, NODE, 30080): to(THERE_ADDRESS)},
+    "an external address under the external policy Local keeps the client's address": {
+        Packet(POD, "192.0.2.7", 80): to(HERE_ADDRESS)
+    },
+    "both policies Local at once": {Packet(POD, NODE, 30080): to(HERE_ADDRESS)},
+    "a load balancer's address under the external policy Local": {
+        Packet(POD, "198.51.100.1", 80): to(HERE_ADDRESS),
+        Packet(NODE, "198.51.100.1", 80): to(HERE_ADDRESS, snat=True),
+    },
+}

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 STATE = Path(os.environ.get("WHERRY_VM_STATE", "/var/lib/wherry-vm"))
 CHECKS = ("ways", "refusals", "local", "affinity", "nobody", "repair", "gone", "dual_stack", "graceful_end", "settings")
-CHECKS += ("schedulers", "cleanup")
+CHECKS += ("schedulers", "cleanup", "packets")
 
 
 @pytest.mark.timeout(2700)

@@ -20,40 +20,14 @@ from tests.support.ipvs import IPVSTracer, MemoryKernel
 from tests.support.packet_cases import (
     CASES,
     FIXED,
-    HERE_ADDRESS,
     IP,
+    IPVS_OTHERWISE,
     NODE,
     NODE_VIEW,
-    POD,
     RULES,
-    THERE_ADDRESS,
-    WORLD,
     Case,
-    to,
 )
-from tests.support.packet_tracer import REJECT, Outcome, Packet
 from tests.support.services import endpoint, port, service, slice_of
-
-# Where one list of endpoints a virtual server makes a difference, as in upstream's IPVS mode.
-OTHERWISE: dict[str, dict[Packet, Outcome]] = {
-    "the internal policy Local drops where only other nodes have endpoints": {Packet(POD, IP, 80): Outcome(REJECT)},
-    "the external policy Local keeps the client's address and this node's endpoints": {
-        Packet(POD, NODE, 30080): to(HERE_ADDRESS),
-        Packet(NODE, NODE, 30080): to(HERE_ADDRESS, snat=True),
-    },
-    "the external policy Local drops what comes from outside where only other nodes have endpoints": {
-        Packet(WORLD, NODE, 30080): to(THERE_ADDRESS),
-    },
-    "a health check node port is the node's own to answer": {Packet(WORLD, NODE, 30080): to(THERE_ADDRESS)},
-    "an external address under the external policy Local keeps the client's address": {
-        Packet(POD, "192.0.2.7", 80): to(HERE_ADDRESS)
-    },
-    "both policies Local at once": {Packet(POD, NODE, 30080): to(HERE_ADDRESS)},
-    "a load balancer's address under the external policy Local": {
-        Packet(POD, "198.51.100.1", 80): to(HERE_ADDRESS),
-        Packet(NODE, "198.51.100.1", 80): to(HERE_ADDRESS, snat=True),
-    },
-}
 
 
 def backend(kernel: MemoryKernel, writer: RecordingWriter, clock: FakeClock | None = None) -> IPVSBackend:
@@ -72,7 +46,7 @@ async def test_virtual_servers_lead_packets_where_the_table_says(case: Case) -> 
     for packet, expected in case.packets.items():
         if packet.destination == "127.0.0.1":  # node ports on localhost are a matter of the iptables mode
             continue
-        assert tracer.trace(packet) == OTHERWISE.get(case.name, {}).get(packet, expected), packet
+        assert tracer.trace(packet) == IPVS_OTHERWISE.get(case.name, {}).get(packet, expected), packet
 
 
 async def test_a_change_names_only_what_changed() -> None:

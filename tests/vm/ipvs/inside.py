@@ -16,6 +16,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from netproxy import main, proxy
 from netproxy.config import IPVSConfig, ProxyConfig
+from netproxy.iptables.writer import RestoreWriter
+from netproxy.ipvs.kernel import RealKernel
+from netproxy.ipvs.sync import IPVSBackend
 from tests.host.netproxy.conftest import (
     CLIENT_IP,
     NODE_IP,
@@ -29,6 +32,8 @@ from tests.host.netproxy.conftest import (
     until_echo,
 )
 from tests.support.memory_api import MemoryAPI
+from tests.support.packet_cases import FIXED, IPVS_OTHERWISE, RULES
+from tests.support.packet_site import wrong_packets
 from tests.support.services import endpoint, port, service, slice_of
 
 WEB, LIMIT = "10.96.5.1", 120.0
@@ -126,6 +131,7 @@ async def check(site: Site) -> None:
         assert not [word for word in left.split() if "KUBE" in word or "kube-ipvs0" in word or ":30080" in word], left
 
     await report("cleanup", cleanup())
+    await report("packets", packets())
 
 
 def give_second_family(site: Site) -> None:
@@ -190,6 +196,13 @@ async def settings(site: Site, api: MemoryAPI) -> None:
     await asyncio.sleep(5)
     await until(lambda: fetch(site, "client", NODE_IP, 30080), "ours in an excluded range are served", LIMIT)
     assert f"{NODE_IP}:9999" in site.node.run("ipvsadm", "-Ln")
+
+
+async def packets() -> None:
+    """The packet table, in namespaces of its own."""
+    proxy = IPVSBackend(RealKernel(), RestoreWriter("nft"), RULES, FIXED)
+    wrong = await asyncio.to_thread(wrong_packets, proxy, IPVS_OTHERWISE, localhost=False, silence=2)
+    assert not wrong, "\n".join(wrong)
 
 
 async def schedulers(site: Site, api: MemoryAPI) -> None:
