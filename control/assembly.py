@@ -22,8 +22,7 @@ from control.admission.webhooks.caller import Caller
 from control.aggregation.aggregator import Aggregator
 from control.aggregation.keeper import Keeper as Aggregation
 from control.aggregation.remote import FrontProxy
-from control.auth.audit import Auditor, LogFile
-from control.auth.audit_policy import Policy
+from control.audit_sinks import Auditing
 from control.auth.user import UserInfo
 from control.background import Background
 from control.bootstrap import Bootstrap
@@ -117,13 +116,8 @@ class ApiServer:
             request.path, self.pipeline.fairness, bool(request.option("includeRequestDetails"))
         )
         self.pipeline.list_size = functools.partial(list_size, self.registry)
-        self.audit_log: LogFile | None = None
-        if config.audit_policy_file is not None:
-            policy = Policy.parse(config.audit_policy_file.read_bytes())
-            path = config.audit_log_file or config.data_dir / "audit.log"
-            limits = (config.audit_log_max_bytes, config.audit_log_backups, config.audit_log_max_age)
-            self.audit_log = LogFile(path, *limits)
-            self.pipeline.auditor = Auditor(policy, self.audit_log, clock)
+        self.auditing = Auditing(config, clock)
+        self.pipeline.auditor = self.auditing.auditor
         self.edge = Edge(self.pipeline)
         self.listener = Listener(config, self.edge)
 
@@ -149,6 +143,7 @@ class ApiServer:
                 await background.until(server.cache.wait_ready())
                 followed = asyncio.Event()
                 background.start(Keeper(server.registry, server.custom).run(), "looking after definitions")
+                background.start(server.auditing.run(), "sending audit events", may_end=True)
                 background.start(server.access.run(), "following configuration files", may_end=True)
                 background.start(follow_auth(server.auth, server.registry, followed), "following roles and pods")
                 await background.until(followed.wait())
@@ -172,8 +167,7 @@ class ApiServer:
                 await background.stop()
                 await server.webhooks.close()
                 await server.access.close()
-                if server.audit_log is not None:
-                    await asyncio.to_thread(server.audit_log.close)
+                await server.auditing.close()
         finally:
             await store.close()
 

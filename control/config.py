@@ -92,6 +92,16 @@ class ControlConfig:
     audit_log_backups: int = 10
     audit_log_max_age: int = 0
     """Seconds after which rotated logs are deleted; 0: never."""
+    audit_webhook_file: Path | None = None
+    """A kubeconfig of the program that audit events are posted to; None: none is."""
+    audit_webhook_mode: str = "batch"
+    """batch, blocking (requests wait for their events) or blocking-strict (and are refused where that fails)."""
+    audit_webhook_initial_backoff: float = 10.0
+    audit_webhook_batch_buffer_size: int = 10_000
+    audit_webhook_batch_max_size: int = 400
+    audit_webhook_batch_max_wait: float = 30.0
+    audit_webhook_batch_throttle_qps: float = 10.0
+    audit_webhook_batch_throttle_burst: int = 15
     controller_config_file: Path | None = None
     """Upstream's KubeControllerManagerConfiguration (see control.controllers.configuration); None: its defaults."""
     scheduler_config_file: Path | None = None

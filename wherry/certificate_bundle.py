@@ -39,6 +39,7 @@ ETCD = {"etcd_cafile": "etcd-ca.crt", "etcd_certfile": "etcd-client.crt", "etcd_
 POLICIES = (
     "encryption.yaml",
     "audit-policy.yaml",
+    "audit-webhook.kubeconfig",
     "authentication.yaml",
     "authentication-webhook.kubeconfig",
     "authorization.yaml",

@@ -43,6 +43,7 @@ def control_config(settings: Settings) -> ControlConfig:
         authorization_config_file=_present(layout.etc / "authorization.yaml"),
         token_file=_present(layout.etc / "tokens.csv"),
         audit_policy_file=_present(layout.etc / "audit-policy.yaml"),
+        audit_webhook_file=_present(layout.etc / "audit-webhook.kubeconfig"),
         audit_log_file=layout.logs / "audit.log",
         encryption_config_file=_present(layout.etc / "encryption.yaml"),
         controller_config_file=_present(layout.etc / "controller-manager.yaml"),

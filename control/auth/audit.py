@@ -12,6 +12,7 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,14 +23,21 @@ import msgspec
 from control.auth.audit_policy import Policy, Verdict
 from control.auth.user import AuthzAttributes, UserInfo, user_info
 from kube.clock import Clock, format_micro_time
+from kube.counters import Counter
 
 log = logging.getLogger(__name__)
 QUEUE = 10_000
+EVENTS = Counter("apiserver_audit_event", "Audit events made.")
+LEVELS = Counter("apiserver_audit_level", "Requests by how fully they are noted.", "level")
+ERRORS = Counter("apiserver_audit_error", "Audit events that did not reach their sink.", "plugin")
+REJECTED = Counter("apiserver_audit_requests_rejected", "Requests refused because they could not be noted.")
 Object = dict[str, Any]
 
 
 class Sink(Protocol):
-    def write(self, line: bytes) -> None: ...
+    """Where events go, each a line of JSON; what is returned must be waited for before the request goes on."""
+
+    def write(self, line: bytes) -> Awaitable[None] | None: ...
 
 
 @dataclass(slots=True)
@@ -41,6 +49,13 @@ class Note:
     event: Object
     request_body: bytes = b""
     annotations: dict[str, str] = field(default_factory=dict)
+    pending: list[Awaitable[None]] = field(default_factory=list)
+    """What the sinks want waited for."""
+
+    async def settled(self) -> None:
+        """Wait for the sinks that want it; raises StatusError where one of them does not let the request through."""
+        while self.pending:
+            await self.pending.pop()
 
     def impersonates(self, user: UserInfo) -> None:
         self.event["impersonatedUser"] = user_info(user)
@@ -64,20 +79,26 @@ class Note:
             event["responseObject"] = _object(body, self.verdict.omit_managed_fields)
         if self.annotations:
             event["annotations"] = self.annotations
-        self.auditor.sink.write(msgspec.json.encode({k: v for k, v in event.items() if v is not None}) + b"\n")
+        EVENTS.add()
+        line = msgspec.json.encode({k: v for k, v in event.items() if v is not None}) + b"\n"
+        for sink in self.auditor.sinks:
+            wait = sink.write(line)
+            if wait is not None:
+                self.pending.append(wait)
 
 
 class Auditor:
     """Decides by the policy what is noted, and where to."""
 
-    def __init__(self, policy: Policy, sink: Sink, clock: Clock) -> None:
-        self.policy, self.sink, self.clock = policy, sink, clock
+    def __init__(self, policy: Policy, sinks: Sequence[Sink], clock: Clock) -> None:
+        self.policy, self.sinks, self.clock = policy, tuple(sinks), clock
 
     def begin(
         self, attributes: AuthzAttributes, audit_id: str, uri: str, sources: list[str], user_agent: str
     ) -> Note | None:
         """Return the note of a request whose user is known, its first stage written; None where none is wanted."""
         verdict = self.policy.verdict(attributes)
+        LEVELS.add("None" if verdict is None else verdict.level)
         if verdict is None:
             return None
         event: Object = {
@@ -154,6 +175,7 @@ class LogFile:
             self._lines.put_nowait(line)
         except queue.Full:
             self.dropped += 1
+            ERRORS.add("log")
 
     def close(self) -> None:
         """Write what is queued and close the file. Blocks."""
@@ -172,6 +194,7 @@ class LogFile:
                     self._file.flush()
             except OSError:
                 self.dropped += 1
+                ERRORS.add("log")
                 log.exception("cannot write the audit log %s", self._path)
                 time.sleep(0.1)
 

@@ -44,6 +44,13 @@ def note_of(request: Request) -> Note | None:
     return found
 
 
+async def settled(request: Request) -> None:
+    """Wait until a request's events are where they have to be before it goes on; raises StatusError."""
+    note = note_of(request)
+    if note is not None and note.pending:
+        await note.settled()
+
+
 def end(request: Request, answer: Answer) -> None:
     """Note the answer, and arrange for the end of what goes on after it."""
     note = note_of(request)
@@ -64,6 +71,7 @@ def end(request: Request, answer: Answer) -> None:
                 return await splice(connection)
             finally:
                 note.stage("ResponseComplete", 101)
+                await note.settled()
 
         answer.splice = spliced
 
@@ -74,6 +82,7 @@ async def _until_end(chunks: AsyncIterator[bytes], note: Note, status: int) -> A
             yield chunk
     finally:
         note.stage("ResponseComplete", status)
+        await note.settled()
         close = getattr(chunks, "aclose", None)
         if close is not None:
             await close()

@@ -61,6 +61,7 @@ class Pipeline:
         start = time.perf_counter()
         answer = await self._guarded(request, credentials, user)
         auditing.end(request, answer)
+        await auditing.settled(request)
         code = 101 if isinstance(answer, Upgrade) else answer.status
         self.metrics.observe(request, answer, code, time.perf_counter() - start)
         return answer
@@ -102,6 +103,7 @@ class Pipeline:
                 auditing.begin(self.auditor, request, info, UserInfo(""))
                 raise
         auditing.begin(self.auditor, request, info, user)
+        await auditing.settled(request)
         if any(map(_IMPERSONATES, headers)):
             pairs = request.extensions.get("headers") or headers.items()
             user = await impersonation.impersonate(user, pairs, self.auth.authorizer)

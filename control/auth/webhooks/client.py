@@ -36,24 +36,45 @@ class ReviewFailed(Exception):
 class ReviewClient:
     """One program. Reads the kubeconfig when made (KubeconfigError, ssl.SSLError) and connects when first asked."""
 
-    def __init__(self, path: Path, clock: Clock, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        timeout: float = TIMEOUT,
+        first_pause: float = FIRST_PAUSE,
+        patient: bool = False,
+    ) -> None:
         self.access = kubeconfig.load(path)
         self.access.ssl_context()
-        self._clock, self._timeout = clock, timeout
+        self._clock, self._timeout, self._first_pause = clock, timeout, first_pause
+        self._patient = patient
+        """Whether a program that cannot be reached is tried again too."""
         self._transport: HttpsTransport | None = None
 
     async def ask(self, review: Object) -> Object:
         """Post a review and return the `status` of what comes back; raises ReviewFailed."""
-        body, pause = msgspec.json.encode(review), FIRST_PAUSE
+        return _status(await self.send(msgspec.json.encode(review)), review)
+
+    async def send(self, body: bytes) -> bytes:
+        """Post something and return the answer's body; raises ReviewFailed."""
+        pause, failure = self._first_pause, ReviewFailed("it was not asked")
         for left in reversed(range(TRIES)):
-            code, answer = await self._post(body)
-            if code < 300:
-                return _status(answer, review)
-            if code not in _AGAIN or not left:
-                break
+            try:
+                code, answer = await self._post(body)
+            except ReviewFailed as error:
+                if not self._patient or not left:
+                    raise
+                failure = error
+            else:
+                if code < 300:
+                    return answer
+                shown = answer[:200].decode(errors="replace")
+                failure = ReviewFailed(f"{self.access.server} answered {code}: {shown}")
+                if code not in _AGAIN or not left:
+                    break
             await self._clock.sleep(pause * (1 + JITTER * random.random()))
             pause *= GROWTH
-        raise ReviewFailed(f"{self.access.server} answered {code}: {answer[:200].decode(errors='replace')}")
+        raise failure
 
     async def _post(self, body: bytes) -> tuple[int, bytes]:
         if self._transport is None:

@@ -87,7 +87,7 @@ class Lines:
 def run(level: str, **more: Any) -> list[dict[str, Any]]:
     """Take one create through and return what was written of it."""
     lines = Lines()
-    auditor = Auditor(policy({"level": level}, **more), lines, FakeClock())
+    auditor = Auditor(policy({"level": level}, **more), [lines], FakeClock())
     note = auditor.begin(asked("create", "pods"), "id-1", "/api/v1/pods?x=y", ["192.0.2.1"], "kubectl")
     assert note is not None
     note.decided(True, "because")
@@ -122,7 +122,7 @@ def test_stages_can_be_left_out() -> None:
 
 def test_a_refusal_is_written_with_its_reason() -> None:
     lines = Lines()
-    note = Auditor(policy({"level": "Metadata"}), lines, FakeClock()).begin(asked("get", "pods"), "", "/", [], "")
+    note = Auditor(policy({"level": "Metadata"}), [lines], FakeClock()).begin(asked("get", "pods"), "", "/", [], "")
     assert note is not None
     note.stage("ResponseComplete", 403, b'{"kind":"Status","status":"Failure","message":"no","reason":"Forbidden"}')
     assert lines.events[-1]["responseStatus"] == {

@@ -1,0 +1,144 @@
+"""Audit events posted to another program (--audit-webhook-config-file), as audit.k8s.io/v1 EventLists.
+
+In batches, the default: events wait for others, at most `max_wait` seconds, and go up to `max_size` at a time and
+`qps` times a second; a batch that cannot be delivered is tried again with growing pauses and then lost. What finds
+the buffer full is lost too, and counted. Blocking: each event is posted alone and the request waits for it;
+blocking-strict: one that cannot be noted when it comes in is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from dataclasses import dataclass
+
+from control.auth.audit import ERRORS, REJECTED, Sink
+from control.auth.webhooks.client import ReviewClient, ReviewFailed
+from kube.clock import Clock
+from kube.errors import internal
+
+log = logging.getLogger(__name__)
+MODES = ("batch", "blocking", "blocking-strict")
+CLOSING = 5.0
+"""Seconds that the last batch may take when the server ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """Upstream's --audit-webhook-batch-* flags."""
+
+    buffer_size: int = 10_000
+    max_size: int = 400
+    max_wait: float = 30.0
+    qps: float = 10.0
+    burst: int = 15
+
+
+class BatchWebhook(Sink):
+    """Posts events in batches while `run` runs."""
+
+    def __init__(self, client: ReviewClient, clock: Clock, batching: Batching) -> None:
+        self._client, self._clock, self._batching = client, clock, batching
+        self._waiting: deque[bytes] = deque()
+        self._some, self._full = asyncio.Event(), asyncio.Event()
+        self._tokens, self._refilled = float(batching.burst), clock.monotonic()
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def write(self, line: bytes) -> Awaitable[None] | None:
+        if len(self._waiting) >= self._batching.buffer_size:
+            ERRORS.add("webhook")
+            return None
+        self._waiting.append(line)
+        self._some.set()
+        if len(self._waiting) >= self._batching.max_size:
+            self._full.set()
+        return None
+
+    async def run(self) -> None:
+        """Send batches until cancelled."""
+        while True:
+            await self._some.wait()
+            with contextlib.suppress(TimeoutError):
+                await self._within(self._batching.max_wait)
+            await self._throttle()
+            task = asyncio.create_task(self._send(self._batch()), name="audit-webhook-batch")
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _within(self, seconds: float) -> None:
+        """Wait for a full batch, at most so long."""
+        full = asyncio.ensure_future(self._full.wait())
+        late = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait((full, late), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            full.cancel()
+            late.cancel()
+
+    async def _throttle(self) -> None:
+        while True:
+            now = self._clock.monotonic()
+            self._tokens += (now - self._refilled) * self._batching.qps
+            self._tokens, self._refilled = min(self._tokens, float(self._batching.burst)), now
+            if self._tokens >= 1:
+                self._tokens -= 1
+                return
+            await self._clock.sleep((1 - self._tokens) / self._batching.qps)
+
+    def _batch(self) -> list[bytes]:
+        found = [self._waiting.popleft() for _ in range(min(self._batching.max_size, len(self._waiting)))]
+        if len(self._waiting) < self._batching.max_size:
+            self._full.clear()
+        if not self._waiting:
+            self._some.clear()
+        return found
+
+    async def _send(self, lines: list[bytes]) -> None:
+        try:
+            await self._client.send(event_list(lines))
+        except ReviewFailed as error:
+            ERRORS.add("webhook", amount=len(lines))
+            log.error("%d audit events are lost: %s", len(lines), error)
+
+    async def close(self) -> None:
+        """Send what waits, as far as it goes quickly."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING):
+                await asyncio.gather(*self._sending)
+                while self._waiting:
+                    await self._send(self._batch())
+        for task in self._sending:
+            task.cancel()
+        await self._client.close()
+
+
+class BlockingWebhook(Sink):
+    """Posts each event while its request waits; `strict`: requests that cannot be noted when they come in are refused."""
+
+    def __init__(self, client: ReviewClient, strict: bool) -> None:
+        self._client, self._strict = client, strict
+
+    def write(self, line: bytes) -> Awaitable[None] | None:
+        return self._send(line)
+
+    async def _send(self, line: bytes) -> None:
+        try:
+            await self._client.send(event_list([line]))
+        except ReviewFailed as error:
+            ERRORS.add("webhook")
+            log.error("an audit event is lost: %s", error)
+            if self._strict and b'"stage":"RequestReceived"' in line:
+                REJECTED.add()
+                raise internal(f"audit: {error}") from error
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def event_list(lines: list[bytes]) -> bytes:
+    """Make one document of events."""
+    items = b",".join(line.rstrip(b"\n") for line in lines)
+    return b'{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[' + items + b"]}"
