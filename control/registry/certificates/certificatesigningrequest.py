@@ -9,10 +9,12 @@ from typing import Any
 from cryptography import x509
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
+from control.registry.checks import each
 from control.registry.naming import path_segment
 from control.registry.strategy import Context, Finish, Object, Strategy, keep
 from control.registry.tables import age, human_duration
-from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
+from kube import names
+from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required, too_long
 
 USAGES = (
     "signing",
@@ -103,9 +105,7 @@ class CertificateSigningRequestStrategy(Strategy):
             if kind not in found and kind in {c.get("type") for c in (old.get("status") or {}).get("conditions") or ()}:
                 detail = f"updates may not remove a condition of type {_quoted(kind)}"
                 errors.append(forbidden_field("status.conditions", detail))
-        if {"Approved", "Denied"} <= found:
-            detail = "Approved and Denied conditions are mutually exclusive"
-            errors.append(invalid_value("status.conditions", "Denied", detail))
+        errors += _conditions((obj.get("status") or {}).get("conditions") or [], "status.conditions")
         issued, before = ((o.get("status") or {}).get("certificate") for o in (obj, old))
         if before and issued != before:
             errors.append(forbidden_field("status.certificate", "updates may not change a certificate"))
@@ -121,13 +121,18 @@ class CertificateSigningRequestStrategy(Strategy):
             errors.append(invalid_value("spec.request", spec["request"], detail))
         if not spec.get("usages"):
             errors.append(required("spec.usages", "usages must not be empty"))
-        errors += [not_supported("spec.usages", u, USAGES) for u in spec.get("usages") or () if u not in USAGES]
-        signer = spec.get("signerName")
-        if not signer:
-            errors.append(required("spec.signerName"))
-        elif signer.count("/") != 1:
-            detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+        usages = spec.get("usages") or []
+        for index, usage in enumerate(usages):
+            if usage not in USAGES:
+                errors.append(not_supported(f"spec.usages[{index}]", usage, sorted(USAGES)))
+            if usage in usages[:index]:
+                errors.append(duplicate(f"spec.usages[{index}]", usage))
+        signer = spec.get("signerName") or ""
+        if signer == LEGACY_UNKNOWN:
+            detail = "the legacy signerName is not allowed via this API version"
             errors.append(invalid_value("spec.signerName", signer, detail))
+        else:
+            errors += signer_name(signer, "spec.signerName")
         if spec.get("expirationSeconds") is not None and spec["expirationSeconds"] < 600:
             detail = "may not specify a duration less than 600 seconds (10 minutes)"
             errors.append(invalid_value("spec.expirationSeconds", spec["expirationSeconds"], detail))
@@ -150,6 +155,50 @@ class CertificateSigningRequestStrategy(Strategy):
             NONE if seconds is None else human_duration(seconds),
             _condition(obj.get("status") or {}),
         ]
+
+
+LEGACY_UNKNOWN = "kubernetes.io/legacy-unknown"
+
+
+def signer_name(name: str, path: str) -> list[FieldError]:
+    """Check a signer's name: a domain of at least two labels, a slash, and what the domain calls the signer."""
+    if not name:
+        return [required(path)]
+    domain, slash, rest = name.partition("/")
+    if not slash or "/" in rest:
+        detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+        return [invalid_value(path, name, detail)]
+    errors = [too_long(path, 253)] if len(domain) > 253 else []
+    labels = domain.split(".")
+    for label in labels:
+        errors += each(path, domain, [f'validating label "{label}": {p}' for p in names.dns1123_label(label)])
+    if len(labels) < 2:
+        detail = "should be a domain with at least two segments separated by dots"
+        errors.append(invalid_value(path, domain, detail))
+    for label in rest.split("."):
+        errors += each(path, rest, [f'validating label "{label}": {p}' for p in names.dns1123_subdomain(label)])
+    return errors
+
+
+def _conditions(conditions: list[Object], path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    seen: list[str] = []
+    for index, condition in enumerate(conditions):
+        where, kind, status = f"{path}[{index}]", condition.get("type") or "", condition.get("status") or ""
+        allowed = ("True",) if kind in (*_VERDICTS, "Failed") else ("True", "False", "Unknown")
+        if not kind:
+            errors.append(required(f"{where}.type"))
+        if not status:
+            errors.append(required(f"{where}.status"))
+        elif status not in allowed:
+            errors.append(not_supported(f"{where}.status", status, allowed))
+        if kind in _VERDICTS and any(other in seen for other in _VERDICTS if other != kind):
+            detail = "Approved and Denied conditions are mutually exclusive"
+            errors.append(invalid_value(f"{where}.type", kind, detail))
+        if kind and kind in seen:
+            errors.append(duplicate(f"{where}.type", kind))
+        seen.append(kind)
+    return errors
 
 
 def _quoted(text: str) -> str:

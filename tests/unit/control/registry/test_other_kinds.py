@@ -335,9 +335,9 @@ async def test_the_server_writes_down_who_asks_for_a_certificate() -> None:
     strategy.prepare_subresource("approval", approved, found)
     assert approved["spec"]["username"] == "jane"
     assert approved["status"] == {"conditions": [{"type": "Approved", "status": "True"}]}
-    both = {"status": {"conditions": [{"type": "Approved"}, {"type": "Denied"}]}}
+    both = {"status": {"conditions": [{"type": kind, "status": "True"} for kind in ("Approved", "Denied")]}}
     assert update_problems(approved, {**approved, **both}, "approval") == [
-        'status.conditions: Invalid value: "Denied": Approved and Denied conditions are mutually exclusive'
+        'status.conditions[1].type: Invalid value: "Denied": Approved and Denied conditions are mutually exclusive'
     ]
 
 

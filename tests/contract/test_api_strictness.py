@@ -1,0 +1,221 @@
+"""What the server says of requests that contradict themselves, repeat themselves or name what does not exist."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.control import Answer, ApiUnderTest, api_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+APPLY = {"Content-Type": "application/apply-patch+yaml"}
+MERGE = {"Content-Type": "application/merge-patch+json"}
+JSON_PATCH = {"Content-Type": "application/json-patch+json"}
+YAML = {"Content-Type": "application/yaml"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path_factory.mktemp("api")) as api:
+        yield api
+
+
+def said(answer: Answer) -> list[str]:
+    """Return the texts of an answer's warnings."""
+    return [
+        value.removeprefix('299 - "').removesuffix('"').replace('\\"', '"')
+        for value in answer.headers.getall("Warning", [])
+    ]
+
+
+OPTIONS = [
+    (
+        "resourceVersionMatch=Exact",
+        "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+    ),
+    (
+        "resourceVersion=0&resourceVersionMatch=Exact",
+        'resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
+    ),
+    (
+        "resourceVersion=1&resourceVersionMatch=Near",
+        'resourceVersionMatch: Unsupported value: "Near": supported values: "Exact", "NotOlderThan", ""',
+    ),
+    ("sendInitialEvents=true", "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"),
+    (
+        "watch=1&resourceVersionMatch=NotOlderThan",
+        "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+    ),
+    (
+        "watch=1&sendInitialEvents=true",
+        "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+    ),
+    (
+        "watch=1&resourceVersionMatch=Exact&sendInitialEvents=true",
+        'resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"',
+    ),
+    (
+        "watch=1&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&continue=x",
+        "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided",
+    ),
+]
+
+
+@pytest.mark.parametrize(("query", "message"), OPTIONS, ids=[q for q, _ in OPTIONS])
+async def test_options_that_contradict_one_another_are_422(server: ApiUnderTest, query: str, message: str) -> None:
+    answer = await server.request("GET", f"{CONFIGMAPS}?{query}")
+    assert answer.status == 422, answer.body
+    assert answer.json["message"].startswith('ListOptions.meta.k8s.io "" is invalid: ')
+    assert message in answer.json["message"]
+
+
+WRITES = [
+    ("dryRun=Some", 'dryRun: Unsupported value: ["Some"]: supported values: "All"'),
+    (
+        "fieldValidation=Some",
+        'fieldValidation: Unsupported value: "Some": supported values: "Ignore", "Strict", "Warn"',
+    ),
+    (f"fieldManager={'m' * 129}", "fieldManager: Too long: may not be more than 128 bytes"),
+]
+
+
+@pytest.mark.parametrize(("query", "message"), WRITES, ids=[q[:20] for q, _ in WRITES])
+async def test_options_of_writes_are_checked(server: ApiUnderTest, query: str, message: str) -> None:
+    answer = await server.request("POST", f"{CONFIGMAPS}?{query}", {"metadata": {"name": "options"}})
+    assert answer.status == 422, answer.body
+    assert answer.json["message"] == f'CreateOptions.meta.k8s.io "" is invalid: {message}'
+
+
+async def test_keys_that_stand_twice_in_yaml_are_named_with_their_lines(server: ApiUnderTest) -> None:
+    body = b"metadata:\n  name: twice\ndata:\n  a: b\n  a: c\nodd: 1\nmetadata:\n  name: twice\n"
+    strict = await server.request("POST", f"{CONFIGMAPS}?fieldValidation=Strict", body, headers=YAML)
+    assert strict.status == 400
+    assert strict.json["message"].endswith(
+        'strict decoding error: yaml: unmarshal errors:\n  line 5: key "a" already set in map\n  line 7: key "metadata" '
+        'already set in map, unknown field "odd"'
+    )
+    warned = await server.request("POST", f"{CONFIGMAPS}?dryRun=All", body, headers=YAML)
+    assert warned.status == 201
+    assert said(warned) == [
+        'line 5: key "a" already set in map',
+        'line 7: key "metadata" already set in map',
+        'unknown field "odd"',
+    ]
+    ignored = await server.request("POST", f"{CONFIGMAPS}?dryRun=All&fieldValidation=Ignore", body, headers=YAML)
+    assert ignored.status == 201 and said(ignored) == []
+
+
+async def test_what_a_patch_says_twice_or_strangely_is_named(server: ApiUnderTest) -> None:
+    await server.request("POST", CONFIGMAPS, {"metadata": {"name": "patched"}})
+    path, body = f"{CONFIGMAPS}/patched", b'{"data":{"a":"b","a":"c"},"odd":1}'
+    strict = await server.request("PATCH", f"{path}?fieldValidation=Strict", body, headers=MERGE)
+    assert strict.status == 422
+    assert strict.json["message"].endswith('strict decoding error: duplicate field "data.a", unknown field "odd"')
+    warned = await server.request("PATCH", path, body, headers=MERGE)
+    assert warned.status == 200
+    assert said(warned) == ['duplicate field "data.a"', 'unknown field "odd"']
+    operations = b'[{"op":"add","path":"/data/x","value":"y","why":1,"op":"add"}]'
+    strict = await server.request("PATCH", f"{path}?fieldValidation=Strict", operations, headers=JSON_PATCH)
+    assert strict.status == 422
+    assert strict.json["message"].endswith(
+        'strict decoding error: json patch duplicate field "[0].op", json patch unknown field "[0].why"'
+    )
+
+
+async def test_a_json_patch_has_at_most_ten_thousand_operations(server: ApiUnderTest) -> None:
+    await server.request("POST", CONFIGMAPS, {"metadata": {"name": "long"}})
+    operations = [{"op": "test", "path": "/kind", "value": "ConfigMap"}] * 10_001
+    answer = await server.request("PATCH", f"{CONFIGMAPS}/long", operations, headers=JSON_PATCH)
+    assert (answer.status, answer.json["reason"]) == (413, "RequestEntityTooLarge")
+    assert answer.json["message"] == (
+        "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
+    )
+
+
+def deployment(**container: Any) -> dict[str, Any]:
+    labels = {"app": "a"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i", **container}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "applied"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+APPLIED = [
+    (
+        {"odd": 1},
+        '.spec.template.spec.containers[name="c"].odd: field not declared in schema',
+    ),
+    (
+        {"ports": [{"containerPort": 80}, {"containerPort": 80, "protocol": "TCP"}]},
+        '.spec.template.spec.containers[name="c"].ports: duplicate entries for key [containerPort=80,protocol="TCP"]',
+    ),
+    (
+        {"env": [{"value": "x"}]},
+        '.spec.template.spec.containers[name="c"].env: element 0: associative list with keys has an element that omits key '
+        'field "name" (and doesn\'t have default value)',
+    ),
+    (
+        {"odd": 1, "ports": [{"containerPort": 80, "strange": 1}]},
+        'errors:\n  .spec.template.spec.containers[name="c"].odd: field not declared in schema\n  '
+        '.spec.template.spec.containers[name="c"].ports[containerPort=80,protocol="TCP"].strange: field not declared in '
+        "schema",
+    ),
+]
+
+
+@pytest.mark.parametrize(("container", "message"), APPLIED, ids=[m[:60] for _, m in APPLIED])
+@pytest.mark.parametrize("validation", ["Ignore", "Strict"])
+async def test_what_is_applied_must_fit_its_kind(
+    server: ApiUnderTest, container: dict[str, Any], message: str, validation: str
+) -> None:
+    path = f"{DEPLOYMENTS}/applied?fieldManager=t&fieldValidation={validation}"
+    answer = await server.request("PATCH", path, deployment(**container), headers=APPLY)
+    assert answer.status == 500 and "reason" not in answer.json
+    assert answer.json["message"] == (
+        f"failed to create typed patch object (default/applied; apps/v1, Kind=Deployment): {message}"
+    )
+
+
+async def test_keys_that_are_applied_twice_are_named(server: ApiUnderTest) -> None:
+    body = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: again\ndata:\n  a: b\n  a: c\n"
+    path = f"{CONFIGMAPS}/again?fieldManager=t"
+    strict = await server.request("PATCH", f"{path}&fieldValidation=Strict", body, headers=APPLY)
+    assert strict.status == 400
+    assert strict.json["message"] == (
+        "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n"
+        '  line 7: key "a" already set in map'
+    )
+    warned = await server.request("PATCH", path, body, headers=APPLY)
+    assert warned.status == 201 and said(warned) == ['line 7: key "a" already set in map']
+
+
+async def test_warnings_come_with_what_was_stored(server: ApiUnderTest) -> None:
+    found = deployment() | {"metadata": {"name": "a.b"}}
+    answer = await server.request("POST", f"{DEPLOYMENTS}?dryRun=All", found)
+    assert said(answer) == [
+        "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is "
+        "recommended: [must not contain dots]"
+    ]
+    endpoints = await server.request("GET", "/api/v1/namespaces/default/endpoints")
+    assert said(endpoints) == ["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"]
+
+
+async def test_what_is_offered_is_told_to_who_asks_for_something_else(server: ApiUnderTest) -> None:
+    offered = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+    wrong, sent = await asyncio.gather(
+        server.request("GET", CONFIGMAPS, headers={"Accept": "text/html"}),
+        server.request("POST", CONFIGMAPS, b"x", headers={"Content-Type": "text/plain"}),
+    )
+    assert (wrong.status, wrong.json["reason"]) == (406, "NotAcceptable")
+    assert wrong.json["message"] == f"only the following media types are accepted: {offered}"
+    assert (sent.status, sent.json["reason"]) == (415, "UnsupportedMediaType")
+    assert sent.json["message"] == (
+        f"the body of the request was in an unknown format - accepted media types include: {offered}"
+    )

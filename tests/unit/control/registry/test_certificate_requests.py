@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.unit.control.registry.strategies import Object, created, problems, update_problems
+
+
+def _request() -> str:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jo")])
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    return base64.b64encode(pem.public_bytes(serialization.Encoding.PEM)).decode()
+
+
+PEM = _request()
+LABEL = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an "
+    "alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+
+
+def asked(**spec: Any) -> Object:
+    base = {"request": PEM, "signerName": "example.com/signer", "usages": ["client auth"]}
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": "x"},
+        "spec": {**base, **spec},
+    }
+
+
+REFUSED = [
+    (asked(signerName=""), "spec.signerName: Required value"),
+    (
+        asked(signerName="example.com"),
+        'spec.signerName: Invalid value: "example.com": must be a fully qualified domain and path of the form '
+        "'example.com/signer-name'",
+    ),
+    (
+        asked(signerName="example/signer"),
+        'spec.signerName: Invalid value: "example": should be a domain with at least two segments separated by dots',
+    ),
+    (
+        asked(signerName="Example.com/signer"),
+        f'spec.signerName: Invalid value: "Example.com": validating label "Example": {LABEL}',
+    ),
+    (
+        asked(signerName="kubernetes.io/legacy-unknown"),
+        'spec.signerName: Invalid value: "kubernetes.io/legacy-unknown": the legacy signerName is not allowed via this API '
+        "version",
+    ),
+    (asked(usages=[]), "spec.usages: Required value: usages must not be empty"),
+    (asked(usages=["client auth", "client auth"]), 'spec.usages[1]: Duplicate value: "client auth"'),
+    (
+        asked(expirationSeconds=60),
+        "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 600 seconds (10 minutes)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("obj", "message"), REFUSED, ids=[m[:80] for _, m in REFUSED])
+def test_a_bad_request_is_refused_in_upstreams_words(obj: Object, message: str) -> None:
+    assert problems(obj) == [message]
+
+
+def test_a_usage_that_is_none_is_told_which_there_are() -> None:
+    (found,) = problems(asked(usages=["everything"]))
+    assert found.startswith('spec.usages[0]: Unsupported value: "everything": supported values: "any", "cert sign", ')
+
+
+CONDITIONS = [
+    ([{"type": "Approved", "status": "True"}], []),
+    (
+        [{"type": "Approved", "status": "False"}],
+        ['status.conditions[0].status: Unsupported value: "False": supported values: "True"'],
+    ),
+    (
+        [{"type": "Approved", "status": "True"}] * 2,
+        ['status.conditions[1].type: Duplicate value: "Approved"'],
+    ),
+    (
+        [{"type": "Denied", "status": "True"}, {"type": "Approved"}],
+        [
+            "status.conditions[1].status: Required value",
+            'status.conditions[1].type: Invalid value: "Approved": Approved and Denied conditions are mutually exclusive',
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("conditions", "said"), CONDITIONS, ids=[str(s)[:60] for _, s in CONDITIONS])
+def test_verdicts_are_one_and_true(conditions: list[Object], said: list[str]) -> None:
+    old, new = created(asked()), created(asked())
+    new["status"] = {"conditions": conditions}
+    assert update_problems(old, new, "approval") == said
