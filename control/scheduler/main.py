@@ -26,6 +26,7 @@ from control.scheduler.plugins.default_binder import DefaultBinder
 from control.scheduler.plugins.dynamic_resources import DynamicResources
 from control.scheduler.plugins.volume_binding import VolumeBinding
 from control.scheduler.plugins.volume_limits import NodeVolumeLimits, VolumeRestrictions, VolumeZone
+from control.scheduler.plugins.volume_provisioning import Provisioning
 from control.scheduler.podinfo import PodInfo, QueuedPod
 from control.scheduler.profile import Surroundings, build
 from control.scheduler.queue import SchedulingQueue
@@ -79,7 +80,8 @@ class Scheduler:
         self.queue = SchedulingQueue(clock, config.first_backoff, config.last_backoff)
         claims, volumes = informers.of(core_v1.PersistentVolumeClaim), informers.of(core_v1.PersistentVolume)
         classes, csi_nodes = informers.of(storage_v1.StorageClass), informers.of(storage_v1.CSINode)
-        self._storage: tuple[Informer[Any], ...] = (claims, volumes, classes, csi_nodes)
+        drivers, capacities = informers.of(storage_v1.CSIDriver), informers.of(storage_v1.CSIStorageCapacity)
+        self._storage: tuple[Informer[Any], ...] = (claims, volumes, classes, csi_nodes, drivers, capacities)
         devices = (
             informers.of(resource_v1.ResourceClaim),
             informers.of(resource_v1.ResourceSlice),
@@ -92,7 +94,7 @@ class Scheduler:
             self._devices,
             VolumeRestrictions(claims),
             NodeVolumeLimits(claims, volumes, classes, csi_nodes),
-            VolumeBinding(client, claims, volumes, classes),
+            VolumeBinding(client, claims, volumes, classes, Provisioning(drivers, capacities)),
             VolumeZone(claims, volumes),
             DefaultBinder(client),
         ]

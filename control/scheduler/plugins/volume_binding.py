@@ -15,13 +15,13 @@ import msgspec
 from control.scheduler.cluster import Cluster
 from control.scheduler.framework import BindingFailed, Constraint, PreFilterRejected, Rejection
 from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.plugins.volume_provisioning import Provisioning
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, storage_v1
-from kube.client import Client
+from kube.client import Client, key_of
 from kube.informer import Informer
 from kube.volume_binding import (
     BOUND_BY_CONTROLLER,
-    NO_PROVISIONER,
     SELECTED_NODE,
     claim_names,
     class_of,
@@ -36,6 +36,7 @@ NAME = "VolumeBinding"
 BIND_SECONDS = 600.0
 _UNREACHABLE = Rejection(NAME, ("node(s) didn't match PersistentVolume's node affinity",), unresolvable=True)
 _NONE_FREE = Rejection(NAME, ("node(s) didn't find available persistent volumes to bind",), unresolvable=True)
+_NO_ROOM = Rejection(NAME, ("node(s) did not have enough free storage",), unresolvable=True)
 _LOST = Rejection(
     NAME, ("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",), unresolvable=True
 )
@@ -51,7 +52,9 @@ class VolumeBinding:
         claims: Informer[core_v1.PersistentVolumeClaim],
         volumes: Informer[core_v1.PersistentVolume],
         classes: Informer[storage_v1.StorageClass],
+        provisioning: Provisioning,
     ) -> None:
+        self._provisioning = provisioning
         self._client, self._claims, self._volumes, self._classes = client, claims, volumes, classes
         self._reserved: dict[str, dict[str, str]] = {}
         """Pod key to its claims (by key) and the volumes chosen for them; "" where a provisioner makes one."""
@@ -98,11 +101,22 @@ class VolumeBinding:
             unavailable = taken | set(result.values())
             match = find_match(claim, self._volumes.list(), node=node, taken=unavailable.__contains__)
             storage_class = self._classes.get(class_of(claim))
-            if match is None and (storage_class is None or storage_class.provisioner == NO_PROVISIONER):
+            if match is None and not self._provisioning.possible(storage_class, node):
                 return None
-            name = f"{claim.metadata.namespace}/{claim.metadata.name}"
-            result[name] = (match.metadata.name or "") if match is not None else ""
+            result[key_of(claim)] = (match.metadata.name or "") if match is not None else ""
         return result
+
+    def has_room(
+        self, claims: Sequence[core_v1.PersistentVolumeClaim], chosen: dict[str, str], node: core_v1.Node
+    ) -> bool:
+        """Tell whether drivers have room on a node for those claims whose volumes are to be made."""
+        for claim in claims:
+            storage_class = self._classes.get(class_of(claim))
+            if chosen.get(key_of(claim)) or storage_class is None:
+                continue
+            if not self._provisioning.has_room(claim, storage_class, node):
+                return False
+        return True
 
     # -- reserve and pre-bind ---------------------------------------------------------------------------------------
     def reserve(self, pod: PodInfo, node: core_v1.Node) -> None:
@@ -187,8 +201,13 @@ class _Check:
                 return _LOST
             if not node_fits(volume, node.node):
                 return _UNREACHABLE
-        if self._waiting and self._plugin.choose(self._key, self._waiting, node.node) is None:
+        if not self._waiting:
+            return None
+        chosen = self._plugin.choose(self._key, self._waiting, node.node)
+        if chosen is None:
             return _NONE_FREE
+        if not self._plugin.has_room(self._waiting, chosen, node.node):
+            return _NO_ROOM
         return None
 
     def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:

@@ -1,0 +1,60 @@
+"""Whether a volume that does not exist yet could be made for a node: the class's topology, and what the driver has left.
+
+A driver that tells of its capacity (CSIDriver.spec.storageCapacity) does so in CSIStorageCapacity objects, each for a class and
+the nodes of a topology; a node is fit where one of them has room for the claim (volumebinding: checkVolumeProvisions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kube import quantity
+from kube.api import core_v1, storage_v1
+from kube.informer import Informer
+from kube.selectors import from_label_selector
+from kube.volume_binding import NO_PROVISIONER
+
+
+class Provisioning:
+    """Answers for nodes from what drivers tell."""
+
+    def __init__(
+        self, drivers: Informer[storage_v1.CSIDriver], capacities: Informer[storage_v1.CSIStorageCapacity]
+    ) -> None:
+        self._drivers, self._capacities = drivers, capacities
+
+    def possible(self, storage: storage_v1.StorageClass | None, node: core_v1.Node) -> bool:
+        """Tell whether somebody makes volumes of a class for a node's place."""
+        if storage is None or not storage.provisioner or storage.provisioner == NO_PROVISIONER:
+            return False
+        return matches_topology(storage.allowed_topologies, node.metadata.labels)
+
+    def has_room(
+        self, claim: core_v1.PersistentVolumeClaim, storage: storage_v1.StorageClass, node: core_v1.Node
+    ) -> bool:
+        """Tell whether the driver has enough left for a claim, as far as it says so."""
+        driver = self._drivers.get(storage.provisioner)
+        wanted = quantity.value(claim.spec.resources.requests.get("storage", 0)) if claim.spec.resources else 0
+        if driver is None or not driver.spec.storage_capacity or not wanted:
+            return True
+        return any(
+            capacity.storage_class_name == storage.metadata.name
+            and _room(capacity) >= wanted
+            and capacity.node_topology is not None
+            and from_label_selector(capacity.node_topology).matches(node.metadata.labels)
+            for capacity in self._capacities.list()
+        )
+
+
+def matches_topology(terms: Iterable[core_v1.TopologySelectorTerm], labels: dict[str, str]) -> bool:
+    """Tell whether a node's labels fit one of a class's allowedTopologies; without any, every node's do."""
+    terms = list(terms)
+    return not terms or any(
+        all(labels.get(wanted.key) in wanted.values for wanted in term.match_label_expressions) for term in terms
+    )
+
+
+def _room(capacity: storage_v1.CSIStorageCapacity) -> int:
+    """Return the size of the largest volume that can be made, -1 where it is not told."""
+    largest = capacity.maximum_volume_size if capacity.maximum_volume_size is not None else capacity.capacity
+    return quantity.value(largest) if largest is not None else -1

@@ -1,0 +1,130 @@
+"""Which nodes a volume could be made for: the class's topology, and what its driver says that it has left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from control.scheduler.plugins.volume_binding import VolumeBinding
+from control.scheduler.plugins.volume_provisioning import Provisioning, matches_topology
+from control.scheduler.podinfo import PodInfo
+from kube.api import core_v1, storage_v1
+from kube.client import Client
+from kube.informer import Informer
+from tests.support.memory_api import MemoryAPI
+
+from .clusters import ZONE, node, pod
+from .test_hints import cluster
+
+Json = dict[str, Any]
+NONE_FREE = "node(s) didn't find available persistent volumes to bind"
+NO_ROOM = "node(s) did not have enough free storage"
+
+
+class World:
+    """A claim of 10Gi whose class waits for a pod, on node a in zone x, with what a test adds."""
+
+    def __init__(self, *, capacity: bool | None = True, **storage: Any) -> None:
+        api = MemoryAPI()
+        client: Client = api.client()
+        self.informers: dict[type[Any], Informer[Any]] = {
+            kind: Informer(client, kind)
+            for kind in (
+                core_v1.PersistentVolumeClaim,
+                core_v1.PersistentVolume,
+                storage_v1.StorageClass,
+                storage_v1.CSIDriver,
+                storage_v1.CSIStorageCapacity,
+            )
+        }
+        claims, volumes, classes, drivers, capacities = self.informers.values()
+        self.plugin = VolumeBinding(client, claims, volumes, classes, Provisioning(drivers, capacities))
+        self.add(
+            storage_v1.StorageClass,
+            {"metadata": {"name": "fast"}, "provisioner": "d", "volumeBindingMode": "WaitForFirstConsumer", **storage},
+        )
+        self.add(storage_v1.CSIDriver, {"metadata": {"name": "d"}, "spec": {"storageCapacity": capacity}})
+        self.add(
+            core_v1.PersistentVolumeClaim,
+            {
+                "metadata": {"name": "c", "namespace": "default"},
+                "spec": {
+                    "storageClassName": "fast",
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "10Gi"}},
+                },
+            },
+        )
+
+    def add(self, kind: type[Any], body: Json) -> None:
+        obj = msgspec.convert(body, kind)
+        metadata = obj.metadata
+        key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+        self.informers[kind]._objects[key] = obj
+
+    def room(self, amount: str, zone: str = "x", storage: str = "fast", **more: str) -> None:
+        self.add(
+            storage_v1.CSIStorageCapacity,
+            {
+                "metadata": {"name": f"room-{amount}-{zone}".lower(), "namespace": "driver"},
+                "storageClassName": storage,
+                "nodeTopology": {"matchLabels": {ZONE: zone}},
+                "capacity": amount,
+                **more,
+            },
+        )
+
+    def judge(self) -> str:
+        source = core_v1.PersistentVolumeClaimVolumeSource(claim_name="c")
+        wish = pod("p", volumes=[core_v1.Volume(name="v", persistent_volume_claim=source)])
+        world = cluster(node("a", zone="x"))
+        check = self.plugin.pre_filter(PodInfo(wish), world)
+        assert check is not None
+        rejection = check.filter(world.nodes["a"])
+        return rejection.reasons[0] if rejection is not None else ""
+
+
+def test_a_node_needs_room_for_the_claim_where_the_driver_tells_of_it() -> None:
+    assert World(capacity=False).judge() == World(capacity=None).judge() == ""
+    world = World()
+    assert world.judge() == NO_ROOM, "nothing is told yet"
+    world.room("100Gi", zone="y")
+    world.room("100Gi", storage="slow", zone="x")
+    assert world.judge() == NO_ROOM, "room elsewhere, or of another class, is none"
+    world.room("9Gi")
+    assert world.judge() == NO_ROOM
+    world.room("10Gi")
+    assert world.judge() == ""
+
+
+def test_the_largest_possible_volume_counts_where_it_is_told() -> None:
+    world = World()
+    world.room("100Gi", maximumVolumeSize="5Gi")
+    assert world.judge() == NO_ROOM
+
+
+def test_a_class_makes_volumes_for_nodes_of_its_topology_only() -> None:
+    def terms(*zones: str) -> list[Json]:
+        return [{"matchLabelExpressions": [{"key": ZONE, "values": list(zones)}]}]
+
+    assert World(capacity=False, allowedTopologies=terms("x", "y")).judge() == ""
+    assert World(capacity=False, allowedTopologies=terms("y")).judge() == NONE_FREE
+    assert World(capacity=False, provisioner="kubernetes.io/no-provisioner").judge() == NONE_FREE
+
+
+@pytest.mark.parametrize(
+    ("terms", "fits"),
+    [([], True), ([{"a": ["1"]}], True), ([{"a": ["1"], "b": ["2"]}], False), ([{"b": ["2"]}, {"a": ["1"]}], True)],
+)
+def test_one_term_has_to_fit_wholly(terms: list[dict[str, list[str]]], fits: bool) -> None:
+    made = [
+        core_v1.TopologySelectorTerm(
+            match_label_expressions=[
+                core_v1.TopologySelectorLabelRequirement(key=key, values=values) for key, values in term.items()
+            ]
+        )
+        for term in terms
+    ]
+    assert matches_topology(made, {"a": "1"}) is fits
