@@ -30,6 +30,7 @@ LEAST_FEASIBLE, LEAST_SHARE = 100, 5
 """Fitting nodes, and percent of all nodes, that are always looked for (minFeasibleNodesToFind and its percentage)."""
 MOST_SIGNATURES = 64
 Scorer = tuple[ScorePlugin, int]
+_NOT_NAMED = Rejection("NodeAffinity", ("node(s) didn't satisfy plugin(s) [NodeAffinity]",), unresolvable=True)
 
 
 @dataclass(slots=True)
@@ -131,13 +132,23 @@ class Algorithm:
 
     def fits_with_all(self, pod: PodInfo, node: NodeInfo) -> bool:
         """True where every filter lets the pod onto a node as the cache has it now, remembering nothing."""
-        if any(plugin.filter(pod, node) is not None for plugin in self._profile.filters):
-            return False
+        return self._look(pod, node) is None and self._crowded_out(pod, node) is None
+
+    def _look(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:
+        """Ask every filter anew."""
+        for plugin in self._profile.filters:
+            rejection = plugin.filter(pod, node)
+            if rejection is not None:
+                return rejection
         for use in self._profile.cluster:
-            constraint = use.plugin.pre_filter(pod, self._cluster) if use.filters else None
-            if constraint is not None and constraint.filter(node) is not None:
-                return False
-        return self._crowded_out(pod, node) is None
+            try:
+                constraint = use.plugin.pre_filter(pod, self._cluster) if use.filters else None
+            except PreFilterRejected as refusal:
+                return refusal.rejection
+            rejection = constraint.filter(node) if constraint is not None else None
+            if rejection is not None:
+                return rejection
+        return None
 
     def _crowded_out(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:
         """Filter again as if the pods nominated for the node, of this priority or higher, were there already."""
@@ -148,14 +159,13 @@ class Algorithm:
         ]
         if not others:
             return None
-        imagined = node.without([])
         for other in others:
-            imagined.add(other)
-        for plugin in self._profile.filters:
-            rejection = plugin.filter(pod, imagined)
-            if rejection is not None:
-                return rejection
-        return None
+            self._cluster.put_back(other, node)
+        try:
+            return self._look(pod, node)
+        finally:
+            for other in others:
+                self._cluster.lift(other, node)
 
     def _candidates(self, pod: PodInfo) -> tuple[list[NodeInfo], int]:
         named = pod.named_nodes
@@ -164,12 +174,11 @@ class Algorithm:
         return [self._cluster.nodes[name] for name in sorted(named) if name in self._cluster.nodes], 0
 
     def _explain_unlisted(self, nodes: list[NodeInfo], diagnosis: Diagnosis) -> None:
-        """Nodes that a pod's affinity rules out by name were not looked at; they count as not matching."""
+        """Nodes that a pod's affinity rules out by name were not looked at; they count as refused by PreFilter."""
         if nodes is self._cluster.order:
             return
-        away = Rejection("NodeAffinity", ("node(s) didn't match Pod's node affinity/selector",), unresolvable=True)
         for name in self._cluster.nodes:
-            diagnosis.rejections.setdefault(name, away)
+            diagnosis.rejections.setdefault(name, _NOT_NAMED)
 
     def _scorers(self, pod: PodInfo) -> tuple[list[Scorer], list[Scorer]]:
         applicable = [scorer for scorer in self._profile.scores if scorer[0].applies(pod)]

@@ -24,7 +24,8 @@ def of_node(node: NodeInfo) -> Hint:
 
     def helps(plugin: str, pod: PodInfo) -> bool:
         if plugin == "NodeResourcesFit":
-            wanted = pod.requests.items()
+            # Of extended resources nothing is said: devices may stand for them on this node.
+            wanted = [(name, value) for name, value in pod.requests.items() if "/" not in name]
             return node.pod_capacity > 0 and all(node.allocatable.get(name, 0) >= value for name, value in wanted)
         if plugin == "NodeAffinity":
             return required_matches(pod.pod.spec, node.node)

@@ -25,8 +25,9 @@ from control.scheduler.framework import Act, BindingFailed, Diagnosis, PluginErr
 from control.scheduler.plugins.default_binder import DefaultBinder
 from control.scheduler.plugins.dynamic_resources import DynamicResources
 from control.scheduler.plugins.volume_binding import VolumeBinding
-from control.scheduler.plugins.volume_limits import NodeVolumeLimits, VolumeRestrictions, VolumeZone
+from control.scheduler.plugins.volume_limits import NodeVolumeLimits, VolumeZone
 from control.scheduler.plugins.volume_provisioning import Provisioning
+from control.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from control.scheduler.podinfo import PodInfo, QueuedPod
 from control.scheduler.profile import Surroundings, build
 from control.scheduler.queue import SchedulingQueue

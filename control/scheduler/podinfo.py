@@ -78,7 +78,9 @@ class PodInfo:
     @cached_property
     def images(self) -> tuple[str, ...]:
         containers = self.pod.spec.init_containers + self.pod.spec.containers
-        return tuple(normalized_image(container.image or "") for container in containers)
+        names = [container.image or "" for container in containers]
+        names += [v.image.reference or "" for v in self.pod.spec.volumes if v.image is not None]
+        return tuple(normalized_image(name) for name in names)
 
     @cached_property
     def affinity(self) -> AffinityTerms:

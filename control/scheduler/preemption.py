@@ -18,7 +18,8 @@ from control.scheduler.podinfo import PodInfo
 from kube.api import policy_v1
 from kube.selectors import from_label_selector
 
-MOST_CANDIDATES = 100
+LEAST_CANDIDATES, LEAST_SHARE = 100, 10
+"""Nodes, and percent of all nodes, on which victims are looked for (DefaultPreemptionArgs)."""
 NOT_ELIGIBLE = "not eligible"
 """How it begins to be said that a pod may not preempt (any more)."""
 
@@ -45,11 +46,17 @@ def not_eligible(pod: PodInfo, cluster: Cluster) -> str:
     if pod.pod.spec.preemption_policy == "Never":
         return f"{NOT_ELIGIBLE} due to preemptionPolicy=Never."
     nominated = cluster.nodes.get(pod.pod.status.nominated_node_name or "")
-    if nominated is not None and any(
-        p.priority < pod.priority and p.pod.metadata.deletion_timestamp is not None for p in nominated.pods.values()
-    ):
+    if nominated is not None and any(p.priority < pod.priority and _preempted(p) for p in nominated.pods.values()):
         return f"{NOT_ELIGIBLE} due to a terminating pod on the nominated node."
     return ""
+
+
+def _preempted(pod: PodInfo) -> bool:
+    """True where a pod is on its way out because of a preemption."""
+    return pod.pod.metadata.deletion_timestamp is not None and any(
+        c.type == "DisruptionTarget" and c.status == "True" and c.reason == "PreemptionByScheduler"
+        for c in pod.pod.status.conditions
+    )
 
 
 def explain(diagnosis: Diagnosis) -> str:
@@ -86,6 +93,7 @@ def candidates(
 ) -> list[Victims]:
     """Return for each node that eviction could help whom to evict from it."""
     result: list[Victims] = []
+    most = max(LEAST_CANDIDATES, len(cluster.order) * LEAST_SHARE // 100)
     disruptions = list(budgets())
     for name, rejection in diagnosis.rejections.items():
         if rejection.unresolvable:
@@ -94,7 +102,7 @@ def candidates(
         found = _victims_on(pod, node, algorithm, cluster, disruptions) if node is not None else None
         if found is not None:
             result.append(found)
-            if len(result) >= MOST_CANDIDATES:
+            if len(result) >= most:
                 break
     return result
 

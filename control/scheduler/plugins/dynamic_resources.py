@@ -10,42 +10,31 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from control.scheduler.cluster import Cluster
 from control.scheduler.devices import extended
-from control.scheduler.devices.allocation import Search, SearchTimeout
 from control.scheduler.devices.binding import ClaimWriter, Reserved
-from control.scheduler.devices.book import Book
-from control.scheduler.devices.inventory import Inventory
-from control.scheduler.devices.requests import MOST_ALTERNATIVES, DeviceError, MissingClass, Wanted, wanted
-from control.scheduler.devices.results import allocation
+from control.scheduler.devices.check import NAME, Check, Stock, available
+from control.scheduler.devices.requests import DeviceError, MissingClass, wanted
 from control.scheduler.framework import (
     BindingFailed,
     Constraint,
     PluginError,
     PreFilterRejected,
-    Rejection,
-    normalize,
 )
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, resource_v1
-from kube.client import Client, key_of, name_of
+from kube.client import Client, key_of
 from kube.clock import Clock
 from kube.errors import StatusError
 from kube.informer import Informer
-from kube.node_affinity import term_matches
 from kube.pod_claims import ClaimError, can_be_reserved, check_owner, claim_name, is_reserved_for
 
 log = logging.getLogger(__name__)
-NAME = "DynamicResources"
 BIND_SECONDS = 600.0
-_ELSEWHERE = Rejection(NAME, ("resourceclaim not available on the node",), unresolvable=True)
-_NONE_LEFT = Rejection(NAME, ("cannot allocate all claims",), unresolvable=True)
-_TOO_LONG = Rejection(NAME, ("timed out trying to allocate devices",), unresolvable=True)
-_STALE = Rejection(NAME, ("cannot schedule extended resource claim",), unresolvable=True)
 
 
 class DynamicResources:
@@ -60,8 +49,9 @@ class DynamicResources:
         classes: Informer[resource_v1.DeviceClass],
         clock: Clock,
     ) -> None:
-        self.book, self.inventory, self.extended = Book(), Inventory(), extended.ExtendedResources()
-        self.classes: dict[str, resource_v1.DeviceClass] = {}
+        self.stock = Stock()
+        self.book, self.inventory = self.stock.book, self.stock.inventory
+        self.extended, self.classes = self.stock.extended, self.stock.classes
         self._informers: tuple[Informer[Any], ...] = (claims, slices, classes)
         self._writer = ClaimWriter(client, self.book, clock, BIND_SECONDS)
         self._reserved: dict[str, list[Reserved]] = {}
@@ -129,7 +119,7 @@ class DynamicResources:
             return None
         return self._check(pod, by_devices)
 
-    def _check(self, pod: PodInfo, by_devices: bool) -> _Check | None:
+    def _check(self, pod: PodInfo, by_devices: bool) -> Check | None:
         try:
             claims = self.claims_of(pod.pod)
             to_allocate, placed = [], []
@@ -148,7 +138,7 @@ class DynamicResources:
         except DeviceError as error:
             raise PluginError(f'running PreFilter plugin "{NAME}": {error}') from error
         stale = self._special(pod.pod) is not None if by_devices else False
-        return _Check(self, pod, to_allocate, placed, by_devices, stale) if claims or by_devices else None
+        return Check(self.stock, pod, to_allocate, placed, by_devices, stale) if claims or by_devices else None
 
     def _special(self, pod: core_v1.Pod) -> resource_v1.ResourceClaim | None:
         """Return the claim that an earlier try has made for the pod's extended resources."""
@@ -213,88 +203,6 @@ class DynamicResources:
         where = list(nodes)
         for claim in claims:
             unused = all(consumer.uid == pod.uid for consumer in claim.status.reserved_for)
-            if unused and claim.status.allocation is not None and not all(_available(claim, n.node) for n in where):
+            if unused and claim.status.allocation is not None and not all(available(claim, n.node) for n in where):
                 return "deallocation of ResourceClaim completed", functools.partial(self._writer.deallocate, claim)
         return "still not schedulable", None
-
-
-class _Check:
-    """What was looked up for one pod."""
-
-    def __init__(
-        self,
-        plugin: DynamicResources,
-        pod: PodInfo,
-        to_allocate: list[Wanted],
-        placed: list[resource_v1.ResourceClaim],
-        by_devices: bool,
-        stale: bool,
-    ) -> None:
-        self._plugin, self._pod, self._to_allocate, self._placed = plugin, pod, to_allocate, placed
-        self._by_devices, self._stale = by_devices, stale
-        self._ranks: dict[str, int] = {}
-
-    def filter(self, node: NodeInfo) -> Rejection | None:
-        """Check the nodes of allocated claims, and find devices for the others."""
-        if self._stale:
-            return _STALE
-        try:
-            found = self.decide(node.node)
-        except SearchTimeout:
-            return _TOO_LONG
-        except DeviceError as error:
-            raise PluginError(f'running "{NAME}" filter plugin: {error}') from error
-        if found is None:
-            return _NONE_LEFT
-        return None if all(_available(claim, node.node) for claim in self._placed) else _ELSEWHERE
-
-    def decide(self, node: core_v1.Node) -> list[Reserved] | None:
-        """Return what the pod's claims get on a node; None where there is not enough."""
-        special = self._wish(node)
-        claims = self._to_allocate
-        if special is not None and special.requests:
-            claim = extended.claim_for(self._pod.pod, special.requests)
-            claim.metadata.uid = f"extended-resources-of-{self._pod.uid}"
-            claims = [*claims, wanted(claim, self._plugin.classes)]
-        done = [Reserved(claim) for claim in self._placed]
-        if not claims:
-            return done
-        taken = Search(claims, self._plugin.inventory, self._plugin.book, node).run()
-        if taken is None:
-            return None
-        self._ranks[name_of(node)] = sum(
-            MOST_ALTERNATIVES - rank
-            for devices in taken
-            for rank in {t.need.request: t.need.rank for t in devices}.values()
-        )
-        for one, devices in zip(claims, taken, strict=True):
-            made = special if special is not None and one.claim.metadata.annotations.get(extended.ANNOTATION) else None
-            result = allocation(one, devices, node)
-            done.append(Reserved(one.claim, result, made.mappings if made is not None else None))
-        return done
-
-    def _wish(self, node: core_v1.Node) -> extended.Wish | None:
-        if not self._by_devices:
-            return None
-        backed = {}
-        for resource in self._pod.others:
-            device_class = self._plugin.extended.class_of(resource)
-            if device_class is not None and not has_resource(node.status.allocatable, resource):
-                backed[resource] = device_class
-        return extended.wish(self._pod.pod, backed)
-
-    def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
-        """Prefer nodes that have what requests name first of their alternatives."""
-        if not any(len(needs) > 1 for one in self._to_allocate for needs in one.requests):
-            return None
-        return normalize([self._ranks.get(node.name, 0) for node in nodes], "up")
-
-
-def has_resource(allocatable: Mapping[str, Any], resource: str) -> bool:
-    """True where a node has an extended resource itself (of a device plugin)."""
-    return str(allocatable.get(resource, "0")) not in ("", "0")
-
-
-def _available(claim: resource_v1.ResourceClaim, node: core_v1.Node) -> bool:
-    found = claim.status.allocation.node_selector if claim.status.allocation is not None else None
-    return found is None or any(term_matches(term, node) for term in found.node_selector_terms)

@@ -1,8 +1,7 @@
-"""VolumeRestrictions, NodeVolumeLimits and VolumeZone: what volumes allow besides where they are bound.
+"""NodeVolumeLimits and VolumeZone: what volumes allow besides where they are bound.
 
-A claim with ReadWriteOncePod is one pod's at a time; a CSI driver says on each node's CSINode how many of its volumes the
-node can hold; a volume with zone or region labels goes only to nodes of that zone or region. Only pods with claims cost
-anything here. Upstream: the plugins volumerestrictions, nodevolumelimits, volumezone.
+A CSI driver says on each node's CSINode how many of its volumes the node can hold; a volume with zone or region labels goes
+only to nodes of that zone or region. Only pods with claims cost anything here. Upstream: nodevolumelimits, volumezone.
 """
 
 from __future__ import annotations
@@ -18,17 +17,14 @@ from kube.informer import Informer
 
 Claims = Informer[core_v1.PersistentVolumeClaim]
 Volumes = Informer[core_v1.PersistentVolume]
-ONCE_A_POD = "ReadWriteOncePod"
 ZONE_LABELS = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
     "failure-domain.beta.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region",
 )
-_IN_USE = Rejection(
-    "VolumeRestrictions",
-    ("node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode",),
-)
+_TODAY = {ZONE_LABELS[2]: ZONE_LABELS[0], ZONE_LABELS[3]: ZONE_LABELS[1]}
+"""What nodes have in place of the labels of old."""
 _FULL = Rejection("NodeVolumeLimits", ("node(s) exceed max volume count",))
 _ELSEWHERE = Rejection("VolumeZone", ("node(s) had no available volume zone",), unresolvable=True)
 
@@ -38,31 +34,6 @@ class _Filter:
 
     def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
         return None
-
-
-class VolumeRestrictions:
-    name = "VolumeRestrictions"
-    weight = 0
-
-    def __init__(self, claims: Claims) -> None:
-        self._claims = claims
-
-    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
-        """Find the pods that have one of the pod's claims to themselves."""
-        for key in pod.claims:
-            claim = self._claims.get(key)
-            if claim is not None and ONCE_A_POD in claim.spec.access_modes and cluster.claim_uses.get(key):
-                return _InUse(cluster, key)
-        return None
-
-
-class _InUse(_Filter):
-    def __init__(self, cluster: Cluster, key: str) -> None:
-        self._cluster, self._key = cluster, key
-
-    def filter(self, node: NodeInfo) -> Rejection | None:
-        # Whatever node it is: the claim is taken until its pod has gone.
-        return _IN_USE if self._cluster.claim_uses.get(self._key) else None
 
 
 class NodeVolumeLimits:
@@ -155,7 +126,10 @@ class _Zones(_Filter):
 
     def filter(self, node: NodeInfo) -> Rejection | None:
         """Refuse nodes of other zones; a node that names none is of no zone at all."""
+        if not any(label in node.labels for label in ZONE_LABELS):
+            return None
         for key, values in self._places:
-            if node.labels.get(key) not in values and any(label in node.labels for label in ZONE_LABELS):
+            found = node.labels.get(key) or node.labels.get(_TODAY.get(key, ""))
+            if found not in values:
                 return _ELSEWHERE
         return None

@@ -1,4 +1,4 @@
-"""Which changes wake which pods, and what volumes allow."""
+"""Which changes wake which pods."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from control.scheduler import hints
-from control.scheduler.cluster import Cluster
 from control.scheduler.nodeinfo import NodeInfo
-from control.scheduler.plugins.volume_limits import NodeVolumeLimits, VolumeRestrictions, VolumeZone
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import SchedulingQueue
-from kube.api import core_v1, meta_v1, storage_v1
+from kube.api import core_v1, meta_v1, resource_v1
 from kube.clock import FakeClock
+from kube.informer import Change
 
 from .clusters import ZONE, node, pod
 
@@ -70,79 +69,32 @@ async def test_the_queue_leaves_pods_that_a_change_cannot_help() -> None:
     assert (await queue.get()).key == "default/little"
 
 
-# -- volumes ----------------------------------------------------------------------------------------------------------
-class Store:
-    """An informer's reading side."""
-
-    def __init__(self, *objects: Any) -> None:
-        self._objects = {
-            f"{o.metadata.namespace}/{o.metadata.name}" if o.metadata.namespace else o.metadata.name: o for o in objects
-        }
-
-    def get(self, key: str) -> Any:
-        return self._objects.get(key)
-
-
-def claim(name: str, volume: str = "", mode: str = "ReadWriteOnce") -> core_v1.PersistentVolumeClaim:
-    return core_v1.PersistentVolumeClaim(
-        metadata=meta_v1.ObjectMeta(name=name, namespace="default"),
-        spec=core_v1.PersistentVolumeClaimSpec(access_modes=[mode], volume_name=volume or None),
+def holder(name: str, allocated: bool, **metadata: Any) -> resource_v1.ResourceClaim:
+    status = resource_v1.ResourceClaimStatus(allocation=resource_v1.AllocationResult() if allocated else None)
+    return resource_v1.ResourceClaim(
+        metadata=meta_v1.ObjectMeta(name=name, namespace="default", **metadata), status=status
     )
 
 
-def volume(name: str, **labels: str) -> core_v1.PersistentVolume:
-    csi = core_v1.CSIPersistentVolumeSource(driver="d", volume_handle=name)
-    return core_v1.PersistentVolume(
-        metadata=meta_v1.ObjectMeta(name=name, labels=labels), spec=core_v1.PersistentVolumeSpec(csi=csi)
-    )
+OWN = core_v1.PodResourceClaim(name="r", resource_claim_name="own")
 
 
-def user(name: str, *claims: str) -> core_v1.Pod:
-    sources = [core_v1.PersistentVolumeClaimVolumeSource(claim_name=c) for c in claims]
-    return pod(name, volumes=[core_v1.Volume(name=s.claim_name, persistent_volume_claim=s) for s in sources])
+@pytest.mark.parametrize(
+    ("old", "new", "type", "helps"),
+    [
+        (holder("other", True), holder("other", False), "MODIFIED", True),
+        (holder("other", True), holder("other", True), "DELETED", True),
+        (None, holder("other", False), "ADDED", False),
+        (None, holder("own", False), "ADDED", True),
+        (holder("own", False), holder("own", True), "MODIFIED", True),
+        (holder("own", False), holder("own", False, finalizers=["f"]), "MODIFIED", False),
+    ],
+)
+def test_a_claim_helps_whom_it_frees_devices_for_or_who_uses_it(old: Any, new: Any, type: str, helps: bool) -> None:
+    waiting = PodInfo(pod("p", resource_claims=[OWN]))
+    assert hints.of_claim(Change(type, old, new))("DynamicResources", waiting) is helps
 
 
-def judge(plugin: Any, wish: core_v1.Pod, cluster: Cluster, on: str = "a") -> str:
-    check = plugin.pre_filter(PodInfo(wish), cluster)
-    rejection = check.filter(cluster.nodes[on]) if check is not None else None
-    return rejection.reasons[0] if rejection is not None else ""
-
-
-def cluster(*nodes: core_v1.Node) -> Cluster:
-    made = Cluster()
-    for one in nodes:
-        made.set_node(one)
-    return made
-
-
-def test_a_claim_for_one_pod_is_not_shared() -> None:
-    plugin = VolumeRestrictions(Store(claim("own", mode="ReadWriteOncePod"), claim("shared")))  # type: ignore[arg-type]
-    world = cluster(node("a"), node("b"))
-    assert not judge(plugin, user("p", "own"), world)
-    world.assume(PodInfo(user("first", "own", "shared")), "b")
-    assert "ReadWriteOncePod" in judge(plugin, user("p", "own"), world)
-    assert not judge(plugin, user("p", "shared"), world)
-    world.forget("default/first")
-    assert not judge(plugin, user("p", "own"), world)
-
-
-def test_a_node_holds_as_many_volumes_of_a_driver_as_it_says() -> None:
-    claims = Store(*(claim(f"c{n}", f"v{n}") for n in range(3)))
-    driver = storage_v1.CSINodeDriver(name="d", allocatable=storage_v1.VolumeNodeResources(count=2))
-    nodes = Store(
-        storage_v1.CSINode(metadata=meta_v1.ObjectMeta(name="a"), spec=storage_v1.CSINodeSpec(drivers=[driver]))
-    )
-    plugin = NodeVolumeLimits(claims, Store(*(volume(f"v{n}") for n in range(3))), Store(), nodes)  # type: ignore[arg-type]
-    world = cluster(node("a"), node("b"))
-    world.assume(PodInfo(user("there", "c0", "c1")), "a")
-    assert judge(plugin, user("p", "c2"), world) == "node(s) exceed max volume count"
-    assert not judge(plugin, user("p", "c1"), world)
-    assert not judge(plugin, user("p", "c2"), world, "b")
-
-
-def test_a_volume_of_a_zone_keeps_its_pod_there() -> None:
-    plugin = VolumeZone(Store(claim("c", "v")), Store(volume("v", **{ZONE: "x__y"})))  # type: ignore[arg-type]
-    world = cluster(node("a", zone="x"), node("b", zone="z"), node("none"))
-    assert not judge(plugin, user("p", "c"), world)
-    assert judge(plugin, user("p", "c"), world, "b") == "node(s) had no available volume zone"
-    assert not judge(plugin, user("p", "c"), world, "none")
+def test_of_extended_resources_nothing_is_said_as_devices_may_stand_for_them() -> None:
+    wish = PodInfo(pod("p", requests={"example.com/gpu": "1"}))
+    assert hints.of_node(SMALL)("NodeResourcesFit", wish)

@@ -141,7 +141,7 @@ def test_affinity_that_names_a_node_looks_at_that_node_only() -> None:
     world = World(node("a"), node("b", cpu="1"))
     assert world.place(pod("p", affinity=node_affinity(named))) == "b"
     assert world.refusal(pod("q", "2", affinity=node_affinity(named))) == (
-        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector."
+        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
     )
 
 

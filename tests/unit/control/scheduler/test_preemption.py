@@ -9,7 +9,7 @@ import pytest
 from control.scheduler import preemption
 from control.scheduler.framework import Unschedulable
 from control.scheduler.podinfo import PodInfo
-from kube.api import meta_v1, policy_v1
+from kube.api import core_v1, meta_v1, policy_v1
 
 from .clusters import HOST, World, affinity, near, node, pod
 
@@ -114,3 +114,25 @@ def test_after_the_eviction_the_pod_always_fits_and_looking_changed_nothing(seed
     for victim in found.pods:
         world.cluster.remove_pod(victim.key)
     assert world.place(wish) == found.node
+
+
+def preempted(name: str, reason: str) -> core_v1.Pod:
+    found = pod(name, "1", priority=1)
+    found.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+    found.status.conditions = [core_v1.PodCondition(type="DisruptionTarget", status="True", reason=reason)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [
+        ("PreemptionByScheduler", "not eligible due to a terminating pod on the nominated node."),
+        ("EvictionByEvictionAPI", ""),
+    ],
+)
+def test_a_preemptor_waits_for_its_own_victims_and_for_no_others(reason: str, why: str) -> None:
+    world = World(node("n", cpu="1"))
+    world.put(preempted("victim", reason), "n")
+    wish = pod("p", "1", priority=10)
+    wish.status.nominated_node_name = "n"
+    assert preemption.not_eligible(PodInfo(wish), world.cluster) == why

@@ -16,7 +16,7 @@ from kube.informer import Informer
 from tests.support.memory_api import MemoryAPI
 
 from .clusters import ZONE, node, pod
-from .test_hints import cluster
+from .test_volumes import cluster
 
 Json = dict[str, Any]
 NONE_FREE = "node(s) didn't find available persistent volumes to bind"

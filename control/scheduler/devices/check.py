@@ -1,0 +1,119 @@
+"""What PreFilter has looked up of a pod's claims, and what each node then has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from control.scheduler.devices import extended
+from control.scheduler.devices.allocation import Search, SearchTimeout
+from control.scheduler.devices.binding import Reserved
+from control.scheduler.devices.book import Book
+from control.scheduler.devices.inventory import Inventory
+from control.scheduler.devices.requests import MOST_ALTERNATIVES, DeviceError, Wanted, wanted
+from control.scheduler.devices.results import allocation
+from control.scheduler.framework import PluginError, Rejection, normalize
+from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.podinfo import PodInfo
+from kube.api import core_v1, resource_v1
+from kube.client import name_of
+from kube.node_affinity import term_matches
+
+NAME = "DynamicResources"
+_ELSEWHERE = Rejection(NAME, ("resourceclaim not available on the node",), unresolvable=True)
+_NONE_LEFT = Rejection(NAME, ("cannot allocate all claims",), unresolvable=True)
+_TOO_LONG = Rejection(NAME, ("timed out trying to allocate devices",), unresolvable=True)
+_STALE = Rejection(NAME, ("cannot schedule extended resource claim",), unresolvable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What there is and who has it."""
+
+    book: Book = field(default_factory=Book)
+    inventory: Inventory = field(default_factory=Inventory)
+    extended: extended.ExtendedResources = field(default_factory=extended.ExtendedResources)
+    classes: dict[str, resource_v1.DeviceClass] = field(default_factory=dict)
+
+
+class Check:
+    """What was looked up for one pod."""
+
+    def __init__(
+        self,
+        stock: Stock,
+        pod: PodInfo,
+        to_allocate: list[Wanted],
+        placed: list[resource_v1.ResourceClaim],
+        by_devices: bool,
+        stale: bool,
+    ) -> None:
+        self._stock, self._pod, self._to_allocate, self._placed = stock, pod, to_allocate, placed
+        self._by_devices, self._stale = by_devices, stale
+        self._ranks: dict[str, int] = {}
+
+    def filter(self, node: NodeInfo) -> Rejection | None:
+        """Check the nodes of allocated claims, and find devices for the others."""
+        if self._stale:
+            return _STALE
+        try:
+            found = self.decide(node.node)
+        except SearchTimeout:
+            return _TOO_LONG
+        except DeviceError as error:
+            raise PluginError(f'running "{NAME}" filter plugin: {error}') from error
+        if found is None:
+            return _NONE_LEFT
+        return None if all(available(claim, node.node) for claim in self._placed) else _ELSEWHERE
+
+    def decide(self, node: core_v1.Node) -> list[Reserved] | None:
+        """Return what the pod's claims get on a node; None where there is not enough."""
+        special = self._wish(node)
+        claims = self._to_allocate
+        if special is not None and special.requests:
+            claim = extended.claim_for(self._pod.pod, special.requests)
+            claim.metadata.uid = f"extended-resources-of-{self._pod.uid}"
+            claims = [*claims, wanted(claim, self._stock.classes)]
+        done = [Reserved(claim) for claim in self._placed]
+        if not claims:
+            return done
+        taken = Search(claims, self._stock.inventory, self._stock.book, node).run()
+        if taken is None:
+            return None
+        self._ranks[name_of(node)] = sum(
+            MOST_ALTERNATIVES - rank
+            for devices in taken
+            for rank in {t.need.request: t.need.rank for t in devices}.values()
+        )
+        for one, devices in zip(claims, taken, strict=True):
+            made = special if special is not None and one.claim.metadata.annotations.get(extended.ANNOTATION) else None
+            result = allocation(one, devices, node)
+            done.append(Reserved(one.claim, result, made.mappings if made is not None else None))
+        return done
+
+    def _wish(self, node: core_v1.Node) -> extended.Wish | None:
+        if not self._by_devices:
+            return None
+        backed = {}
+        for resource in self._pod.others:
+            device_class = self._stock.extended.class_of(resource)
+            if device_class is not None and not has_resource(node.status.allocatable, resource):
+                backed[resource] = device_class
+        return extended.wish(self._pod.pod, backed)
+
+    def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
+        """Prefer nodes that have what requests name first of their alternatives."""
+        if not any(len(needs) > 1 for one in self._to_allocate for needs in one.requests):
+            return None
+        return normalize([self._ranks.get(node.name, 0) for node in nodes], "up")
+
+
+def has_resource(allocatable: Mapping[str, Any], resource: str) -> bool:
+    """True where a node has an extended resource itself (of a device plugin)."""
+    return str(allocatable.get(resource, "0")) not in ("", "0")
+
+
+def available(claim: resource_v1.ResourceClaim, node: core_v1.Node) -> bool:
+    found = claim.status.allocation.node_selector if claim.status.allocation is not None else None
+    return found is None or any(term_matches(term, node) for term in found.node_selector_terms)

@@ -1,0 +1,82 @@
+"""VolumeRestrictions: volumes that can be had once.
+
+A claim with ReadWriteOncePod is one pod's at a time; disks that a pod names itself (GCE, AWS, iSCSI, RBD) can be on a node
+twice only where both uses are read-only. Upstream: the plugin volumerestrictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from control.scheduler.cluster import Cluster
+from control.scheduler.framework import Constraint, Rejection
+from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.podinfo import PodInfo
+from kube.api import core_v1
+from kube.informer import Informer
+
+NAME = "VolumeRestrictions"
+ONCE_A_POD = "ReadWriteOncePod"
+_IN_USE = Rejection(
+    NAME, ("node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode",)
+)
+_CONFLICT = Rejection(NAME, ("node(s) had no available disk",))
+Disk = tuple[str, frozenset[str], bool]
+"""Kind and name, its monitors (RBD), and whether it is mounted to read only."""
+
+
+class VolumeRestrictions:
+    name = NAME
+    weight = 0
+
+    def __init__(self, claims: Informer[core_v1.PersistentVolumeClaim]) -> None:
+        self._claims = claims
+
+    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
+        """Find what the pod wants to itself."""
+        if not pod.pod.spec.volumes:
+            return None
+        alone = []
+        for key in pod.claims:
+            claim = self._claims.get(key)
+            if claim is not None and ONCE_A_POD in claim.spec.access_modes and cluster.claim_uses.get(key):
+                alone.append(key)
+        wanted = disks(pod.pod)
+        return _Check(cluster, alone, wanted) if alone or wanted else None
+
+
+class _Check:
+    def __init__(self, cluster: Cluster, alone: Sequence[str], wanted: Sequence[Disk]) -> None:
+        self._cluster, self._alone, self._wanted = cluster, alone, wanted
+
+    def filter(self, node: NodeInfo) -> Rejection | None:
+        """Refuse every node while a claim is another pod's, and nodes that have a disk in use."""
+        if self._wanted:
+            for pod in node.pods.values():
+                if pod.pod.spec.volumes and any(_clash(a, b) for a in self._wanted for b in disks(pod.pod)):
+                    return _CONFLICT
+        # Whatever node it is: a claim is taken until its pod has gone.
+        return _IN_USE if any(self._cluster.claim_uses.get(key) for key in self._alone) else None
+
+    def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
+        return None
+
+
+def disks(pod: core_v1.Pod) -> list[Disk]:
+    """Return the disks that a pod names itself."""
+    found: list[Disk] = []
+    for volume in pod.spec.volumes:
+        if (gce := volume.gce_persistent_disk) is not None:
+            found.append((f"gce {gce.pd_name}", frozenset(), bool(gce.read_only)))
+        elif (aws := volume.aws_elastic_block_store) is not None:
+            found.append((f"aws {aws.volume_id}", frozenset(), False))
+        elif (iscsi := volume.iscsi) is not None:
+            found.append((f"iscsi {iscsi.iqn}", frozenset(), bool(iscsi.read_only)))
+        elif (rbd := volume.rbd) is not None:
+            found.append((f"rbd {rbd.pool or 'rbd'}/{rbd.image}", frozenset(rbd.monitors), bool(rbd.read_only)))
+    return found
+
+
+def _clash(one: Disk, other: Disk) -> bool:
+    same = one[0] == other[0] and (one[1] == other[1] or bool(one[1] & other[1]))
+    return same and not (one[2] and other[2])

@@ -1,0 +1,142 @@
+"""What volumes allow: disks that are on a node once, claims of one pod at a time, limits of drivers, zones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from control.scheduler.cluster import Cluster
+from control.scheduler.plugins.volume_limits import NodeVolumeLimits, VolumeZone
+from control.scheduler.plugins.volume_restrictions import VolumeRestrictions, disks
+from control.scheduler.podinfo import PodInfo
+from kube.api import core_v1, meta_v1, storage_v1
+
+from .clusters import ZONE, World, node, pod
+
+
+def gce(read_only: bool) -> core_v1.Volume:
+    return core_v1.Volume(
+        name="v", gce_persistent_disk=core_v1.GCEPersistentDiskVolumeSource(pd_name="d", read_only=read_only)
+    )
+
+
+def aws(read_only: bool) -> core_v1.Volume:
+    source = core_v1.AWSElasticBlockStoreVolumeSource(volume_id="d", read_only=read_only)
+    return core_v1.Volume(name="v", aws_elastic_block_store=source)
+
+
+def rbd(*monitors: str, read_only: bool = False) -> core_v1.Volume:
+    source = core_v1.RBDVolumeSource(monitors=list(monitors), image="i", read_only=read_only)
+    return core_v1.Volume(name="v", rbd=source)
+
+
+@pytest.mark.parametrize(
+    ("there", "wish", "fits"),
+    [
+        (gce(True), gce(True), True),
+        (gce(False), gce(True), False),
+        (aws(True), aws(True), False),
+        (rbd("m1", "m2"), rbd("m2", "m3"), False),
+        (rbd("m1"), rbd("m2"), True),
+        (rbd("m1", read_only=True), rbd("m1", read_only=True), True),
+        (gce(False), aws(False), True),
+    ],
+)
+def test_a_disk_is_on_a_node_twice_only_to_be_read(there: core_v1.Volume, wish: core_v1.Volume, fits: bool) -> None:
+    world = World(node("n"), shared={"VolumeRestrictions": VolumeRestrictions(Store())})
+    world.put(pod("there", volumes=[there]), "n")
+    if fits:
+        assert world.place(pod("p", volumes=[wish])) == "n"
+    else:
+        assert world.refusal(pod("p", volumes=[wish])) == "0/1 nodes are available: 1 node(s) had no available disk."
+
+
+def test_only_disks_that_the_pod_names_itself_count() -> None:
+    assert disks(pod("p", volumes=[core_v1.Volume(name="e", empty_dir=core_v1.EmptyDirVolumeSource())])) == []
+
+
+class Store:
+    """An informer's reading side."""
+
+    def __init__(self, *objects: Any) -> None:
+        self._objects = {
+            f"{o.metadata.namespace}/{o.metadata.name}" if o.metadata.namespace else o.metadata.name: o for o in objects
+        }
+
+    def get(self, key: str) -> Any:
+        return self._objects.get(key)
+
+
+def claim(name: str, volume: str = "", mode: str = "ReadWriteOnce") -> core_v1.PersistentVolumeClaim:
+    return core_v1.PersistentVolumeClaim(
+        metadata=meta_v1.ObjectMeta(name=name, namespace="default"),
+        spec=core_v1.PersistentVolumeClaimSpec(access_modes=[mode], volume_name=volume or None),
+    )
+
+
+def volume(name: str, **labels: str) -> core_v1.PersistentVolume:
+    csi = core_v1.CSIPersistentVolumeSource(driver="d", volume_handle=name)
+    return core_v1.PersistentVolume(
+        metadata=meta_v1.ObjectMeta(name=name, labels=labels), spec=core_v1.PersistentVolumeSpec(csi=csi)
+    )
+
+
+def user(name: str, *claims: str) -> core_v1.Pod:
+    sources = [core_v1.PersistentVolumeClaimVolumeSource(claim_name=c) for c in claims]
+    return pod(name, volumes=[core_v1.Volume(name=s.claim_name, persistent_volume_claim=s) for s in sources])
+
+
+def judge(plugin: Any, wish: core_v1.Pod, cluster: Cluster, on: str = "a") -> str:
+    check = plugin.pre_filter(PodInfo(wish), cluster)
+    rejection = check.filter(cluster.nodes[on]) if check is not None else None
+    return rejection.reasons[0] if rejection is not None else ""
+
+
+def cluster(*nodes: core_v1.Node) -> Cluster:
+    made = Cluster()
+    for one in nodes:
+        made.set_node(one)
+    return made
+
+
+def test_a_claim_for_one_pod_is_not_shared() -> None:
+    plugin = VolumeRestrictions(Store(claim("own", mode="ReadWriteOncePod"), claim("shared")))  # type: ignore[arg-type]
+    world = cluster(node("a"), node("b"))
+    assert not judge(plugin, user("p", "own"), world)
+    world.assume(PodInfo(user("first", "own", "shared")), "b")
+    assert "ReadWriteOncePod" in judge(plugin, user("p", "own"), world)
+    assert not judge(plugin, user("p", "shared"), world)
+    world.forget("default/first")
+    assert not judge(plugin, user("p", "own"), world)
+
+
+def test_a_node_holds_as_many_volumes_of_a_driver_as_it_says() -> None:
+    claims = Store(*(claim(f"c{n}", f"v{n}") for n in range(3)))
+    driver = storage_v1.CSINodeDriver(name="d", allocatable=storage_v1.VolumeNodeResources(count=2))
+    nodes = Store(
+        storage_v1.CSINode(metadata=meta_v1.ObjectMeta(name="a"), spec=storage_v1.CSINodeSpec(drivers=[driver]))
+    )
+    plugin = NodeVolumeLimits(claims, Store(*(volume(f"v{n}") for n in range(3))), Store(), nodes)  # type: ignore[arg-type]
+    world = cluster(node("a"), node("b"))
+    world.assume(PodInfo(user("there", "c0", "c1")), "a")
+    assert judge(plugin, user("p", "c2"), world) == "node(s) exceed max volume count"
+    assert not judge(plugin, user("p", "c1"), world)
+    assert not judge(plugin, user("p", "c2"), world, "b")
+
+
+def test_a_volume_of_a_zone_keeps_its_pod_there() -> None:
+    plugin = VolumeZone(Store(claim("c", "v")), Store(volume("v", **{ZONE: "x__y"})))  # type: ignore[arg-type]
+    world = cluster(node("a", zone="x"), node("b", zone="z"), node("none"))
+    assert not judge(plugin, user("p", "c"), world)
+    assert judge(plugin, user("p", "c"), world, "b") == "node(s) had no available volume zone"
+    assert not judge(plugin, user("p", "c"), world, "none")
+
+
+def test_a_volume_with_labels_of_old_goes_to_nodes_with_todays() -> None:
+    of_old = volume("v", **{"failure-domain.beta.kubernetes.io/zone": "z1"})
+    plugin = VolumeZone(Store(claim("c", "v")), Store(of_old))  # type: ignore[arg-type]
+    world = cluster(node("a", zone="z1"), node("b", zone="z2"), node("none"))
+    assert not judge(plugin, user("p", "c"), world, "a")
+    assert judge(plugin, user("p", "c"), world, "b") == "node(s) had no available volume zone"
+    assert not judge(plugin, user("p", "c"), world, "none")
