@@ -143,6 +143,35 @@ async def test_fields_that_a_webhook_makes_can_be_selected(tmp_path: Path) -> No
         ]
 
 
+async def test_objects_are_moved_to_a_new_storage_version_with_kubectl(tmp_path: Path) -> None:
+    (tmp_path / "hook").mkdir()
+    async with webhook(tmp_path / "hook") as hook, api_server(tmp_path) as server:
+        hook.answers["/convert"] = converted
+        made = of_two_versions("Moved", hook.client("/convert"))
+        path = await install(server, made)
+        name, newer = made["metadata"]["name"], path.replace("/v1/", "/v2/")
+        for each in ("a", "b"):
+            await post(server, path, obj("Moved", each, image=each))
+        for each in made["spec"]["versions"]:
+            each["storage"] = each["name"] == "v2"
+        patch = json.dumps({"spec": {"versions": made["spec"]["versions"]}})
+        await server.kubectl("patch", "crd", name, "--type=merge", f"-p={patch}")
+        assert (await server.request("GET", f"{DEFINITIONS}/{name}")).json["status"]["storedVersions"] == ["v1", "v2"]
+        objects = (await server.kubectl("get", f"moveds.v2.{GROUP}", "-o", "json")).stdout
+        await server.kubectl("replace", "-f", "-", input=objects)
+        page = await server.api.store.list(f"/registry/{GROUP}/moveds/", 0, "", 10)
+        assert [json.loads(item.value)["apiVersion"] for item in page.items] == [f"{GROUP}/v2"] * 2
+        status = '-p={"status":{"storedVersions":["v2"]}}'
+        await server.kubectl("patch", "crd", name, "--subresource=status", "--type=merge", status)
+        patch = json.dumps(
+            {"spec": {"versions": made["spec"]["versions"][1:], "conversion": {"strategy": "None", "webhook": None}}}
+        )
+        await server.kubectl("patch", "crd", name, "--type=merge", f"-p={patch}")
+        hook.asked.clear()
+        listed = (await server.request("GET", newer)).json["items"]
+        assert [o["spec"]["container"]["image"] for o in listed] == ["a", "b"] and not hook.asked
+
+
 FAILURES: dict[str, tuple[Any, str]] = {
     "refuses": (
         lambda request: {"result": {"status": "Failure", "message": "not today"}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,61 @@ def work(kubeconfig: str, made: dict[str, Any], established: Any) -> None:
     ]
     found.delete(name="first", namespace="default")
     client.ApiextensionsV1Api(api).delete_custom_resource_definition(made["metadata"]["name"])
+
+
+def work_with_built_in_kinds(kubeconfig: str) -> None:
+    """Typed and dynamic calls for built-in kinds: pages, watches that go on, patches, conflicts, status and scale."""
+    api = config.new_client_from_config(kubeconfig)
+    core, apps = client.CoreV1Api(api), client.AppsV1Api(api)
+    assert client.VersionApi(api).get_code().minor == "36"
+    for number in range(3):
+        meta = client.V1ObjectMeta(name=f"map-{number}", labels={"of": "python"})
+        core.create_namespaced_config_map("default", client.V1ConfigMap(metadata=meta, data={"n": str(number)}))
+    page = core.list_namespaced_config_map("default", label_selector="of=python", limit=2)
+    rest = core.list_namespaced_config_map(
+        "default", label_selector="of=python", limit=2, _continue=page.metadata._continue
+    )
+    assert [m.metadata.name for m in (*page.items, *rest.items)] == ["map-0", "map-1", "map-2"]
+    first = core.read_namespaced_config_map("map-0", "default")
+    core.patch_namespaced_config_map("map-0", "default", {"data": {"n": "9"}})
+    first.data["n"] = "5"
+    with pytest.raises(client.ApiException) as conflict:
+        core.replace_namespaced_config_map("map-0", "default", first)
+    assert (conflict.value.status, json.loads(conflict.value.body)["reason"]) == (409, "Conflict")
+    seen, stream = [], watch.Watch()
+    since = page.metadata.resource_version
+    for event in stream.stream(core.list_namespaced_config_map, "default", resource_version=since, timeout_seconds=60):
+        seen.append((event["type"], event["object"].metadata.name, event["object"].data))
+        stream.stop()
+    assert seen == [("MODIFIED", "map-0", {"n": "9"})]
+    labels = {"app": "p"}
+    pod = client.V1PodSpec(containers=[client.V1Container(name="c", image="i")])
+    template = client.V1PodTemplateSpec(metadata=client.V1ObjectMeta(labels=labels), spec=pod)
+    spec = client.V1DeploymentSpec(replicas=1, selector=client.V1LabelSelector(match_labels=labels), template=template)
+    apps.create_namespaced_deployment("default", client.V1Deployment(metadata=client.V1ObjectMeta(name="d"), spec=spec))
+    assert apps.patch_namespaced_deployment_scale("d", "default", {"spec": {"replicas": 4}}).spec.replicas == 4
+    apps.patch_namespaced_deployment_status("d", "default", {"status": {"replicas": 2}})
+    found = apps.read_namespaced_deployment("d", "default")
+    assert (found.spec.replicas, found.status.replicas, found.spec.strategy.type) == (4, 2, "RollingUpdate")
+    asked = client.V1SelfSubjectAccessReview(
+        spec=client.V1SelfSubjectAccessReviewSpec(
+            resource_attributes=client.V1ResourceAttributes(verb="get", resource="pods")
+        )
+    )
+    assert client.AuthorizationV1Api(api).create_self_subject_access_review(asked).status.allowed
+    maps = dynamic.DynamicClient(api).resources.get(api_version="v1", kind="ConfigMap")
+    events = maps.watch(namespace="default", name="map-1", timeout=60)
+    assert next(events)["object"].data.n == "1"
+    core.delete_namespaced_config_map("map-1", "default")
+    assert next(events)["type"] == "DELETED"
+    core.delete_collection_namespaced_config_map("default", label_selector="of=python")
+    assert core.list_namespaced_config_map("default", label_selector="of=python").items == []
+
+
+@pytest.mark.timeout(300)
+async def test_the_python_client_works_with_built_in_kinds(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as server:
+        await asyncio.to_thread(work_with_built_in_kinds, str(server.kubeconfig()))
 
 
 @pytest.mark.timeout(300)
