@@ -35,6 +35,7 @@ from control.fairness.keeper import Keeper as FlowControl
 from control.fairness.keeper import list_size
 from control.registry.registry import Registry
 from control.registry.strategy import Settings
+from control.sealing import Sealing
 from control.server.discovery import Discovery
 from control.server.edge import Edge
 from control.server.health import Health
@@ -48,8 +49,6 @@ from control.server.serve import Listener
 from control.server.subresources import Subresources
 from control.server_addresses import ServerAddresses
 from control.storage.cache import WatchCache
-from control.storage.encrypted_store import EncryptedStore
-from control.storage.encryption import Encryption
 from control.storage.engine import Engine, open_engine
 from control.storage.measured import MeasuredStore
 from control.storage.store import Store
@@ -128,15 +127,18 @@ class ApiServer:
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         engine = await open_engine(config, clock)
         store: Store = MeasuredStore(engine.store, NAMES)
+        sealing: Sealing | None = None
         try:
             if config.encryption_config_file is not None:
-                prefixes = {r.target: r.storage_prefix for r in RESOURCES}
-                sealed = EncryptedStore(store, Encryption.load(config.encryption_config_file, prefixes))
-                await sealed.rewrite()
-                store = sealed
+                sealing = Sealing(config.encryption_config_file, store)
+                await sealing.start()
+                store = sealing.store
             server = cls(config, clock, store, engine)
             server.listener.bind()
             background = server.background
+            if sealing is not None:
+                server.health.add("kms-providers", sealing.check, live=True)
+                background.start(sealing.run(clock, config.configuration_check), "following the encryption's file")
             background.start(server.cache.run(), "the watch cache")
             background.start(engine.compact(), "the compactor", may_end=True)
             try:
@@ -170,6 +172,8 @@ class ApiServer:
                 await server.auditing.close()
         finally:
             await store.close()
+            if sealing is not None:
+                await sealing.close()
 
     @contextlib.asynccontextmanager
     async def _among_servers(self, bootstrap: Bootstrap) -> AsyncIterator[None]:

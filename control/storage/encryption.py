@@ -1,29 +1,26 @@
-"""Encryption at rest: which keys are encrypted how, and the ciphers. `encrypted_store` puts it before an engine.
+"""Encryption at rest: the ciphers, and which keys of the store are encrypted how. `encrypted_store` puts it before an
+engine.
 
-The configuration is upstream's EncryptionConfiguration, and so are the bytes: `k8s:enc:<provider>:v1:<key>:` and then the
-cipher text, with the storage key as additional data where the cipher takes some (a value copied to another key does not
-decrypt). The first provider of a resource writes, all of them read; `identity` is plain text.
-
-Providers: aesgcm, aescbc and identity. secretbox and kms are refused when the configuration is read.
+The bytes are upstream's: `k8s:enc:<provider>:v1:<key>:` and then the cipher text, with the storage key as additional
+data where the cipher takes some (a value copied to another key does not decrypt). The first provider of a resource
+writes, all of them read; `identity` is plain text. `kms/` has those that ask a plugin for their keys; what a file
+says is read by `encryption_configuration`.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, runtime_checkable
 
-import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import padding
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from control.storage.store import StoreError
+from kube.clock import Clock
 
 _PREFIX = b"k8s:enc:"
 
@@ -89,7 +86,39 @@ class Cbc:
         return unpadder.update(padded) + unpadder.finalize()
 
 
-_CIPHERS: dict[str, type[Gcm] | type[Cbc]] = {"aesgcm": Gcm, "aescbc": Cbc}
+@dataclass(frozen=True, slots=True)
+class Secretbox:
+    """XSalsa20 and Poly1305 with a random nonce of 24 bytes before the text; the storage key is no part of it, as upstream."""
+
+    prefix: bytes
+    secret: bytes
+
+    def encrypt(self, value: bytes, key: bytes) -> bytes:
+        from nacl.secret import SecretBox  # 20 ms of start-up that only those who chose it need
+
+        return bytes(SecretBox(self.secret).encrypt(value))
+
+    def decrypt(self, value: bytes, key: bytes) -> bytes:
+        from nacl.exceptions import CryptoError
+        from nacl.secret import SecretBox
+
+        try:
+            return SecretBox(self.secret).decrypt(value)
+        except CryptoError as error:
+            raise ValueError("it does not fit") from error
+
+
+@runtime_checkable
+class Learning(Provider, Protocol):
+    """A provider whose keys somebody else has: it has to be started, and asks for the key of a value before it decrypts it."""
+
+    problem: str | None
+
+    async def start(self) -> None: ...
+    async def learn(self, value: bytes) -> None: ...
+    async def follow(self, clock: Clock) -> None: ...
+    async def close(self) -> None: ...
+    def stale(self, value: bytes) -> bool: ...
 
 
 class Encryption:
@@ -97,30 +126,29 @@ class Encryption:
 
     def __init__(self, rules: Sequence[tuple[str, Sequence[Provider]]]) -> None:
         self.rules = rules
+        found = {id(p): p for _, providers in rules for p in providers if isinstance(p, Learning)}
+        self.learning: tuple[Learning, ...] = tuple(found.values())
 
-    @classmethod
-    def load(cls, path: Path, prefixes: Mapping[str, str]) -> Encryption:
-        """Read an EncryptionConfiguration; `prefixes` leads from a resource ("secrets") to its prefix in the store."""
-        return cls.parse(path.read_bytes(), prefixes)
+    async def start(self) -> None:
+        """Make providers ready that ask others for their keys; raises EncryptionError."""
+        for provider in self.learning:
+            await provider.start()
 
-    @classmethod
-    def parse(cls, text: bytes, prefixes: Mapping[str, str]) -> Encryption:
-        try:
-            found = msgspec.yaml.decode(text)
-        except msgspec.DecodeError as error:
-            raise EncryptionError(f"the encryption configuration is not YAML: {error}") from error
-        if not isinstance(found, dict) or found.get("kind") != "EncryptionConfiguration":
-            raise EncryptionError("the encryption configuration is not of kind EncryptionConfiguration")
-        rules: list[tuple[str, Sequence[Provider]]] = []
-        for entry in found.get("resources") or ():
-            providers = [p for given in entry.get("providers") or () for p in _providers(given)]
-            if not providers:
-                raise EncryptionError("resources without providers")
-            for name in entry.get("resources") or ():
-                rules += [(prefix, providers) for prefix in _prefixes(name, prefixes)]
-        if not rules:
-            raise EncryptionError("the encryption configuration names no resources")
-        return cls(rules)
+    async def close(self) -> None:
+        for provider in self.learning:
+            await provider.close()
+
+    def check(self) -> str | None:
+        """Say what is wrong with the plugins; None where nothing is."""
+        return next((p.problem for p in self.learning if p.problem), None)
+
+    async def learn(self, key: str, stored: bytes) -> None:
+        """Get what `open` needs for a value; raises EncryptionError."""
+        if not stored.startswith(_PREFIX):
+            return
+        for provider in self.providers(key):
+            if isinstance(provider, Learning) and stored.startswith(provider.prefix):
+                await provider.learn(stored[len(provider.prefix) :])
 
     def providers(self, key: str) -> Sequence[Provider]:
         for prefix, providers in self.rules:
@@ -156,39 +184,9 @@ class Encryption:
         providers = self.providers(key)
         if not providers:
             return stored.startswith(_PREFIX)
-        first = providers[0].prefix
-        return not stored.startswith(first) if first else stored.startswith(_PREFIX)
-
-
-def _prefixes(name: str, prefixes: Mapping[str, str]) -> list[str]:
-    if name == "*.*":
-        return ["/registry/"]
-    if name == "*.":
-        return sorted({p for target, p in prefixes.items() if "." not in target})
-    if name.startswith("*."):
-        return sorted({p for target, p in prefixes.items() if target.partition(".")[2] == name[2:]})
-    if name not in prefixes:
-        raise EncryptionError(f"unknown resource {name}")
-    return [prefixes[name]]
-
-
-def _providers(given: Mapping[str, Any]) -> list[Provider]:
-    (name, settings), *more = given.items()
-    if more:
-        raise EncryptionError("each provider is an entry of its own")
-    if name == "identity":
-        return [Identity()]
-    if name not in _CIPHERS:
-        raise EncryptionError(f"provider {name} is not supported; use aesgcm, aescbc or identity")
-    found: list[Provider] = []
-    for key in (settings or {}).get("keys") or ():
-        try:
-            secret = base64.b64decode(key.get("secret", ""), validate=True)
-        except binascii.Error as error:
-            raise EncryptionError(f"the secret of key {key.get('name')} is not base64") from error
-        if len(secret) not in (16, 24, 32):
-            raise EncryptionError(f"the secret of key {key.get('name')} has {len(secret)} bytes, not 16, 24 or 32")
-        found.append(_CIPHERS[name](f"k8s:enc:{name}:v1:{key.get('name')}:".encode(), secret))
-    if not found:
-        raise EncryptionError(f"provider {name} has no keys")
-    return found
+        writer = providers[0]
+        if not writer.prefix:
+            return stored.startswith(_PREFIX)
+        if not stored.startswith(writer.prefix):
+            return True
+        return isinstance(writer, Learning) and writer.stale(stored[len(writer.prefix) :])

@@ -14,11 +14,11 @@ from control.auth.configuration import parse
 from control.auth.user import AuthzAttributes, UserInfo
 from control.registry.strategies import strategy_for
 from control.registry.strategy import Settings
-from control.storage.encryption import Encryption
+from control.storage import encryption_configuration
 from kube.resources import RESOURCES, by_kind
 
 TEXT = (Path(__file__).parents[4] / "docs" / "security.md").read_text()
-AUTHENTICATION, AUTHORIZATION, POLICY, AUDIT, ENCRYPTION = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
+AUTHENTICATION, AUTHORIZATION, POLICY, AUDIT, ENCRYPTION, KMS = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
 
 
 def test_the_authentication_configuration_in_the_documentation_is_read() -> None:
@@ -55,6 +55,14 @@ def test_the_audit_policy_in_the_documentation_does_what_it_says() -> None:
 def test_the_encryption_configuration_in_the_documentation_is_read() -> None:
     secret = base64.b64encode(b"0" * 32).decode()
     text = ENCRYPTION.replace("<base64 of 32 random bytes>", secret).encode()
-    encryption = Encryption.parse(text, {r.target: r.storage_prefix for r in RESOURCES})
+    encryption = encryption_configuration.parse(text, {r.target: r.storage_prefix for r in RESOURCES})
     assert encryption.seal("/registry/secrets/a/b", b"{}").startswith(b"k8s:enc:aesgcm:v1:key1:")
     assert encryption.open("/registry/secrets/a/b", b"{}") == b"{}"
+
+
+async def test_the_plugin_in_the_documentation_is_read() -> None:
+    text = ENCRYPTION[: ENCRYPTION.index("  providers:")] + KMS
+    found = encryption_configuration.parse(text.encode(), {r.target: r.storage_prefix for r in RESOURCES})
+    [provider] = found.learning
+    assert provider.prefix == b"k8s:enc:kms:v2:vault:"
+    await found.close()

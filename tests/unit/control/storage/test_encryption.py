@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from control.storage import encryption_configuration
 from control.storage.encrypted_store import EncryptedStore
-from control.storage.encryption import Encryption, EncryptionError
+from control.storage.encryption import Encryption, EncryptionError, Secretbox
 from control.storage.sqlite import SqliteStore
 
 PREFIXES = {
@@ -27,10 +28,10 @@ def keys(cipher: str, *names: str) -> dict[str, Any]:
 def configured(*providers: dict[str, Any], resources: tuple[str, ...] = ("secrets",)) -> Encryption:
     entry = {"resources": list(resources), "providers": list(providers)}
     config = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", "resources": [entry]}
-    return Encryption.parse(json.dumps(config).encode(), PREFIXES)
+    return encryption_configuration.parse(json.dumps(config).encode(), PREFIXES)
 
 
-@pytest.mark.parametrize("cipher", ["aesgcm", "aescbc"])
+@pytest.mark.parametrize("cipher", ["aesgcm", "aescbc", "secretbox"])
 def test_what_is_sealed_is_opened_again_and_shows_nothing(cipher: str) -> None:
     encryption = configured(keys(cipher, "one"))
     sealed = encryption.seal(KEY, b"the password is swordfish")
@@ -74,6 +75,9 @@ def test_plain_text_is_believed_only_where_identity_is_named() -> None:
         (("*.apps",), "/registry/deployments/a/b", True),
         (("*.apps",), KEY, False),
         (("*.",), "/registry/configmaps/a/b", True),
+        (("*.acme.example",), "/registry/acme.example/things/a/b", True),
+        (("things.acme.example",), "/registry/acme.example/things/a/b", True),
+        (("things.acme.example",), "/registry/acme.example/others/a/b", False),
     ],
 )
 def test_resources_are_named_with_wildcards(resources: tuple[str, ...], key: str, sealed: bool) -> None:
@@ -84,7 +88,25 @@ def test_resources_are_named_with_wildcards(resources: tuple[str, ...], key: str
 @pytest.mark.parametrize(
     "provider, resource, why",
     [
-        ({"secretbox": {"keys": []}}, "secrets", "not supported"),
+        ({"vault": {"keys": []}}, "secrets", "provider vault is not supported; use aesgcm"),
+        ({"secretbox": {"keys": []}}, "secrets", "has no keys"),
+        ({"secretbox": {"keys": [{"name": "k", "secret": "QUFBQUFBQUFBQUFBQUFBQQ=="}]}}, "secrets", "16 bytes, not 32"),
+        ({"aesgcm": {"keys": [{"name": "", "secret": "AAAA"}]}}, "secrets", "name: is required"),
+        ({"aesgcm": {"keys": [{"name": "a:b", "secret": "AAAA"}]}}, "secrets", "has no colon"),
+        (keys("aesgcm", "k", "k"), "secrets", r"keys\[1\].name: Duplicate value: 'k'"),
+        ({"aesgcm": {}, "identity": {}}, "secrets", "each provider is an entry of its own"),
+        ({"kms": {"name": "k", "endpoint": "unix:///x"}}, "secrets", "kms.apiVersion: must be v2"),
+        ({"kms": {"apiVersion": "v2", "endpoint": "unix:///x"}}, "secrets", "kms.name: is required"),
+        (
+            {"kms": {"apiVersion": "v2", "name": "k", "endpoint": "http://x"}},
+            "secrets",
+            "kms.endpoint: must be a socket",
+        ),
+        (
+            {"kms": {"apiVersion": "v2", "name": "k", "endpoint": "unix:///x", "timeout": "-1s"}},
+            "secrets",
+            "kms.timeout: must be positive",
+        ),
         ({"aesgcm": {"keys": []}}, "secrets", "has no keys"),
         ({"aesgcm": {"keys": [{"name": "k", "secret": "AAAA"}]}}, "secrets", "has 3 bytes"),
         ({"aesgcm": {"keys": [{"name": "k", "secret": "%"}]}}, "secrets", "not base64"),
@@ -128,3 +150,34 @@ async def test_the_file_shows_no_secret_and_a_rotation_needs_the_old_key_once(tm
     assert await run(keys("aesgcm", "two"), keys("aesgcm", "one")) == b"swordfish"
     assert await run(keys("aesgcm", "two")) == b"swordfish"
     assert await run(identity, keys("aesgcm", "two")) == b"swordfish" == await stored()
+
+
+async def test_a_key_that_was_taken_out_while_the_store_is_open_still_reads_but_plain_text_is_not_believed(
+    tmp_path: Path,
+) -> None:
+    engine = await SqliteStore.open(tmp_path / "state.db")
+    plain = "/registry/secrets/default/plain"
+    await engine.create(plain, b"{}")
+    store = EncryptedStore(engine, configured(keys("aesgcm", "old"), {"identity": {}}))
+    try:
+        await store.create(KEY, b"{}")
+        assert (await store.get(plain)) is not None
+        store.replace(configured(keys("secretbox", "new")))
+        item = await store.get(KEY)
+        assert item is not None and item.value == b"{}"
+        with pytest.raises(EncryptionError, match="stored as plain text"):
+            await store.get(plain)
+    finally:
+        await store.close()
+
+
+def test_secretbox_is_the_cipher_of_that_name() -> None:
+    """What another implementation of XSalsa20-Poly1305 made is opened (the vector of NaCl's tests/secretbox.c)."""
+    key = bytes.fromhex("1b27556473e985d462cd51197a9a46c76009549eac6474f206c4ee0844f68389")
+    nonce = bytes.fromhex("69696ee955b62b73cd62bda875fc73d68219e0036b7a0b37")
+    text = bytes.fromhex("be075fc53c81f2d5cf141316ebeb0c7b5228c52a4c62cbd44b66849b64244ffc")
+    sealed = bytes.fromhex(
+        "f3ffc7703f9400e52a7dfb4b3d3305d98e993b9f48681273c29650ba32fc76ce48332ea7164d96a4476fb8c531a1186ac0dfc17c98dce87b4da7f011ec48c97271d2c20f9b928fe2270d6fb863d51738b48eeee314a7cc8ab932164548e526ae90224368517acfeabd6bb3732bc0e9da99832b61ca01b6de56244a9e88d5f9b37973f622a43d14a6599b1f654cb45a74e355a5"
+    )
+    opened = Secretbox(b"", key).decrypt(nonce + sealed, b"")
+    assert opened.startswith(text) and len(opened) == len(sealed) - 16

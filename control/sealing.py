@@ -1,0 +1,72 @@
+"""Encryption at rest as the file says, also after it changes: new keys write at once, what is stored is written anew.
+is written anew.
+
+A changed file that cannot be used, or whose plugin does not answer, changes nothing. Keys that are taken out go on
+reading for as long as the server runs: watches may still replay what was written with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from control.reloading import Reloaded
+from control.storage import encryption_configuration
+from control.storage.encrypted_store import EncryptedStore
+from control.storage.encryption import Encryption, EncryptionError
+from control.storage.store import Store
+from kube.clock import Clock
+from kube.resources import RESOURCES
+
+PREFIXES = {r.target: r.storage_prefix for r in RESOURCES}
+
+
+class Sealing:
+    """Puts an encrypted store before another; `run` follows the file and the plugins until cancelled."""
+
+    def __init__(self, path: Path, store: Store) -> None:
+        self._file = Reloaded("encryption", path)
+        self._path = path
+        text = self._file.first()
+        assert text is not None
+        self.store = EncryptedStore(store, self._read(text))
+
+    def _read(self, text: bytes) -> Encryption:
+        try:
+            return encryption_configuration.parse(text, PREFIXES)
+        except EncryptionError as error:
+            raise EncryptionError(f"{self._path}: {error}") from error
+
+    async def start(self) -> None:
+        """Get keys from plugins, and write anew what is stored in another way; raises EncryptionError."""
+        await self.store.encryption.start()
+        await self.store.rewrite()
+
+    def check(self) -> str | None:
+        """Say what is wrong with the plugins; None where nothing is."""
+        return self.store.encryption.check()
+
+    async def run(self, clock: Clock, every: float) -> None:
+        """Follow the file and the plugins until cancelled."""
+        async with asyncio.TaskGroup() as group:
+
+            async def take(text: bytes) -> None:
+                fresh = self._read(text)
+                try:
+                    await fresh.start()
+                except EncryptionError:
+                    await fresh.close()
+                    raise
+                self.store.replace(fresh)
+                follow(fresh)
+                await self.store.rewrite()
+
+            def follow(encryption: Encryption) -> None:
+                for provider in encryption.learning:
+                    group.create_task(provider.follow(clock), name="follows a KMS plugin")
+
+            follow(self.store.encryption)
+            await self._file.follow(take, clock, every)
+
+    async def close(self) -> None:
+        await self.store.encryption.close()

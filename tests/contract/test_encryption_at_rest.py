@@ -1,0 +1,142 @@
+"""Encryption with a key management plugin, and a configuration that changes while the server runs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from control.sealing import Sealing
+from control.storage.encryption import EncryptionError
+from control.storage.kms import provider
+from control.storage.sqlite import SqliteStore
+from kube.clock import FakeClock
+from tests.support.control import ApiUnderTest, api_server
+from tests.support.kms import Kms, kms
+
+Object = dict[str, Any]
+SECRETS = "/api/v1/namespaces/default/secrets"
+KEY = "/registry/secrets/default/{}"
+IDENTITY: Object = {"identity": {}}
+
+
+@pytest.fixture
+async def plugin() -> AsyncIterator[Kms]:
+    with tempfile.TemporaryDirectory(prefix="kms") as folder:  # a socket's path must be short
+        async with kms(Path(folder)) as made:
+            yield made
+
+
+def of_plugin(made: Kms) -> Object:
+    return {"kms": {"apiVersion": "v2", "name": "outside", "endpoint": made.endpoint, "timeout": "5s"}}
+
+
+def secretbox(*names: str) -> Object:
+    keys = [{"name": n, "secret": base64.b64encode(n.encode().ljust(32, b"0")).decode()} for n in names]
+    return {"secretbox": {"keys": keys}}
+
+
+def write(path: Path, *providers: Object) -> Path:
+    kind = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration"}
+    path.write_text(yaml.safe_dump({**kind, "resources": [{"resources": ["secrets"], "providers": list(providers)}]}))
+    return path
+
+
+async def stored(api: ApiUnderTest, name: str) -> bytes:
+    """Return what the engine itself holds."""
+    item = await api.api.engine.store.get(KEY.format(name))
+    assert item is not None
+    return item.value
+
+
+async def becomes(api: ApiUnderTest, name: str, prefix: bytes) -> None:
+    async with asyncio.timeout(30):
+        while not (await stored(api, name)).startswith(prefix):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_plugin_keeps_the_key_and_is_asked_once(tmp_path: Path, plugin: Kms) -> None:
+    path = write(tmp_path / "encryption.yaml", of_plugin(plugin), IDENTITY)
+    async with api_server(tmp_path, encryption_config_file=path) as api:
+        for name in ("a", "b"):
+            made = {"metadata": {"name": name}, "stringData": {"password": "swordfish"}}
+            assert (await api.request("POST", SECRETS, made)).status == 201
+            value = await stored(api, name)
+            assert value.startswith(b"k8s:enc:kms:v2:outside:") and b"swordfish" not in value
+        assert plugin.calls == ["encrypt"]
+        assert b"[+]kms-providers ok" in (await api.request("GET", "/readyz?verbose")).body
+    async with api_server(tmp_path, encryption_config_file=path) as api:
+        found = (await api.request("GET", f"{SECRETS}/b")).json["data"]["password"]
+        assert base64.b64decode(found) == b"swordfish"
+        assert plugin.calls == ["encrypt", "encrypt", "decrypt"], "a server that starts learns the older key once"
+    del plugin.keys["one"]
+    plugin.rotate("two")
+    with pytest.raises(EncryptionError, match="no key one"):
+        async with api_server(tmp_path, encryption_config_file=path):
+            pass
+
+
+async def test_a_changed_file_holds_at_once_and_a_bad_one_changes_nothing(tmp_path: Path, plugin: Kms) -> None:
+    path = write(tmp_path / "encryption.yaml", IDENTITY)
+    async with api_server(tmp_path, encryption_config_file=path, configuration_check=0.02) as api:
+        await api.request("POST", SECRETS, {"metadata": {"name": "s"}, "stringData": {"k": "v"}})
+        assert (await stored(api, "s")).startswith(b"{")
+        write(path, secretbox("one"), IDENTITY)
+        await becomes(api, "s", b"k8s:enc:secretbox:v1:one:")
+        write(path, secretbox("two", "one"))
+        await becomes(api, "s", b"k8s:enc:secretbox:v1:two:")
+        path.write_text("kind: Nothing")
+        plugin.healthz = "lost"
+        metric = 'apiserver_encryption_config_controller_automatic_reloads_total{status="failure"}'
+        async with asyncio.timeout(30):
+            while metric not in (await api.request("GET", "/metrics")).body.decode():
+                await asyncio.sleep(0.02)
+        await api.request("POST", SECRETS, {"metadata": {"name": "t"}})
+        await becomes(api, "t", b"k8s:enc:secretbox:v1:two:")
+        plugin.healthz = "ok"
+        write(path, of_plugin(plugin), secretbox("two"))
+        await becomes(api, "s", b"k8s:enc:kms:v2:outside:")
+        assert (await api.request("GET", f"{SECRETS}/s")).json["data"] == {"k": base64.b64encode(b"v").decode()}
+
+
+async def test_a_plugins_new_key_is_taken_and_its_failure_told(tmp_path: Path, plugin: Kms) -> None:
+    path, clock = write(tmp_path / "encryption.yaml", of_plugin(plugin)), FakeClock()
+    engine = await SqliteStore.open(tmp_path / "state.db")
+    sealing = Sealing(path, engine)
+    try:
+        await sealing.start()
+        await sealing.store.create(KEY.format("a"), b"{}")
+        task = asyncio.create_task(sealing.run(clock, 3600.0))
+        plugin.rotate("two")
+        plugin.healthz = "tired"
+
+        async def until(problem: str | None) -> None:
+            async with asyncio.timeout(30):
+                while sealing.check() != problem:
+                    await clock.advance(provider.CHECK_SECONDS)
+                    await asyncio.sleep(0.01)
+
+        await until("kms outside: the plugin says 'tired'")
+        plugin.healthz = "ok"
+        await until(None)
+        assert await sealing.store.rewrite() == 1, "what the older key wrote is written anew"
+        assert await sealing.store.rewrite() == 0
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    finally:
+        await engine.close()
+        await sealing.close()
+
+
+async def test_a_server_does_not_start_without_its_plugin(tmp_path: Path) -> None:
+    away = {"kms": {"apiVersion": "v2", "name": "away", "endpoint": f"unix://{tmp_path}/no.sock", "timeout": "100ms"}}
+    path = write(tmp_path / "encryption.yaml", away)
+    with pytest.raises(EncryptionError, match="kms away: Status: "):
+        async with api_server(tmp_path, encryption_config_file=path):
+            pass
