@@ -1,7 +1,8 @@
 """Pod garbage collection: pods that nobody else will remove.
 
-Three kinds: finished pods beyond a number (oldest first), pods bound to a node that is gone (after a quarantine and a live
-look, since our copy may be behind), and deleted pods that were never scheduled. Upstream: pkg/controller/podgc.
+Four kinds: finished pods beyond a number (oldest first), pods bound to a node that is gone (after a quarantine and a live
+look, since our copy may be behind), deleted pods that were never scheduled, and deleted pods of a node that is out of
+service. Upstream: pkg/controller/podgc.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 PERIOD_SECONDS, QUARANTINE_SECONDS = 20.0, 40.0
 TERMINATED_THRESHOLD = 12500
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
 def surplus_terminated(pods: Sequence[core_v1.Pod], threshold: int) -> list[core_v1.Pod]:
@@ -27,6 +29,13 @@ def surplus_terminated(pods: Sequence[core_v1.Pod], threshold: int) -> list[core
     finished = [pod for pod in pods if pod_rules.is_terminal(pod)]
     finished.sort(key=lambda p: (p.status.reason != "Evicted", p.metadata.creation_timestamp or "", key_of(p)))
     return finished[: max(0, len(finished) - threshold)] if threshold > 0 else []
+
+
+def out_of_service(node: core_v1.Node | None) -> bool:
+    """Tell whether somebody says of a node that is not ready that it does not come back with what runs on it."""
+    if node is None or any(c.type == "Ready" and c.status == "True" for c in node.status.conditions):
+        return False
+    return any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
 
 
 class PodGC:
@@ -53,7 +62,9 @@ class PodGC:
         for pod in pods:
             if pod.spec.node_name in gone:
                 await self._remove(pod, "PodGC: node no longer exists")
-            elif pod.metadata.deletion_timestamp is not None and not pod.spec.node_name:
+            elif pod.metadata.deletion_timestamp is not None and (
+                not pod.spec.node_name or out_of_service(self._nodes.get(pod.spec.node_name))
+            ):
                 await self._remove(pod, "")
 
     async def _vanished_nodes(self, pods: Sequence[core_v1.Pod]) -> set[str]:

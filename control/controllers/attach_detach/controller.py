@@ -61,6 +61,11 @@ class AttachDetachController:
             group.create_task(self.volumes.run(), name="attach and detach")
             group.create_task(self.nodes.run(), name="attached volumes")
 
+    @property
+    def waiting(self) -> list[tuple[str, str]]:
+        """List volumes and nodes that have not let go of them yet."""
+        return sorted(self._since)
+
     # -- events -----------------------------------------------------------------------------------------------------
     def _enqueue(self, volume: str | None) -> None:
         if volume:
