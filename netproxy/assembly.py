@@ -77,7 +77,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
     services = Informer(client, core_v1.Service, clock=clock)
     slices = Informer(client, discovery_v1.EndpointSlice, clock=clock)
     nodes = Informer(client, core_v1.Node, field_selector=f"metadata.name={node_name}", clock=clock)
-    state = health.Health(clock)
+    state = health.Health(clock, config.families)
     addresses = await routes.node_addresses()
     settings = {family: static_settings(config, family, addresses, mode) for family in config.families}
     backends: list[Backend] = []

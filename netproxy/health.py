@@ -23,8 +23,8 @@ DELETION_TAINT = "ToBeDeletedByClusterAutoscaler"
 class Health:
     """The proxy's state as health checks see it."""
 
-    def __init__(self, clock: Clock = SYSTEM) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock = SYSTEM, families: tuple[int, ...] = (4,)) -> None:
+        self._clock, self._families = clock, families
         self._queued: float | None = None
         self._updated: float | None = None
         self._updated_at = clock.now()
@@ -64,8 +64,16 @@ class Health:
         def text(moment: object) -> str:
             return str(moment)
 
+        # Both families are written in one go, so they are in one state.
+        family = {"lastUpdated": text(shown), "healthy": self.live}
         return json.dumps(
-            {"lastUpdated": text(shown), "currentTime": text(now), "nodeEligible": self.node_eligible},
+            {
+                "lastUpdated": text(shown),
+                "currentTime": text(now),
+                "healthy": self.live,
+                "nodeEligible": self.node_eligible,
+                "status": {metrics.family_label(each): family for each in self._families},
+            },
             separators=(",", ":"),
         )
 

@@ -12,18 +12,28 @@ _PROGRAMMING = (0.25, 0.5, *range(1, 60), *range(60, 120, 5), *range(120, 300, 3
 SYNC = Histogram(
     "kubeproxy_sync_proxy_rules_duration_seconds",
     "Time to bring the rules up to date",
+    ["ip_family"],
     buckets=_BUCKETS,
     registry=REGISTRY,
 )
 FULL_SYNC = Histogram(
-    "kubeproxy_sync_full_proxy_rules_duration_seconds", "Time of full comparisons", buckets=_BUCKETS, registry=REGISTRY
+    "kubeproxy_sync_full_proxy_rules_duration_seconds",
+    "Time of full comparisons",
+    ["ip_family"],
+    buckets=_BUCKETS,
+    registry=REGISTRY,
 )
 PARTIAL_SYNC = Histogram(
-    "kubeproxy_sync_partial_proxy_rules_duration_seconds", "Time of deltas", buckets=_BUCKETS, registry=REGISTRY
+    "kubeproxy_sync_partial_proxy_rules_duration_seconds",
+    "Time of deltas",
+    ["ip_family"],
+    buckets=_BUCKETS,
+    registry=REGISTRY,
 )
 LATENCY = Histogram(
     "kubeproxy_network_programming_duration_seconds",
     "Time from a pod's or Service's change to its rules",
+    ["ip_family"],
     buckets=_PROGRAMMING,
     registry=REGISTRY,
 )
@@ -44,11 +54,27 @@ ENDPOINTS_PENDING = Gauge(
 NO_LOCAL_ENDPOINTS = Gauge(
     "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
     "Service ports under the policy Local that have no endpoint here, but elsewhere",
-    ["traffic_policy"],
+    ["traffic_policy", "ip_family"],
     registry=REGISTRY,
 )
 NFTABLES_FAILURES = Counter(
-    "kubeproxy_sync_proxy_rules_nftables_sync_failures", "Writes of nftables that the kernel refused", registry=REGISTRY
+    "kubeproxy_sync_proxy_rules_nftables_sync_failures",
+    "Writes of nftables that the kernel refused",
+    ["ip_family"],
+    registry=REGISTRY,
+)
+NFTABLES_CLEANUP_FAILURES = Counter(
+    "kubeproxy_sync_proxy_rules_nftables_cleanup_failures",
+    "Tables that the kernel did not let go",
+    ["ip_family"],
+    registry=REGISTRY,
+)
+CONNTRACK_SYNC = Histogram(
+    "kubeproxy_conntrack_reconciler_sync_duration_seconds",
+    "Time to delete stale flows",
+    ["ip_family"],
+    buckets=_BUCKETS,
+    registry=REGISTRY,
 )
 IPTABLES_LAST = Gauge(
     "kubeproxy_sync_proxy_rules_iptables_last", "Lines of the last write", ["table", "ip_family"], registry=REGISTRY
@@ -60,16 +86,31 @@ BUILD_INFO = Gauge("kubernetes_build_info", "What this is", ["git_version", "maj
 BUILD_INFO.labels("v1.36.2+wherry", "1", "36").set(1)
 ProcessCollector(registry=REGISTRY)
 RESTORE_FAILURES = Counter(
-    "kubeproxy_sync_proxy_rules_iptables_restore_failures", "Writes the kernel refused", registry=REGISTRY
+    "kubeproxy_sync_proxy_rules_iptables_restore_failures",
+    "Writes of everything that the kernel refused",
+    ["ip_family"],
+    registry=REGISTRY,
+)
+PARTIAL_RESTORE_FAILURES = Counter(
+    "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures",
+    "Deltas that the kernel refused, made up for by writing everything",
+    ["ip_family"],
+    registry=REGISTRY,
 )
 RULES = Gauge(
     "kubeproxy_sync_proxy_rules_iptables_total", "iptables rules of Services", ["table", "ip_family"], registry=REGISTRY
 )
 LAST_SYNC = Gauge(
-    "kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When rules were last brought up to date", registry=REGISTRY
+    "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+    "When rules were last brought up to date",
+    ["ip_family"],
+    registry=REGISTRY,
 )
 LAST_QUEUED = Gauge(
-    "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When a change last came in", registry=REGISTRY
+    "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
+    "When a change last came in",
+    ["ip_family"],
+    registry=REGISTRY,
 )
 HEALTHZ = Counter("kubeproxy_proxy_healthz", "Answers of /healthz", ["code"], registry=REGISTRY)
 LIVEZ = Counter("kubeproxy_proxy_livez", "Answers of /livez", ["code"], registry=REGISTRY)
@@ -82,6 +123,11 @@ POLICY_SYNC = Histogram(
     registry=REGISTRY,
 )
 DNS_QUERIES = Counter("wherry_dns_queries", "DNS queries by how they were answered", ["answer"], registry=REGISTRY)
+
+
+def family_label(family: int) -> str:
+    """Return the value of the label `ip_family`."""
+    return f"IPv{family}"
 
 
 def exposition() -> bytes:

@@ -61,7 +61,7 @@ class ServiceProxy:
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._ports: dict[str, tuple[ServicePort, ...]] = {}
-        self._triggers: list[datetime] = []
+        self._triggers: list[tuple[str, datetime]] = []
         self.started = asyncio.Event()
         services.subscribe(self._service_changed)
         slices.subscribe(self._slice_changed)
@@ -111,7 +111,8 @@ class ServiceProxy:
         if self._on_change is not None and key:
             self._on_change(key)
         if not self._wake.is_set():
-            metrics.LAST_QUEUED.set(self._clock.now().timestamp())
+            for backend in self._backends:
+                metrics.LAST_QUEUED.labels(metrics.family_label(backend.family)).set(self._clock.now().timestamp())
             self._health.queued()
             self._wake.set()
 
@@ -119,7 +120,7 @@ class ServiceProxy:
         text = slice_.metadata.annotations.get(TRIGGER_TIME)
         if text and self.started.is_set():
             try:
-                self._triggers.append(parse_time(text))
+                self._triggers.append((slice_.address_type, parse_time(text)))
             except ValueError:
                 log.debug("unreadable trigger time %r", text)
 
@@ -170,10 +171,10 @@ class ServiceProxy:
         if self._after_write is not None:
             await self._after_write(self._ports)
         self.started.set()
+        await conntrack.sweep(self._ports)
 
     async def _sync(self) -> None:
         triggers, self._triggers = self._triggers, []
-        began = self._clock.monotonic()
         flows: list[list[str]] = []
         failed = False
         async with self._lock:
@@ -187,18 +188,19 @@ class ServiceProxy:
                 else:
                     self._ports.pop(key, None)
             for backend in self._backends:
+                began = self._clock.monotonic()
                 try:
                     if changed:
                         await backend.apply(changed)
                 except WriteError as error:
                     failed = True
                     log.error("rules are behind: %s", error)
+                metrics.SYNC.labels(metrics.family_label(backend.family)).observe(self._clock.monotonic() - began)
         if not failed:
             self._done()
-        metrics.SYNC.observe(self._clock.monotonic() - began)
         now = self._clock.now()
-        for moment in triggers:
-            metrics.LATENCY.observe(max(0.0, (now - moment).total_seconds()))
+        for family, moment in triggers:
+            metrics.LATENCY.labels(family).observe(max(0.0, (now - moment).total_seconds()))
         if changed and self._after_write is not None:
             await self._after_write(changed)
         if flows:
@@ -210,13 +212,15 @@ class ServiceProxy:
             for ports in services:
                 for port in ports:
                     if port.has_endpoints and not port.local_endpoints:
+                        family = metrics.family_label(port.family)
                         if port.internal_local:
-                            metrics.NO_LOCAL_ENDPOINTS.labels("internal").inc(sign)
+                            metrics.NO_LOCAL_ENDPOINTS.labels("internal", family).inc(sign)
                         if port.external_local:
-                            metrics.NO_LOCAL_ENDPOINTS.labels("external").inc(sign)
+                            metrics.NO_LOCAL_ENDPOINTS.labels("external", family).inc(sign)
 
     def _done(self) -> None:
-        metrics.LAST_SYNC.set(self._clock.now().timestamp())
+        for backend in self._backends:
+            metrics.LAST_SYNC.labels(metrics.family_label(backend.family)).set(self._clock.now().timestamp())
         if not self.table.dirty:
             metrics.SERVICES_PENDING.set(0)
             metrics.ENDPOINTS_PENDING.set(0)

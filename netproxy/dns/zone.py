@@ -134,7 +134,9 @@ class Zone:
             case []:
                 return self._records((), kind)
             case [namespace]:
-                return self._records((), kind) if self._directory.has_namespace(namespace) else self._missing()
+                # Where any address has a name, there are names below every namespace's.
+                known = self._pods == "insecure" or self._directory.has_namespace(namespace)
+                return self._records((), kind) if known else self._missing()
             case [dashed, namespace]:
                 for text in (dashed.replace("-", "."), dashed.replace("-", ":")):
                     try:
@@ -167,7 +169,7 @@ class Zone:
         headless = spec.cluster_ip in (None, "", "None")
         if not rest:
             ips = [host.ip for host in self._hosts(key)] if headless else self._cluster_ips(service)
-            if headless and not ips and kind != wire.ANY:
+            if headless and not ips:
                 # A headless Service without ready endpoints does not exist in DNS, as upstream's server has it.
                 return self._missing(key)
             if kind == wire.SRV:

@@ -64,7 +64,7 @@ class IPTablesBackend:
         text = self._shadow.delta({key: fragment(ports, self._rules) for key, ports in services.items()})
         if text:
             for table, count in self._shadow.rule_counts.items():
-                metrics.RULES.labels(table, f"IPv{self.family}").set(count)
+                metrics.RULES.labels(table, metrics.family_label(self.family)).set(count)
             await self._write(text)
 
     def _take_in(self, services: Mapping[str, tuple[ServicePort, ...]]) -> bool:
@@ -96,13 +96,13 @@ class IPTablesBackend:
             async with self._drift.writing():
                 await self._writer.apply(text)
             for table, count in shadow.lines_by_table(text).items():
-                metrics.IPTABLES_LAST.labels(table, f"IPv{self.family}").set(count)
+                metrics.IPTABLES_LAST.labels(table, metrics.family_label(self.family)).set(count)
         except WriteError as error:
-            metrics.RESTORE_FAILURES.inc()
+            metrics.PARTIAL_RESTORE_FAILURES.labels(metrics.family_label(self.family)).inc()
             log.warning("a change of rules was refused, comparing everything: %s", error)
             await self._compare("refused change")
             return
-        metrics.PARTIAL_SYNC.observe(self._clock.monotonic() - started)
+        metrics.PARTIAL_SYNC.labels(metrics.family_label(self.family)).observe(self._clock.monotonic() - started)
 
     async def set_local_cidrs(self, cidrs: tuple[str, ...], services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Change where pods live, which every Service's masquerade depends on; `services` are all there are."""
@@ -135,14 +135,14 @@ class IPTablesBackend:
                 async with self._drift.writing(everything=True):
                     await self._writer.apply(text)
             except WriteError:
-                metrics.RESTORE_FAILURES.inc()
+                metrics.RESTORE_FAILURES.labels(metrics.family_label(self.family)).inc()
                 raise
             if why == "check":
                 metrics.REPAIRS.inc()
                 log.warning("repaired rules that were changed by others, in %s", shadow.chains_named(text))
         else:
             self._drift.found_whole(began)
-        metrics.FULL_SYNC.observe(self._drift.took(began[2]))
+        metrics.FULL_SYNC.labels(metrics.family_label(self.family)).observe(self._drift.took(began[2]))
         return bool(text)
 
 

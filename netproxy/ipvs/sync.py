@@ -92,10 +92,10 @@ class IPVSBackend:
         try:
             await self._change(before, self._wanted)
         except WriteError as error:
-            metrics.RESTORE_FAILURES.inc()
+            metrics.PARTIAL_RESTORE_FAILURES.labels(metrics.family_label(self.family)).inc()
             log.warning("a change was refused, comparing everything: %s", error)
             await self._change(await self._held(), self._wanted)
-        metrics.PARTIAL_SYNC.observe(self._clock.monotonic() - started)
+        metrics.PARTIAL_SYNC.labels(metrics.family_label(self.family)).observe(self._clock.monotonic() - started)
 
     async def _change(self, before: State, after: State, first: Callable[[], Awaitable[None]] | None = None) -> None:
         sets = state.set_commands(before.entries, before.entries | after.entries, self.family)

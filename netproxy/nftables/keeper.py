@@ -43,6 +43,7 @@ class TableKeeper:
         self._writer, self._desired, self._clock = writer, desired, clock
         self._described: dict[str, list[Any]] | None = None
         self._drift = DriftWatch(writer.fingerprint, clock)
+        self._family = metrics.family_label(6 if desired.table.startswith("ip6 ") else 4)
 
     async def take_over(self) -> None:
         """Lead whatever the table holds to the desired state: elements that are right stay in force throughout."""
@@ -55,11 +56,11 @@ class TableKeeper:
             async with self._drift.writing():
                 await self._writer.apply(text)
         except WriteError as error:
-            metrics.NFTABLES_FAILURES.inc()
+            metrics.NFTABLES_FAILURES.labels(self._family).inc()
             log.warning("a change was refused, comparing everything: %s", error)
             await self.take_over()
             return
-        metrics.PARTIAL_SYNC.observe(self._clock.monotonic() - started)
+        metrics.PARTIAL_SYNC.labels(self._family).observe(self._clock.monotonic() - started)
         if "chain" in text:
             self._described = None
 
@@ -82,7 +83,7 @@ class TableKeeper:
             }
         if not wrong and self._described is not None:
             self._drift.found_whole(began)
-            metrics.FULL_SYNC.observe(self._drift.took(began[2]))
+            metrics.FULL_SYNC.labels(self._family).observe(self._drift.took(began[2]))
             return False
         await self._rewrite(held)
         if wrong:
@@ -102,8 +103,12 @@ class TableKeeper:
     async def remove(self) -> None:
         """Remove the table."""
         if await self._writer.exists():
-            async with self._drift.writing():
-                await self._writer.apply(f"delete table {self._desired.table}\n")
+            try:
+                async with self._drift.writing():
+                    await self._writer.apply(f"delete table {self._desired.table}\n")
+            except WriteError:
+                metrics.NFTABLES_CLEANUP_FAILURES.labels(self._family).inc()
+                raise
         self._described = None
 
     async def _rewrite(self, held: Contents) -> None:
@@ -113,7 +118,7 @@ class TableKeeper:
             try:
                 await self._writer.apply(text)
             except WriteError as error:
-                metrics.NFTABLES_FAILURES.inc()
+                metrics.NFTABLES_FAILURES.labels(self._family).inc()
                 # A table that cannot be led to the right state (its maps have other types, it changed since it was
                 # read) is replaced, in one transaction.
                 table = self._desired.table
@@ -121,7 +126,7 @@ class TableKeeper:
                 fresh = self._desired.reconcile({}, (), ())
                 await self._writer.apply(f"add table {table}\ndelete table {table}\n{fresh}")
         self._described = None
-        metrics.FULL_SYNC.observe(self._drift.took(began))
+        metrics.FULL_SYNC.labels(self._family).observe(self._drift.took(began))
 
 
 def _names(elements: Iterable[tuple[tuple[str, str], str]]) -> set[str]:

@@ -10,7 +10,7 @@ import pytest
 from kube.api import core_v1, discovery_v1
 from kube.clock import FakeClock, settle
 from kube.informer import Informer
-from netproxy import metrics
+from netproxy import conntrack, metrics
 from netproxy.conntrack import stale_flows
 from netproxy.drift import DriftWatch
 from netproxy.endpoints import NodeView
@@ -266,7 +266,7 @@ async def test_metrics_have_upstreams_names_and_count_what_they_say() -> None:
     here, there = endpoint("10.244.1.2", node="node-1"), endpoint("10.244.2.2", node="node-2")
     local = service("web", "10.96.5.1", internal_traffic_policy="Local")
     missing = "kubeproxy_sync_proxy_rules_no_local_endpoints_total"
-    before = value(missing, traffic_policy="internal")
+    before = value(missing, traffic_policy="internal", ip_family="IPv4")
     async with proxying(api, writer):
         changes = value("kubeproxy_sync_proxy_rules_service_changes_total")
         api.put(local)
@@ -275,16 +275,47 @@ async def test_metrics_have_upstreams_names_and_count_what_they_say() -> None:
         assert value("kubeproxy_sync_proxy_rules_service_changes_total") == changes + 1
         assert value("kubeproxy_sync_proxy_rules_service_changes_pending") == 0
         assert value("kubeproxy_sync_proxy_rules_endpoint_changes_pending") == 0
-        assert value(missing, traffic_policy="internal") == before + 1
+        assert value(missing, traffic_policy="internal", ip_family="IPv4") == before + 1
         assert value("kubeproxy_sync_proxy_rules_iptables_last", table="filter", ip_family="IPv4") >= 1
         api.put(slice_of("web", here, there))
         await settle(60)
-        assert value(missing, traffic_policy="internal") == before
+        assert value(missing, traffic_policy="internal", ip_family="IPv4") == before
         assert value("kubeproxy_sync_proxy_rules_iptables_total", table="nat", ip_family="IPv4") > 0
     shown = metrics.exposition().decode()
     for name in (
         "kubernetes_build_info",
         "process_resident_memory_bytes",
         "kubeproxy_network_programming_duration_seconds",
+        "kubeproxy_sync_proxy_rules_duration_seconds",
+        "kubeproxy_sync_full_proxy_rules_duration_seconds",
+        "kubeproxy_sync_partial_proxy_rules_duration_seconds",
+        "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+        "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
     ):
-        assert f"\n{name}" in shown
+        assert f"# TYPE {name} " in shown
+    assert 'kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family="IPv4"}' in shown
+    for name in ("iptables_restore", "iptables_partial_restore", "nftables_sync", "nftables_cleanup"):
+        assert f"# TYPE kubeproxy_sync_proxy_rules_{name}_failures_total counter" in shown
+    for name in ("proxy_healthz_total", "proxy_livez_total", "conntrack_reconciler_sync_duration_seconds"):
+        assert f"# TYPE kubeproxy_{name} " in shown
+
+
+def test_flows_of_an_earlier_life_go_where_they_lead_elsewhere() -> None:
+    ports = plan_service(
+        service("dns", "10.96.5.3", port("dns", 53, "UDP"), external_ips=["192.0.2.7"]),
+        [slice_of("dns", "10.244.1.2", ports={"dns": 5353}, protocol="UDP")],
+    )
+    lines = [
+        "udp 17 29 src=10.0.0.1 dst=10.96.5.3 sport=1 dport=53 src=10.244.1.2 dst=10.0.0.1 sport=5353 dport=1 use=1",
+        "udp 17 29 src=10.0.0.1 dst=10.96.5.3 sport=2 dport=53 [UNREPLIED] src=10.244.1.9 dst=10.0.0.1 sport=5353 dport=2",
+        "udp 17 29 src=10.0.0.1 dst=192.0.2.7 sport=3 dport=53 [UNREPLIED] src=192.0.2.7 dst=10.0.0.1 sport=53 dport=3",
+        "udp 17 29 src=10.0.0.1 dst=10.96.5.4 sport=4 dport=53 src=10.244.1.9 dst=10.0.0.1 sport=5353 dport=4 use=1",
+        "tcp 6 29 ESTABLISHED src=10.0.0.1 dst=10.96.5.3 sport=5 dport=53 src=10.244.1.9 dst=10.0.0.1 sport=5353 dport=5",
+        "nonsense",
+    ]
+    stale = conntrack.stale_entries("\n".join(lines), ports)
+    assert [each[each.index("--orig-port-src") + 1] for each in stale] == ["2", "3"]
+    assert stale[0][:4] == ["-f", "ipv4", "-p", "udp"]
+    assert (
+        conntrack.stale_entries(lines[1], plan_service(service("dns", "10.96.5.3", port("dns", 53, "UDP")), [])) == []
+    )
