@@ -18,6 +18,12 @@ class LeaseStrategy(Strategy):
     allow_unconditional_update = False
     has_generation = False
 
+    def default(self, obj: Object) -> None:
+        """Drop the fields of coordinated leader election, which upstream leaves off."""
+        spec = obj.get("spec") or {}
+        for key in ("strategy", "preferredHolder"):
+            spec.pop(key, None)
+
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors = []

@@ -26,6 +26,12 @@ def default_claim(obj: Object) -> None:
     _mirror_sources(spec)
 
 
+def drop_disabled(spec: Object) -> None:
+    """Drop a source in another namespace, which an alpha feature would allow."""
+    if (spec.get("dataSourceRef") or {}).get("namespace"):
+        spec.pop("dataSourceRef")
+
+
 def _mirror_sources(spec: Object) -> None:
     """Keep dataSource and dataSourceRef, two names of one thing, the same; a namespaced reference has the new name only."""
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
@@ -118,6 +124,7 @@ class PersistentVolumeClaimStrategy(Strategy):
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"phase": "Pending"}
+        drop_disabled(obj.setdefault("spec", {}))
 
     def validate(self, obj: Object) -> Errors:
         return validate_claim_spec(obj.get("spec") or {}, "spec")

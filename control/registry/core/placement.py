@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from control.registry.checks import Errors, each, label_selector, one_of
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required
 
 _HARD, _SOFT = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+_INTEGER = re.compile("0|-?[1-9][0-9]*")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -155,8 +158,12 @@ def validate_tolerations(tolerations: list[Object] | None, path: str) -> Errors:
             if value:
                 detail = "value must be empty when `operator` is 'Exists'"
                 errors.append(invalid_value(f"{where}.operator", value, detail))
+        elif operator in ("Lt", "Gt"):
+            if not _INTEGER.fullmatch(value):
+                detail = "must be a valid decimal integer in canonical form"
+                errors.append(invalid_value(f"{where}.value", value, detail))
         else:
-            errors += one_of(operator, ("Equal", "Exists"), f"{where}.operator")
+            errors += one_of(operator, ("Equal", "Exists", "Lt", "Gt"), f"{where}.operator")
         if effect:
             errors += one_of(effect, _EFFECTS, f"{where}.effect")
     return errors

@@ -32,6 +32,7 @@ class CSIDriverStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
+        spec.pop("preventPodSchedulingIfMissing", None)  # an alpha feature's, off as upstream
         for key, value in {**_FLAGS, "requiresRepublish": False, "seLinuxMount": False}.items():
             if spec.get(key) is None:
                 spec[key] = value

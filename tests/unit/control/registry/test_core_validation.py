@@ -105,13 +105,6 @@ REFUSED = [
         'spec: Invalid value: "spec.dataSource": must match dataSourceRef',
     ),
     (
-        claim(
-            dataSource={"kind": "PersistentVolumeClaim", "name": "a"},
-            dataSourceRef={"kind": "PersistentVolumeClaim", "name": "a", "namespace": "n"},
-        ),
-        'spec: Invalid value: "spec.dataSource": may not be specified when dataSourceRef.namespace is specified',
-    ),
-    (
         quota({"services": "1"}, "Terminating"),
         'spec.scopes: Invalid value: ["Terminating"]: unsupported scope applied to resource',
     ),
@@ -236,4 +229,30 @@ def test_old_ways_of_storage_and_accounts_are_warned_of() -> None:
     half = claim(resources={"requests": {"storage": "1500m"}})
     assert strategy_of(half).warnings(created(half), None) == [
         'spec.resources.requests[storage]: fractional byte value "1500m" is invalid, must be an integer'
+    ]
+
+
+def test_fields_of_features_that_are_off_are_dropped() -> None:
+    other = claim(dataSourceRef={"kind": "PersistentVolumeClaim", "name": "a", "namespace": "n"})
+    assert "dataSourceRef" not in created(other)["spec"]
+    pod = obj("Pod", spec={"containers": [{"name": "c", "image": "i"}], "schedulingGroup": {"podGroupName": "g"}})
+    assert "schedulingGroup" not in created(pod)["spec"]
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "x", "namespace": "d"}}
+    held = created(
+        lease | {"spec": {"holderIdentity": "a", "preferredHolder": "b", "strategy": "OldestEmulationVersion"}}
+    )
+    assert held["spec"] == {"holderIdentity": "a"}
+    driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "x"}}
+    kept = created(driver | {"spec": {"preventPodSchedulingIfMissing": True, "attachRequired": False}})
+    assert "preventPodSchedulingIfMissing" not in kept["spec"] and kept["spec"]["attachRequired"] is False
+
+
+def test_tolerations_compare_whole_numbers() -> None:
+    def tolerating(value: str) -> Object:
+        toleration = {"key": "load", "operator": "Lt", "value": value}
+        return obj("Pod", spec={"containers": [{"name": "c", "image": "i"}], "tolerations": [toleration]})
+
+    assert problems(tolerating("-5")) == []
+    assert problems(tolerating("05")) == [
+        'spec.tolerations[0].value: Invalid value: "05": must be a valid decimal integer in canonical form'
     ]
