@@ -51,6 +51,8 @@ class Cgroups:
         self._root = root.strip("/")
         self.v2 = is_v2(mount)
         self._trees = [mount] if self.v2 else _controllers(mount)
+        self.swap = self.v2 and any(mount.glob("*/memory.swap.max"))
+        """The memory controller bounds swap by itself."""
 
     # -- names ----------------------------------------------------------------------------------------------------
     def kubepods(self) -> str:
@@ -100,10 +102,44 @@ class Cgroups:
             pids=max(pids, 0),
         )
         await self.apply(self.pod_path(pod), limits)
+        await asyncio.to_thread(self._limit_huge_pages, pod)
 
-    async def ensure_node(self, cpu_milli: int, memory: int) -> None:
-        """Make kubepods with what the node can give to pods, and the two classes below it."""
-        await self.apply(self._path(["kubepods"]), Limits(cpu_shares=qos.cpu_shares(cpu_milli), memory=memory))
+    def _limit_huge_pages(self, pod: core_v1.Pod) -> None:
+        """Let the pod have the huge pages that it asks for, and no others."""
+        folder = (self._mount if self.v2 else self._mount / "hugetlb") / self.pod_path(pod)
+        if not self.v2 and (self._mount / "hugetlb").is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+        for file in folder.glob("hugetlb.*B.max" if self.v2 else "hugetlb.*B.limit_in_bytes"):
+            size = file.name.split(".")[1].removesuffix("B")
+            if not size.startswith("rsvd"):
+                _write(file, qos.pod_request(pod, f"hugepages-{size}i"))
+
+    async def limit_existing(self, name: str, limits: Limits) -> None:
+        """Set those limits that are given on a cgroup that somebody else made. Raise OSError where it is not there."""
+        path = self._join(*name.strip("/").split("/"))
+        controllers = [self._mount] if self.v2 else [self._mount / part for part in ("cpu", "memory", "pids")]
+        for tree in controllers:
+            if tree.is_dir() and not (tree / path).is_dir():
+                raise FileNotFoundError(str(tree / path))
+        if self._driver == "systemd":
+            await slices.set_properties(path.rpartition("/")[2], slices.given(**dataclasses.asdict(limits)))
+            return
+        for tree, given, file, text in (
+            (controllers[0], limits.cpu_shares, "cpu.weight" if self.v2 else "cpu.shares", qos.cpu_weight),
+            (
+                controllers[-2 % len(controllers)],
+                limits.memory,
+                "memory.max" if self.v2 else "memory.limit_in_bytes",
+                int,
+            ),
+            (controllers[-1], limits.pids, "pids.max", int),
+        ):
+            if given and tree.is_dir():
+                _write(tree / path / file, text(given) if self.v2 else given)
+
+    async def ensure_node(self, limits: Limits) -> None:
+        """Make kubepods with what all pods may take together, and the two classes below it."""
+        await self.apply(self._path(["kubepods"]), limits)
         await self.apply(self._path(["kubepods", "burstable"]), Limits(cpu_shares=qos.MIN_SHARES))
         await self.apply(self._path(["kubepods", "besteffort"]), Limits(cpu_shares=qos.MIN_SHARES))
 

@@ -12,12 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.cgroups import is_v2
 from agent.image_records import POLICIES
 from agent.kubelet_configuration import ConfigError, KubeletConfiguration, Taint, load
 from agent.managers.options import ManagerOptions
 from agent.managers.options import read as read_manager_options
+from agent.node_allocatable import Enforcement
+from agent.node_allocatable import read as read_enforcement
 from agent.shutdown.logind import SYSTEM_BUS
 from agent.shutdown.periods import Period, periods
+from agent.swap import LIMITED_SWAP, NO_SWAP
 from agent.userns import LENGTH
 from kube import duration
 from kube.quantity import parse as parse_quantity
@@ -96,6 +100,9 @@ class AgentConfig:
     kube_reserved: Mapping[str, str] = field(default_factory=dict)
     system_reserved: Mapping[str, str] = field(default_factory=dict)
     managers: ManagerOptions = field(default_factory=ManagerOptions)
+    enforcement: Enforcement = field(default_factory=Enforcement)
+    swap_behavior: str = NO_SWAP
+    single_process_oom_kill: bool = False
     eviction_hard: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_EVICTION_HARD))
     eviction_soft: Mapping[str, str] = field(default_factory=dict)
     eviction_soft_grace: Mapping[str, float] = field(default_factory=dict)
@@ -251,6 +258,9 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         kube_reserved=file.kube_reserved,
         system_reserved=file.system_reserved,
         managers=read_manager_options(file),
+        enforcement=read_enforcement(file),
+        swap_behavior=_swap_behavior(file),
+        single_process_oom_kill=_single_process_oom_kill(file),
         eviction_hard=file.eviction_hard or DEFAULT_EVICTION_HARD,
         eviction_soft=file.eviction_soft,
         eviction_soft_grace={
@@ -305,6 +315,24 @@ def _shutdown_periods(file: KubeletConfiguration) -> tuple[Period, ...]:
         if 0 < given < 1:
             raise ConfigError(f"{name} must be either zero or otherwise >= 1 sec")
     return periods(total, critical)
+
+
+def _swap_behavior(file: KubeletConfiguration) -> str:
+    given = file.memory_swap.swap_behavior
+    if given not in ("", NO_SWAP, LIMITED_SWAP):
+        raise ConfigError(
+            f'invalid configuration: memorySwap.swapBehavior "{given}" must be one of: "", "LimitedSwap" or "NoSwap"'
+        )
+    return given or NO_SWAP
+
+
+def _single_process_oom_kill(file: KubeletConfiguration) -> bool:
+    """Read whether the kernel kills a container's processes one by one: cgroup v1 cannot but do so."""
+    if file.single_process_oom_kill is False and not is_v2():
+        raise ConfigError(
+            "invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1"
+        )
+    return not is_v2() if file.single_process_oom_kill is None else file.single_process_oom_kill
 
 
 def seconds(name: str, text: str) -> float:

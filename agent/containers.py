@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
-from agent import environment, qos, records
+from agent import environment, qos, records, swap
 from agent.lifecycle import container_hash
 from agent.managers.extras import Extras
 from agent.sandbox import identity_labels
@@ -99,35 +100,56 @@ def _annotations(pod: core_v1.Pod, container: AnyContainer, restart_count: int) 
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class ResourceRules:
+    """What of the node and its settings shapes containers' cgroups; sizes in bytes."""
+
+    memory_capacity: int
+    swap_capacity: int = 0
+    swap_behavior: str = swap.NO_SWAP
+    cfs_quota: bool = True
+    period_us: int = 100_000
+    cgroup_v2: bool = False
+    swap_controller: bool = False
+    """cgroup v2, and its memory controller knows swap."""
+    single_process_oom_kill: bool = False
+    huge_page_sizes: tuple[str, ...] = ()
+    """As 2Mi."""
+
+
 def container_resources(
-    pod: core_v1.Pod,
-    container: AnyContainer,
-    *,
-    memory_capacity: int,
-    cfs_quota: bool,
-    period_us: int,
-    cgroup_v2: bool,
+    pod: core_v1.Pod, container: AnyContainer, rules: ResourceRules, *, exclusive: bool = False
 ) -> LinuxContainerResources:
-    """Return the container's own cgroup limits and its OOM score adjustment."""
-    requests, limits = qos.requests(container.resources), qos.limits(container.resources)
+    """Return the container's own cgroup limits and its OOM score adjustment.
+
+    `exclusive`: it has processors of its own, on which no quota is to slow it.
+    """
+    requests, limits = qos.requests(container.resources), dict(qos.limits(container.resources))
+    whole = pod.spec.resources.limits if pod.spec.resources is not None else {}
+    for name in ("cpu", "memory"):
+        if name in whole:
+            limits.setdefault(name, whole[name])  # a container without a limit may use the pod's
     resources = LinuxContainerResources(cpu_shares=qos.cpu_shares(milli(requests.get("cpu", 0))))
-    quota = qos.cpu_quota(milli(limits.get("cpu", 0)), period_us) if cfs_quota else 0
+    quota = qos.cpu_quota(milli(limits.get("cpu", 0)), rules.period_us) if rules.cfs_quota else 0
     if quota:
-        resources.cpu_quota, resources.cpu_period = quota, period_us
+        resources.cpu_quota, resources.cpu_period = -1 if exclusive else quota, rules.period_us
     memory = value(limits.get("memory", 0))
     if memory:
         resources.memory_limit_in_bytes = memory
-        if cgroup_v2:
-            resources.memory_swap_limit_in_bytes = memory  # no swap on top
-    if isinstance(container, core_v1.Container):
-        resources.oom_score_adj = qos.oom_score_adj(pod, container, memory_capacity)
-    else:
-        resources.oom_score_adj = 1000
-    for name, quantity in limits.items():
-        if name.startswith("hugepages-"):
-            size = name.removeprefix("hugepages-").removesuffix("i") + "B"
-            resources.hugepage_limits.append(HugepageLimit(page_size=size, limit=value(quantity)))
-    if cgroup_v2:
-        # One process of a container out of memory takes the others with it (singleProcessOOMKill: false).
+    scored = container if isinstance(container, core_v1.Container) else core_v1.Container(name=container.name)
+    resources.oom_score_adj = qos.oom_score_adj(pod, scored, rules.memory_capacity)
+    for size in rules.huge_page_sizes:
+        # What was not asked for is not to be had.
+        amount = value(limits.get(f"hugepages-{size}", 0))
+        resources.hugepage_limits.append(HugepageLimit(page_size=size.removesuffix("i") + "B", limit=amount))
+    if rules.swap_controller:
+        extra = 0
+        if isinstance(container, core_v1.Container):
+            extra = swap.limit(pod, container, rules.swap_behavior, rules.memory_capacity, rules.swap_capacity)
+        resources.unified["memory.swap.max"] = str(extra)
+        if memory:
+            resources.memory_swap_limit_in_bytes = memory + extra
+    if rules.cgroup_v2 and not rules.single_process_oom_kill:
+        # One process of a container out of memory takes the others with it.
         resources.unified["memory.oom.group"] = "1"
     return resources

@@ -73,6 +73,10 @@ class ShutdownGracePeriodByPodPriority(_Base):
     shutdown_grace_period_seconds: int
 
 
+class MemorySwap(_Base):
+    swap_behavior: str = ""
+
+
 class MemoryReservation(_Base):
     numa_node: int = 0
     limits: dict[str, str | int] = msgspec.field(default_factory=dict)
@@ -135,6 +139,9 @@ class KubeletConfiguration(_Base):
     system_reserved: dict[str, str] = msgspec.field(default_factory=dict)
     kube_reserved_cgroup: str = ""
     system_reserved_cgroup: str = ""
+    enforce_node_allocatable: list[str] = msgspec.field(default_factory=lambda: ["pods"])
+    memory_swap: MemorySwap = msgspec.field(default_factory=MemorySwap)
+    single_process_oom_kill: bool | None = msgspec.field(default=None, name="singleProcessOOMKill")
     reserved_system_cpus: str = msgspec.field(default="", name="reservedSystemCPUs")
     cpu_manager_policy: str = "none"
     cpu_manager_policy_options: dict[str, str] = msgspec.field(default_factory=dict)
@@ -180,14 +187,14 @@ def shown(setting: msgspec.Struct) -> dict[str, Any]:
 _ACCEPTED = frozenset(
     """allocatableMemoryBackedVolumes configMapAndSecretChangeDetectionStrategy contentType
     enableContentionProfiling enableControllerAttachDetach
-    enableProfilingHandler enableSystemLogHandler enableSystemLogQuery enforceNodeAllocatable eventBurst
+    enableProfilingHandler enableSystemLogHandler enableSystemLogQuery eventBurst
     eventRecordQPS featureGates flushFrequency hairpinMode httpCheckFrequency
     imagePullProgressDeadline iptablesDropBit iptablesMasqueradeBit
     kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeletCgroups localStorageCapacityIsolation
-    logging makeIPTablesUtilChains maxOpenFiles memorySwap memoryThrottlingFactor
+    logging makeIPTablesUtilChains maxOpenFiles memoryThrottlingFactor
     mergeDefaultEvictionSettings oomScoreAdj protectKernelDefaults
     qosReserved registerPullQPS registryBurst registryPullQPS runOnce
-    runtimeCgroups singleProcessOOMKill staticPodURL staticPodURLHeader systemCgroups
+    runtimeCgroups staticPodURL staticPodURLHeader systemCgroups
     tlsCipherSuites tlsMinVersion tlsCurvePreferences tracing volumePluginDir
     volumeStatsAggPeriod containerLogMaxWorkers""".split()
 )

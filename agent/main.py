@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from agent import dns, node_status, serving
+from agent import dns, node_allocatable, node_status, serving
 from agent.cgroups import Cgroups
 from agent.claims import assembly as claims_assembly
 from agent.claims.drivers import Drivers
@@ -58,7 +58,6 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock, format_time
 from kube.events import EventRecorder
 from kube.informer import Informer
-from kube.quantity import milli, value
 from kube.servers import Servers
 from kube.transport import HttpsTransport
 
@@ -158,8 +157,11 @@ async def _assemble(
         state.host_ips = (address,)
     cgroups = Cgroups(config.cgroup_root, config.cgroup_driver)
     if config.cgroups_per_qos:
-        allocatable = state.allocatable
-        await cgroups.ensure_node(milli(allocatable["cpu"]), value(allocatable["memory"]))
+        reserved = (config.kube_reserved, config.system_reserved)
+        machine = node.machine
+        together = node_allocatable.pods_limits(config.enforcement, *reserved, machine.cpus, machine.memory)
+        await cgroups.ensure_node(together)
+        await node_allocatable.enforce(config.enforcement, cgroups, *reserved)
 
     claim_drivers = Drivers(client, config.node_name, clock=clock)
     managers = ContainerManager(

@@ -56,7 +56,8 @@ class Node:
         self._config, self._client, self._runtime, self._recorder = config, client, runtime, recorder
         self._state, self._clock, self._pressures = state, clock, pressures
         self.machine = machines.inspect(config.root_dir)
-        state.memory_capacity = self.machine.memory
+        state.memory_capacity, state.swap_capacity = self.machine.memory, self.machine.swap
+        state.huge_page_sizes = tuple(self.machine.huge_pages)
         state.allocatable = node_status.allocatable(self.machine, config)
         state.host_ips = config.node_ips
         state.pressures, state.app_armor = pressures, self.machine.app_armor

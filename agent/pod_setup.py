@@ -67,7 +67,7 @@ async def make_folders(tools: Toolbox, pod: core_v1.Pod) -> None:
     if config.cgroups_per_qos:
         await tools.cgroups.ensure_pod(
             pod,
-            cfs_quota=config.cpu_cfs_quota,
+            cfs_quota=config.cpu_cfs_quota and not tools.managers.has_exclusive_cpus(pod.metadata.uid or ""),
             period_us=int(config.cpu_cfs_period * 1e6),
             pids=config.pod_pids_limit,
         )
@@ -145,14 +145,20 @@ async def make_container_config(
 
 def make_resources(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer) -> LinuxContainerResources:
     """Return the limits of a container's own cgroup."""
-    return containers.container_resources(
-        pod,
-        container,
-        memory_capacity=tools.node.memory_capacity,
-        cfs_quota=tools.config.cpu_cfs_quota,
-        period_us=int(tools.config.cpu_cfs_period * 1e6),
+    config, node = tools.config, tools.node
+    rules = containers.ResourceRules(
+        memory_capacity=node.memory_capacity,
+        swap_capacity=node.swap_capacity,
+        swap_behavior=config.swap_behavior,
+        cfs_quota=config.cpu_cfs_quota,
+        period_us=int(config.cpu_cfs_period * 1e6),
         cgroup_v2=tools.cgroups.v2,
+        swap_controller=tools.cgroups.swap,
+        single_process_oom_kill=config.single_process_oom_kill,
+        huge_page_sizes=node.huge_page_sizes,
     )
+    exclusive = tools.managers.has_exclusive_cpus(pod.metadata.uid or "", container.name)
+    return containers.container_resources(pod, container, rules, exclusive=exclusive)
 
 
 def _managed_mounts(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer, pod_ips: tuple[str, ...]) -> list[Mount]:

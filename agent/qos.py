@@ -135,8 +135,18 @@ def oom_score_adj(pod: core_v1.Pod, container: core_v1.Container, memory_capacit
     if container.restart_policy == "Always" and any(container is c for c in pod.spec.init_containers):
         # A sidecar must not be killed before the container that needs it.
         request = max(request, _least(value(requests(c.resources).get("memory", 0)) for c in pod.spec.containers))
+    request += _unclaimed_memory(pod)
     score = 1000 - 1000 * request // max(memory_capacity, 1)
     return min(max(score, 1000 + _GUARANTEED_SCORE), _BEST_EFFORT_SCORE - 1)
+
+
+def _unclaimed_memory(pod: core_v1.Pod) -> int:
+    """Return each container's part of what the pod requests as a whole beyond its containers' requests."""
+    if pod.spec.resources is None or "memory" not in requests(pod.spec.resources):
+        return 0
+    lasting = [*(c for c in pod.spec.init_containers if c.restart_policy == "Always"), *pod.spec.containers]
+    claimed = sum(value(requests(c.resources).get("memory", 0)) for c in lasting)
+    return max(value(requests(pod.spec.resources)["memory"]) - claimed, 0) // max(len(lasting), 1)
 
 
 def _least(values: Iterable[int]) -> int:

@@ -31,6 +31,12 @@ def properties(*, cpu_shares: int, cpu_quota: int, cpu_period: int, memory: int,
     return found
 
 
+def given(*, cpu_shares: int, cpu_quota: int, cpu_period: int, memory: int, pids: int) -> list[str]:
+    """Return the unit properties for those limits that are not 0; the others stay as they are."""
+    found = properties(cpu_shares=cpu_shares, cpu_quota=cpu_quota, cpu_period=cpu_period, memory=memory, pids=pids)
+    return [text for text, limit in zip(found, (cpu_shares, cpu_quota, memory, pids), strict=True) if limit]
+
+
 async def set_properties(name: str, wanted: list[str]) -> None:
     """Have systemd give a slice its limits, now if it runs, else when it starts; failure is logged."""
     result = await run(["systemctl", "set-property", "--runtime", name, *wanted], timeout=_SECONDS, check=False)

@@ -30,6 +30,9 @@ class NodeState:
     host_ips: tuple[str, ...] = ()
     allocatable: Mapping[str, Quantity] = field(default_factory=dict)
     memory_capacity: int = 0
+    swap_capacity: int = 0
+    huge_page_sizes: tuple[str, ...] = ()
+    """As 2Mi."""
     resolver: Resolver = field(default_factory=Resolver)
     host_file: str = ""
     runtime: tuple[str, str] = ("", "")

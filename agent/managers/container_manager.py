@@ -146,6 +146,10 @@ class ContainerManager:
         cpus, mems = cpuset.render(self.cpu.affinity(uid, name)), cpuset.render(self.memory.nodes(uid, name))
         return replace(found, cpus=cpus, mems=mems) if cpus or mems else found
 
+    def has_exclusive_cpus(self, uid: str, container: str = "") -> bool:
+        """Tell whether a container, or any of the pod, has processors for itself."""
+        return bool(self.cpu.exclusive(uid, container)) if container else uid in self.cpu.owners
+
     async def _pre_start(self, allocations: Sequence[Allocation]) -> None:
         for allocation in allocations:
             plugin = self.devices.plugin(allocation.resource)

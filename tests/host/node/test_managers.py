@@ -16,6 +16,7 @@ from tests.support.images import BUSYBOX_IMAGE
 from tests.support.node import NodeUnderTest, agent_node, eventually
 
 ALL = frozenset(os.sched_getaffinity(0))
+QUOTA = "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us 2>/dev/null || cat /sys/fs/cgroup/cpu.max"
 LOOK = "cat /sys/fs/cgroup/cpuset/cpuset.cpus 2>/dev/null || cat /sys/fs/cgroup/cpuset.cpus.effective"
 
 
@@ -41,6 +42,7 @@ async def test_a_guaranteed_container_has_its_processor_for_itself(
         await node.ready("alone")
         own = await processors(node, "alone")
         assert len(own) == 1
+        assert (await node.execute(await node.get("alone"), "sh", "-c", QUOTA)).split()[0] in ("-1", "max")
 
         async def moved() -> bool:
             return await processors(node, "shared") == ALL - own
