@@ -1,8 +1,9 @@
 """The scheduler through a real API server: pods bound per second on a cluster of hollow nodes.
 
-`python bench/scheduler.py [--nodes 1000] [--pods 1000] [--kind plain|spread|affinity]`. Server and scheduler share one
-process, as in `wherry up`; nodes and pods are made before, then the clock runs from the scheduler's start until the last pod
-is bound.
+`python bench/scheduler.py [--nodes 1000] [--pods 1000] [--kind plain|spread|affinity] [--latency]`. Server and scheduler
+share one process, as in `wherry up`; nodes and pods are made before, then the clock runs from the scheduler's start until
+the last pod is bound. With `--latency` the pods are made one after the other while the scheduler runs, and what is measured is
+how long after the answer to its creation each is bound.
 `choose_us` is the time that choosing a node took, per pod; `cpu_us_per_pod` what server and scheduler worked for one, which
 other work on the machine changes least. Prints one JSON object.
 """
@@ -26,6 +27,7 @@ from control.companions import CONTROLLERS, SCHEDULER
 from control.controllers.context import SharedInformers
 from control.scheduler import main as role
 from control.scheduler.algorithm import Algorithm
+from control.scheduler.configuration import SchedulerConfig
 from kube.api import core_v1, meta_v1
 from kube.client import Client
 from kube.clock import SYSTEM
@@ -80,7 +82,7 @@ async def each(count: int, act: object, width: int = 32) -> None:
     await asyncio.gather(*(worker() for _ in range(width)))
 
 
-async def measure(nodes: int, pods: int, kind: str) -> dict[str, object]:
+async def measure(nodes: int, pods: int, kind: str, latency: bool = False) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="wherry-bench-") as directory:
         async with api_server(Path(directory), enable_controllers=False, enable_scheduler=False) as server:
             admin = server.api.client(CONTROLLERS)
@@ -94,6 +96,8 @@ async def measure(nodes: int, pods: int, kind: str) -> dict[str, object]:
 
             await admin.create(core_v1.ServiceAccount(metadata=meta_v1.ObjectMeta(name="default", namespace="default")))
             await each(nodes, make_node)
+            if latency:
+                return await delays(admin, server.api.client(SCHEDULER), nodes, pods, kind)
             await each(pods, lambda number: admin.create(pod(number, kind)))
             return await run(admin, server.api.client(SCHEDULER), nodes, pods, kind)
 
@@ -123,7 +127,7 @@ async def run(admin: Client, client: Client, nodes: int, pods: int, kind: str) -
     Algorithm.place = timed  # type: ignore[method-assign, assignment]
     informers.of(core_v1.Pod).subscribe(changed)
     informing = asyncio.create_task(informers.run())
-    scheduler = role.Scheduler(client, informers, role.SchedulerConfig(), SYSTEM)
+    scheduler = role.Scheduler(client, informers, SchedulerConfig(), SYSTEM)
     await informers.wait_synced()
     began, cpu = time.perf_counter(), time.process_time()
     scheduling = asyncio.create_task(scheduler.run())
@@ -145,13 +149,51 @@ async def run(admin: Client, client: Client, nodes: int, pods: int, kind: str) -
     }
 
 
+async def delays(admin: Client, client: Client, nodes: int, pods: int, kind: str) -> dict[str, object]:
+    """Make pods one by one and take the time until each is bound."""
+    informers, arrived = SharedInformers(client), asyncio.Event()
+
+    def changed(change: object) -> None:
+        if change.new.spec.node_name:  # type: ignore[attr-defined]
+            arrived.set()
+
+    informers.of(core_v1.Pod).subscribe(changed)
+    scheduler = role.Scheduler(client, informers, SchedulerConfig(), SYSTEM)
+    working = [asyncio.create_task(informers.run()), asyncio.create_task(scheduler.run())]
+    await informers.wait_synced()
+    found: list[float] = []
+    cpu = time.process_time()
+    for number in range(pods):
+        arrived.clear()
+        await admin.create(pod(number, kind))
+        began = time.perf_counter()
+        async with asyncio.timeout(30):
+            await arrived.wait()
+        found.append(time.perf_counter() - began)
+    used = time.process_time() - cpu
+    for task in working:
+        task.cancel()
+    await asyncio.gather(*working, return_exceptions=True)
+    found.sort()
+    return {
+        "nodes": nodes,
+        "pods": pods,
+        "kind": kind,
+        "latency_p50_ms": round(found[len(found) // 2] * 1e3, 2),
+        "latency_p90_ms": round(found[len(found) * 9 // 10] * 1e3, 2),
+        "latency_min_ms": round(found[0] * 1e3, 2),
+        "cpu_us_per_pod": round(used / pods * 1e6),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=1000)
     parser.add_argument("--kind", choices=["plain", "spread", "affinity"], default="plain")
+    parser.add_argument("--latency", action="store_true")
     options = parser.parse_args()
-    print(json.dumps(uvloop.run(measure(options.nodes, options.pods, options.kind))))
+    print(json.dumps(uvloop.run(measure(options.nodes, options.pods, options.kind, options.latency))))
 
 
 if __name__ == "__main__":
