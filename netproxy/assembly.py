@@ -40,7 +40,7 @@ from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.objects import SlimPod
 from netproxy.policy.rules import TABLE as POLICY_TABLE
 from netproxy.policy.sync import PolicyBackend
-from netproxy.proxy import ServiceProxy
+from netproxy.proxy import CHECK_PERIOD, ServiceProxy
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +162,8 @@ async def _choose(
     log.info("IPv%d rules go to %s tables", family, flavour)
     del every[flavour]
     writer = RestoreWriter(flavour, family)
+    # A look comes every CHECK_PERIOD: what it finds is then no older than the period asked for.
+    period = max(config.sync_period - CHECK_PERIOD, CHECK_PERIOD)
     if mode == "ipvs":
         del every["ipvs"]
         ipvs = IPVSBackend(
@@ -170,11 +172,11 @@ async def _choose(
             rules,
             settings,
             config=config.ipvs,
-            period=config.sync_period,
+            period=period,
             clock=clock,
         )
         return ipvs, list(every.values())
-    return IPTablesBackend(writer, rules, settings, period=config.sync_period, clock=clock), list(every.values())
+    return IPTablesBackend(writer, rules, settings, period=period, clock=clock), list(every.values())
 
 
 def _network_policy(

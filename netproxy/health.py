@@ -8,6 +8,7 @@ balancers drain it; /livez is not, for a restart would not help (KEP-3836).
 from __future__ import annotations
 
 import json
+import logging
 
 from aiohttp import web
 from prometheus_client import Counter
@@ -15,7 +16,11 @@ from prometheus_client import Counter
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
 from netproxy import metrics
+from netproxy.config import ProxyConfig
+from netproxy.errors import ConfigError
+from netproxy.validation import host_port
 
+log = logging.getLogger(__name__)
 TIMEOUT = 120.0
 DELETION_TAINT = "ToBeDeletedByClusterAutoscaler"
 
@@ -129,3 +134,22 @@ async def serve(app: web.Application, host: str, port: int) -> web.AppRunner:
     await runner.setup()
     await web.TCPSite(runner, host, port, reuse_address=True).start()
     return runner
+
+
+async def serve_both(config: ProxyConfig, mode: str, state: Health) -> list[web.AppRunner]:
+    """Serve health and metrics where the configuration says; ConfigError where they cannot be and must."""
+    runners = []
+    for path, address, app in (
+        ("healthzBindAddress", config.healthz_bind_address, health_app(state)),
+        ("metricsBindAddress", config.metrics_bind_address, metrics_app(mode)),
+    ):
+        if not address:
+            continue
+        host, port = host_port(address, path)
+        try:
+            runners.append(await serve(app, host, port))
+        except OSError as error:
+            if config.bind_address_hard_fail:
+                raise ConfigError(f"{path}: {address}: {error.strerror}") from error
+            log.error("%s: %s: %s", path, address, error.strerror)
+    return runners

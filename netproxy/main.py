@@ -39,7 +39,6 @@ from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.rules import TABLE as POLICY_TABLE
 from netproxy.policy.sync import PolicyBackend
 from netproxy.proxy import CHECK_PERIOD, ServiceProxy
-from netproxy.validation import host_port
 
 log = logging.getLogger(__name__)
 RETRY = 2.0
@@ -80,7 +79,7 @@ async def run(
         parts = await build(config, mode, client, clock)
         if known is not None:
             parts.slices.subscribe(known.changed)
-        runners = await _serve_http(config, mode, parts)
+        runners = await health.serve_both(config, mode, parts.health)
         extra = [] if renewal is None else [renewal.run()]
         await _run_parts(config, mode, parts, clock, ready, extra)
     finally:
@@ -252,21 +251,3 @@ async def _open_localnet(config: ProxyConfig, mode: str, proxy: ServiceProxy) ->
     served = not config.node_port_addresses or any(loopback in ipaddress.ip_network(cidr) for cidr in ranges)
     if mode == "iptables" and config.localhost_node_ports and served:
         sysctl.ensure("net/ipv4/conf/all/route_localnet", "1")
-
-
-async def _serve_http(config: ProxyConfig, mode: str, parts: Parts) -> list[web.AppRunner]:
-    runners = []
-    for path, address, app in (
-        ("healthzBindAddress", config.healthz_bind_address, health.health_app(parts.health)),
-        ("metricsBindAddress", config.metrics_bind_address, health.metrics_app(mode)),
-    ):
-        if not address:
-            continue
-        host, port = host_port(address, path)
-        try:
-            runners.append(await health.serve(app, host, port))
-        except OSError as error:
-            if config.bind_address_hard_fail:
-                raise ConfigError(f"{path}: {address}: {error.strerror}") from error
-            log.error("%s: %s: %s", path, address, error.strerror)
-    return runners

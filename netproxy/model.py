@@ -1,8 +1,7 @@
 """Services and EndpointSlices to the desired state of the proxy: one `ServicePort` a port and family. No I/O.
 
-`plan_service` is the whole rule for one Service. `ServiceTable` keeps the objects and says which Services a change
-touches, so that a change costs one Service's worth of work however many there are. What a backend needs to know of a
-port is in `ServicePort` alone: addresses to listen on, endpoints for each traffic policy, what happens without any.
+`plan_service` is the whole rule for one Service. What a backend needs to know of a port is in `ServicePort` alone: addresses
+to listen on, endpoints for each traffic policy, what happens without any.
 """
 
 from __future__ import annotations
@@ -180,11 +179,6 @@ def _load_balancer_ips(service: core_v1.Service, family: int) -> tuple[str, ...]
     )
 
 
-def _balancer_addresses(service: core_v1.Service | None) -> set[str]:
-    status = service.status.load_balancer if service is not None else None
-    return {ingress.ip for ingress in (status.ingress if status else ()) if ingress.ip}
-
-
 def family_of(text: str) -> int:
     """Return 4 or 6 for an address or range, 0 for what is neither."""
     with contextlib.suppress(OSError, ValueError):
@@ -195,89 +189,6 @@ def family_of(text: str) -> int:
         return ipaddress.ip_network(text, strict=False).version
     except ValueError:
         return 0
-
-
-class ServiceTable:
-    """All Services and slices known, and the Services whose desired state may have changed since last asked."""
-
-    def __init__(self, node: NodeView, families: Collection[int] = (4,), served_here: Collection[str] = ()) -> None:
-        self._node, self._families, self._served_here = node, families, served_here
-        self._services: dict[str, core_v1.Service] = {}
-        self._elsewhere: set[str] = set()
-        self._by_balancer_ip: dict[str, set[str]] = {}
-        self._slices: dict[str, dict[str, discovery_v1.EndpointSlice]] = {}
-        self._dirty: set[str] = set()
-
-    def __len__(self) -> int:
-        return len(self._services)
-
-    def set_service(self, key: str, service: core_v1.Service) -> None:
-        self._index(key, service)
-        self._services[key] = service
-        self._dirty.add(key)
-
-    def delete_service(self, key: str) -> None:
-        self._index(key, None)
-        if self._services.pop(key, None) is not None:
-            self._dirty.add(key)
-
-    def _index(self, key: str, service: core_v1.Service | None) -> None:
-        """Note by which load balancer addresses a Service is to be found."""
-        for ip in _balancer_addresses(self._services.get(key)):
-            self._by_balancer_ip.get(ip, set()).discard(key)
-        for ip in _balancer_addresses(service):
-            self._by_balancer_ip.setdefault(ip, set()).add(key)
-
-    def set_elsewhere(self, address: str, present: bool) -> None:
-        """Take in that an address is another node's own, or no longer."""
-        if (address in self._elsewhere) != present:
-            (self._elsewhere.add if present else self._elsewhere.discard)(address)
-            self._dirty.update(self._by_balancer_ip.get(address, ()))
-
-    def set_slice(self, slice_: discovery_v1.EndpointSlice) -> None:
-        """Take in a slice; one without the service-name label belongs to no Service."""
-        owner = owner_of(slice_)
-        if owner:
-            self._slices.setdefault(owner, {})[slice_.metadata.name or ""] = slice_
-            self._dirty.add(owner)
-
-    def delete_slice(self, slice_: discovery_v1.EndpointSlice) -> None:
-        owner = owner_of(slice_)
-        known = self._slices.get(owner)
-        if known is not None and known.pop(slice_.metadata.name or "", None) is not None:
-            self._dirty.add(owner)
-            if not known:
-                del self._slices[owner]
-
-    def set_node(self, node: NodeView) -> None:
-        """Take in what the node says of itself; a new zone or name touches every Service."""
-        if node != self._node:
-            self._node = node
-            self._dirty.update(self._services)
-
-    @property
-    def dirty(self) -> bool:
-        return bool(self._dirty)
-
-    @property
-    def only_newborn(self) -> bool:
-        """Whether all that changed are Services with a selector whose first slice has yet to come."""
-        return bool(self._dirty) and all(
-            key not in self._slices and (service := self._services.get(key)) is not None and bool(service.spec.selector)
-            for key in self._dirty
-        )
-
-    def take_changes(self) -> dict[str, tuple[ServicePort, ...]]:
-        """Return the desired state of each Service touched since the last call; () for one that is gone."""
-        keys, self._dirty = self._dirty, set()
-        return {key: self.plan(key) for key in keys}
-
-    def plan(self, key: str) -> tuple[ServicePort, ...]:
-        service = self._services.get(key)
-        if service is None:
-            return ()
-        slices = self._slices.get(key, {}).values()
-        return plan_service(service, slices, self._node, self._families, self._served_here, self._elsewhere)
 
 
 def owner_of(slice_: discovery_v1.EndpointSlice) -> str:

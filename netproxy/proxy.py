@@ -21,7 +21,8 @@ from netproxy.backend import Backend
 from netproxy.endpoints import NodeView
 from netproxy.errors import WriteError
 from netproxy.health import Health
-from netproxy.model import ServicePort, ServiceTable, owner_of
+from netproxy.model import ServicePort, owner_of
+from netproxy.service_table import ServiceTable
 
 log = logging.getLogger(__name__)
 

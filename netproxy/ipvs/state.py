@@ -130,7 +130,8 @@ class _Port:
         if port.health_check_node_port:
             self._enter("KUBE-HEALTH-CHECK-NODE-PORT", str(port.health_check_node_port))
         for endpoint in (*port.endpoints, *port.local_endpoints):
-            if endpoint.local:  # only here can an endpoint meet itself
+            # An endpoint elsewhere meets itself here only where other nodes' pods are not masqueraded.
+            if endpoint.local or port.external_local:
                 self._enter("KUBE-LOOP-BACK", f"{endpoint.ip},{self.protocol}:{endpoint.port},{endpoint.ip}")
 
     def _outside_endpoints(self) -> Sequence[Endpoint]:

@@ -70,7 +70,8 @@ class _PortElements:
         if port.reachable_from_outside and port.endpoints:
             self._outside()
         for endpoint in {*port.endpoints, *port.local_endpoints}:
-            if endpoint.local:  # only here can an endpoint meet itself
+            # An endpoint elsewhere meets itself here only where other nodes' pods are not masqueraded.
+            if endpoint.local or port.external_local:
                 self.out.elements[chains.HAIRPIN, f"{endpoint.ip} . {endpoint.ip}"] = ""
 
     def _outside(self) -> None:

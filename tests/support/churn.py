@@ -3,7 +3,7 @@
 import random
 
 from netproxy.endpoints import NodeView
-from netproxy.model import ServiceTable
+from netproxy.service_table import ServiceTable
 from tests.support.services import endpoint, port, service, slice_of
 
 NAMES = [f"s{number}" for number in range(6)]

@@ -17,6 +17,8 @@ from tests.support.services import endpoint, port, service, slice_of
 
 PODS = "10.244.0.0/16"
 POD, NODE, WORLD = "10.244.1.9", "192.168.0.1", "203.0.113.50"
+ELSEWHERE = "10.244.2.2"
+"""A pod of another node."""
 HERE, THERE = endpoint("10.244.1.2", node="node-1"), endpoint("10.244.2.2", node="node-2")
 HERE_ADDRESS, THERE_ADDRESS = "10.244.1.2:8080", "10.244.2.2:8080"
 IP = "10.96.5.1"
@@ -320,6 +322,12 @@ CASES = [
         service("web", IP),
         [slice_of("web", HERE)],
         {Packet("10.244.1.2", IP, 80): to(HERE_ADDRESS, snat=True)},
+    ),
+    Case(
+        "an endpoint of another node that comes by here and gets itself is masqueraded",
+        node_port(external_traffic_policy="Local"),
+        [slice_of("web", THERE)],
+        {Packet(ELSEWHERE, NODE, 30080): to(THERE_ADDRESS, snat=True)},
     ),
     Case(
         "a headless Service has no rules",

@@ -11,7 +11,7 @@ from netproxy.backend import Backend
 from netproxy.model import plan_service
 from netproxy.sysctl import ensure
 from tests.support.netns import Namespace, namespaces, wire
-from tests.support.packet_cases import CASES, NODE, NODE_VIEW, POD, Case
+from tests.support.packet_cases import CASES, ELSEWHERE, NODE, NODE_VIEW, POD, Case
 from tests.support.packet_probe import REFUSED, SERVER, SILENT, arrived, send, watch_sctp
 from tests.support.packet_tracer import ACCEPT, DROP, Outcome, Packet
 
@@ -36,7 +36,7 @@ class Place:
     def of(self, source: str) -> Namespace:
         if source in (NODE, "127.0.0.1"):
             return self.node
-        return {POD: self.client, ENDPOINT: self.pod}.get(source, self.world)
+        return {POD: self.client, ENDPOINT: self.pod, ELSEWHERE: self.beyond}.get(source, self.world)
 
 
 @contextlib.contextmanager

@@ -7,22 +7,37 @@ import sys
 
 import pytest
 
-from kube.api import core_v1, meta_v1
+from kube.api import core_v1, meta_v1, rbac_v1
 from tests.host.netproxy.conftest import NODE_IP, PODS, Site, until
 from tests.support.control import api_server
 from tests.support.services import node, port, service, slice_of
 
 
+@pytest.mark.parametrize(("user", "options"), [("system:kube-proxy", []), ("someone", ["--no-network-policy"])])
 @pytest.mark.parametrize("site", ["nft"], indirect=True)
-def test_the_process_follows_a_real_server_and_leaves_rules_when_it_ends(site: Site) -> None:
+def test_the_process_follows_a_real_server_and_leaves_rules_when_it_ends(
+    site: Site, user: str, options: list[str]
+) -> None:
+    """Someone who is bound to upstream's role system:node-proxier alone may do all but network policies."""
+
     async def check() -> None:
         async with api_server(site.folder / "control") as server:
             admin = server.client()
             await until_created(admin, core_v1.Namespace(metadata=meta_v1.ObjectMeta(name="default")))
             await admin.create(node("node-1", "10.244.1.0/24", NODE_IP))
-            kubeconfig = server.kubeconfig("system:kube-proxy")
+            if user == "someone":
+                await admin.create(
+                    rbac_v1.ClusterRoleBinding(
+                        metadata=meta_v1.ObjectMeta(name="proxy"),
+                        role_ref=rbac_v1.RoleRef(
+                            api_group="rbac.authorization.k8s.io", kind="ClusterRole", name="system:node-proxier"
+                        ),
+                        subjects=[rbac_v1.Subject(api_group="rbac.authorization.k8s.io", kind="User", name=user)],
+                    )
+                )
+            kubeconfig = server.kubeconfig(user)
             argv = [sys.executable, "-m", "netproxy", "--kubeconfig", str(kubeconfig), "--hostname-override", "node-1"]
-            argv += ["--cluster-cidr", "10.244.0.0/16", "--cni-conf-dir", str(site.folder / "net.d")]
+            argv += [*options, "--cluster-cidr", "10.244.0.0/16", "--cni-conf-dir", str(site.folder / "net.d")]
             with (site.folder / "netproxy.log").open("wb") as log:
                 process = await asyncio.create_subprocess_exec(*argv, stdout=log, stderr=log, start_new_session=True)
             try:
@@ -49,7 +64,9 @@ def test_the_process_follows_a_real_server_and_leaves_rules_when_it_ends(site: S
                 if process.returncode is None:
                     os.killpg(process.pid, signal.SIGKILL)
                     await process.wait()
-            assert "Traceback" not in (site.folder / "netproxy.log").read_text()
+            told = (site.folder / "netproxy.log").read_text()
+            assert "Traceback" not in told
+            assert "forbidden" not in told
 
     site.node.inside(check)
 

@@ -186,6 +186,10 @@ def test_an_open_connection_outlives_every_change_of_its_services_endpoints(site
                     await until(lambda: site.error(site.node, WEB) == "ECONNREFUSED", "new connections are refused")
                 before = count()
                 await until(lambda b=before: count() > b + 2, "the open connection goes on")  # type: ignore[misc]
+        async with running(site.config, api):  # a restart
+            await until(lambda: "true" in site.fetch_path(site.node, "127.0.0.1:10256/healthz"), "healthy again")
+            before = count()
+            await until(lambda: count() > before + 2, "the open connection outlives a restart")
 
     site.node.inside(check)
 

@@ -3,10 +3,10 @@
 from kube.api import core_v1, meta_v1
 from kube.informer import Change, Informer
 from netproxy.endpoints import NodeView
-from netproxy.model import ServiceTable
 from netproxy.other_nodes import OtherNodes
 from netproxy.podnet.nodes import SlimNode, SlimNodeAddress, SlimNodeStatus
 from netproxy.policy.objects import SlimMeta
+from netproxy.service_table import ServiceTable
 from tests.support.memory_api import MemoryAPI
 from tests.support.services import service, slice_of
 

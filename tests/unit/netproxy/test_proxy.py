@@ -20,8 +20,9 @@ from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RecordingWriter
-from netproxy.model import ServiceTable, plan_service
+from netproxy.model import plan_service
 from netproxy.proxy import ServiceProxy
+from netproxy.service_table import ServiceTable
 from tests.support.memory_api import MemoryAPI
 from tests.support.services import endpoint, node, port, service, slice_of
 
