@@ -219,3 +219,37 @@ async def test_what_is_offered_is_told_to_who_asks_for_something_else(server: Ap
     assert sent.json["message"] == (
         f"the body of the request was in an unknown format - accepted media types include: {offered}"
     )
+
+
+async def test_who_applies_a_scale_owns_the_replicas_and_nobody_takes_them_unasked(server: ApiUnderTest) -> None:
+    def of(replicas: int) -> dict[str, Any]:
+        return {
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": {"name": "s"},
+            "spec": {"replicas": replicas},
+        }
+
+    found = deployment() | {"metadata": {"name": "s"}}
+    found["spec"]["replicas"] = 2
+    path = f"{DEPLOYMENTS}/s"
+    await server.request("PATCH", f"{path}?fieldManager=author", found, headers=APPLY)
+    refused = await server.request("PATCH", f"{path}/scale?fieldManager=scaler", of(5), headers=APPLY)
+    assert (refused.status, refused.json["message"]) == (
+        409,
+        'Apply failed with 1 conflict: conflict with "author": .spec.replicas',
+    )
+    taken = await server.request("PATCH", f"{path}/scale?fieldManager=scaler&force=true", of(5), headers=APPLY)
+    assert (taken.status, taken.json["spec"]) == (200, {"replicas": 5})
+    owners = (await server.request("GET", path)).json["metadata"]["managedFields"]
+    assert [(o["manager"], o["operation"], o["apiVersion"], o.get("subresource")) for o in owners] == [
+        ("author", "Apply", "apps/v1", None),
+        ("scaler", "Apply", "apps/v1", "scale"),
+    ]
+    assert (
+        owners[1]["fieldsV1"] == {"f:spec": {"f:replicas": {}}} and "f:replicas" not in owners[0]["fieldsV1"]["f:spec"]
+    )
+    again = await server.request("PATCH", f"{path}?fieldManager=author", found, headers=APPLY)
+    assert again.json["message"] == (
+        'Apply failed with 1 conflict: conflict with "scaler" with subresource "scale": .spec.replicas'
+    )

@@ -109,3 +109,16 @@ async def test_a_budget_counts_by_the_scale_of_what_owns_the_pods(both: Both) ->
         return (status.expected_pods, status.desired_healthy, status.disruptions_allowed) == (4, 3, 1)
 
     await eventually(counted)
+
+
+async def test_a_custom_scale_is_applied_to_the_place_of_its_replicas(both: Both) -> None:
+    server, _ = both
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "f"}, "spec": {"replicas": 6}}
+    path, kind = f"{FLEETS}/f", {"Content-Type": "application/apply-patch+yaml"}
+    answer = await server.request("PATCH", f"{path}/scale?fieldManager=s&force=true", scale, headers=kind)
+    assert (answer.status, answer.json["spec"]) == (200, {"replicas": 6})
+    fleet = (await server.request("GET", path)).json
+    assert fleet["spec"]["replicas"] == 6
+    mine = next(entry for entry in fleet["metadata"]["managedFields"] if entry["manager"] == "s")
+    assert (mine["operation"], mine["apiVersion"], mine["subresource"]) == ("Apply", "example.com/v1", "scale")
+    assert mine["fieldsV1"] == {"f:spec": {"f:replicas": {}}}

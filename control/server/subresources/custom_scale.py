@@ -12,7 +12,7 @@ from control.server import patching
 from control.server.exchange import Answer, Request
 from control.server.resources import ResourceServer
 from control.server.subresources.pods import body_of
-from control.server.subresources.scale import DECODER, SCALE, checked_replicas, shown
+from control.server.subresources.scale import DECODER, SCALE, changed_scale, checked_replicas, shown
 from kube import errors
 from kube.resources import Resource
 
@@ -77,9 +77,9 @@ async def patch(server: ResourceServer, request: Request, resource: Resource) ->
     async def change(obj: Object | None) -> Object:
         if obj is None:
             raise errors.not_found(resource.group, resource.plural, name)
-        return _scaled(obj, await found.change(scale_of(obj, paths)), name, paths)
+        place = jsonpath.plain(paths["specReplicasPath"])
+        return _scaled(obj, await changed_scale(found, context, obj, scale_of(obj, paths), place), name, paths)
 
-    context.operation = "Update"
     written = await server.registry.update(context, resource, request.info.namespace, name, change, admit_as="scale")
     return shown(server, request, scale_of(msgspec.json.decode(written.data), paths))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from control.patch.apply.scaling import REPLICAS, to_parent, to_scale
+from control.registry.context import Context
 from control.registry.strategy import AGE, NAME, Column, Strategy
 from control.registry.tables import age
 from control.server import patching
@@ -100,11 +103,25 @@ async def patch(server: ResourceServer, request: Request, resource: Resource) ->
     async def change(obj: Object | None) -> Object:
         if obj is None:
             raise errors.not_found(resource.group, resource.plural, name)
-        return _scaled(obj, await found.change(scale_of(obj)), name)
+        scale = await changed_scale(found, context, obj, scale_of(obj), REPLICAS)
+        return _scaled(obj, scale, name)
 
-    context.operation = "Update"
     written = await server.registry.update(context, resource, request.info.namespace, name, change, admit_as="scale")
     return _shown(server, request, written.data)
+
+
+async def changed_scale(
+    patch: patching.Patch, context: Context, obj: Object, scale: Object, path: Sequence[str]
+) -> Object:
+    """Return a patched Scale of an object. Who applies one comes to own the object's replicas, at `path`."""
+    if context.operation != "Apply":
+        return await patch.change(scale)
+    meta = obj["metadata"]
+    scale["metadata"]["managedFields"] = to_scale(meta.get("managedFields"), path)
+    changed = await patch.change(scale)
+    owned = (changed.get("metadata") or {}).get("managedFields")
+    meta["managedFields"] = to_parent(meta.get("managedFields"), owned, path, obj["apiVersion"])
+    return changed
 
 
 def _scaled(obj: Object, scale: Object, name: str) -> Object:
