@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from agent import containers, dns, environment, hosts, messages
+from agent import containers, dns, environment, hosts, messages, swap
 from agent.environment import Surroundings
 from agent.images import PresentImage
 from agent.lifecycle import Kind, Start
@@ -141,6 +141,12 @@ async def make_container_config(
     made.devices.extend(tools.volumes.container_devices(container, mounted))
     containers.add_extras(made, extras)
     return made
+
+
+def may_swap(tools: Toolbox, pod: core_v1.Pod, container: core_v1.Container) -> bool:
+    """Tell whether a container was given swap."""
+    node, behavior = tools.node, tools.config.swap_behavior
+    return tools.cgroups.swap and swap.limit(pod, container, behavior, node.memory_capacity, node.swap_capacity) > 0
 
 
 def make_resources(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer) -> LinuxContainerResources:

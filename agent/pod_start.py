@@ -259,12 +259,13 @@ async def _resize(worker: PodWorker, change: Resize) -> bool:
         return False
     tools, pod, container = worker.tools, worker.pod, found[0]
     try:
+        await _check_use(worker, container, change.id)
         # A parent must not be smaller than its child: the pod's cgroup first to grow, and last to shrink.
         await pod_setup.make_folders(tools, pod)
         resources = pod_setup.make_resources(tools, pod, container)
         await tools.runtime.client.runtime.update_container_resources(change.id, resources)
         await pod_setup.make_folders(tools, pod)
-    except (CRIError, OSError) as error:
+    except (CRIError, OSError, resize.ResizeError) as error:
         worker.resize_error = str(error)
         log.warning("pod %s: resizing %s: %s", worker.uid, change.name, error)
         _retry_later(worker, f"/resize/{change.name}")
@@ -273,6 +274,14 @@ async def _resize(worker: PodWorker, change: Resize) -> bool:
     worker.retry_at.pop(f"/resize/{change.name}", None)
     await _note_size(worker, container, change.id)
     return True
+
+
+async def _check_use(worker: PodWorker, container: AnyContainer, container_id: str) -> None:
+    """Raise ResizeError where a container uses more memory than it is to have: the kernel would kill it."""
+    applied = (worker.applied or {}).get(container_id)
+    if isinstance(container, core_v1.Container) and resize.shrinks_memory(container, applied):
+        memory = (await worker.tools.runtime.client.runtime.container_stats(container_id)).memory
+        resize.check_use(container, applied, memory.usage_bytes.value or memory.working_set_bytes.value)
 
 
 async def _sandbox_lost(worker: PodWorker, sandbox_id: str, name: str) -> bool:

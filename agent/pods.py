@@ -16,9 +16,10 @@ from agent.admission import admit
 from agent.contracts import PodView
 from agent.lifecycle import End
 from agent.mirrors import Mirrors
+from agent.pod_setup import may_swap
 from agent.records import PodRuntime
 from agent.references import references_of
-from agent.resize import Hold, hold
+from agent.resize import Hold, hold, hold_swap
 from agent.runtime import Found
 from agent.static_pods import is_mirror
 from agent.status import ENDED_PHASES
@@ -218,7 +219,12 @@ class PodManager:
     def _hold_resize(self, pod: core_v1.Pod) -> Hold | None:
         """Tell why a pod cannot have its new size, for what the others on the node have."""
         others = [w.pod for w in self._workers.values() if w.uid != pod.metadata.uid and not w.ending]
-        return self._tools.managers.refuse_resize(pod) or hold(pod, others, self._tools.node.allocatable)
+        tools = self._tools
+        return (
+            tools.managers.refuse_resize(pod)
+            or hold_swap(pod, lambda container: may_swap(tools, pod, container))
+            or hold(pod, others, tools.node.allocatable)
+        )
 
     async def _share_cpu(self) -> None:
         """Keep the CPU shares of the burstable class at what its pods request, looking after pods came or went."""

@@ -7,7 +7,7 @@ Deferred, one that it never can is Infeasible, and until then the pod keeps what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +21,18 @@ CHECKPOINT = "resources.json"
 PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 
 
+class ResizeError(Exception):
+    """A resize that was begun cannot be done now; it is tried again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
     """Why a resize is not carried out: `reason` is Deferred or Infeasible."""
 
     reason: str
     message: str
+    cause: str = ""
+    """What is short, where something is: OutOfcpu."""
 
 
 def changed(container: core_v1.Container, applied: core_v1.ResourceRequirements) -> set[str]:
@@ -55,9 +61,36 @@ def hold(pod: core_v1.Pod, others: Iterable[core_v1.Pod], allocatable: Mapping[s
         if requested > capacity:
             message = f"Node didn't have enough capacity: {name}, requested: {requested}, capacity: {capacity}"
             return Hold("Infeasible", message)
-        if requested + sum(qos.pod_request(other, name) for other in others) > capacity:
-            return Hold("Deferred", f"Node didn't have enough resource: {name}")
+        used = sum(qos.pod_request(other, name) for other in others)
+        if requested + used > capacity:
+            message = (
+                f"Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+            )
+            return Hold("Deferred", message, f"OutOf{name}")
     return None
+
+
+def hold_swap(pod: core_v1.Pod, swaps: Callable[[core_v1.Container], bool]) -> Hold | None:
+    """Return why a pod's size stays where one of its containers may swap: its share cannot be changed under way."""
+    for container in pod.spec.containers:
+        if swaps(container) and not needs_restart(container, {"memory"}):
+            return Hold("Infeasible", "In-place resize of containers with swap is not supported")
+    return None
+
+
+def check_use(container: core_v1.Container, applied: core_v1.ResourceRequirements | None, used: int) -> None:
+    """Raise ResizeError where a running container's memory limit would go below what it uses, in bytes."""
+    limit = value(qos.limits(container.resources).get("memory", 0))
+    if shrinks_memory(container, applied) and used >= limit:
+        raise ResizeError(
+            f'attempting to set container "{container.name}" memory limit ({limit}) below current usage ({used})'
+        )
+
+
+def shrinks_memory(container: core_v1.Container, applied: core_v1.ResourceRequirements | None) -> bool:
+    """Tell whether a container's memory limit goes down."""
+    limit = value(qos.limits(container.resources).get("memory", 0))
+    return bool(limit) and applied is not None and limit < value(applied.limits.get("memory", 0))
 
 
 def load(folder: Path) -> dict[str, core_v1.ResourceRequirements]:

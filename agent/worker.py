@@ -24,6 +24,7 @@ from agent.pod_state import PodState
 from agent.records import ContainerRecord, PodRuntime
 from agent.references import references_of
 from agent.resize import Hold
+from agent.resize_events import ResizeStory
 from agent.toolbox import Toolbox
 from cri.errors import CRIError
 from kube import duration
@@ -56,6 +57,7 @@ class PodWorker(PodState):
         self._news = 0
         """How often a ConfigMap or Secret that the pod names has changed."""
         self.hold_resize: Callable[[core_v1.Pod], Hold | None] = lambda pod: None
+        self._story = ResizeStory(self.event)
         self.waits_for: set[str] = set()
         """UIDs of pods that make way for this one: it starts when what they hold is free."""
         self.placed = False
@@ -229,7 +231,10 @@ class PodWorker(PodState):
             self._due = False
             looked = self.tools.now()
             self.probe()
-            self.held = self.hold_resize(self.pod) if self._resized() else None
+            differs = self._resized()
+            self.held = self.hold_resize(self.pod) if differs else None
+            settled = all((found := self.runtime.latest(c.name)) and found.running for c in self.pod.spec.containers)
+            self._story.look(self.pod, differs=differs, held=self.held, settled=settled)
             decided = plan(
                 Situation(
                     pod=self.basis(),

@@ -48,6 +48,8 @@ async def test_a_running_container_gets_its_new_size_and_keeps_its_id(node: Node
         "cat cpu/cpu.shares cpu/cpu.cfs_quota_us memory/memory.limit_in_bytes; fi",
     )
     assert text.split() in (["512", "75000", str(300 << 20)], ["20", "75000", "100000", str(300 << 20)])
+    assert (await node.event("grows", "ResizeStarted")).startswith('Pod resize started: {"containers":[{"name":"main"')
+    assert (await node.event("grows", "ResizeCompleted")).startswith("Pod resize completed: ")
     # The next agent knows what was applied.
     await node.stop()
     await node.start()
@@ -81,3 +83,21 @@ async def test_a_size_that_the_node_cannot_hold_waits_and_says_why(node: NodeUnd
         "large",
         lambda p: condition(p) is None and p.status.container_statuses[0].allocated_resources["cpu"] == "200m",
     )
+
+
+async def test_a_limit_below_what_a_container_uses_is_put_off(node: NodeUnderTest) -> None:
+    container = sized("100m", "16Mi")
+    command = "trap 'exit 0' TERM; head -c 100000000 /dev/zero > /dev/shm/x; touch /tmp/full; sleep 1000 & wait"
+    container["command"] = ["sh", "-c", command]
+    container["readinessProbe"] = {"exec": {"command": ["test", "-e", "/tmp/full"]}, "periodSeconds": 1}
+    shared = {"name": "shm", "emptyDir": {"medium": "Memory"}}
+    container["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    await node.create("full", {"containers": [container], "volumes": [shared]})
+    before = await node.ready("full")
+    await resize(node, "full", limits={"memory": "64Mi"})
+    pod = await node.wait("full", lambda p: (condition(p) or ("", ""))[1] == "Error")
+    found = condition(pod)
+    assert found and found[0] == "PodResizeInProgress"
+    assert (found[2] or "").startswith('attempting to set container "main" memory limit (67108864) below current usage')
+    now = pod.status.container_statuses[0]
+    assert (now.container_id, now.restart_count) == (before.status.container_statuses[0].container_id, 0)
