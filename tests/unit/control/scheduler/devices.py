@@ -43,12 +43,13 @@ def slice_of(
         if {"allNodes", "nodeSelector", "nodeName", "perDeviceNodeSelection"} & spec.keys()
         else {"nodeName": "worker-1"}
     )
+    driver = spec.pop("driver", DRIVER)
     generation, count = spec.pop("generation", 1), spec.pop("count", 1)
     return serialize.convert(
         {
             "metadata": {"name": name},
             "spec": {
-                "driver": DRIVER,
+                "driver": driver,
                 "pool": {"name": pool, "generation": generation, "resourceSliceCount": count},
                 "devices": list(devices),
                 **place,
