@@ -15,7 +15,7 @@ import msgspec
 
 from control.custom.resource import CustomResource
 from control.patch.apply import apply
-from control.patch.apply.typed import check
+from control.patch.apply.typed import check, wrong_type
 from control.patch.json_patch import apply_json_patch
 from control.patch.merge_patch import apply_merge_patch
 from control.patch.strategic import strategic_merge
@@ -163,8 +163,13 @@ def _apply(
     _check_applied(applied, request, resource)
     # Types are checked on what was sent; the merge works on it as it stands, since leaving out is saying something.
     unknown: list[str] = []
-    checked = decoder.convert(applied, "Warn", unknown, kind=resource.kind)
     schema, skip = shape_of(resource), reset_fields(resource, subresource)
+    try:
+        checked = decoder.convert(applied, "Warn", unknown, kind=resource.kind)
+    except StatusError as error:
+        if isinstance(error.__context__, msgspec.ValidationError):
+            raise wrong_type(applied, schema, error.__context__) from error
+        raise
     strange = [problem.removeprefix('unknown field "').removesuffix('"') for problem in unknown]
     if strange:
         check(applied, schema, strange)

@@ -149,6 +149,20 @@ def deployment(**container: Any) -> dict[str, Any]:
 
 APPLIED = [
     (
+        {"env": [{"name": "A", "value": 1}]},
+        '.spec.template.spec.containers[name="c"].env[name="A"].value: expected string, got '
+        "&value.valueUnstructured{Value:1}",
+    ),
+    (
+        {"stdin": "yes"},
+        '.spec.template.spec.containers[name="c"].stdin: expected boolean, got &value.valueUnstructured{Value:"yes"}',
+    ),
+    (
+        {"ports": [{"containerPort": "http"}]},
+        '.spec.template.spec.containers[name="c"].ports[containerPort="http",protocol="TCP"].containerPort: expected '
+        "numeric (int or float), got string",
+    ),
+    (
         {"odd": 1},
         '.spec.template.spec.containers[name="c"].odd: field not declared in schema',
     ),

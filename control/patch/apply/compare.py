@@ -61,6 +61,8 @@ def _struct(node: Node, old: dict[str, Any], new: dict[str, Any]) -> tuple[Set |
             else:
                 changed[field.path] = whole(field.node, value)
                 continue
+            if before == value:
+                continue  # an empty struct that is never absent: nobody set it, and nobody owns it
         added, gone = _differ(field.node, before, value)
         if added is not None:
             changed[field.path] = added

@@ -7,8 +7,10 @@ are those of structured-merge-diff's typed values, under its paths (.spec.ports[
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+import msgspec
 
 from control.patch.apply.fieldset import shown
 from control.patch.apply.items import ItemWithoutKey, step
@@ -33,6 +35,45 @@ def check(applied: Object, schema: Node, unknown: Iterable[str] = ()) -> None:
     problems += _items(schema, applied, "")
     if problems:
         raise refuse(applied, problems)
+
+
+def wrong_type(applied: Object, schema: Node, error: msgspec.ValidationError) -> StatusError:
+    """Return the answer to a value of a wrong type, which a decoder has found."""
+    match = _WRONG.match(str(error))
+    wanted, path = (match.group(1), match.group(2) or "") if match else ("", "")
+    value: Any = applied
+    for index, name in _TOKEN.findall(path):
+        try:
+            value = value[int(index)] if index else value[name]
+        except (KeyError, IndexError, TypeError):
+            value = None
+    where = path_of(schema, applied, path)
+    for word, (shape, text) in _EXPECTED.items():
+        if word in wanted:
+            return refuse(applied, [f"{where}: expected {shape}, got {text(value)}"])
+    return refuse(applied, [f"{where}: {error}"])
+
+
+def _go_type(value: Any) -> str:
+    names = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
+    return names.get(type(value), "map[string]interface {}")
+
+
+def _go_value(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "&value.valueUnstructured{Value:" + _go_type(value) + "{...}}"
+    return "&value.valueUnstructured{Value:" + msgspec.json.encode(value).decode() + "}"
+
+
+_WRONG = re.compile(r"Expected `([^`]*)`, got `[^`]*`(?: - at `\$\.?(.*)`)?")
+_EXPECTED: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "object": ("map", _go_value),
+    "array": ("list", _go_value),
+    "bool": ("boolean", _go_value),
+    "str": ("string", _go_value),
+    "int": ("numeric (int or float)", _go_type),
+    "float": ("numeric (int or float)", _go_type),
+}
 
 
 def path_of(node: Node | None, value: Any, path: str) -> str:
