@@ -73,6 +73,15 @@ def test_an_applied_object_belongs_to_its_applier_field_by_field() -> None:
     }
 
 
+def test_a_struct_that_is_never_absent_belongs_to_nobody_while_it_is_empty() -> None:
+    """A Job's template gets labels from the server: they must outlive an apply that says nothing of the metadata."""
+    template = {"metadata": {}, "spec": {"containers": [{"name": "c", "image": "i"}], "securityContext": {}}}
+    made = {**deployment("{replicas: 1}"), "spec": {"template": template}}
+    made["metadata"]["managedFields"] = track_update(None, made, "kubectl", "", DEPLOYMENT, NOW)
+    fields = owners(made)["kubectl", "Update"]["f:spec"]["f:template"]
+    assert "f:metadata" not in fields and fields["f:spec"]["f:securityContext"] == {}
+
+
 def test_applying_the_same_again_changes_nothing_not_even_the_time() -> None:
     config = deployment(CONTAINERS)
     first = apply(None, config, "gitops", False, DEPLOYMENT, NOW)
