@@ -12,9 +12,9 @@ from control.registry.core.endpoints import shortened
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
-from kube.errors import FieldError, duplicate, invalid_value, required
+from kube.errors import FieldError, duplicate, invalid_value, required, too_many
 
-MAX_ENDPOINTS, MAX_PORTS, MAX_ADDRESSES = 1000, 20000, 100
+MAX_ENDPOINTS, MAX_PORTS, MAX_ADDRESSES, MAX_HINTS = 1000, 20000, 100, 8
 
 
 def _validate_endpoint(endpoint: Object, kind: str, path: str) -> list[FieldError]:
@@ -38,6 +38,24 @@ def _validate_endpoint(endpoint: Object, kind: str, path: str) -> list[FieldErro
         errors += each(f"{path}.hostname", endpoint["hostname"], names.dns1123_label(endpoint["hostname"]))
     if endpoint.get("nodeName"):
         errors += each(f"{path}.nodeName", endpoint["nodeName"], names.dns1123_subdomain(endpoint["nodeName"]))
+    return errors + _hints((endpoint.get("hints") or {}), f"{path}.hints")
+
+
+def _hints(hints: Object, path: str) -> list[FieldError]:
+    """Check whose traffic an endpoint is meant for: zones and nodes, each once."""
+    errors: list[FieldError] = []
+    for key, most in (("forZones", MAX_HINTS), ("forNodes", MAX_HINTS)):
+        found = hints.get(key) or []
+        if len(found) > most:
+            errors.append(too_many(f"{path}.{key}", len(found), most))
+            continue
+        seen: set[str] = set()
+        for index, item in enumerate(found):
+            where, name = f"{path}.{key}[{index}].name", item.get("name") or ""
+            if name in seen:
+                errors.append(duplicate(where, name))
+            seen.add(name)
+            errors += each(where, name, names.label_value(name) if key == "forZones" else names.dns1123_subdomain(name))
     return errors
 
 

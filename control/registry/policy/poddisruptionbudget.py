@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
-from control.registry.checks import at_most_all, int_or_percent, label_selector, one_of
+from control.registry.checks import at_most_all, int_or_percent, label_selector, non_negative, one_of
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, invalid_value
@@ -36,6 +36,11 @@ class PodDisruptionBudgetStrategy(Strategy):
         if policy is not None:
             errors += one_of(policy, ("AlwaysAllow", "IfHealthyBudget"), "spec.unhealthyPodEvictionPolicy")
         return errors + label_selector(spec.get("selector"), "spec.selector")
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        counts = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+        status = obj.get("status") or {}
+        return [e for key in counts for e in non_negative(status.get(key), f"status.{key}")]
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec = obj.get("spec") or {}

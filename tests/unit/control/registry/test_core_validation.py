@@ -256,3 +256,27 @@ def test_tolerations_compare_whole_numbers() -> None:
     assert problems(tolerating("05")) == [
         'spec.tolerations[0].value: Invalid value: "05": must be a valid decimal integer in canonical form'
     ]
+
+
+def test_hints_name_each_zone_and_node_once() -> None:
+    def hinted(**hints: Any) -> Object:
+        found = obj("EndpointSlice", addressType="IPv4", endpoints=[{"addresses": ["10.0.0.1"], "hints": hints}])
+        return found | {"apiVersion": "discovery.k8s.io/v1"}
+
+    path = "endpoints[0].hints"
+    assert problems(hinted(forZones=[{"name": "a"}, {"name": "b"}], forNodes=[{"name": "n"}])) == []
+    assert problems(hinted(forZones=[{"name": "a"}, {"name": "a"}])) == [
+        f'{path}.forZones[1].name: Duplicate value: "a"'
+    ]
+    assert problems(hinted(forZones=[{"name": str(n)} for n in range(9)])) == [
+        f"{path}.forZones: Too many: 9: must have at most 8 items"
+    ]
+
+
+def test_a_budgets_status_counts_no_less_than_nothing() -> None:
+    budget = obj("PodDisruptionBudget", spec={"minAvailable": 1}) | {"apiVersion": "policy/v1"}
+    old, new = created(budget), created(budget)
+    new["status"]["disruptionsAllowed"] = -1
+    assert update_problems(old, new, "status") == [
+        "status.disruptionsAllowed: Invalid value: -1: must be greater than or equal to 0"
+    ]
