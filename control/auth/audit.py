@@ -57,8 +57,11 @@ class Note:
         while self.pending:
             await self.pending.pop()
 
-    def impersonates(self, user: UserInfo) -> None:
+    def impersonates(self, user: UserInfo, constraint: str = "") -> None:
+        """Note whom the request acts as, and the constrained verb that allowed it, if one did."""
         self.event["impersonatedUser"] = user_info(user)
+        if constraint:
+            self.event["authenticationMetadata"] = {"impersonationConstraint": constraint}
 
     def decided(self, allowed: bool, reason: str) -> None:
         """Note what the authorizers said."""

@@ -1,37 +1,56 @@
-"""Acting as somebody else: Impersonate-User, -Group, -Uid and -Extra-* headers, each authorised by itself.
+"""Acting as somebody else: Impersonate-User, -Group, -Uid and -Extra-* headers, and who may (KEP-5284, on in v1.36).
 
-The real user needs the verb `impersonate` on users or serviceaccounts, groups, uids and userextras/<key>. What comes out is
-the user the rest of the request is seen as; the headers are no part of the request afterwards.
+First the constrained ways are tried: the real user needs `impersonate-on:<way>:<verb>` on what the request is about, and
+`impersonate:<way>` on whom it acts as, where <way> is associated-node (a pod's account acts as its own node), arbitrary-node,
+serviceaccount or user-info (everybody else). Then the old one: the verb `impersonate` on users or serviceaccounts, groups,
+uids and userextras/<key>, whatever the request does. What comes out is the user the rest of the request is seen as.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from control.auth import denial
 from control.auth.authorizers import decide
+from control.auth.node import NODE_PREFIX, NODES_GROUP
 from control.auth.service_account import groups_of, split_username
 from control.auth.user import (
     ANONYMOUS,
     AUTHENTICATED,
+    SYSTEM_MASTERS,
     UNAUTHENTICATED,
     Authorizer,
     AuthzAttributes,
     Decision,
     UserInfo,
 )
-from kube.errors import internal
+from kube import names
+from kube.errors import StatusError, bad_request
 
 _USER, _GROUP, _UID, _EXTRA = "impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-"
 _AUTHENTICATION = "authentication.k8s.io"
+NODE_NAME = "authentication.kubernetes.io/node-name"
+NODE_KEYS = "authentication.kubernetes.io/associated-node-keys"
+ALL_AT_ONCE = 4
+"""So many groups or extras are first asked about together, as "*"."""
 
 
-async def impersonate(user: UserInfo, headers: Iterable[tuple[bytes, bytes]], authorizer: Authorizer) -> UserInfo:
-    """Return whom the request acts as: the user themselves where no header says otherwise.
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """Whom a request acts as, and the verb that allowed it where it was a constrained one."""
 
-    `headers` are the raw ASGI pairs (lower-case names). Raises 403 for what the user may not impersonate and 500, as
-    upstream, for groups, uid or extra without a user.
+    user: UserInfo
+    constraint: str = ""
+
+
+def wanted(headers: Iterable[tuple[bytes, bytes]]) -> UserInfo | None:
+    """Return whom the headers name, as they name them; None where they name nobody.
+
+    `headers` are the raw ASGI pairs (lower-case names). Raises 400 for groups, a uid or extra without a user.
     """
     name, uid, groups, extra = "", "", [], {}  # type: ignore[var-annotated]
     for raw_key, raw_value in headers:
@@ -39,46 +58,157 @@ async def impersonate(user: UserInfo, headers: Iterable[tuple[bytes, bytes]], au
             continue
         key, value = raw_key.decode("latin-1"), raw_value.decode("latin-1")
         if key == _USER:
-            name = value
+            name = name or value
         elif key == _GROUP:
             groups.append(value)
         elif key == _UID:
-            uid = value
+            uid = uid or value
         elif key.startswith(_EXTRA):
             extra.setdefault(unquote(key.removeprefix(_EXTRA)).lower(), []).append(value)
     if not (name or groups or uid or extra):
-        return user
+        return None
     if not name:
-        raise internal("impersonation of groups, a uid or extra fields needs Impersonate-User")
-    for attributes in _needed(user, name, uid, groups, extra):
-        decision, reason = await decide(authorizer, attributes)
-        if decision is not Decision.ALLOW:
-            raise denial.denied(attributes, reason)
-    account = split_username(name)
-    if account and not groups:
-        groups = list(groups_of(account[0]))
-    return UserInfo(name, uid, _with_everybody(name, groups), {k: tuple(v) for k, v in extra.items()})
+        raise bad_request(
+            "impersonation of groups, a uid or extra fields is requested without impersonating a user name"
+        )
+    return UserInfo(name, uid, tuple(groups), {key: tuple(values) for key, values in extra.items()})
 
 
-def _needed(
-    user: UserInfo, name: str, uid: str, groups: list[str], extra: dict[str, list[str]]
-) -> Iterable[AuthzAttributes]:
-    account = split_username(name)
-    if account:
-        yield AuthzAttributes(user, "impersonate", "", "v1", "serviceaccounts", "", account[0], account[1])
+async def impersonate(asked: AuthzAttributes, whom: UserInfo, authorizer: Authorizer) -> Acting:
+    """Return whom a request acts as: `asked` is the request of the real user. Raises 403, with the first way's reason."""
+    refusal: StatusError | None = None
+    async for check in _ways(asked, whom, authorizer):
+        if not isinstance(check, StatusError):
+            return check
+        refusal = refusal or check
+    assert refusal is not None
+    raise refusal
+
+
+async def _ways(asked: AuthzAttributes, whom: UserInfo, authorizer: Authorizer) -> AsyncIterator[Acting | StatusError]:
+    for way, requestor, name in _constrained(asked.user, whom):
+        verb = f"impersonate:{way}"
+        on = replace(asked, user=requestor, verb=f"impersonate-on:{way}:{asked.verb}")
+        problem = await _refused(authorizer, on)
+        problem = problem or await _checked(authorizer, _whom(requestor, verb, whom, name), whom)
+        yield problem or Acting(_completed(whom, nodes=True), verb)
+    for attributes in (a for part in _legacy(asked.user, whom) for a in part):
+        problem = await _refused(authorizer, attributes)
+        if problem is not None:
+            yield problem
+            return
+    yield Acting(_completed(whom, nodes=False))
+
+
+def _constrained(user: UserInfo, whom: UserInfo) -> Iterator[tuple[str, UserInfo, str]]:
+    """Yield the constrained ways that lead to a user, as whom the authorizers see the real one, and the name asked about."""
+    alone = not (whom.uid or whom.groups or whom.extra)
+    node, account = _node(whom.name), split_username(whom.name)
+    if node and alone:
+        if split_username(user.name) and user.extra.get(NODE_NAME) == (node,):
+            # Which node it is was looked at here; authorizers are asked about all of them, so that answers can be kept.
+            shown = replace(user, extra={NODE_KEYS: tuple(sorted(user.extra))})
+            yield "associated-node", shown, "*"
+        yield "arbitrary-node", user, node
+    elif account and alone:
+        yield "serviceaccount", user, account[1]
+    elif not node and not account:
+        yield "user-info", user, whom.name
+
+
+def _node(name: str) -> str:
+    found = name.removeprefix(NODE_PREFIX) if name.startswith(NODE_PREFIX) else ""
+    return "" if names.dns1123_subdomain(found) else found
+
+
+Part = tuple[AuthzAttributes, ...]
+
+
+def _whom(user: UserInfo, verb: str, whom: UserInfo, name: str) -> list[Part]:
+    """Return what must be allowed on whom, in parts."""
+    group = _AUTHENTICATION
+    account = split_username(whom.name)
+    if _node(whom.name):
+        first = AuthzAttributes(user, verb, group, "v1", "nodes", "", "", name)
+    elif account:
+        first = AuthzAttributes(user, verb, group, "v1", "serviceaccounts", "", account[0], name)
     else:
-        yield AuthzAttributes(user, "impersonate", "", "v1", "users", "", "", name)
-    for group in groups:
-        yield AuthzAttributes(user, "impersonate", "", "v1", "groups", "", "", group)
-    for key, values in extra.items():
-        for value in values:
-            yield AuthzAttributes(user, "impersonate", _AUTHENTICATION, "v1", "userextras", key, "", value)
-    if uid:
-        yield AuthzAttributes(user, "impersonate", _AUTHENTICATION, "v1", "uids", "", "", uid)
+        first = AuthzAttributes(user, verb, group, "v1", "users", "", "", name)
+    return [(first,), *_rest(user, verb, whom, group)]
 
 
-def _with_everybody(name: str, groups: list[str]) -> tuple[str, ...]:
-    group = UNAUTHENTICATED if name == ANONYMOUS else AUTHENTICATED
-    if group in groups or (group == AUTHENTICATED and UNAUTHENTICATED in groups):
-        return tuple(groups)
-    return (*groups, group)
+def _legacy(user: UserInfo, whom: UserInfo) -> list[Part]:
+    account = split_username(whom.name)
+    if account:
+        first = AuthzAttributes(user, "impersonate", "", "v1", "serviceaccounts", "", account[0], account[1])
+    else:
+        first = AuthzAttributes(user, "impersonate", "", "v1", "users", "", "", whom.name)
+    return [(first,), *_rest(user, "impersonate", whom, "")]
+
+
+def _rest(user: UserInfo, verb: str, whom: UserInfo, group: str) -> list[Part]:
+    """Return what must be allowed on the uid, the groups and the extras."""
+    uid = (AuthzAttributes(user, verb, _AUTHENTICATION, "v1", "uids", "", "", whom.uid),) if whom.uid else ()
+    groups = tuple(AuthzAttributes(user, verb, group, "v1", "groups", "", "", name) for name in whom.groups)
+    extras = tuple(
+        AuthzAttributes(user, verb, _AUTHENTICATION, "v1", "userextras", key, "", value)
+        for key, values in whom.extra.items()
+        for value in values
+    )
+    return [uid, groups, extras]
+
+
+async def _checked(authorizer: Authorizer, parts: list[Part], whom: UserInfo) -> StatusError | None:
+    """Ask about the parts of a constrained way; return the refusal."""
+    for part in parts:
+        if not part:
+            continue
+        problem = _never(part[0], whom)
+        if problem is not None:
+            return problem
+        if len(part) >= ALL_AT_ONCE:
+            together = replace(part[0], name="*", subresource="*" if part[0].resource == "userextras" else "")
+            if await _refused(authorizer, together) is None:
+                continue
+        for attributes in part:
+            problem = await _refused(authorizer, attributes)
+            if problem is not None:
+                return problem
+    return None
+
+
+def _never(attributes: AuthzAttributes, whom: UserInfo) -> StatusError | None:
+    """Refuse what nobody may be given in a constrained way."""
+    why = ""
+    if attributes.resource == "groups":
+        if "" in whom.groups:
+            why = "impersonating the empty string group is not allowed"
+        elif SYSTEM_MASTERS in whom.groups:
+            attributes = replace(attributes, name=SYSTEM_MASTERS)
+            why = "impersonating the system:masters group is not allowed"
+    elif attributes.resource == "userextras":
+        for key, values in whom.extra.items():
+            domain, slash, path = key.partition("/")
+            if not slash or not path or names.dns1123_subdomain(domain):
+                why = f'impersonating an invalid key in extra is not allowed: extra.key: Invalid value: "{key}"'
+            elif "" in values:
+                why = "impersonating the empty string value in extra is not allowed"
+    return denial.denied(attributes, why) if why else None
+
+
+async def _refused(authorizer: Authorizer, attributes: AuthzAttributes) -> StatusError | None:
+    decision, reason = await decide(authorizer, attributes)
+    return None if decision is Decision.ALLOW else denial.denied(attributes, reason)
+
+
+def _completed(whom: UserInfo, nodes: bool) -> UserInfo:
+    """Add the groups that follow from a user's name."""
+    groups, account = whom.groups, split_username(whom.name)
+    if nodes and _node(whom.name):
+        groups = (NODES_GROUP,)
+    elif account and not groups:
+        groups = tuple(groups_of(account[0]))
+    everybody = UNAUTHENTICATED if whom.name == ANONYMOUS else AUTHENTICATED
+    if everybody not in groups and not (everybody == AUTHENTICATED and UNAUTHENTICATED in groups):
+        groups = (*groups, everybody)
+    return replace(whom, groups=groups)

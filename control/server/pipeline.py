@@ -106,10 +106,14 @@ class Pipeline:
         await auditing.settled(request)
         if any(map(_IMPERSONATES, headers)):
             pairs = request.extensions.get("headers") or headers.items()
-            user = await impersonation.impersonate(user, pairs, self.auth.authorizer)
-            note = auditing.note_of(request)
-            if note is not None:
-                note.impersonates(user)
+            whom = impersonation.wanted(pairs)
+            if whom is not None:
+                asked = _attributes(request, info, user)
+                acting = await impersonation.impersonate(asked, whom, self.auth.authorizer)
+                user = acting.user
+                note = auditing.note_of(request)
+                if note is not None:
+                    note.impersonates(user, acting.constraint)
         request.user = user
         flow = request.flow = self.fairness.flow(user, info)
         await self._authorize(request, info, user)
@@ -137,26 +141,7 @@ class Pipeline:
         return user
 
     async def _authorize(self, request: Request, info: RequestInfo, user: UserInfo) -> None:
-        if info.is_resource:
-            verb = info.verb
-            # A WebSocket begins with a GET; what it does in the container is a create all the same.
-            if info.subresource in _CONNECTS and verb == "get":
-                verb = "create"
-            attributes = AuthzAttributes(
-                user,
-                verb,
-                info.group,
-                info.version,
-                info.resource,
-                info.subresource,
-                info.namespace,
-                info.name,
-                info.path,
-                request.option("fieldSelector") if verb in ("list", "watch", "deletecollection") else "",
-                request.option("labelSelector") if verb in ("list", "watch", "deletecollection") else "",
-            )
-        else:
-            attributes = AuthzAttributes(user, info.verb, path=info.path)
+        attributes = _attributes(request, info, user)
         decision, reason = await decide(self.auth.authorizer, attributes)
         note = auditing.note_of(request)
         if note is not None:
@@ -184,6 +169,30 @@ class Pipeline:
                 self.reading -= 1
             else:
                 self.writing -= 1
+
+
+def _attributes(request: Request, info: RequestInfo, user: UserInfo) -> AuthzAttributes:
+    """Return a request as the authorizers see it."""
+    if info.is_resource:
+        verb = info.verb
+        # A WebSocket begins with a GET; what it does in the container is a create all the same.
+        if info.subresource in _CONNECTS and verb == "get":
+            verb = "create"
+        return AuthzAttributes(
+            user,
+            verb,
+            info.group,
+            info.version,
+            info.resource,
+            info.subresource,
+            info.namespace,
+            info.name,
+            info.path,
+            request.option("fieldSelector") if verb in ("list", "watch", "deletecollection") else "",
+            request.option("labelSelector") if verb in ("list", "watch", "deletecollection") else "",
+        )
+    else:
+        return AuthzAttributes(user, info.verb, path=info.path)
 
 
 def requested_timeout(request: Request, limit: float) -> float:

@@ -301,7 +301,7 @@ def test_rights_cannot_be_given_that_one_does_not_have(shared: Cluster, ns: str)
     token = shared.kubectl("create", "token", "default", "-n", ns).stdout.strip()
     answer = Raw(shared, token=token).get("/api/v1/nodes", headers={"Impersonate-User": "kubernetes-admin"})
     assert answer.refusal[:2] == (403, "Forbidden")
-    assert 'cannot impersonate resource "users"' in answer.refusal[2]
+    assert "cannot impersonate-on:user-info:" in answer.refusal[2]
 
 
 def test_pod_security_refuses_what_a_namespace_does_not_allow(shared: Cluster, ns: str) -> None:

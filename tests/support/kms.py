@@ -51,7 +51,7 @@ class Kms:
 async def kms(directory: Path) -> AsyncIterator[Kms]:
     """Run one on a socket in a folder."""
     made = Kms(f"unix://{directory / 'kms.sock'}")
-    calls = {
+    calls: dict[str, tuple[Any, Any, Any]] = {
         "Status": (made.status, messages.StatusRequest, messages.StatusResponse),
         "Encrypt": (made.encrypt, messages.EncryptRequest, messages.EncryptResponse),
         "Decrypt": (made.decrypt, messages.DecryptRequest, messages.DecryptResponse),
