@@ -311,6 +311,7 @@ async def _assemble(
     await volumes.csi.restore()
     await node.register()
     group.create_task(volumes.nodes.ensure(), name="CSINode")
+    group.create_task(volumes.limits.run(), name="volume limits")
     group.create_task(device_plugins.run(), name="device plugins")
     group.create_task(PodResources(config.root_dir, managers, pods.views).run(), name="pod resources")
     group.create_task(claim_drivers.run(), name="claims' drivers")

@@ -6,6 +6,7 @@ attach/detach controller, the driver's own controller) go by that. A driver's co
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -28,6 +29,8 @@ class Drivers:
     def __init__(self, nodes: CSINodes) -> None:
         self._nodes = nodes
         self._drivers: dict[str, tuple[Driver, tuple[int, ...]]] = {}
+        self.changed = asyncio.Event()
+        """Set where a driver came or went; whoever follows clears it."""
 
     def get(self, name: str) -> Driver:
         """Return a driver that is in use. Raise VolumeError."""
@@ -35,6 +38,10 @@ class Drivers:
         if found is None:
             raise VolumeError(f"driver name {name} not found in the list of registered CSI drivers")
         return found[0]
+
+    def names(self) -> list[str]:
+        """List the drivers in use."""
+        return sorted(self._drivers)
 
     def find(self, name: str) -> Driver | None:
         found = self._drivers.get(name)
@@ -79,6 +86,7 @@ class Drivers:
             raise
         before = self._drivers.get(name)
         self._drivers[name] = (driver, _highest(versions) or ())
+        self.changed.set()
         if before is not None:
             await before[0].close()
 
@@ -88,13 +96,9 @@ class Drivers:
         if known is None or known[0].endpoint != endpoint:
             return
         del self._drivers[name]
+        self.changed.set()
         await known[0].close()
         await self._nodes.remove(name)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        for driver, _ in self._drivers.values():
-            await driver.close()
 
 
 def _highest(versions: Sequence[str]) -> tuple[int, ...] | None:

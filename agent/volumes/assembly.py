@@ -10,6 +10,7 @@ from agent.csi.attachments import Attachments
 from agent.csi.drivers import Drivers
 from agent.csi.expansion import Expansion
 from agent.csi.layout import Layout
+from agent.csi.limits import Limits
 from agent.csi.node_object import CSINodes
 from agent.csi.volumes import CSIVolumes
 from agent.references import ReferenceStore
@@ -35,6 +36,7 @@ class Volumes:
     drivers: Drivers
     nodes: CSINodes
     attachments: Attachments
+    limits: Limits
 
 
 def assemble(
@@ -84,4 +86,4 @@ def assemble(
         allocatable=lambda: state.allocatable,
         recursive_read_only=recursive_read_only,
     )
-    return Volumes(manager, csi, drivers, nodes, attachments)
+    return Volumes(manager, csi, drivers, nodes, attachments, Limits(client, drivers, nodes, clock=clock))

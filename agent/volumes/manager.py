@@ -37,6 +37,7 @@ _PLUGINS = {
     "projected": "kubernetes.io~projected",
     "empty_dir": "kubernetes.io~empty-dir",
 }
+BUNDLE_SECONDS = 60.0
 
 
 class MountError(Exception):
@@ -95,6 +96,9 @@ class VolumeManager:
                         again = min(again or token.renew_at, token.renew_at)
                     if source.cluster_trust_bundle is not None:
                         text = await self._bundles.read(source.cluster_trust_bundle)
+                        # Bundles are not followed: a pod that shows one looks again once a minute.
+                        look_at = self._tokens.now() + BUNDLE_SECONDS
+                        again = min(again or look_at, look_at)
                         if text is not None:
                             bundles[volume.name, source.cluster_trust_bundle.path] = text
                 if is_persistent(volume):

@@ -68,6 +68,10 @@ class TokenCache:
         self._tokens[key] = fresh
         return fresh
 
+    def now(self) -> float:
+        """Return the time by which tokens are renewed, in epoch seconds."""
+        return self._clock.now().timestamp()
+
     def forget(self, uid: str) -> None:
         """Drop a pod's tokens."""
         for key in [key for key in self._tokens if key.uid == uid]:

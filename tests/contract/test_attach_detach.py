@@ -104,8 +104,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         await eventually(lambda: _account(made.client))
         async with running(made.context.informers.run()):
             await made.context.informers.wait_synced()
-            recorders = [recorder.run() for recorder in made.context.recorders()]
-            async with running(made.controller.run(), *recorders):
+            work = [made.controller.run(), *(recorder.run() for recorder in made.context.recorders())]
+            async with running(*work):
                 yield made
 
 
@@ -118,7 +118,13 @@ async def _account(client: Client) -> bool:
     return True
 
 
-async def test_a_volume_moves_from_node_to_node_and_is_never_on_two(world: World) -> None:
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another"])
+async def test_a_volume_moves_from_node_to_node_and_is_never_on_two(world: World, others: int) -> None:
+    async with running(*(AttachDetachController(world.context).run() for _ in range(others))):
+        await move(world)
+
+
+async def move(world: World) -> None:
     await world.fill()
     await world.pod("first", "a")
     await world.attached("a")

@@ -1,6 +1,7 @@
 """The committed protobuf modules are what scripts/stubs makes of the .proto files."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,11 @@ def test_the_stubs_load_with_the_oldest_supported_protobuf_too(generated: Path) 
         "assert a.RunPodSandboxRequest.FromString(m.SerializeToString()).config.hostname == 'h'"
     )
     subprocess.run([tools, "-c", program], check=True, cwd=ROOT, stdin=subprocess.DEVNULL)
+
+
+def test_what_drivers_speak_is_loaded_with_the_first_driver_only() -> None:
+    program = (
+        "import sys, agent.main; stubs = [name for name in sys.modules if name.startswith('agent.') and '_pb2' in name]; "
+        "assert not stubs, stubs"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, stdin=subprocess.DEVNULL)

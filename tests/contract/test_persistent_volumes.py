@@ -175,3 +175,21 @@ async def test_a_missing_claim_is_named(cluster: Cluster) -> None:
         return any(message.startswith(wanted) for message in await cluster.messages("FailedScheduling"))
 
     await eventually(told)
+
+
+async def test_a_claim_from_before_there_was_a_default_class_gets_it(cluster: Cluster) -> None:
+    sizes = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claims = [
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {**sizes, **spec}}
+        for name, spec in (("early", {}), ("without", {"storageClassName": ""}))
+    ]
+    await cluster.apply(*claims)
+    mark = {"storageclass.kubernetes.io/is-default-class": "true"}
+    storage = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "somebody.else"}
+    await cluster.apply({**storage, "metadata": {"name": "late", "annotations": mark}})
+
+    async def classes() -> bool:
+        found = (await cluster.client.list(core_v1.PersistentVolumeClaim, "default")).items
+        return {c.metadata.name: c.spec.storage_class_name for c in found} == {"early": "late", "without": ""}
+
+    await eventually(classes)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from control.controllers.context import Context
+from control.controllers.persistent_volumes.default_class import default_class
 from kube.api import core_v1, storage_v1
 from kube.client import key_of, name_of
 from kube.clock import format_time
@@ -21,6 +22,7 @@ from kube.informer import Change
 from kube.volume_binding import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
+    CLASS_ANNOTATION,
     NO_PROVISIONER,
     PROVISIONER,
     SELECTED_NODE,
@@ -96,6 +98,12 @@ class PersistentVolumeController:
                 text = f'volume "{name_of(named)}" already bound to a different claim.'
                 self._recorder.event(claim, "Warning", "FailedBinding", text)
             return
+        if claim.spec.storage_class_name is None and CLASS_ANNOTATION not in claim.metadata.annotations:
+            if (name := default_class(self._classes.list())) is not None:
+                # It was made before there was a default class; its change brings us back.
+                spec = msgspec.structs.replace(claim.spec, storage_class_name=name)
+                await self._client.update(msgspec.structs.replace(claim, spec=spec))
+                return
         storage_class = self._classes.get(class_of(claim)) if class_of(claim) else None
         match = find_match(claim, self._volumes.list())
         if waits_for_pod(storage_class) and not (match is not None and meant_for(match, claim)):
