@@ -44,6 +44,7 @@ POLICIES = (
     "authentication-webhook.kubeconfig",
     "authorization.yaml",
     "tokens.csv",
+    "apiserver.yaml",
     "controller-manager.yaml",
     "scheduler.yaml",
 )

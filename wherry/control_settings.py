@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from control.config import ControlConfig
+from wherry import api_server_flags
 from wherry.settings import Settings
 
 
 def control_config(settings: Settings) -> ControlConfig:
     layout = settings.layout
     keys = layout.pki
-    return ControlConfig(
+    config = ControlConfig(
         data_dir=layout.state / "control",
         cert_file=keys / "apiserver.crt",
         key_file=keys / "apiserver.key",
@@ -49,6 +51,7 @@ def control_config(settings: Settings) -> ControlConfig:
         controller_config_file=_present(layout.etc / "controller-manager.yaml"),
         scheduler_config_file=_present(layout.etc / "scheduler.yaml"),
     )
+    return dataclasses.replace(config, **api_server_flags.load(layout.etc / "apiserver.yaml"))
 
 
 def _present(path: Path) -> Path | None:

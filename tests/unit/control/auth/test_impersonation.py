@@ -105,7 +105,7 @@ async def test_masters_and_nodes_are_no_users_that_one_may_be_by_user_info() -> 
 
 
 async def test_an_account_of_a_pod_may_act_as_its_own_node_and_no_other() -> None:
-    extra = {impersonation.NODE_NAME: ("n1",)}
+    extra: dict[str, tuple[str, ...]] = {impersonation.NODE_NAME: ("n1",)}
     account = UserInfo("system:serviceaccount:shop:agent", "", ("system:authenticated",), extra)
     rbac = allowing(
         "impersonate-on:associated-node:list core pods", "impersonate:associated-node authentication.k8s.io nodes"
