@@ -24,6 +24,7 @@ from control.admission.node_restriction import NodeRestriction
 from control.admission.owner_references import OwnerReferencesPermissionEnforcement
 from control.admission.plugin import Attributes, Plugin
 from control.admission.pod_security import PodSecurity
+from control.admission.pod_topology_labels import PodTopologyLabels
 from control.admission.policies.mutating import MutatingAdmissionPolicy
 from control.admission.policies.validating import ValidatingAdmissionPolicy
 from control.admission.priority import Priority
@@ -104,6 +105,7 @@ def default_plugins(
         NodeRestriction(lookup, authorizer),
         TaintNodesByCondition(),
         PodSecurity(lookup),
+        PodTopologyLabels(lookup),
         Priority(lookup),
         DefaultTolerationSeconds(),
         DefaultStorageClass(lookup),

@@ -65,7 +65,7 @@ class Algorithm:
     """The scheduling of one profile over one cluster."""
 
     def __init__(self, profile: Profile, cluster: Cluster) -> None:
-        self._profile, self._cluster = profile, cluster
+        self.profile, self._cluster = profile, cluster
         self._verdicts: OrderedDict[bytes, dict[str, Verdict]] = OrderedDict()
         self._start = 0
 
@@ -78,7 +78,7 @@ class Algorithm:
         constraints: list[tuple[Constraint, int]] = []
         checks: list[Constraint] = []
         try:
-            for use in self._profile.cluster:
+            for use in self.profile.cluster:
                 found = use.plugin.pre_filter(pod, self._cluster)
                 if found is not None:
                     constraints.append((found, use.weight))
@@ -127,7 +127,7 @@ class Algorithm:
         """Return how many fitting nodes are looked for among so many (upstream: numFeasibleNodesToFind)."""
         if nodes < LEAST_FEASIBLE:
             return nodes
-        share = self._profile.percentage or max(LEAST_SHARE, 50 - nodes // 125)
+        share = self.profile.percentage or max(LEAST_SHARE, 50 - nodes // 125)
         return max(LEAST_FEASIBLE, nodes * share // 100)
 
     def fits_with_all(self, pod: PodInfo, node: NodeInfo) -> bool:
@@ -136,11 +136,11 @@ class Algorithm:
 
     def _look(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:
         """Ask every filter anew."""
-        for plugin in self._profile.filters:
+        for plugin in self.profile.filters:
             rejection = plugin.filter(pod, node)
             if rejection is not None:
                 return rejection
-        for use in self._profile.cluster:
+        for use in self.profile.cluster:
             try:
                 constraint = use.plugin.pre_filter(pod, self._cluster) if use.filters else None
             except PreFilterRejected as refusal:
@@ -181,7 +181,7 @@ class Algorithm:
             diagnosis.rejections.setdefault(name, _NOT_NAMED)
 
     def _scorers(self, pod: PodInfo) -> tuple[list[Scorer], list[Scorer]]:
-        applicable = [scorer for scorer in self._profile.scores if scorer[0].applies(pod)]
+        applicable = [scorer for scorer in self.profile.scores if scorer[0].applies(pod)]
         return [s for s in applicable if not s[0].normalized], [s for s in applicable if s[0].normalized]
 
     def _remembered(self, signature: bytes) -> dict[str, Verdict]:
@@ -195,7 +195,7 @@ class Algorithm:
         return known
 
     def _judge(self, pod: PodInfo, node: NodeInfo, fixed: list[Scorer], relative: list[Scorer]) -> Verdict:
-        for plugin in self._profile.filters:
+        for plugin in self.profile.filters:
             rejection = plugin.filter(pod, node)
             if rejection is not None:
                 return Verdict(node.generation, rejection)

@@ -17,6 +17,8 @@ from kube.api import core_v1
 from kube.client import key_of
 
 K = TypeVar("K", bound=Hashable)
+GIVEN_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+"""What a pod is given of its node's labels when it is bound (admission's PodTopologyLabels)."""
 
 
 class Cluster:
@@ -111,18 +113,25 @@ class Cluster:
     def assume(self, pod: PodInfo, node: str) -> None:
         """Count a pod on a node before it is bound."""
         self._assumed.add(pod.key)
+        found = self.nodes.get(node)
+        given = {key: found.labels[key] for key in GIVEN_LABELS if key in found.labels} if found is not None else {}
+        if given:
+            pod.labels = {**pod.labels, **given}
         self._add(pod, node)
 
     def forget(self, key: str) -> None:
         """Take back an assumed pod."""
         if key in self._assumed:
+            found = self._pods.get(key)
             self.remove_pod(key)
+            if found is not None:
+                found[0].labels = found[0].pod.metadata.labels
 
     def set_pod(self, pod: core_v1.Pod) -> None:
         """Take in the state of a pod that is bound to a node; what does not matter here changes nothing."""
         key, node = key_of(pod), pod.spec.node_name or ""
         found = self._pods.get(key)
-        if found is not None and found[1] == node and _same(found[0].pod, pod, assumed=key in self._assumed):
+        if found is not None and found[1] == node and _same(found[0], pod, assumed=key in self._assumed):
             self._assumed.discard(key)
             found[0].pod = pod
             return
@@ -232,9 +241,10 @@ def _count_term(terms: dict[K, NodeCounts], term: K, info: NodeInfo, sign: int) 
         del terms[term]
 
 
-def _same(old: core_v1.Pod, new: core_v1.Pod, *, assumed: bool) -> bool:
+def _same(known: PodInfo, new: core_v1.Pod, *, assumed: bool) -> bool:
     """True where two states of a pod count alike; an assumed one differs from its bound self in the node's name only."""
-    if old.metadata.uid != new.metadata.uid or old.metadata.labels != new.metadata.labels:
+    old = known.pod
+    if known.uid != (new.metadata.uid or "") or known.labels != new.metadata.labels:
         return False
     if (old.metadata.deletion_timestamp is None) != (new.metadata.deletion_timestamp is None):
         return False

@@ -186,6 +186,8 @@ class Profile:
     name: str = "default-scheduler"
     percentage: int = 0
     preempts: bool = True
+    candidates: tuple[int, int] = (10, 100)
+    """Preemption looks for victims on so many percent of the nodes, and at least on so many."""
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
     post_filter: tuple[PostFilterPlugin, ...] = ()
     reserve: tuple[ReservePlugin, ...] = ()

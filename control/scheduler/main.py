@@ -19,6 +19,7 @@ from control.scheduler.binding_cycle import BindingCycle
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import DEFAULT_NAME, SchedulerConfig
 from control.scheduler.decisions import Failed, Placed, Served, unreserve
+from control.scheduler.devices.check import NAME as DEVICES_PLUGIN
 from control.scheduler.extender import NAME as EXTENDER
 from control.scheduler.extender import Extender, ExtenderError
 from control.scheduler.framework import Act, BindingFailed, Diagnosis, PluginError, Profile, Unschedulable, fit_message
@@ -90,7 +91,8 @@ class Scheduler:
         )
         self._needed: list[Informer[Any]] = [self._nodes, self._namespaces, self._pods, self._budgets]
         self._needed += [*self._storage, *devices]
-        self._devices = DynamicResources(client, *devices, clock)
+        given = (p.args[DEVICES_PLUGIN] for p in config.profiles if DEVICES_PLUGIN in p.args)
+        self._devices = DynamicResources(client, *devices, clock, next(given, None))
         shared: list[Any] = [
             self._devices,
             VolumeRestrictions(claims),

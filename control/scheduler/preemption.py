@@ -18,8 +18,6 @@ from control.scheduler.podinfo import PodInfo
 from kube.api import policy_v1
 from kube.selectors import from_label_selector
 
-LEAST_CANDIDATES, LEAST_SHARE = 100, 10
-"""Nodes, and percent of all nodes, on which victims are looked for (DefaultPreemptionArgs)."""
 NOT_ELIGIBLE = "not eligible"
 """How it begins to be said that a pod may not preempt (any more)."""
 
@@ -93,7 +91,8 @@ def candidates(
 ) -> list[Victims]:
     """Return for each node that eviction could help whom to evict from it."""
     result: list[Victims] = []
-    most = max(LEAST_CANDIDATES, len(cluster.order) * LEAST_SHARE // 100)
+    share, least = algorithm.profile.candidates
+    most = max(least, len(cluster.order) * share // 100)
     disruptions = list(budgets())
     for name, rejection in diagnosis.rejections.items():
         if rejection.unresolvable:

@@ -135,9 +135,25 @@ def build(config: ProfileConfig, given: Surroundings, percentage: int = 0) -> Pr
         cluster=tuple(ClusterUse(one, one in filtering, weights.get(id(one), 0)) for one in across),
         name=config.name,
         percentage=percentage if config.percentage is None else config.percentage,
+        candidates=_candidates(config.args.get("DefaultPreemption", {})),
         preempts=any(name == "DefaultPreemption" for name, _ in chosen["postFilter"]),
         **methods,
     )
+
+
+def _candidates(args: Args) -> tuple[int, int]:
+    """Read DefaultPreemptionArgs; raises ConfigurationError."""
+    share, least = args.get("minCandidateNodesPercentage", 10), args.get("minCandidateNodesAbsolute", 100)
+    where = "pluginConfig[DefaultPreemption]"
+    if not isinstance(share, int) or not 0 <= share <= 100:
+        raise ConfigurationError(f"{where}: minCandidateNodesPercentage: not in valid range [0, 100]")
+    if not isinstance(least, int) or least < 0:
+        raise ConfigurationError(f"{where}: minCandidateNodesAbsolute: not in valid range [0, inf)")
+    if not share and not least:
+        raise ConfigurationError(
+            f"{where}: minCandidateNodesPercentage and minCandidateNodesAbsolute cannot both be zero"
+        )
+    return share, least
 
 
 def _at(point: str, config: ProfileConfig, plugin: Callable[[str], Any]) -> list[tuple[str, int]]:

@@ -40,7 +40,8 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_placed_when_it_fits(clust
 
 
 async def test_an_important_pod_takes_the_place_of_a_lesser_one(cluster: Cluster) -> None:
-    await cluster.nodes.register("n1", cpu="1")
+    zone = {"topology.kubernetes.io/zone": "z1"}
+    await cluster.nodes.register("n1", cpu="1", **zone)
     await cluster.client.create(deployment(replicas=1, cpu="800m"))
     await eventually(lambda: running_pods(cluster, 1))
     important = {
@@ -63,6 +64,9 @@ async def test_an_important_pod_takes_the_place_of_a_lesser_one(cluster: Cluster
 
     await eventually(placed)
     await eventually(lambda: cluster.events("Preempted"))
+    # Bound, it carries its node's zone, and what it was nominated for is no more.
+    vip = await cluster.client.get(core_v1.Pod, "vip", "default")
+    assert vip.metadata.labels == zone and vip.status.nominated_node_name is None
 
 
 async def test_a_gated_pod_is_placed_when_its_gates_are_open(cluster: Cluster) -> None:

@@ -25,7 +25,7 @@ from kube.device_taints import untolerated
 Offers = list[tuple[Offer, Pool]]
 ZERO = Decimal(0)
 SECONDS = 1.0
-"""How long one node may be searched: the search can take exponentially long, and everything else waits for it."""
+"""How long one node may be searched by default: it can take exponentially long, and everything else waits for it."""
 STEPS = 256
 """The clock is looked at every so many devices."""
 
@@ -50,7 +50,14 @@ class Taken:
 class Search:
     """The search for all claims of a pod on one node."""
 
-    def __init__(self, claims: Sequence[Wanted], inventory: Inventory, book: Book, node: core_v1.Node) -> None:
+    def __init__(
+        self,
+        claims: Sequence[Wanted],
+        inventory: Inventory,
+        book: Book,
+        node: core_v1.Node,
+        seconds: float = SECONDS,
+    ) -> None:
         self._claims, self._book = claims, book
         self._pools = inventory.pools(node)
         self._offers = [(offer, pool) for pool in self._pools for offer in pool.offers]
@@ -62,7 +69,7 @@ class Search:
         self._left: dict[int, dict[tuple[str, str], Decimal]] = {}
         """What is left of a pool's counters."""
         self._everything: dict[int, Offers] = {}
-        self._steps, self._until = 0, time.monotonic() + SECONDS
+        self._steps, self._until = 0, time.monotonic() + seconds
 
     def run(self) -> list[list[Taken]] | None:
         """Return the devices of each claim; None where the node has not what they need.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from control.scheduler.devices import extended
-from control.scheduler.devices.allocation import Search, SearchTimeout
+from control.scheduler.devices.allocation import SECONDS, Search, SearchTimeout
 from control.scheduler.devices.binding import Reserved
 from control.scheduler.devices.book import Book
 from control.scheduler.devices.inventory import Inventory
@@ -35,6 +35,8 @@ class Stock:
     inventory: Inventory = field(default_factory=Inventory)
     extended: extended.ExtendedResources = field(default_factory=extended.ExtendedResources)
     classes: dict[str, resource_v1.DeviceClass] = field(default_factory=dict)
+    seconds: float = SECONDS
+    """How long one node may be searched."""
 
 
 class Check:
@@ -78,7 +80,7 @@ class Check:
         done = [Reserved(claim) for claim in self._placed]
         if not claims:
             return done
-        taken = Search(claims, self._stock.inventory, self._stock.book, node).run()
+        taken = Search(claims, self._stock.inventory, self._stock.book, node, self._stock.seconds).run()
         if taken is None:
             return None
         self._ranks[name_of(node)] = sum(

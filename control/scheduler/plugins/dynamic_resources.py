@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from control.scheduler.cluster import Cluster
+from control.scheduler.configuration import ConfigurationError
 from control.scheduler.devices import extended
+from control.scheduler.devices.allocation import SECONDS
 from control.scheduler.devices.binding import ClaimWriter, Reserved
 from control.scheduler.devices.check import NAME, Check, Stock, available
 from control.scheduler.devices.requests import DeviceError, MissingClass, wanted
@@ -26,6 +29,7 @@ from control.scheduler.framework import (
 )
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
+from kube import duration
 from kube.api import core_v1, resource_v1
 from kube.client import Client, key_of
 from kube.clock import Clock
@@ -48,12 +52,14 @@ class DynamicResources:
         slices: Informer[resource_v1.ResourceSlice],
         classes: Informer[resource_v1.DeviceClass],
         clock: Clock,
+        args: Mapping[str, Any] | None = None,
     ) -> None:
-        self.stock = Stock()
+        given = args or {}
+        self.stock = Stock(seconds=_seconds(given, "filterTimeout", SECONDS) or math.inf)
         self.book, self.inventory = self.stock.book, self.stock.inventory
         self.extended, self.classes = self.stock.extended, self.stock.classes
         self._informers: tuple[Informer[Any], ...] = (claims, slices, classes)
-        self._writer = ClaimWriter(client, self.book, clock, BIND_SECONDS)
+        self._writer = ClaimWriter(client, self.book, clock, _seconds(given, "bindingTimeout", BIND_SECONDS))
         self._reserved: dict[str, list[Reserved]] = {}
         """What was decided for placed pods, by their keys."""
 
@@ -206,3 +212,13 @@ class DynamicResources:
             if unused and claim.status.allocation is not None and not all(available(claim, n.node) for n in where):
                 return "deallocation of ResourceClaim completed", functools.partial(self._writer.deallocate, claim)
         return "still not schedulable", None
+
+
+def _seconds(args: Mapping[str, Any], name: str, default: float) -> float:
+    """Read a time of DynamicResourcesArgs; raises ConfigurationError."""
+    if name not in args:
+        return default
+    try:
+        return duration.parse(str(args[name]))
+    except ValueError as error:
+        raise ConfigurationError(f"pluginConfig[{NAME}]: {name}: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from control.admission.pod_topology_labels import topology_labels
 from control.registry import deletion
 from control.registry.context import Context
 from control.server.decode import Decoder, directive
@@ -13,9 +14,10 @@ from control.server.subresources.budgets import charge
 from kube import errors
 from kube.api import core_v1, policy_v1
 from kube.clock import format_time
-from kube.resources import Resource
+from kube.resources import Resource, of
 
 Object = dict[str, Any]
+NODES = of(core_v1.Node)
 _BINDING = Decoder(core_v1.Binding, "v1", "Binding")
 _EVICTION = Decoder(policy_v1.Eviction, "policy/v1", "Eviction")
 
@@ -55,8 +57,12 @@ async def assign(
         assert pod is not None
         _check_assignable(pod, name, meta.get("uid"))
         pod["spec"]["nodeName"] = target["name"]
-        if meta.get("annotations"):
-            pod["metadata"].setdefault("annotations", {}).update(meta["annotations"])
+        node = server.registry.peek(NODES, "", target["name"])
+        labels = {**(meta.get("labels") or {}), **(topology_labels(node.obj) if node is not None else {})}
+        for part, added in (("annotations", meta.get("annotations")), ("labels", labels)):
+            if added:
+                pod["metadata"].setdefault(part, {}).update(added)
+        pod.get("status", {}).pop("nominatedNodeName", None)
         conditions = pod.setdefault("status", {}).setdefault("conditions", [])
         condition: Object = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
         if pod["metadata"].get("generation"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from control.scheduler.cluster import Cluster
@@ -248,3 +250,22 @@ def test_gates_keep_a_pod_out() -> None:
     assert [bool(plugin.pre_enqueue(gated)) for plugin in made(profile()).pre_enqueue] == [True]
     ungated = made(profile({"preEnqueue": PluginSet(disabled=frozenset({"SchedulingGates"}))}))
     assert ungated.pre_enqueue == ()
+
+
+@pytest.mark.parametrize(
+    ("args", "found"),
+    [
+        ({}, (10, 100)),
+        ({"minCandidateNodesPercentage": 50, "minCandidateNodesAbsolute": 1}, (50, 1)),
+        ({"minCandidateNodesPercentage": 101}, "minCandidateNodesPercentage: not in valid range [0, 100]"),
+        ({"minCandidateNodesAbsolute": -1}, "minCandidateNodesAbsolute: not in valid range [0, inf)"),
+        ({"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 0}, "cannot both be zero"),
+    ],
+)
+def test_preemption_looks_at_as_many_nodes_as_it_is_told(args: dict[str, int], found: object) -> None:
+    config = ProfileConfig("p", {}, {"DefaultPreemption": args})
+    if isinstance(found, str):
+        with pytest.raises(ConfigurationError, match=re.escape(found)):
+            World(profile=config)
+    else:
+        assert World(profile=config).profile.candidates == found

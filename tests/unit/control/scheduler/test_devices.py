@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from control.scheduler.devices import requests
-from control.scheduler.devices.allocation import PoolNotReady, SearchTimeout
+from control.scheduler.devices.allocation import PoolNotReady, Search, SearchTimeout
 from control.scheduler.devices.requests import DeviceError
 from kube.api import resource_v1
 
@@ -333,9 +333,9 @@ def test_a_device_that_is_not_shared_must_be_large_enough() -> None:
     assert rack().names(claim(request(capacity={"requests": {"cores": "1"}}))) is None
 
 
-def test_a_search_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("control.scheduler.devices.allocation.SECONDS", 0.0)
+def test_a_search_without_end_is_given_up() -> None:
     many = slice_of(*(device(f"d{number}", {"n": number}) for number in range(60)))
     wish = claim(request("x", count=16), request("y", selector="false"))
+    devices = Devices(many, class_of())
     with pytest.raises(SearchTimeout, match="timed out trying to allocate devices"):
-        Devices(many, class_of()).search(wish)
+        Search([requests.wanted(wish, devices.classes)], devices.inventory, devices.book, node(), seconds=0.0).run()

@@ -1,0 +1,32 @@
+"""Pods that name their node carry its zone and region from the beginning."""
+
+from __future__ import annotations
+
+import pytest
+
+from control.admission.plugin import Attributes
+from control.admission.pod_topology_labels import PodTopologyLabels
+from control.auth.user import UserInfo
+from kube import resources
+from kube.api import core_v1
+from tests.support.lookup import Objects
+
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+
+
+@pytest.mark.parametrize(
+    ("node", "labels"),
+    [
+        ("n1", {"app": "a", ZONE: "z", REGION: "r"}),
+        ("unknown", {"app": "a", ZONE: "mine"}),
+        (None, {"app": "a", ZONE: "mine"}),
+    ],
+)
+async def test_the_nodes_labels_are_the_pods(node: str | None, labels: dict[str, str]) -> None:
+    there = {"metadata": {"name": "n1", "labels": {ZONE: "z", REGION: "r", "other": "o"}}}
+    pod = {"metadata": {"labels": {"app": "a", ZONE: "mine"}}, "spec": {"nodeName": node} if node else {}}
+    request = Attributes(resources.of(core_v1.Pod), "CREATE", UserInfo("u"), "default", "p", obj=pod)
+    plugin = PodTopologyLabels(Objects(("nodes", there)))
+    assert plugin.handles(request)
+    await plugin.admit(request)
+    assert pod["metadata"]["labels"] == labels
