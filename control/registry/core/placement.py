@@ -107,7 +107,7 @@ def _pod_affinity(affinity: Object, path: str) -> Errors:
 def _pod_term(term: Object, path: str) -> Errors:
     errors = label_selector(term.get("labelSelector"), f"{path}.labelSelector")
     errors += label_selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
-    errors += _label_keys(term, path)
+    errors += _label_keys(term, path, path)
     for namespace in term.get("namespaces") or ():
         errors += each(f"{path}.namespace", namespace, names.dns1123_label(namespace))
     key = term.get("topologyKey") or ""
@@ -116,8 +116,8 @@ def _pod_term(term: Object, path: str) -> Errors:
     return errors + each(f"{path}.topologyKey", key, names.qualified_name(key))
 
 
-def _label_keys(term: Object, path: str) -> Errors:
-    """Check the keys whose values are taken from the pod's own labels."""
+def _label_keys(term: Object, path: str, place: str) -> Errors:
+    """Check the keys whose values are taken from the pod's own labels; `place` is told of those that are chosen twice."""
     errors: Errors = []
     other = term.get("mismatchLabelKeys") or ()
     for field in ("matchLabelKeys", "mismatchLabelKeys"):
@@ -129,6 +129,16 @@ def _label_keys(term: Object, path: str) -> Errors:
             if field == "matchLabelKeys" and key in other:
                 detail = "exists in both matchLabelKeys and mismatchLabelKeys"
                 errors.append(invalid_value(f"{path}.{field}[{index}]", key, detail))
+    # The keys are in the selector already (label_keys.write_out): one that stands there twice was there before.
+    selector, keys = term.get("labelSelector") or {}, list(term.get("matchLabelKeys") or ())
+    there = set(selector.get("matchLabels") or ())
+    for expression in selector.get("matchExpressions") or ():
+        key = expression.get("key")
+        if key in keys and key in there:
+            errors.append(
+                invalid_value(f"{place}[{keys.index(key)}]", key, "exists in both matchLabelKeys and labelSelector")
+            )
+        there.add(key)
     return errors
 
 
@@ -171,7 +181,7 @@ def validate_tolerations(tolerations: list[Object] | None, path: str) -> Errors:
 
 def validate_spread(constraints: list[Object] | None, path: str) -> Errors:
     errors: Errors = []
-    seen: set[tuple[str, str]] = set()
+    pairs = [(c.get("topologyKey") or "", c.get("whenUnsatisfiable") or "") for c in constraints or ()]
     for index, constraint in enumerate(constraints or ()):
         where = f"{path}[{index}]"
         skew, domains = constraint.get("maxSkew", 0), constraint.get("minDomains")
@@ -180,23 +190,20 @@ def validate_spread(constraints: list[Object] | None, path: str) -> Errors:
             errors.append(invalid_value(f"{where}.maxSkew", skew, "must be greater than zero"))
         if not key:
             errors.append(required(f"{where}.topologyKey", "can not be empty"))
-        else:
-            errors += each(f"{where}.topologyKey", key, names.qualified_name(key))
         errors += one_of(action, ("DoNotSchedule", "ScheduleAnyway"), f"{where}.whenUnsatisfiable")
-        if (key, action) in seen:
+        if (key, action) in pairs[index + 1 :]:
             errors.append(duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
-        seen.add((key, action))
         if domains is not None:
             if domains <= 0:
-                errors.append(invalid_value(f"{where}.minDomains", domains, "must be greater than 0"))
-            elif action != "DoNotSchedule":
-                detail = "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway"
+                errors.append(invalid_value(f"{where}.minDomains", domains, "must be greater than zero"))
+            if action != "DoNotSchedule":
+                detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
                 errors.append(invalid_value(f"{where}.minDomains", domains, detail))
         for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             if constraint.get(policy) is not None:
                 errors += one_of(constraint[policy], ("Honor", "Ignore"), f"{where}.{policy}")
         errors += label_selector(constraint.get("labelSelector"), f"{where}.labelSelector")
-        errors += _label_keys(constraint, where)
+        errors += _label_keys(constraint, where, f"{where}.matchLabelKeys")
     return errors
 
 

@@ -39,6 +39,10 @@ def validate_status(obj: Object, old: Object) -> Errors:
 def _transitions(status: Object, before: Object, spec: Object) -> Errors:
     """Refuse a container that runs again although it never may."""
     errors: Errors = []
+    every = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    rules = [rule for container in every for rule in container.get("restartPolicyRules") or ()]
+    if any(rule.get("action") == "RestartAllContainers" for rule in rules):
+        return errors  # any of them may, for the end of another (KEP-5532)
     for kind, field in (
         ("containers", "containerStatuses"),
         ("initContainers", "initContainerStatuses"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from control.registry.checks import MAX_INT32, Errors, annotation_keys, each, in_range, ip, labels, one_of
 from control.registry.core import containers, placement
-from control.registry.core.operating_system import validate_os
+from control.registry.core.operating_system import validate_host_process, validate_os
 from control.registry.core.pod_annotations import validate_annotations
 from control.registry.core.pod_resources import validate_pod_resources
 from control.registry.core.security import validate_pod_security
@@ -41,7 +41,7 @@ def validate_pod_spec(spec: Object, path: str = "spec", is_pod: bool = True) -> 
     errors += one_of(spec.get("restartPolicy"), RESTART_POLICIES, f"{path}.restartPolicy")
     errors += one_of(spec.get("dnsPolicy"), _DNS_POLICIES, f"{path}.dnsPolicy")
     errors += labels(spec.get("nodeSelector"), f"{path}.nodeSelector")
-    errors += validate_pod_security(spec, f"{path}.securityContext")
+    errors += validate_pod_security(spec, f"{path}.securityContext") + validate_host_process(spec, path)
     errors += placement.validate_affinity(spec.get("affinity"), f"{path}.affinity")
     errors += _dns_config(spec, f"{path}.dnsConfig")
     errors += _readiness_gates(spec.get("readinessGates") or [], f"{path}.readinessGates")
@@ -59,7 +59,11 @@ def validate_pod_spec(spec: Object, path: str = "spec", is_pod: bool = True) -> 
             errors.append(invalid_value(f"{path}.overhead[{name}]", amount, "must be greater than or equal to 0"))
     system = spec.get("os")
     if system is not None:
-        errors += one_of(system.get("name"), ("linux", "windows"), f"{path}.os.name") or validate_os(spec, path)
+        name = system.get("name") or ""
+        if not name:
+            errors.append(required(f"{path}.os.name", "cannot be empty"))
+        else:
+            errors += one_of(name, ("linux", "windows"), f"{path}.os") or validate_os(spec, path)
     if is_pod and not spec.get("serviceAccountName"):
         errors += _tokens_without_account(spec.get("volumes") or [], f"{path}.volumes")
     return errors

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from control.registry.checks import one_of
 from control.registry.core import service_table
 from control.registry.core.allocation import ServiceAllocator
 from control.registry.core.service_defaults import default_service, drop_disabled, keep_allocated
@@ -55,8 +56,14 @@ class ServiceStrategy(Strategy):
         errors = validate_points(obj.get("status") or {})
         points = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress")
         if points and (obj.get("spec") or {}).get("type") != "LoadBalancer":
-            detail = 'may only be used when `spec.type` is "LoadBalancer"'
-            errors.append(forbidden_field("status.loadBalancer.ingress", detail))
+            detail = "may only be used when `spec.type` is 'LoadBalancer'"
+            return [forbidden_field("status.loadBalancer.ingress", detail)]
+        for index, point in enumerate(points or ()):
+            path, mode = f"status.loadBalancer.ingress[{index}].ipMode", point.get("ipMode")
+            if mode is not None and not point.get("ip"):
+                errors.append(forbidden_field(path, "may not be specified when `ip` is not set"))
+            elif mode is not None:
+                errors += one_of(mode, ("Proxy", "VIP"), path)
         return errors
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:

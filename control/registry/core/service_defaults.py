@@ -32,8 +32,12 @@ def default_service(obj: Object) -> None:
         spec["externalTrafficPolicy"] = "Cluster"
     if spec["type"] in _CLUSTER_IP_TYPES and not spec.get("internalTrafficPolicy"):
         spec["internalTrafficPolicy"] = "Cluster"
-    if spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is None:
-        spec["allocateLoadBalancerNodePorts"] = True
+    if spec["type"] == "LoadBalancer":
+        if spec.get("allocateLoadBalancerNodePorts") is None:
+            spec["allocateLoadBalancerNodePorts"] = True
+        for point in ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
+            if point.get("ip") and point.get("ipMode") is None:
+                point["ipMode"] = "VIP"
 
 
 def externally_reachable(spec: Object) -> bool:

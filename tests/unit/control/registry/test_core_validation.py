@@ -280,3 +280,24 @@ def test_a_budgets_status_counts_no_less_than_nothing() -> None:
     assert update_problems(old, new, "status") == [
         "status.disruptionsAllowed: Invalid value: -1: must be greater than or equal to 0"
     ]
+
+
+def test_a_load_balancers_addresses_say_how_they_are_reached() -> None:
+    def answered(kind: str, **point: str) -> tuple[Object, Object]:
+        old = created(service_of(type=kind))
+        return old, {**old, "status": {"loadBalancer": {"ingress": [point]}}}
+
+    path = "status.loadBalancer.ingress"
+    old, new = answered("LoadBalancer", ip="192.0.2.1")
+    assert update_problems(old, new, "status") == []
+    strategy_of(new).default(new)
+    assert new["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.1", "ipMode": "VIP"}]
+    assert update_problems(*answered("LoadBalancer", hostname="a.b", ipMode="VIP"), "status") == [
+        f"{path}[0].ipMode: Forbidden: may not be specified when `ip` is not set"
+    ]
+    assert update_problems(*answered("LoadBalancer", ip="192.0.2.1", ipMode="Odd"), "status") == [
+        f'{path}[0].ipMode: Unsupported value: "Odd": supported values: "Proxy", "VIP"'
+    ]
+    assert update_problems(*answered("ClusterIP", ip="192.0.2.1"), "status") == [
+        f"{path}: Forbidden: may only be used when `spec.type` is 'LoadBalancer'"
+    ]

@@ -14,6 +14,23 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
 MIRROR = "kubernetes.io/config.mirror"
 
 
+LABELLED = {"name": "web", "labels": {"app": "web"}}
+SPREAD = "spec.topologySpreadConstraints[0]"
+
+
+def spread(*more: Object, **parts: Any) -> Object:
+    base = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {}}
+    return pod(topologySpreadConstraints=[{**base, **parts}, *more])
+
+
+def host_process(pod_wide: bool | None, *containers: bool | None, **spec: Any) -> Object:
+    def options(value: bool | None) -> Object:
+        return {} if value is None else {"windowsOptions": {"hostProcess": value}}
+
+    made = [container(name=f"c{i}", securityContext=options(value)) for i, value in enumerate(containers)]
+    return pod(containers=made, securityContext=options(pod_wide), os={"name": "windows"}, **spec)
+
+
 def annotated(annotations: dict[str, str], **spec: Any) -> Object:
     obj = pod(**spec)
     obj["metadata"]["annotations"] = annotations
@@ -21,6 +38,36 @@ def annotated(annotations: dict[str, str], **spec: Any) -> Object:
 
 
 REFUSED = [
+    (pod(os={}), "spec.os.name: Required value: cannot be empty"),
+    (pod(os={"name": "plan9"}), 'spec.os: Unsupported value: "plan9": supported values: "linux", "windows"'),
+    (
+        host_process(True, None, False, hostNetwork=True),
+        "spec.containers[1].securityContext.windowsOptions.hostProcess: Invalid value: false: pod hostProcess value must be "
+        "identical if both are specified, was true",
+    ),
+    (
+        host_process(None, True, None, hostNetwork=True),
+        'spec: Invalid value: "": If pod contains any hostProcess containers then all containers must be HostProcess '
+        "containers",
+    ),
+    (
+        host_process(True, None),
+        "spec.hostNetwork: Invalid value: false: hostNetwork must be true if pod contains any hostProcess containers",
+    ),
+    (spread(minDomains=0), f"{SPREAD}.minDomains: Invalid value: 0: must be greater than zero"),
+    (
+        spread(minDomains=1, whenUnsatisfiable="ScheduleAnyway"),
+        f"{SPREAD}.minDomains: Invalid value: 1: can only use minDomains if whenUnsatisfiable=DoNotSchedule, not "
+        "ScheduleAnyway",
+    ),
+    (
+        spread({"maxSkew": 2, "topologyKey": "zone", "labelSelector": {}}),
+        f'{SPREAD}.{{topologyKey, whenUnsatisfiable}}: Duplicate value: "{{zone, DoNotSchedule}}"',
+    ),
+    (
+        spread(matchLabelKeys=["app"], labelSelector={"matchLabels": {"app": "web"}}) | {"metadata": LABELLED},
+        f'{SPREAD}.matchLabelKeys[0]: Invalid value: "app": exists in both matchLabelKeys and labelSelector',
+    ),
     (
         annotated({COST: "1.5"}),
         f'metadata.annotations[{COST}]: Invalid value: "1.5": must be a 32bit integer',
