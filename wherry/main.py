@@ -67,6 +67,7 @@ def up(
     registry_mirror: Annotated[list[str] | None, typer.Option(help="HOST=URL: ask URL for images of HOST.")] = None,
     name: Annotated[list[str] | None, typer.Option(help="One more name for the API server's certificate.")] = None,
     max_pods: int | None = None,
+    logging_format: Annotated[str, typer.Option(help="How logs are written: text or json.")] = "",
     store: Annotated[str, typer.Option(help="Where objects are kept: sqlite (a file) or etcd.")] = "",
     etcd_servers: Annotated[str, typer.Option(help="URLs of etcd's members, with commas between.")] = "",
     etcd_cafile: Annotated[str, typer.Option(help="The CA of etcd's certificates.")] = "",

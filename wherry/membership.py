@@ -70,6 +70,7 @@ def join(
     registry_mirror: Annotated[list[str] | None, typer.Option(help="HOST=URL: ask URL for images of HOST.")] = None,
     name: Annotated[list[str] | None, typer.Option(help="With --control-plane: as with `wherry up`.")] = None,
     max_pods: int | None = None,
+    logging_format: Annotated[str, typer.Option(help="How logs are written: text or json.")] = "",
 ) -> None:
     """Make this machine a node of a cluster that runs elsewhere; waits until it is Ready."""
     from wherry import join as joining

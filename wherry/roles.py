@@ -22,6 +22,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from wherry.errors import WherryError
+from wherry.json_logs import JsonFormatter
 from wherry.settings import Settings, load
 
 
@@ -115,10 +116,12 @@ class _JournalFormatter(logging.Formatter):
         return "\n".join(f"<{priority}>{line}" for line in text.splitlines())
 
 
-def log_to_stderr(*, verbose: bool = False) -> None:
-    """Write log lines to stderr, in the journal's form where stderr leads there."""
+def log_to_stderr(*, verbose: bool = False, form: str = "text") -> None:
+    """Write log lines to stderr, as JSON or as text; text in the journal's form where stderr leads there."""
     handler = logging.StreamHandler(sys.stderr)
-    if "JOURNAL_STREAM" in os.environ:
+    if form == "json":
+        handler.setFormatter(JsonFormatter())
+    elif "JOURNAL_STREAM" in os.environ:
         handler.setFormatter(_JournalFormatter())
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
@@ -131,9 +134,9 @@ def main() -> None:
     parser.add_argument("--prefix", default="/")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
-    log_to_stderr(verbose=options.verbose)
     try:
         settings = load(options.prefix)
+        log_to_stderr(verbose=options.verbose, form=settings.logging_format if settings else "text")
         if settings is None:
             raise WherryError("this machine has not been set up: run `wherry up` first")
         import uvloop

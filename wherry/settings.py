@@ -50,6 +50,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str] = []
     """More names and addresses for the API server's certificate."""
     max_pods: int = 110
+    logging_format: str = "text"
+    """How the roles write their logs: text, or json, an object a line."""
     store: str = "sqlite"
     """Where objects are kept: sqlite or etcd."""
     etcd_servers: str = ""
@@ -114,6 +116,8 @@ def load(prefix: str = "/") -> Settings | None:
 def complete(settings: Settings, default_address: str) -> Settings:
     """Check the choices and fill in what follows from the machine; WherryError says what is wrong and what to type."""
     changes: dict[str, Any] = {}
+    if settings.logging_format not in ("text", "json"):
+        raise WherryError(f"--logging-format {settings.logging_format}: it is either text or json")
     name = settings.node_name or socket.gethostname().lower()
     if problems := names.dns1123_subdomain(name):
         raise WherryError(f"node name {name!r}: {problems[0]}; choose one with --node-name")
@@ -139,7 +143,7 @@ def complete(settings: Settings, default_address: str) -> Settings:
 
 OF_A_NODE = frozenset(
     "prefix node_ip second_node_ip kubelet_port kubelet_healthz_port proxy_healthz_port proxy_metrics_port "
-    "runtime_endpoint sandbox_image registry_mirrors resolv_conf max_pods".split()
+    "runtime_endpoint sandbox_image registry_mirrors resolv_conf max_pods logging_format".split()
 )
 """What a worker decides for itself."""
 
