@@ -9,20 +9,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from control.controllers.context import SharedInformers
-from control.scheduler import asking, preemption
 from control.scheduler.algorithm import Algorithm
 from control.scheduler.binding_cycle import BindingCycle
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import DEFAULT_NAME, SchedulerConfig
-from control.scheduler.decisions import Failed, Placed, Served, unreserve
+from control.scheduler.decisions import Failed, Placed, Served
 from control.scheduler.devices.check import NAME as DEVICES_PLUGIN
-from control.scheduler.extender import NAME as EXTENDER
-from control.scheduler.extender import Extender, ExtenderError
-from control.scheduler.framework import Act, BindingFailed, Diagnosis, PluginError, Profile, Unschedulable, fit_message
+from control.scheduler.extender import Extender
+from control.scheduler.framework import Profile
 from control.scheduler.plugins.default_binder import DefaultBinder
 from control.scheduler.plugins.dynamic_resources import DynamicResources
 from control.scheduler.plugins.volume_binding import VolumeBinding
@@ -32,6 +30,7 @@ from control.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from control.scheduler.podinfo import PodInfo, QueuedPod
 from control.scheduler.profile import Surroundings, build
 from control.scheduler.queue import SchedulingQueue
+from control.scheduler.scheduling_cycle import SchedulingCycle
 from control.scheduler.selector_spread import DefaultSelectors
 from control.scheduler.watching import STORAGE, Watching, same_pod
 from control.scheduler.writing import Writer
@@ -50,8 +49,6 @@ BINDINGS = 64
 """Bindings under way at once."""
 TURN = 8
 """Pods placed before others on the loop get their turn."""
-TRIES = 3
-"""How often extenders are asked about one pod, where the cluster changes meanwhile."""
 EVENT_WORKERS = 16
 """Events being sent at once: each waits for the disk, and there are as many of them as bindings."""
 
@@ -71,7 +68,7 @@ class Scheduler:
         self._pods = informers.of(core_v1.Pod)
         self._nodes = informers.of(core_v1.Node)
         self._namespaces = informers.of(core_v1.Namespace)
-        self._budgets = informers.of(policy_v1.PodDisruptionBudget)
+        budgets = informers.of(policy_v1.PodDisruptionBudget)
         selectors = DefaultSelectors(
             informers.of(core_v1.Service),
             informers.of(apps_v1.ReplicaSet),
@@ -89,7 +86,7 @@ class Scheduler:
             informers.of(resource_v1.ResourceSlice),
             informers.of(resource_v1.DeviceClass),
         )
-        self._needed: list[Informer[Any]] = [self._nodes, self._namespaces, self._pods, self._budgets]
+        self._needed: list[Informer[Any]] = [self._nodes, self._namespaces, self._pods, budgets]
         self._needed += [*self._storage, *devices]
         given = (p.args[DEVICES_PLUGIN] for p in config.profiles if DEVICES_PLUGIN in p.args)
         self._devices = DynamicResources(client, *devices, clock, next(given, None))
@@ -121,6 +118,7 @@ class Scheduler:
         gates = {name: functools.partial(_admitted, served.profile) for name, served in self._served.items()}
         self._watching = Watching(gates, self.cluster, self.queue)
         self._slots = asyncio.Semaphore(BINDINGS)
+        self._cycle = SchedulingCycle(self.cluster, self.queue, budgets.list, self._of)
         self._binding = BindingCycle(self.cluster, self.queue, self._pods, self._extenders, self._slots)
 
     def _labels_of_namespace(self, name: str) -> dict[str, str]:
@@ -158,118 +156,11 @@ class Scheduler:
             queued = await self.queue.get()
             await self._slots.acquire()
             asked = [extender for extender in self._extenders if extender.interested(queued.info)]
-            decision = await self._decide_with(asked, queued) if asked else self._decide(queued)
+            decision = await self._cycle.decide_with(asked, queued) if asked else self._cycle.decide(queued)
             group.create_task(self._carry_out(queued, decision), name=f"schedule {queued.key}")
             turn += 1
             if turn % TURN == 0:
                 await asyncio.sleep(0)
-
-    # -- deciding ---------------------------------------------------------------------------------------------------
-    def _decide(self, queued: QueuedPod) -> Placed | Failed:
-        """Choose a node and count the pod there, or put it back; all in one go, so that nothing comes between."""
-        served = self._of(queued.info)
-        try:
-            return self._assume(queued, served, served.algorithm.place(queued.info))
-        except Unschedulable as refusal:
-            victims, why = self._room(served, queued.info, refusal.diagnosis)
-            return self._refuse(queued, refusal.diagnosis, victims, why)
-        except Exception as error:
-            return self._failed(queued, error)
-
-    async def _decide_with(self, extenders: Sequence[Extender], queued: QueuedPod) -> Placed | Failed:
-        """Choose a node as extenders have it. The cluster may change while they are asked, so the node is checked again."""
-        info, served = queued.info, self._of(queued.info)
-        try:
-            for _ in range(TRIES):
-                node = await asking.place(info, served.algorithm, extenders)
-                found = self.cluster.nodes.get(node)
-                if found is not None and served.algorithm.fits_with_all(info, found):
-                    return self._assume(queued, served, node)
-            raise ExtenderError("the node that was chosen no longer fits")
-        except Unschedulable as refusal:
-            victims, why = await self._room_with(extenders, served, info, refusal.diagnosis)
-            return self._refuse(queued, refusal.diagnosis, victims, why)
-        except Exception as error:
-            return self._failed(queued, error)
-
-    def _assume(self, queued: QueuedPod, served: Served, node: str) -> Placed:
-        info = queued.info
-        for plugin in served.profile.reserve:
-            try:
-                plugin.reserve(info, self.cluster.nodes[node].node)
-            except BaseException:
-                unreserve(served.profile, info)
-                raise
-        self.cluster.withdraw(info.key)
-        self.cluster.assume(info, node)
-        self.queue.done(queued)
-        return Placed(node)
-
-    def _failed(self, queued: QueuedPod, error: Exception) -> Failed:
-        if isinstance(error, ExtenderError | BindingFailed | PluginError):
-            log.warning("scheduling %s: %s", queued.key, error)
-        else:
-            log.error("scheduling %s failed", queued.key, exc_info=error)
-        self.queue.failed(queued, frozenset(), error=True)
-        return Failed("SchedulerError", str(error))
-
-    def _room(self, served: Served, info: PodInfo, diagnosis: Diagnosis) -> tuple[preemption.Victims | None, str]:
-        """Return whose eviction would make room, or why there is nobody."""
-        if not served.profile.preempts or not diagnosis.nodes:
-            return None, ""
-        why = preemption.not_eligible(info, self.cluster)
-        if why:
-            return None, why
-        victims = preemption.find(info, diagnosis, served.algorithm, self.cluster, self._budgets.list)
-        return victims, "" if victims else preemption.explain(diagnosis)
-
-    async def _room_with(
-        self, extenders: Sequence[Extender], served: Served, info: PodInfo, diagnosis: Diagnosis
-    ) -> tuple[preemption.Victims | None, str]:
-        """The same, where extenders have a say in it."""
-        if not any(extender.config.preempt_verb for extender in extenders):
-            return self._room(served, info, diagnosis)
-        if not served.profile.preempts or not diagnosis.nodes:
-            return None, ""
-        why = preemption.not_eligible(info, self.cluster)
-        if why:
-            return None, why
-        found = preemption.candidates(info, diagnosis, served.algorithm, self.cluster, self._budgets.list)
-        try:
-            victims = preemption.best(await asking.agreed(info, found, extenders))
-        except ExtenderError as error:
-            return None, str(error)
-        return victims, "" if victims else preemption.explain(diagnosis)
-
-    def _refuse(self, queued: QueuedPod, diagnosis: Diagnosis, victims: preemption.Victims | None, why: str) -> Failed:
-        message, info = fit_message(diagnosis), queued.info
-        hopeless = bool(why) and not why.startswith(preemption.NOT_ELIGIBLE)
-        displaced: tuple[PodInfo, ...] = ()
-        said, acts = self._post_filter(info)
-        if victims is not None:
-            nominated = self.cluster.nominated.get(victims.node, {})
-            displaced = tuple(p for p in nominated.values() if p.priority < info.priority)
-            for other in displaced:
-                self.cluster.withdraw(other.key)
-            self.cluster.nominate(info, victims.node)
-        else:
-            said += [f"preemption: {why}"] if why else []
-            message += f" {', '.join(said)}" if said and diagnosis.nodes else ""
-        if hopeless:
-            self.cluster.withdraw(info.key)
-        # What an extender has said may change without any sign of it here: every change is worth a try.
-        plugins = diagnosis.plugins
-        self.queue.failed(queued, frozenset() if EXTENDER in plugins else plugins)
-        return Failed("Unschedulable", message, victims, hopeless, displaced, tuple(acts))
-
-    def _post_filter(self, info: PodInfo) -> tuple[list[str], list[Act]]:
-        """Return what plugins say of a pod that fits nowhere, and what they want done."""
-        said, acts = [], []
-        for plugin in self._of(info).profile.post_filter:
-            text, act = plugin.post_filter(info, self.cluster.order)
-            said += [text] if text else []
-            acts += [act] if act is not None else []
-        return said, acts
 
     # -- doing ------------------------------------------------------------------------------------------------------
     async def _carry_out(self, queued: QueuedPod, decision: Placed | Failed) -> None:
