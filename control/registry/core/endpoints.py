@@ -11,7 +11,7 @@ from control.registry.core.container_ports import PROTOCOLS
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, required
-from kube.names import dns1123_label, qualified_name
+from kube.names import dns1123_label, dns1123_subdomain, qualified_name
 
 SHOWN = 3
 
@@ -44,6 +44,8 @@ class EndpointsStrategy(Strategy):
                     errors += non_special_ip(address.get("ip") or "", f"{where}.ip")
                     if address.get("hostname"):
                         errors += each(f"{where}.hostname", address["hostname"], dns1123_label(address["hostname"]))
+                    if address.get("nodeName") is not None:
+                        errors += each(f"{where}.nodeName", address["nodeName"], dns1123_subdomain(address["nodeName"]))
             ports = subset.get("ports") or []
             for number, item in enumerate(ports):
                 errors += _validate_port(item, len(ports) > 1, f"{path}.ports[{number}]")

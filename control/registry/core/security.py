@@ -10,6 +10,7 @@ import re
 
 from control.registry.checks import Errors, in_range, one_of
 from control.registry.core.volumes import no_backsteps
+from control.registry.core.windows_options import validate_windows_options
 from control.registry.strategy import Object
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required
 
@@ -28,7 +29,9 @@ def validate_pod_security(spec: Object, path: str) -> Errors:
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
         detail = "ShareProcessNamespace and HostPID cannot both be enabled"
         errors.append(invalid_value(f"{path}.shareProcessNamespace", True, detail))
-    errors += _profiles(context, path)
+    errors += _profiles(context, path) + validate_windows_options(
+        context.get("windowsOptions"), f"{path}.windowsOptions"
+    )
     errors += _sysctls(context.get("sysctls") or [], spec, f"{path}.sysctls")
     policy = context.get("fsGroupChangePolicy")
     if policy is not None:
@@ -53,7 +56,9 @@ def validate_container_security(context: Object | None, path: str, host_users: b
         if host_users and context["procMount"] == "Unmasked":
             detail = "`hostUsers` must be false to use `Unmasked`"
             errors.append(invalid_value(f"{path}.procMount", "Unmasked", detail))
-    errors += _profiles(context, path)
+    errors += _profiles(context, path) + validate_windows_options(
+        context.get("windowsOptions"), f"{path}.windowsOptions"
+    )
     if context.get("allowPrivilegeEscalation") is False:
         if context.get("privileged"):
             detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"

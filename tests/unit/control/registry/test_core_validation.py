@@ -129,7 +129,7 @@ REFUSED = [
     ),
     (
         quota({"pods": "1"}, scopeName="Terminating", operator="In", values=["a"]),
-        f"{SELECTOR}.operator: Invalid value: \"In\": must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, "
+        f"{SELECTOR}.operator: Invalid value: \"In\": must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "
         "ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "
         "ResourceQuotaScopeCrossNamespacePodAffinity",
     ),

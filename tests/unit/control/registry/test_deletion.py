@@ -96,3 +96,11 @@ def test_options_that_mean_nothing_are_refused(body: dict[str, Any], code: int) 
     with pytest.raises(StatusError) as refused:
         read_options(body, {})
     assert refused.value.code == code
+
+
+def test_a_grace_beyond_the_calendar_ends_with_it_and_can_be_shortened() -> None:
+    metadata: dict[str, Any] = {"name": "a"}
+    assert plan(metadata, DeleteOptions(), 2**63 - 1, NOW) == "mark"
+    assert metadata["deletionTimestamp"] == "9999-12-31T23:59:59Z"
+    assert plan(metadata, DeleteOptions(grace_period=5), 5, NOW) == "mark"
+    assert metadata["deletionTimestamp"] == "2026-01-01T00:00:05Z"

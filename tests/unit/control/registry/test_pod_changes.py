@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -53,6 +54,21 @@ REFUSED = [
     (
         host_process(True, None),
         "spec.hostNetwork: Invalid value: false: hostNetwork must be true if pod contains any hostProcess containers",
+    ),
+    *(
+        (
+            pod(securityContext={"windowsOptions": {"runAsUserName": user}}),
+            f"spec.securityContext.windowsOptions.runAsUserName: Invalid value: {json.dumps(user)}: {said}",
+        )
+        for user, said in (
+            ("", "runAsUserName cannot be an empty string"),
+            ("a\\b\\c", "runAsUserName cannot contain more than one backslash"),
+            ("a\t", "runAsUserName cannot contain control characters"),
+            ("CORP\\", "runAsUserName's User cannot be empty"),
+            (".corp\\jo", "runAsUserName's Domain doesn't match the NetBios nor the DNS format"),
+            (". .", "runAsUserName's User cannot contain only periods or spaces"),
+            ("j@o", "runAsUserName's User cannot contain the following characters: \"/\\:;|=,+*?<>@[]"),
+        )
     ),
     (spread(minDomains=0), f"{SPREAD}.minDomains: Invalid value: 0: must be greater than zero"),
     (
