@@ -86,6 +86,14 @@ def format_micro_time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def after(moment: datetime, seconds: float) -> datetime:
+    """Return the moment that much later, or earlier; the ends of the calendar where the API's 64 bits lead beyond them."""
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return (datetime.max if seconds > 0 else datetime.min).replace(microsecond=0, tzinfo=moment.tzinfo)
+
+
 def parse_time(text: str) -> datetime:
     """Read an RFC 3339 time of any precision; ValueError where it is not one."""
     parsed = datetime.fromisoformat(text)

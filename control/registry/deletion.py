@@ -9,14 +9,16 @@ are those of apiserver's rest/delete.go and registry/store.go.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
 from kube import errors
-from kube.clock import format_time, parse_time
+from kube.clock import after, format_time, parse_time
 
 Object = dict[str, Any]
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+_ENDLESS = 100 * 365 * 24 * 3600
+"""Seconds of grace from which on nobody waits for the end."""
 
 
 @dataclass(slots=True)
@@ -69,7 +71,9 @@ def _graceful(metadata: Object, options: DeleteOptions, grace: int, now: datetim
         if options.grace_period is None or grace >= before:
             return "pending"
         # Only a shorter grace may follow: the moment of deletion moves back by as much.
-        metadata["deletionTimestamp"] = format_time(parse_time(marked) - timedelta(seconds=before - grace))
+        moved = after(parse_time(marked), grace - before)
+        endless = before > _ENDLESS  # then what is marked is the calendar's end and says nothing of the beginning
+        metadata["deletionTimestamp"] = format_time(after(now, grace) if endless else moved)
         metadata["deletionGracePeriodSeconds"] = grace
         return "mark" if grace else "delete"
     if grace == 0:
@@ -79,7 +83,7 @@ def _graceful(metadata: Object, options: DeleteOptions, grace: int, now: datetim
 
 
 def _mark(metadata: Object, grace: int, now: datetime) -> None:
-    metadata["deletionTimestamp"] = format_time(now + timedelta(seconds=grace))
+    metadata["deletionTimestamp"] = format_time(after(now, grace))
     metadata["deletionGracePeriodSeconds"] = grace
     if metadata.get("generation"):
         metadata["generation"] += 1

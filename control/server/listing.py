@@ -24,6 +24,8 @@ from kube import errors, selectors
 from kube.counters import Counter
 from kube.resources import Resource
 
+MOST = 1 << 31
+"""More objects than any list has: a limit beyond it is one that limits nothing."""
 _ALWAYS = frozenset({"metadata.name", "metadata.namespace"})
 
 
@@ -73,7 +75,7 @@ def read_options(request: Request, known: frozenset[str] | None) -> ListOptions:
         fields,
         request.option("resourceVersion"),
         request.option("resourceVersionMatch"),
-        max(request.number("limit") or 0, 0),  # below zero: all, as upstream
+        min(max(request.number("limit") or 0, 0), MOST),  # below zero: all, as upstream
         request.option("continue"),
         bool(request.flag("watch")) or request.info.deprecated_watch,
         request.number("timeoutSeconds"),

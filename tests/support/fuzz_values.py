@@ -24,6 +24,7 @@ ENCODED = st.sampled_from(["", "YQ==", "AAECAw=="])
 QUANTITIES = st.sampled_from(["1", "100m", "1Gi", "0", "1e3", "-1", ".5", "1500u"])
 INT_OR_STRING = st.sampled_from([1, 80, "50%", "http", 0])
 SMALL = st.one_of(st.integers(-2, 5), st.sampled_from([80, 443, 65535, 65536, 2**31 - 1, -(2**31)]))
+LARGE = st.one_of(SMALL, SMALL, st.sampled_from([2**63 - 1, -(2**63)]))
 NUMBERS = st.one_of(SMALL, st.sampled_from([2**31, 2**63, -(2**63), 10**30, 1.5]))
 ANYTHING: st.SearchStrategy[Any] = st.recursive(
     st.one_of(st.none(), st.booleans(), NUMBERS, st.floats(allow_nan=False, allow_infinity=False), WORDS),
@@ -56,7 +57,7 @@ HEADERS = st.fixed_dictionaries(
 BY_TYPE: dict[str, st.SearchStrategy[str]] = {
     "string": WORDS,
     "boolean": st.sampled_from(["true", "false", "1", "0", "", "maybe"]),
-    "integer": st.sampled_from(["0", "1", "5", "-1", "x", "", "9" * 30]),
+    "integer": st.sampled_from(["0", "1", "5", "-1", "x", "", "9" * 30, str(2**63 - 1)]),
 }
 FIELDS = ["metadata.name=a", "metadata.namespace!=fuzz", "spec.nodeName=", "=", "a", "a=b,c", "\\"]
 LABELS = ["a=b", "a in (b,c),!d", "a,b notin (c)", "a>1", "(", "a=é", "=", ",", "x" * 300]

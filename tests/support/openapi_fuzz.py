@@ -170,7 +170,7 @@ class Requests:
                 count = draw(st.integers(0, 2)) if depth < 9 else 0
                 return [self._value(draw, schema["items"], depth + 1) for _ in range(count)]
             case "integer" | "number":
-                return draw(values.SMALL)
+                return draw(values.LARGE if schema.get("format") == "int64" else values.SMALL)
             case "boolean":
                 return draw(st.booleans())
             case "string":

@@ -15,7 +15,7 @@ from control.controllers.cronjob.schedule import Schedule, parse
 from control.controllers.ownership import controller_reference
 from kube.api import batch_v1, core_v1, meta_v1
 from kube.client import name_of, namespace_of
-from kube.clock import format_time, parse_time
+from kube.clock import after, format_time, parse_time
 
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 MANY_MISSED = 100
@@ -78,7 +78,7 @@ def plan(cron: batch_v1.CronJob, jobs: Sequence[batch_v1.Job], now: datetime) ->
         text = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew"
         result.events.append(("Warning", "TooManyMissedTimes", text))
     deadline = cron.spec.starting_deadline_seconds
-    if deadline is not None and due + timedelta(seconds=deadline) < now:
+    if deadline is not None and after(due, deadline) < now:
         text = f"Missed scheduled time to start a job: {format_datetime(due)}"
         result.events.append(("Warning", "MissSchedule", text))
         return result
@@ -105,7 +105,7 @@ def _most_recent(
     last = cron.status.last_schedule_time or cron.metadata.creation_timestamp
     earliest = parse_time(last) if last else now
     if cron.spec.starting_deadline_seconds is not None:
-        earliest = max(earliest, now - timedelta(seconds=cron.spec.starting_deadline_seconds))
+        earliest = max(earliest, after(now, -cron.spec.starting_deadline_seconds))
     due: datetime | None = None
     missed = 0
     for moment in schedule.upcoming(earliest, zone):

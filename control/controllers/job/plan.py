@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -26,7 +26,7 @@ from control.controllers.job.tally import (
     tally,
 )
 from kube.api import batch_v1, core_v1
-from kube.clock import format_time, parse_time
+from kube.clock import after, format_time, parse_time
 
 Condition = batch_v1.JobCondition
 Verdict = tuple[str, str, str]
@@ -102,7 +102,7 @@ def plan(job: batch_v1.Job, pods: Sequence[core_v1.Pod], settled: bool, backoff:
     complete = any(c.type == "Complete" and c.status == "True" for c in conditions)
     deadline = job.spec.active_deadline_seconds
     if deadline is not None and start and verdict is None:
-        left = (parse_time(start) + timedelta(seconds=deadline) - now).total_seconds()
+        left = (after(parse_time(start), deadline) - now).total_seconds()
         result.again = left if result.again is None else min(result.again, left)
     indexed = is_indexed(job)
     result.status = batch_v1.JobStatus(

@@ -6,13 +6,11 @@ Upstream: pkg/controller/devicetainteviction.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from control.controllers.context import Context
 from control.controllers.resource_claims.making import is_done
 from kube.api import core_v1, resource_v1
 from kube.client import STRATEGIC, key_of, name_of, namespace_of
-from kube.clock import format_time, parse_time
+from kube.clock import after, format_time, parse_time
 from kube.controller import Controller
 from kube.device_taints import NO_EXECUTE, tolerates
 from kube.errors import StatusError
@@ -85,7 +83,7 @@ class DeviceTaintEvictionController:
                 for seconds in limits:
                     now = self._clock.now()
                     since = parse_time(taint.time_added) if taint.time_added else now
-                    left = (since + timedelta(seconds=max(0, seconds)) - now).total_seconds()
+                    left = (after(since, max(0, seconds)) - now).total_seconds()
                     shortest = max(0.0, left) if shortest is None else max(0.0, min(shortest, left))
         return shortest
 
