@@ -169,10 +169,17 @@ async def _assemble(
         config.managers,
         reserved_cpus=node_status.reserved_cpus(config),
         clock=clock,
-        devices_changed=node.devices_changed,
+        devices_changed=lambda: devices_changed(),
         claims=claims_assembly.maker(client, claim_drivers, config.root_dir),
         looks_up_cdi=node.runtime_looks_up_cdi,
     )
+
+    def devices_changed() -> None:
+        node.devices_changed()
+        for uid in managers.device_owners:
+            pods.outcome_changed(uid)
+
+    claim_drivers.health_changed = devices_changed
     node.devices, node.forget_extended = managers.devices.capacity, managers.devices.fresh
     device_plugins = Registration(managers.devices)
     pods: PodManager

@@ -168,7 +168,7 @@ class PodState:
             held=self.held,
             resize_error=self.resize_error,
         )
-        return pod_status(
+        status = pod_status(
             basis,
             self.runtime,
             known,
@@ -177,6 +177,8 @@ class PodState:
             end=self.end,
             finished=self.finished,
         )
+        self.tools.managers.tell_health(self.pod, status)
+        return status
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:

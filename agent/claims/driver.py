@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 from google.protobuf.message import Message
 
 from agent.claims import messages as m
 from agent.claims.checkpoint import ClaimDevice, ClaimInfo
+from agent.claims.health import DEFAULT_SECONDS, HEALTHY, UNHEALTHY, UNKNOWN, Health
 from agent.managers.errors import DynamicResourceError
 from cri.channel import Channel
 from cri.errors import CRIError, UnimplementedError
@@ -54,6 +55,25 @@ class Driver:
         request = m.NodeUnprepareResourcesRequest(claims=_named(claims))
         answer = await self._call("NodeUnprepareResources", request, m.NodeUnprepareResourcesResponse)
         self._check("NodeUnprepareResources", claims, {uid: one.error for uid, one in answer.claims.items()})
+
+    async def healths(self, version: str) -> AsyncIterator[list[Health]]:
+        """Follow what the driver says of all its devices' health, until it goes away. Raise CRIError."""
+        path = f"/{version}.DRAResourceHealth/NodeWatchResources"
+        names = {m.HealthStatus.HEALTHY: HEALTHY, m.HealthStatus.UNHEALTHY: UNHEALTHY}
+        async for answer in self._channel.stream(
+            path, m.NodeWatchResourcesRequest(), m.NodeWatchResourcesResponse, deadline=None
+        ):
+            yield [
+                Health(
+                    found.device.pool_name,
+                    found.device.device_name,
+                    names.get(found.health, UNKNOWN),
+                    found.message,
+                    float(found.last_updated_time),
+                    max(found.health_check_timeout_seconds, 0) or DEFAULT_SECONDS,
+                )
+                for found in answer.devices
+            ]
 
     def _check(self, rpc: str, claims: Sequence[ClaimInfo], errors: dict[str, str]) -> None:
         names = {claim.uid: claim.name for claim in claims}

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from agent.claims.health import Healths
 from agent.managers.errors import DynamicResourceError
 from agent.plugins.handler import DRA, PluginError
+from cri.errors import CRIError
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import StatusError
@@ -26,7 +28,10 @@ log = logging.getLogger(__name__)
 _VERSIONS = {"v1.DRAPlugin": "v1", "v1beta1.DRAPlugin": "v1beta1"}
 """The services that drivers register, the better first."""
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+_HEALTH_VERSIONS = {"v1beta1.DRAResourceHealth": "v1beta1", "v1alpha1.DRAResourceHealth": "v1alpha1"}
 WIPE_SECONDS = 30.0
+FOLLOW_SECONDS = 5.0
+"""Before a driver that stopped telling of its devices is asked again."""
 FIRST_RETRY, LAST_RETRY = 1.0, 300.0
 
 
@@ -37,6 +42,10 @@ class Drivers:
 
     def __init__(self, client: Client, node_name: str, *, clock: Clock) -> None:
         self._client, self._node_name, self._clock = client, node_name, clock
+        self.healths = Healths(lambda: self.health_changed())
+        self.health_changed: Callable[[], None] = lambda: None
+        """Called when a device is in another state than before."""
+        self._following: dict[str, asyncio.Task[None]] = {}
         self._drivers: dict[str, list[Driver]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -77,7 +86,13 @@ class Drivers:
         version = self._version(name, endpoint, versions)
         if any(driver.endpoint == endpoint for driver in self._drivers.get(name, ())):
             raise PluginError(f"endpoint {endpoint} already registered for DRA driver plugin {name}")
-        self._drivers.setdefault(name, []).append(Driver(name, endpoint, version))
+        driver = Driver(name, endpoint, version)
+        self._drivers.setdefault(name, []).append(driver)
+        for service, health_version in _HEALTH_VERSIONS.items():
+            if service in versions and self._group is not None:
+                task = self._group.create_task(self._follow(driver, health_version), name=f"health of {name}'s devices")
+                self._following[endpoint] = task
+                break
         if (wipe := self._wipes.pop(name, None)) is not None:
             wipe.cancel()
 
@@ -86,11 +101,25 @@ class Drivers:
         left = self._drivers.get(name, [])
         for driver in [d for d in left if d.endpoint == endpoint]:
             left.remove(driver)
+            if (task := self._following.pop(endpoint, None)) is not None:
+                task.cancel()
             await driver.close()
         if not left and name in self._drivers:
             del self._drivers[name]
             if self._group is not None:
                 self._wipes[name] = self._group.create_task(self._wipe(name, WIPE_SECONDS), name=f"slices of {name}")
+
+    async def _follow(self, driver: Driver, version: str) -> None:
+        """Take in what a driver says of its devices; calls it again where it stops."""
+        while True:
+            try:
+                async for found in driver.healths(version):
+                    self.healths.take_in(driver.name, found)
+            except CRIError as error:
+                log.info("health of %s's devices: %s", driver.name, error)
+            finally:
+                self.healths.forget(driver.name)
+            await self._clock.sleep(FOLLOW_SECONDS)
 
     async def _wipe(self, name: str, after: float) -> None:
         """Delete the node's slices, of one driver or of all; tries until the API server answers."""

@@ -139,6 +139,31 @@ class ClaimManager:
         ]
         return list(dict.fromkeys(names))
 
+    def health(self, pod: core_v1.Pod, container: core_v1.Container, now: float) -> list[core_v1.ResourceStatus]:
+        """Return the health of a container's claimed devices, as its status says it."""
+        found = []
+        for used in container.resources.claims if container.resources else ():
+            entry = next((e for e in pod.spec.resource_claims if e.name == used.name), None)
+            try:
+                name = _claim_name(pod, entry)[0] if entry else None
+            except DynamicResourceError:
+                continue
+            claim = self._claims.get((pod.metadata.namespace or "", name or ""))
+            if claim is None:
+                continue
+            told: dict[str, core_v1.ResourceHealth] = {}
+            for driver, device in ((d, device) for d, devices in sorted(claim.drivers.items()) for device in devices):
+                if used.request and device.requests and used.request.partition("/")[0] not in device.requests:
+                    continue
+                status, message = self._drivers.healths.of(driver, device.pool, device.device, now)
+                key = device.cdi[0] if device.cdi else f"{driver}/{device.pool}/{device.device}"
+                health = core_v1.ResourceHealth(resource_id=key, health=status, message=message or None)
+                told.setdefault(key, health)
+            if told:
+                what = f"claim:{used.name}" + (f"/{used.request}" if used.request else "")
+                found.append(core_v1.ResourceStatus(name=what, resources=list(told.values())))
+        return found
+
     async def unprepare(self, uid: str) -> None:
         """Have a pod's claims put back that no other pod here uses. Raise DynamicResourceError."""
         async with self._lock:

@@ -8,7 +8,6 @@ pods as they are; what belongs to pods that are gone is taken back once all pods
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -22,19 +21,19 @@ from agent.devices.manager import DeviceManager
 from agent.environment import ConfigError as RefusedError
 from agent.kubelet_configuration import ConfigError
 from agent.lifecycle import End
-from agent.managers import cpuset, hardware
+from agent.managers import cpuset, hardware, health
 from agent.managers.cpu import CpuManager
 from agent.managers.errors import AdmissionError, DynamicResourceError
 from agent.managers.extras import NOTHING, Extras
 from agent.managers.hints import Merger
 from agent.managers.memory import MemoryManager
 from agent.managers.options import ManagerOptions
+from agent.managers.placement import Placement
 from agent.managers.state_files import StateError
 from agent.managers.topology_manager import TopologyManager
 from agent.resize import Hold
 from agent.security import AnyContainer
-from cri.errors import CRIError, NotFoundError
-from cri.messages import LinuxContainerResources
+from cri.errors import CRIError
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1
 from kube.clock import Clock
@@ -74,7 +73,6 @@ class ContainerManager:
             self._claims = claims()
         self._lock = asyncio.Lock()
         self._moved = asyncio.Event()
-        self._applied: dict[str, str] = {}
         machine = hardware.Hardware((), (hardware.Node(0),)) if options.idle else hardware.read(sys)
         if len(machine.nodes) > options.most_nodes and options.topology_policy != "none":
             raise ConfigError(f"unsupported on machines with more than {options.most_nodes} NUMA Nodes")
@@ -97,6 +95,7 @@ class ContainerManager:
         distances = {node.id: node.distances for node in machine.nodes} if options.closest_nodes else None
         merger = Merger(options.topology_policy, machine.node_ids, distances)
         self.machine = machine
+        self._placement = Placement(self.cpu)
         self.topology = TopologyManager(merger, options.topology_scope, [self.cpu, self.memory, self.devices])
 
     # -- a pod's way through --------------------------------------------------------------------------------------
@@ -146,6 +145,11 @@ class ContainerManager:
         cpus, mems = cpuset.render(self.cpu.affinity(uid, name)), cpuset.render(self.memory.nodes(uid, name))
         return replace(found, cpus=cpus, mems=mems) if cpus or mems else found
 
+    def tell_health(self, pod: core_v1.Pod, status: core_v1.PodStatus) -> None:
+        """Add to the containers' statuses what is known of their devices' health."""
+        if pod.metadata.uid in self.device_owners:
+            health.tell(self.devices, self._claims, pod, status, self._clock.now().timestamp())
+
     def has_exclusive_cpus(self, uid: str, container: str = "") -> bool:
         """Tell whether a container, or any of the pod, has processors for itself."""
         return bool(self.cpu.exclusive(uid, container)) if container else uid in self.cpu.owners
@@ -177,6 +181,11 @@ class ContainerManager:
         return self.cpu.owners | self.memory.owners | self.devices.owners
 
     @property
+    def device_owners(self) -> set[str]:
+        """The UIDs of the pods that have devices or claims."""
+        return self.devices.owners | (self._claims.owners if self._claims is not None else set())
+
+    @property
     def claims(self) -> ClaimManager | None:
         """What sees to claims, once there was one."""
         return self._claims
@@ -203,7 +212,7 @@ class ContainerManager:
             await self._sweep_claims(known)
             self.devices.forget_gone()
             if self.options.cpu_policy == "static":
-                await self._place(runtime, views())
+                await self._placement.apply(runtime, views())
             period = self.options.cpu_period if self.options.cpu_policy == "static" else SWEEP_SECONDS
             waits = [
                 asyncio.create_task(self._moved.wait(), name="the shared pool changed"),
@@ -222,26 +231,6 @@ class ContainerManager:
                 await self._claims.unprepare(uid)
             except DynamicResourceError as error:
                 log.warning("claims of pod %s, which is gone: %s", uid, error)
-
-    async def _place(self, runtime: RuntimeService, views: Sequence[PodView]) -> None:
-        """Move the running containers whose processors are not those that they were last given."""
-        alive = set()
-        for view in views:
-            for record in view.containers:
-                if not record.running:
-                    continue
-                alive.add(record.id)
-                cpus = cpuset.render(self.cpu.affinity(view.pod.metadata.uid or "", record.name))
-                if not cpus or self._applied.get(record.id) == cpus:
-                    continue
-                try:
-                    with contextlib.suppress(NotFoundError):
-                        await runtime.update_container_resources(record.id, LinuxContainerResources(cpuset_cpus=cpus))
-                    self._applied[record.id] = cpus
-                except CRIError as error:
-                    log.warning("moving container %s to processors %s: %s", record.id[:13], cpus, error)
-        for container_id in self._applied.keys() - alive:
-            del self._applied[container_id]
 
 
 def _looked_up(extras: Extras) -> Extras:

@@ -5,8 +5,10 @@ It makes every claim ready as one CDI device named after the claim, and remember
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from agent.claims.wire import dra_health_pb2 as health
 from agent.claims.wire import dra_v1_pb2 as api
 from agent.plugins.handler import DRA
 from kube.api import meta_v1, resource_v1
@@ -35,6 +38,8 @@ class ClaimDriver:
         self.fail = ""
         self.skip = False
         self.calls: list[tuple[str, list[str]]] = []
+        self.health: asyncio.Queue[Any] = asyncio.Queue()
+        """What the driver says next of its device: a status's number, with a message."""
         self._server: grpc.aio.Server | None = None
 
     async def _prepare(self, request: Any, context: Any) -> Any:
@@ -55,6 +60,19 @@ class ClaimDriver:
             answer.claims[claim.uid].error = self.fail
         return answer
 
+    async def _healths(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        while True:
+            status, message = await self.health.get()
+            device = health.DeviceIdentifier(pool_name="here", device_name="card-0")
+            told = health.DeviceHealth(
+                device=device,
+                health=status,
+                message=message,
+                last_updated_time=int(time.time()),
+                health_check_timeout_seconds=1_000_000,
+            )
+            yield health.NodeWatchResourcesResponse(devices=[told])
+
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Serve and be registered while the context is open."""
@@ -70,11 +88,17 @@ class ClaimDriver:
         service = f"k8s.io.kubelet.pkg.apis.dra.{self.version}.DRAPlugin"
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        stream = grpc.unary_stream_rpc_method_handler(
+            self._healths, response_serializer=lambda m: m.SerializeToString()
+        )
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("v1alpha1.DRAResourceHealth", {"NodeWatchResources": stream}),)
+        )
         server.add_insecure_port(f"unix://{self.socket}")
         await server.start()
         registration = self.root / "plugins_registry" / "r.sock"
         registration.parent.mkdir(parents=True, exist_ok=True)
-        versions = (f"{self.version}.DRAPlugin",)
+        versions = (f"{self.version}.DRAPlugin", "v1alpha1.DRAResourceHealth")
         try:
             async with RegistrationSocket(registration, DRA, NAME, str(self.socket), versions) as socket:
                 assert await socket.told.get() == ""

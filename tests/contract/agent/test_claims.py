@@ -150,6 +150,28 @@ async def _made(runtime: FakeRuntime, count: int) -> bool:
     return len(given(runtime)) >= count
 
 
+async def test_the_pods_status_tells_what_the_driver_says_of_the_device(
+    node: NodeUnderTest, driver: ClaimDriver
+) -> None:
+    def told(pod: core_v1.Pod) -> list[tuple[str, str, str, str | None]]:
+        return [
+            (status.name, found.resource_id, found.health or "", found.message)
+            for status in pod.status.container_statuses[0].allocated_resources_status
+            for found in status.resources
+        ]
+
+    async with driver.serving():
+        pod = await with_claim(node, "watched")
+        await allocated_claim(node.client, "shared", pod)
+        device = ("claim:card", f"{CLASS}=shared")
+        await node.wait("watched", lambda p: p.status.container_statuses and told(p) == [(*device, "Unknown", None)])
+        driver.health.put_nowait((2, "too hot"))
+        await node.wait("watched", lambda p: told(p) == [(*device, "Unhealthy", "too hot")])
+        driver.health.put_nowait((1, ""))
+        await node.wait("watched", lambda p: told(p) == [(*device, "Healthy", None)])
+    await node.wait("watched", lambda p: told(p) == [(*device, "Unknown", None)])
+
+
 async def test_slices_of_drivers_that_are_gone_are_deleted(node: NodeUnderTest, api: ApiUnderTest) -> None:
     def publish(name: str, where: str) -> resource_v1.ResourceSlice:
         pool = resource_v1.ResourcePool(name="here", generation=1, resource_slice_count=1)

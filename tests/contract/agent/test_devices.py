@@ -85,6 +85,20 @@ async def test_a_container_gets_what_its_plugin_says(node: NodeUnderTest, runtim
         assert [found.name for found in config.CDI_devices] == ["example.com/gpu=a"]
 
 
+async def test_the_pods_status_tells_its_devices_health(node: NodeUnderTest) -> None:
+    def told(pod: core_v1.Pod) -> dict[str, str | None]:
+        statuses = pod.status.container_statuses[0].allocated_resources_status if pod.status.container_statuses else []
+        return {found.resource_id: found.health for status in statuses for found in status.resources}
+
+    async with device_plugin(folder(node), GPU, TWO) as plugin:
+        await counted(node, "2", "2")
+        await create(node, "watched", wants(2))
+        await node.wait("watched", lambda p: told(p) == {"a": "Healthy", "b": "Healthy"})
+        await plugin.set(b="Unhealthy")
+        await node.wait("watched", lambda p: told(p) == {"a": "Healthy", "b": "Unhealthy"})
+    await node.wait("watched", lambda p: told(p) == {"a": "Unknown", "b": "Unknown"})
+
+
 async def test_the_plugin_says_which_devices_it_prefers(node: NodeUnderTest) -> None:
     three = {**TWO, "c": "Healthy"}
     async with device_plugin(folder(node), GPU, three, get_preferred_allocation_available=True) as plugin:

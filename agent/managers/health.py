@@ -1,0 +1,42 @@
+"""The health of containers' devices in their statuses (KEP-4680): what device plugins and drivers of claims say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from agent.devices.manager import DeviceManager
+from kube.api import core_v1
+
+if TYPE_CHECKING:
+    from agent.claims.manager import ClaimManager
+
+
+def tell(
+    devices: DeviceManager, claims: ClaimManager | None, pod: core_v1.Pod, status: core_v1.PodStatus, now: float
+) -> None:
+    """Put allocatedResourcesStatus into the main containers' statuses; `now` in epoch seconds."""
+    containers = {container.name: container for container in pod.spec.containers}
+    for index, shown in enumerate(status.container_statuses):
+        container = containers.get(shown.name)
+        if container is None:
+            continue
+        found = _of_plugins(devices, pod.metadata.uid or "", shown.name)
+        if claims is not None:
+            found += claims.health(pod, container, now)
+        if found:
+            status.container_statuses[index] = msgspec.structs.replace(shown, allocated_resources_status=found)
+
+
+def _of_plugins(devices: DeviceManager, uid: str, container: str) -> list[core_v1.ResourceStatus]:
+    return [
+        core_v1.ResourceStatus(
+            name=allocation.resource,
+            resources=[
+                core_v1.ResourceHealth(resource_id=name, health=devices.health(allocation.resource, name))
+                for name in allocation.ids
+            ],
+        )
+        for allocation in devices.of(uid, container)
+    ]

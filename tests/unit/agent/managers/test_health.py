@@ -1,0 +1,28 @@
+"""What drivers say of devices' health, and for how long it is believed."""
+
+from __future__ import annotations
+
+from agent.claims.health import Health, Healths
+
+
+def test_health_is_believed_for_as_long_as_the_driver_says() -> None:
+    changes: list[None] = []
+    healths = Healths(lambda: changes.append(None))
+    assert healths.of("d", "p", "x", 0.0) == ("Unknown", "")
+    healths.take_in("d", [Health("p", "x", "Healthy", at=100.0), Health("p", "y", "Unhealthy", "hot", 100.0, 60)])
+    assert len(changes) == 1
+    assert healths.of("d", "p", "x", 130.0) == ("Healthy", "")
+    assert healths.of("d", "p", "x", 131.0) == ("Unknown", "")
+    assert healths.of("d", "p", "y", 131.0) == ("Unhealthy", "hot")
+    healths.take_in("d", [Health("p", "x", "Healthy", at=200.0), Health("p", "y", "Unhealthy", "hot", 200.0, 60)])
+    assert len(changes) == 1  # said again, and nothing new
+    healths.forget("d")
+    healths.forget("d")
+    assert len(changes) == 2 and healths.of("d", "p", "y", 200.0) == ("Unknown", "")
+
+
+def test_long_words_are_cut() -> None:
+    healths = Healths(lambda: None)
+    healths.take_in("d", [Health("p", "x", "Unhealthy", "m" * 2000, 0.0)])
+    text = healths.of("d", "p", "x", 0.0)[1]
+    assert len(text) == 1024 and text.endswith("m...")
