@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from agent.contracts import Pods
 from agent.probes.counts import ProbeCounts
 from agent.shutdown.state import last as last_shutdown
-from agent.usage import metrics, own_metrics
+from agent.usage import metrics, own_metrics, volume_metrics
 from agent.usage.collect import Collector
 from agent.usage.operations import Operations
 from agent.usage.summary import summary
@@ -53,7 +54,10 @@ class Figures:
         shutdown = ("", "")
         if self._root_dir is not None:
             shutdown = await asyncio.to_thread(last_shutdown, self._root_dir)
-        return metrics.agent(self._pods, self._node_name) + own_metrics.text(self._operations, shutdown)
+        own = metrics.agent(self._pods, self._node_name) + own_metrics.text(self._operations, shutdown)
+        with contextlib.suppress(CRIError):  # a runtime that does not answer hides no other figures
+            own += volume_metrics.text(await self._collector.snapshot())
+        return own
 
     async def _cadvisor(self) -> str:
         return metrics.cadvisor(await self._collector.snapshot(), os.cpu_count() or 1)

@@ -69,6 +69,14 @@ def is_mount_point(path: Path) -> bool:
     return str(path) in mount_points(path)
 
 
+def is_mounted(device: str) -> bool:
+    """Tell whether a block device's file system is mounted anywhere."""
+    number = os.stat(device).st_rdev
+    wanted = f"{os.major(number)}:{os.minor(number)}"
+    with open("/proc/self/mountinfo") as lines:
+        return any(line.split(" ", 3)[2] == wanted for line in lines)
+
+
 def _unescape(text: str) -> str:
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, character)

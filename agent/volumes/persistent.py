@@ -6,7 +6,6 @@ Each kind of source has its way; a claim's PersistentVolume is looked at anew ev
 from __future__ import annotations
 
 import asyncio
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,9 @@ from agent.csi import volume as csi_volume
 from agent.csi.volumes import CSIVolumes
 from agent.usage import machine
 from agent.usage.model import Filesystem, PersistentUse
-from agent.volumes import hostpath, nfs, ownership
+from agent.volumes import hostpath, nfs
 from agent.volumes.claims import Bound, ClaimReader, claim_of
+from agent.volumes.local import LocalVolumes
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.mounted import Mounted
 from agent.volumes.payload import VolumeError
@@ -54,9 +54,8 @@ class PersistentVolumes:
         clock: Clock = SYSTEM,
     ) -> None:
         self._clock = clock
-        self._pods_dir, self._claims, self._local_path, self._csi = pods_dir, claims, local_path, csi
-        self._given: set[tuple[str, str]] = set()
-        """Pod and PersistentVolume whose files have been given to the pod's group."""
+        self._pods_dir, self._claims, self._csi = pods_dir, claims, csi
+        self._local = LocalVolumes(pods_dir, local_path)
         self._there: dict[str, dict[str, _There]] = {}
         """Pod to its volumes by the pod's names, for their figures."""
 
@@ -93,12 +92,12 @@ class PersistentVolumes:
             path = await asyncio.to_thread(hostpath.prepare, spec.host_path.path, spec.host_path.type or "")
             return Mounted(path, read_only), None
         if spec.local is not None:
-            return await asyncio.to_thread(self._local, pod, persistent, Path(spec.local.path), read_only), None
+            return await self._local.set_up(pod, persistent, read_only), None
         raise VolumeError(f'PV "{name}": no volume plugin matched')
 
     async def release(self, uid: str) -> None:
         """Have drivers take a pod's volumes down. Raise CleanupError."""
-        self._given = {(pod, name) for pod, name in self._given if pod != uid}
+        self._local.forget(uid)
         self._there.pop(uid, None)
         if self._csi is not None:
             await self._csi.release(uid)
@@ -139,37 +138,6 @@ class PersistentVolumes:
         target = self._pods_dir / (pod.metadata.uid or "") / "volumes" / "kubernetes.io~nfs" / name
         await nfs.mount(source.server, source.path, target, options, read_only=read_only)
         return Mounted(target, read_only)
-
-    def _local(self, pod: core_v1.Pod, persistent: core_v1.PersistentVolume, path: Path, read_only: bool) -> Mounted:
-        self._local_path.prepare(path)
-        uid, name = pod.metadata.uid or "", persistent.metadata.name or ""
-        try:
-            kind = path.stat().st_mode
-        except OSError:
-            raise VolumeError(f'path "{path}" does not exist') from None
-        if persistent.spec.volume_mode == "Block":
-            if not stat.S_ISBLK(kind):
-                raise VolumeError(f'path "{path}" is not a block device', step="MapVolume.SetUpDevice")
-            return Mounted(self._device_link(uid, name, path), read_only, device=True)
-        if not stat.S_ISDIR(kind):
-            raise VolumeError(f'path "{path}" must be a directory')
-        security = pod.spec.security_context
-        if security is not None and security.fs_group is not None and (uid, name) not in self._given:
-            once = security.fs_group_change_policy == "OnRootMismatch"
-            try:
-                ownership.give(path, security.fs_group, read_only=read_only, only_if_root_differs=once)
-            except OSError as error:
-                raise VolumeError(f"{error.strerror}: {error.filename}") from error
-            self._given.add((uid, name))
-        return Mounted(path, read_only)
-
-    def _device_link(self, uid: str, name: str, device: Path) -> Path:
-        """Link a device where pods' devices are, so that it is known what a pod has."""
-        link = self._pods_dir / uid / "volumeDevices" / "kubernetes.io~local-volume" / name
-        link.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-        link.unlink(missing_ok=True)
-        link.symlink_to(device)
-        return link
 
 
 def _filesystem(now: float, path: Path) -> Filesystem | None:

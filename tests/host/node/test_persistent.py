@@ -14,6 +14,7 @@ import pytest
 
 from agent.volumes import mounts
 from kube.api import core_v1
+from kube.process import run
 from tests.support.images import BUSYBOX_IMAGE
 from tests.support.node import NodeUnderTest, eventually
 
@@ -95,6 +96,29 @@ async def test_a_local_volume_is_the_groups_and_a_local_device_a_device(
     await node.gone("disk")
     assert not (node.config.pods_dir / uid).exists()
     assert is_device(device), "only the link to it is gone"
+
+
+async def test_an_empty_local_device_gets_a_file_system_and_one_with_data_keeps_it(
+    node: NodeUnderTest, tmp_path: Path, device: str
+) -> None:
+    # The kernel takes what is at the device's start for data, so it is emptied first.
+    (tmp_path / "disk.img").write_bytes(bytes(16 << 20))
+    await run(["losetup", "--set-capacity", device])
+    volume = await bound(node, "disk", {"local": {"path": device}}, mountOptions=["noatime"])
+    await node.create("first", spec(volume, "echo kept > /data/file; sleep 1000", securityContext={"fsGroup": 4321}))
+    pod = await node.ready("first")
+    mounted = await node.execute(pod, "sh", "-c", "grep ' /data ' /proc/mounts")
+    assert mounted.split()[2] == "ext4" and "noatime" in mounted
+    assert (await node.execute(pod, "stat", "-c", "%g", "/data/file")).strip() == "4321"
+    await node.delete("first")
+    await node.gone("first")
+    assert not mounts.is_mounted(device)
+    await node.create("second", spec(volume, "cat /data/file; sleep 1000"))
+    assert await node.execute(await node.ready("second"), "cat", "/data/file") == "kept\n"
+    other = await bound(node, "other", {"local": {"path": device, "fsType": "xfs"}})
+    await node.create("third", spec(other))
+    message = await node.event("third", "FailedMount")
+    assert message.endswith("failed to mount the volume as xfs, it already contains ext4")
 
 
 async def test_nfs_is_mounted_by_mount_and_its_words_are_told(

@@ -1,0 +1,79 @@
+"""A device as a file system: found as it is, made where the device is empty, checked, mounted (SafeFormatAndMount upstream).
+
+What is on a device is never overwritten: only one on which blkid(8) finds nothing at all is formatted, and none that is to be
+read only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.volumes import mounts
+from agent.volumes.payload import VolumeError
+from kube import process
+
+DEFAULT = "ext4"
+FORMAT_SECONDS = 600.0
+_NOTHING_FOUND = 2
+_FSCK_CORRECTED, _FSCK_UNCORRECTED = 1, 4
+
+
+async def mount(device: str, target: Path, kind: str, options: Sequence[str], *, read_only: bool) -> None:
+    """Mount a device's file system, made as `kind` where there is none. Raise VolumeError."""
+    if await asyncio.to_thread(_prepared, target):
+        return
+    found = await _found(device)
+    if not found and read_only:
+        raise VolumeError(f"cannot mount unformatted disk {device} as we are manipulating it in read-only mode")
+    if not found:
+        kind = kind or DEFAULT
+        quick = ["-F", "-m0"] if kind.startswith("ext") else []
+        await _run([f"mkfs.{kind}", *quick, device])
+    elif kind and found != kind:
+        raise VolumeError(f"failed to mount the volume as {kind}, it already contains {found}")
+    elif not read_only:
+        await _check(device)
+    chosen = list(dict.fromkeys(["ro" if read_only else "defaults", *options]))
+    await _run(["mount", "-t", found or kind, "-o", ",".join(chosen), device, str(target)])
+
+
+async def _found(device: str) -> str:
+    """Return the type of what is on a device, "" where there is nothing. Raise VolumeError."""
+    result = await _run(["blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device], good=(0, _NOTHING_FOUND))
+    values = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
+    if "PTTYPE" in values and "TYPE" not in values:
+        raise VolumeError(f"device {device} holds a partition table, which is no file system and is not overwritten")
+    return values.get("TYPE", "")
+
+
+async def _check(device: str) -> None:
+    """Have a file system's errors corrected; what fsck cannot correct is refused, where there is no fsck none is asked."""
+    if await asyncio.to_thread(mounts.is_mounted, device):
+        return  # another pod uses it
+    try:
+        result = await process.run(["fsck", "-a", device], timeout=FORMAT_SECONDS, check=False)
+    except process.CommandError:
+        return
+    if result.returncode == _FSCK_UNCORRECTED:
+        raise VolumeError(f"'fsck' found errors on device {device} but could not correct them: {result.stdout.strip()}")
+
+
+async def _run(argv: Sequence[str], good: Sequence[int] = (0,)) -> process.Result:
+    try:
+        result = await process.run(argv, timeout=FORMAT_SECONDS, check=False)
+    except process.CommandError as error:
+        raise VolumeError(str(error)) from error
+    if result.returncode not in good:
+        said = (result.stderr or result.stdout).strip()
+        raise VolumeError(f"{' '.join(argv)}: exit status {result.returncode}: {said}")
+    return result
+
+
+def _prepared(target: Path) -> bool:
+    """Make the mount's folder; True where it is mounted already."""
+    if mounts.is_mount_point(target):
+        return True
+    target.mkdir(parents=True, exist_ok=True, mode=0o750)
+    return False

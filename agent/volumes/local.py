@@ -1,0 +1,79 @@
+"""Volumes that are a place on this node: a folder, a device as a file system, or a device as it is (pkg/volume/local)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+
+from agent.volumes import formatting, ownership
+from agent.volumes.local_path import LocalPathVolumes
+from agent.volumes.mounted import Mounted
+from agent.volumes.payload import VolumeError
+from kube.api import core_v1
+
+_PLUGIN = "kubernetes.io~local-volume"
+
+
+class LocalVolumes:
+    """Brings PersistentVolumes with a local source to pods below `pods_dir`."""
+
+    def __init__(self, pods_dir: Path, provisioned: LocalPathVolumes) -> None:
+        self._pods_dir, self._provisioned = pods_dir, provisioned
+        self._given: set[tuple[str, str]] = set()
+        """Pod and volume whose files have been given to the pod's group."""
+
+    async def set_up(self, pod: core_v1.Pod, persistent: core_v1.PersistentVolume, read_only: bool) -> Mounted:
+        """Return the folder or device of a volume. Raise VolumeError."""
+        source, spec = persistent.spec.local, persistent.spec
+        assert source is not None, persistent.metadata.name
+        path, uid, name = Path(source.path), pod.metadata.uid or "", persistent.metadata.name or ""
+        kind = await asyncio.to_thread(self._kind, path)
+        if spec.volume_mode == "Block":
+            if not stat.S_ISBLK(kind):
+                raise VolumeError(f'path "{path}" is not a block device', step="MapVolume.SetUpDevice")
+            return Mounted(await asyncio.to_thread(self._link, uid, name, path), read_only, device=True)
+        if stat.S_ISBLK(kind):
+            target = self._pods_dir / uid / "volumes" / _PLUGIN / name
+            await formatting.mount(str(path), target, source.fs_type or "", spec.mount_options, read_only=read_only)
+            path = target
+        elif not stat.S_ISDIR(kind):
+            raise VolumeError(f'path "{path}" must be a directory or a block device')
+        if not read_only:
+            await asyncio.to_thread(self._give, pod, name, path)
+        return Mounted(path, read_only)
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone."""
+        self._given = {(pod, name) for pod, name in self._given if pod != uid}
+
+    def _kind(self, path: Path) -> int:
+        """Return the mode of what is at a path, a folder of the provisioner's made first. Raise VolumeError."""
+        try:
+            self._provisioned.prepare(path)
+            return os.stat(path).st_mode
+        except FileNotFoundError:
+            raise VolumeError(f'path "{path}" does not exist') from None
+        except OSError as error:
+            raise VolumeError(f"{error.strerror}: {path}") from error
+
+    def _give(self, pod: core_v1.Pod, name: str, path: Path) -> None:
+        """Give the files to the pod's group, once in this agent's life."""
+        security, uid = pod.spec.security_context, pod.metadata.uid or ""
+        if security is None or security.fs_group is None or (uid, name) in self._given:
+            return
+        once = security.fs_group_change_policy == "OnRootMismatch"
+        try:
+            ownership.give(path, security.fs_group, only_if_root_differs=once)
+        except OSError as error:
+            raise VolumeError(f"{error.strerror}: {error.filename}") from error
+        self._given.add((uid, name))
+
+    def _link(self, uid: str, name: str, device: Path) -> Path:
+        """Link a device where pods' devices are, so that it is known what a pod has."""
+        link = self._pods_dir / uid / "volumeDevices" / _PLUGIN / name
+        link.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        link.unlink(missing_ok=True)
+        link.symlink_to(device)
+        return link
