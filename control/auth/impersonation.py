@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from control.auth import denial
 from control.auth.authorizers import decide
 from control.auth.node import NODE_PREFIX, NODES_GROUP
-from control.auth.service_account import groups_of, split_username
+from control.auth.service_accounts import groups_of, split_username
 from control.auth.user import (
     ANONYMOUS,
     AUTHENTICATED,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from control.auth.service_account import username
+from control.auth.service_accounts import username
 from control.auth.user import AuthzAttributes, Decision, UserInfo
 from kube.selectors import from_label_selector
 

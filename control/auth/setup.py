@@ -20,7 +20,8 @@ from control.auth.node import NodeAuthorizer
 from control.auth.oidc import Issuer, OIDCAuthenticator
 from control.auth.rbac import RBACAuthorizer
 from control.auth.request_header import RequestHeaderAuthenticator
-from control.auth.service_account import ISSUER, Lookup, ServiceAccountAuthenticator, TokenSigner
+from control.auth.service_account import Lookup, ServiceAccountAuthenticator
+from control.auth.token_signer import ISSUER, TokenSigner
 from control.auth.tokens import BootstrapTokenAuthenticator, StaticTokenAuthenticator
 from control.auth.user import Authenticator, Authorizer
 from control.auth.webhooks.access import WebhookAuthorizer

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from control.auth.service_account import Bound, ServiceAccountAuthenticator, TokenSigner, make_claims
+from control.auth.service_account import ServiceAccountAuthenticator
+from control.auth.token_claims import Bound, make_claims
+from control.auth.token_signer import TokenSigner
 from kube.clock import Clock, format_time
 from kube.errors import FieldError, bad_request, conflict, invalid, invalid_value, not_found
 

@@ -11,7 +11,7 @@ import base64
 import msgspec
 
 from control.auth import secret_tokens
-from control.auth.service_account import TokenSigner
+from control.auth.token_signer import TokenSigner
 from control.controllers.context import Context
 from kube import pki
 from kube.api import core_v1

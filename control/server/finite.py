@@ -15,7 +15,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from control.auth.service_account import TokenSigner
+from control.auth.token_signer import TokenSigner
 from control.server import encodings
 from control.server.discovery import Aggregated, Discovery, aggregated_version
 from control.server.health import Health

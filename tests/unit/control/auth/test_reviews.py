@@ -7,7 +7,8 @@ import pytest
 from control.auth import reviews, setup
 from control.auth.bootstrap_policy import default_policy
 from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
-from control.auth.service_account import ISSUER, make_claims
+from control.auth.token_claims import make_claims
+from control.auth.token_signer import ISSUER
 from control.auth.user import UserInfo
 from kube import pki
 from kube.clock import FakeClock

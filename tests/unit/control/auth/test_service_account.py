@@ -8,8 +8,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from control.auth import secret_tokens
-from control.auth.service_account import ISSUER, ServiceAccountAuthenticator, TokenSigner, make_claims, split_username
+from control.auth.service_account import ServiceAccountAuthenticator
+from control.auth.service_accounts import split_username
+from control.auth.token_claims import make_claims
 from control.auth.token_request import token_request
+from control.auth.token_signer import ISSUER, TokenSigner
 from control.auth.user import Credentials, UserInfo
 from kube import pki
 from kube.clock import FakeClock, parse_time

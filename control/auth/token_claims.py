@@ -1,0 +1,98 @@
+"""What a service account's token says, and how it is read again (pkg/serviceaccount/claims.go)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from control.auth import secret_tokens
+from control.auth.service_accounts import groups_of, username
+from control.auth.user import UserInfo
+from control.auth.x509 import CREDENTIAL_ID
+from kube.errors import unauthorized
+
+_EXTRA = "authentication.kubernetes.io/"
+
+Claims = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a token is bound to besides its account."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+def make_claims(
+    issuer: str,
+    account: dict[str, Any],
+    audiences: Sequence[str],
+    issued: datetime,
+    seconds: int,
+    *,
+    pod: Bound | None = None,
+    secret: Bound | None = None,
+    node: Bound | None = None,
+    warn_after: int = 0,
+) -> Claims:
+    """Build a bound token's claims; times in seconds, `warn_after` 0 is none. A pod's token may name its node too."""
+    metadata, now = account["metadata"], int(issued.timestamp())
+    private: Claims = {
+        "namespace": metadata["namespace"],
+        "serviceaccount": {"name": metadata["name"], "uid": metadata["uid"]},
+    }
+    for key, bound in (("pod", pod), ("secret", secret), ("node", node)):
+        if bound is not None:
+            private[key] = {"name": bound.name, "uid": bound.uid}
+    if warn_after:
+        private["warnafter"] = now + warn_after
+    return {
+        "aud": list(audiences),
+        "exp": now + seconds,
+        "iat": now,
+        "iss": issuer,
+        "jti": str(uuid.uuid4()),
+        "kubernetes.io": private,
+        "nbf": now,
+        "sub": username(metadata["namespace"], metadata["name"]),
+    }
+
+
+class Seen(NamedTuple):
+    """What a token that was signed here says: who its bearer is, and what must be there for it to hold."""
+
+    claims: Claims
+    user: UserInfo
+    bound: tuple[tuple[str, str, Claims], ...]
+
+
+def read(claims: Claims) -> Seen:
+    """Read a token's claims; raises 401 where they contradict each other."""
+    if claims["iss"] == secret_tokens.ISSUER:
+        return Seen(claims, UserInfo(""), ())  # its secret is looked at each time
+    private = claims.get("kubernetes.io") or {}
+    namespace, account = private.get("namespace", ""), private.get("serviceaccount") or {}
+    name, uid = account.get("name", ""), account.get("uid", "")
+    if claims.get("sub") != username(namespace, name):
+        raise unauthorized()
+    bound: list[tuple[str, str, Claims]] = [("serviceaccounts", namespace, account)]
+    extra: dict[str, tuple[str, ...]] = {}
+    if "jti" in claims:
+        extra[CREDENTIAL_ID] = (f"JTI={claims['jti']}",)
+    if secret := private.get("secret"):
+        bound.append(("secrets", namespace, secret))
+    if pod := private.get("pod"):
+        bound.append(("pods", namespace, pod))
+        extra[_EXTRA + "pod-name"], extra[_EXTRA + "pod-uid"] = (pod["name"],), (pod["uid"],)
+    if node := private.get("node"):
+        if not pod:  # a pod's token tells the node, but is bound to the pod alone
+            bound.append(("nodes", "", node))
+        extra[_EXTRA + "node-name"] = (node["name"],)
+        if node.get("uid"):
+            extra[_EXTRA + "node-uid"] = (node["uid"],)
+    return Seen(claims, UserInfo(username(namespace, name), uid, groups_of(namespace), extra), tuple(bound))
