@@ -26,8 +26,23 @@ def amounts(resources: dict[str, str | int | float]) -> Amounts:
 
 
 def pod_requests(pod: core_v1.Pod, defaults: Amounts | None = None) -> Amounts:
-    """Return the pod's requests; `defaults` stand in for what a container does not ask for (for scoring)."""
+    """Return the pod's requests; `defaults` stand in for what a container does not ask for (for scoring).
+
+    Of a pod that is being resized the most counts: what it asks for, what it was promised, and what it has; but not what it
+    asks for where its node can never give it (upstream: PodRequests with UseStatusResources).
+    """
     return _total(pod, defaults or {}, limits=False)
+
+
+def held(pod: core_v1.Pod) -> dict[str, tuple[object, object]]:
+    """Return what the containers of a pod were promised and have, by name; empty until its node has told."""
+    statuses = [*pod.status.container_statuses, *pod.status.init_container_statuses]
+    return {s.name: (s.allocated_resources, s.resources) for s in statuses if s.resources is not None}
+
+
+def is_infeasible(pod: core_v1.Pod) -> bool:
+    """True where a pod asks for a resize that its node can never give it."""
+    return any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions)
 
 
 def pod_limits(pod: core_v1.Pod) -> Amounts:
@@ -43,16 +58,33 @@ def _of(container: core_v1.Container, defaults: Amounts, limits: bool) -> Amount
     return {**defaults, **found} if defaults else found
 
 
+def _resized(pod: core_v1.Pod, defaults: Amounts) -> dict[str, Amounts]:
+    """Return the requests of those containers of which the node has told what they have."""
+    found: dict[str, Amounts] = {}
+    wishes = {} if is_infeasible(pod) else {c.name: c for c in [*pod.spec.containers, *pod.spec.init_containers]}
+    for status in [*pod.status.container_statuses, *pod.status.init_container_statuses]:
+        if status.resources is None:
+            continue
+        most = amounts(status.resources.requests)
+        _raise(most, amounts(status.allocated_resources))
+        wish = wishes.get(status.name)
+        if wish is not None and wish.resources is not None:
+            _raise(most, amounts(wish.resources.requests))
+        found[status.name] = {**defaults, **most}
+    return found
+
+
 def _total(pod: core_v1.Pod, defaults: Amounts, *, limits: bool) -> Amounts:
     spec = pod.spec
     total: Amounts = {}
+    told = _resized(pod, defaults) if not limits and pod.status.container_statuses else {}
     for container in spec.containers:
-        add(total, _of(container, defaults, limits))
+        add(total, told.get(container.name) or _of(container, defaults, limits))
     if spec.init_containers:
         sidecars: Amounts = {}
         peak: Amounts = {}
         for container in spec.init_containers:
-            own = _of(container, defaults, limits)
+            own = told.get(container.name) or _of(container, defaults, limits)
             if container.restart_policy == "Always":
                 add(total, own)
                 add(sidecars, own)

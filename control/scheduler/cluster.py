@@ -15,6 +15,7 @@ from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import AffinityTerm, PodInfo
 from kube.api import core_v1
 from kube.client import key_of
+from kube.pod_requests import Amounts, held, is_infeasible
 
 K = TypeVar("K", bound=Hashable)
 GIVEN_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
@@ -106,6 +107,11 @@ class Cluster:
     def node_of(self, key: str) -> str | None:
         found = self._pods.get(key)
         return found[1] if found else None
+
+    def requests_of(self, key: str) -> Amounts:
+        """Return what a pod counts for; nothing where it is not known."""
+        found = self._pods.get(key)
+        return found[0].requests if found else {}
 
     def is_assumed(self, key: str) -> bool:
         return key in self._assumed
@@ -248,7 +254,11 @@ def _same(known: PodInfo, new: core_v1.Pod, *, assumed: bool) -> bool:
         return False
     if (old.metadata.deletion_timestamp is None) != (new.metadata.deletion_timestamp is None):
         return False
-    return assumed or old.spec == new.spec
+    if assumed:
+        return True
+    if old.spec != new.spec or held(old) != held(new):
+        return False
+    return is_infeasible(old) == is_infeasible(new)
 
 
 def _same_node(old: core_v1.Node, new: core_v1.Node) -> bool:

@@ -110,8 +110,11 @@ class Watching:
                 self._cluster.remove_pod(key)
                 self._queue.event(ROOM, hints.of_departure(PodInfo(pod), self._cluster.nodes.get(node)))
             return
-        old = change.old
+        old, before = change.old, self._cluster.requests_of(key)
         self._cluster.set_pod(pod)
+        after = self._cluster.requests_of(key)
+        if before is not after and any(after.get(name, 0) < value for name, value in before.items()):
+            self._queue.event(RESOURCES)  # resized to less
         if (
             old is None
             or not old.spec.node_name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from control.scheduler.cluster import Cluster
+from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import SchedulingQueue
 from control.scheduler.watching import Watching
 from kube.api import core_v1
@@ -46,3 +47,17 @@ def test_pods_of_other_schedulers_and_gated_ones_are_left_alone() -> None:
 def test_the_message_counts_every_node_of_a_large_cluster() -> None:
     world = World(*(node(f"n{number}", cpu="1") for number in range(350)))
     assert world.refusal(pod("p", "2")) == "0/350 nodes are available: 350 Insufficient cpu."
+
+
+async def test_a_pod_that_is_resized_to_less_makes_room_for_those_that_wait() -> None:
+    cluster, queue = Cluster(), SchedulingQueue(FakeClock())
+    watching = Watching({"default-scheduler": lambda pod: True}, cluster, queue)
+    cluster.set_node(node("n", cpu="2"))
+    large, small = pod("there", "2"), pod("there", "1")
+    large.spec.node_name = small.spec.node_name = "n"
+    queue.add(PodInfo(pod("waits", "1")))
+    queue.failed(await queue.get(), frozenset({"NodeResourcesFit"}))
+    watching.pod_changed(Change("ADDED", None, large))
+    assert queue.lengths() == (0, 0, 1)
+    watching.pod_changed(Change("MODIFIED", large, small))
+    assert cluster.nodes["n"].cpu == 1000 and queue.lengths()[2] == 0
