@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import datetime
 
 from aiohttp import web
 from prometheus_client import Counter
@@ -66,8 +67,8 @@ class Health:
         now = self._clock.now()
         shown = now if self.live and self._updated is not None else self._updated_at
 
-        def text(moment: object) -> str:
-            return str(moment)
+        def text(moment: datetime) -> str:
+            return moment.isoformat().replace("+00:00", "Z")
 
         # Both families are written in one go, so they are in one state.
         family = {"lastUpdated": text(shown), "healthy": self.live}
