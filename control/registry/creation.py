@@ -78,6 +78,8 @@ async def _create_once(
     try:
         problems = metadata.validate(resource, meta, strategy.name_errors)
         merge_problems(problems, strategy.validate(obj))
+        if context.requested is not None:
+            merge_problems(problems, strategy.validate_requested(obj, None, context.requested))
         if problems:
             raise errors.invalid(resource.group, resource.kind, meta.get("name", ""), problems)
         context.warnings += strategy.warnings(obj, None)

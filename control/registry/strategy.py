@@ -193,6 +193,10 @@ class Strategy:
         """Return everything wrong with a change; by default what is wrong with the object as a whole."""
         return self.validate(obj)
 
+    def validate_requested(self, obj: Object, old: Object | None, requested: Resource) -> list[FieldError]:
+        """Return what is wrong beyond `validate` because another version or group of the kind was asked for."""
+        return []
+
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return []
 

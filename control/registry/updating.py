@@ -128,6 +128,8 @@ async def _update_once(
             merge_problems(problems, strategy.validate_subresource(subresource, obj, old))
         else:
             merge_problems(problems, strategy.validate_update(obj, old))
+        if context.requested is not None and not subresource:
+            merge_problems(problems, strategy.validate_requested(obj, old, context.requested))
         if problems:
             raise errors.invalid(resource.group, resource.kind, name, problems)
         context.warnings += strategy.warnings(obj, old)

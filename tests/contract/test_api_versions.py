@@ -60,3 +60,32 @@ async def test_an_event_has_two_faces(tmp_path: Path) -> None:
         core = (await server.request("GET", f"{CORE}/e")).json
         assert core["apiVersion"] == "v1" and core["message"] == "a note"
         assert core["involvedObject"]["name"] == "p" and core["reportingComponent"] == "example.com/test"
+
+
+async def test_who_reports_through_the_new_face_says_who_when_and_nothing_in_the_old_fields(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as server:
+        bare = {"metadata": {"name": "e"}, "regarding": {"namespace": "default"}, "deprecatedCount": 3}
+        refused = await server.request("POST", EVENTS, bare)
+        assert refused.status == 422
+        assert {c["field"]: c["message"] for c in refused.json["details"]["causes"]} == {
+            "eventTime": "Required value",
+            "type": 'Invalid value: "": has invalid value: ',
+            "count": 'Invalid value: "": needs to be unset',
+        }
+        old = {"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}}
+        assert (await server.request("POST", CORE, old)).status == 201
+        timed = old | {"metadata": {"name": "f"}, "eventTime": "2026-01-01T00:00:00.000000Z", "message": "m" * 1025}
+        refused = await server.request("POST", CORE, timed)
+        assert [c["field"] for c in refused.json["details"]["causes"]] == [
+            "reportingComponent",
+            "reportingComponent",
+            "reportingComponent",
+            "reportingInstance",
+            "action",
+            "reason",
+            "message",
+        ]
+        patched = await server.request(
+            "PATCH", f"{EVENTS}/e", {"note": "other"}, headers={"Content-Type": "application/merge-patch+json"}
+        )
+        assert patched.status == 422 and "message: Invalid value" in patched.json["message"]

@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import Column, name_of
-from control.registry.checks import each
+from control.registry.events.validation import validate_event, validate_new_event
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import UNKNOWN, age
-from kube.errors import FieldError, invalid_value, required
-from kube.names import qualified_name
+from kube.errors import FieldError
+from kube.resources import Resource
 
 
 class EventStrategy(Strategy):
@@ -47,22 +47,10 @@ class EventStrategy(Strategy):
         return found
 
     def validate(self, obj: Object) -> list[FieldError]:
-        namespace = obj.get("metadata", {}).get("namespace") or ""
-        about = _about(obj).get("namespace") or ""
-        path = "regarding" if "regarding" in obj else "involvedObject"
-        errors = []
-        if about and namespace != about:
-            errors.append(invalid_value(f"{path}.namespace", about, "does not match event.namespace"))
-        elif not about and namespace not in ("", "default", "kube-system"):
-            errors.append(invalid_value(f"{path}.namespace", about, "does not match event.namespace"))
-        if self.resource.group:
-            errors += _validate_new(obj)
-        return errors
+        return validate_event(obj)
 
-    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        if self.resource.group and not obj.get("series"):
-            return []
-        return self.validate(obj)
+    def validate_requested(self, obj: Object, old: Object | None, requested: Resource) -> list[FieldError]:
+        return validate_new_event(obj, old) if requested.group == "events.k8s.io" else []
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         about, series = _about(obj), obj.get("series")
@@ -84,27 +72,6 @@ class EventStrategy(Strategy):
             count,
             name_of(obj),
         ]
-
-
-def _validate_new(event: Object) -> list[FieldError]:
-    """Check what events.k8s.io/v1 asks for beyond core/v1."""
-    errors = [] if event.get("eventTime") else [required("eventTime")]
-    reporter = event.get("reportingController") or ""
-    if not reporter:
-        errors.append(required("reportingController"))
-    else:
-        errors += each("reportingController", reporter, qualified_name(reporter))
-    for key, most in (("reportingInstance", 128), ("action", 128), ("reason", 128)):
-        value = event.get(key) or ""
-        if not value:
-            errors.append(required(key))
-        elif len(value) > most:
-            errors.append(invalid_value(key, "", f"can have at most {most} characters"))
-    if len(event.get("note") or "") > 1024:
-        errors.append(invalid_value("note", "", "can have at most 1024 characters"))
-    if event.get("type") not in ("Normal", "Warning"):
-        errors.append(invalid_value("type", "", "has invalid value: " + (event.get("type") or "")))
-    return errors
 
 
 _REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")

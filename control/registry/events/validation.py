@@ -1,0 +1,82 @@
+"""Checks of Events. What has an eventTime says who reports it; who asks through events.k8s.io leaves the old fields alone.
+
+Events are checked in the form that they are stored in, core/v1, and problems name its fields, as upstream's do.
+"""
+
+from __future__ import annotations
+
+from control.registry.checks import IMMUTABLE, Errors, each
+from control.registry.strategy import Object
+from kube import names
+from kube.errors import invalid_value, required
+
+_MISMATCH = "does not match event.namespace"
+_LONGEST, _LONGEST_MESSAGE = 128, 1024
+_UNSET = ("firstTimestamp", "lastTimestamp", "count")
+_FIXED = (
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    *_UNSET,
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    "reportingComponent",
+    "reportingInstance",
+)
+
+
+def validate_event(event: Object) -> Errors:
+    """Check an event of either form."""
+    namespace = (event.get("metadata") or {}).get("namespace") or ""
+    about = (event.get("involvedObject") or {}).get("namespace") or ""
+    errors: Errors = []
+    if not event.get("eventTime"):
+        if namespace != about if about else namespace not in ("", "default"):
+            errors.append(invalid_value("involvedObject.namespace", about, _MISMATCH))
+        return errors
+    if not about and namespace not in ("default", "kube-system"):
+        errors.append(invalid_value("involvedObject.namespace", about, _MISMATCH))
+    reporter = event.get("reportingComponent") or ""
+    if not reporter:
+        errors.append(required("reportingComponent"))
+    errors += each("reportingComponent", reporter, names.qualified_name(reporter))
+    for key in ("reportingInstance", "action", "reason"):
+        value = event.get(key) or ""
+        if not value:
+            errors.append(required(key))
+        if len(value) > _LONGEST:
+            errors.append(invalid_value(key, "", f"can have at most {_LONGEST} characters"))
+    if len(event.get("message") or "") > _LONGEST_MESSAGE:
+        errors.append(invalid_value("message", "", f"can have at most {_LONGEST_MESSAGE} characters"))
+    return errors
+
+
+def validate_new_event(event: Object, old: Object | None) -> Errors:
+    """Check an event that was made (`old` None) or changed through events.k8s.io/v1."""
+    errors: Errors = []
+    if old is None or event.get("series") != old.get("series"):
+        errors += _series(event.get("series"))
+    if old is not None:
+        changed = [key for key in _FIXED if (event.get(key) or None) != (old.get(key) or None)]
+        return errors + [invalid_value(key, event.get(key), IMMUTABLE) for key in changed]
+    if not event.get("eventTime"):
+        errors.append(required("eventTime"))
+    if event.get("type") not in ("Normal", "Warning"):
+        errors.append(invalid_value("type", "", f"has invalid value: {event.get('type') or ''}"))
+    source = event.get("source") or {}
+    unset = [key for key in _UNSET if event.get(key)] + (["source"] if any(source.values()) else [])
+    return errors + [invalid_value(key, "", "needs to be unset") for key in unset]
+
+
+def _series(series: Object | None) -> Errors:
+    if series is None:
+        return []
+    errors: Errors = []
+    if series.get("count", 0) < 2:
+        errors.append(invalid_value("series.count", "", "should be at least 2"))
+    if not series.get("lastObservedTime"):
+        errors.append(required("series.lastObservedTime"))
+    return errors
