@@ -48,6 +48,7 @@ def pod_status(
         observed_generation=pod.metadata.generation,
         nominated_node_name=old.nominated_node_name,
         resource_claim_statuses=old.resource_claim_statuses,
+        extended_resource_claim_status=old.extended_resource_claim_status,
         reason=old.reason,
         message=old.message,
     )

@@ -309,3 +309,13 @@ def test_the_patch_of_addresses_takes_the_old_one_away() -> None:
         "podIP": "10.0.0.2",
         "podIPs": [{"ip": "10.0.0.2"}, {"$patch": "delete", "ip": "10.0.0.1"}],
     }
+
+
+def test_what_the_control_plane_says_of_claims_stays() -> None:
+    held = pod()
+    held.status.resource_claim_statuses = [core_v1.PodResourceClaimStatus(name="gpu", resource_claim_name="web-gpu-x")]
+    told = core_v1.PodExtendedResourceClaimStatus(resource_claim_name="web-extended-resources-x")
+    held.status.extended_resource_claim_status = told
+    found = status_of(held, runtime(record("main")))
+    assert found.resource_claim_statuses == held.status.resource_claim_statuses
+    assert found.extended_resource_claim_status == told
