@@ -16,6 +16,7 @@ from kube.selectors import from_label_selector
 BIND_COMPLETED, BOUND_BY_CONTROLLER = "pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller"
 PROVISIONER, SELECTED_NODE = "volume.kubernetes.io/storage-provisioner", "volume.kubernetes.io/selected-node"
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 LOCAL_PATH_FOLDER = "wherry/local-path"
 """A Node's annotation: the absolute path of the folder where its agent keeps volumes of the local-path provisioner."""

@@ -167,6 +167,27 @@ async def test_a_volume_is_released_when_its_claim_is_deleted(cluster: Cluster) 
     assert await cluster.are(data="Pending", disk="Released")
 
 
+async def test_a_volume_that_nobody_can_delete_or_recycle_says_so(cluster: Cluster) -> None:
+    for policy, reason, text in (
+        (
+            "Delete",
+            "VolumeFailedDelete",
+            'error getting deleter volume plugin for volume "delete": no deletable volume',
+        ),
+        ("Recycle", "VolumeFailedRecycle", "No recycler plugin found for the volume!"),
+    ):
+        name = policy.lower()
+        disk = volume(name, "1Gi")
+        disk["spec"]["persistentVolumeReclaimPolicy"] = policy
+        await cluster.apply(disk, claim(f"data-{name}", "1Gi"))
+        await eventually(lambda name=name: cluster.are(**{f"data-{name}": "Bound"}))
+        await cluster.client.delete(core_v1.PersistentVolumeClaim, f"data-{name}", "default")
+        await eventually(lambda name=name: cluster.are(**{name: "Failed"}))
+        status = (await cluster.client.get(core_v1.PersistentVolume, name)).status
+        assert status.reason == reason and (status.message or "").startswith(text)
+        await eventually(lambda reason=reason: cluster.messages(reason))
+
+
 async def test_a_missing_claim_is_named(cluster: Cluster) -> None:
     await cluster.apply(pod("p", "nothing"))
 

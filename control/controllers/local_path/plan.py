@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from kube.api import core_v1, meta_v1, storage_v1
-from kube.volume_binding import LOCAL_PATH_FOLDER
+from kube.volume_binding import LOCAL_PATH_FOLDER, PROVISIONED_BY
 
 PROVISIONER = "wherry/local-path"
 CLASS = "local-path"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 FINALIZER = "wherry/local-path"
 """Keeps a volume's object until its folder is gone."""
 _HOST = "kubernetes.io/hostname"

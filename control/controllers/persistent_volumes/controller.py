@@ -24,6 +24,7 @@ from kube.volume_binding import (
     BOUND_BY_CONTROLLER,
     CLASS_ANNOTATION,
     NO_PROVISIONER,
+    PROVISIONED_BY,
     PROVISIONER,
     SELECTED_NODE,
     class_of,
@@ -203,7 +204,9 @@ class PersistentVolumeController:
             return
         claim = await self._claim(ref)
         if claim is None:
-            await self._set_phase(volume, "Released")
+            if volume.status.phase != "Failed":
+                await self._set_phase(volume, "Released")
+            await self._reclaim(volume)
         elif claim.spec.volume_name == name_of(volume):
             await self._set_phase(volume, "Bound")
         elif not claim.spec.volume_name:
@@ -227,11 +230,30 @@ class PersistentVolumeController:
                 return None
         return found if found.metadata.uid == ref.uid else None
 
-    async def _set_phase(self, volume: core_v1.PersistentVolume, phase: str) -> None:
+    async def _reclaim(self, volume: core_v1.PersistentVolume) -> None:
+        """Say that a volume made by hand cannot be removed for its user; a provisioner's is the provisioner's affair."""
+        policy = volume.spec.persistent_volume_reclaim_policy
+        if volume.status.phase != "Released" or PROVISIONED_BY in volume.metadata.annotations:
+            return
+        if policy == "Recycle":
+            reason, text = "VolumeFailedRecycle", "No recycler plugin found for the volume!"
+        elif policy == "Delete":
+            what = f'error getting deleter volume plugin for volume "{name_of(volume)}"'
+            reason, text = "VolumeFailedDelete", f"{what}: no deletable volume plugin matched"
+        else:
+            return
+        await self._set_phase(volume, "Failed", reason, text)
+        self._recorder.event(volume, "Warning", reason, text)
+
+    async def _set_phase(
+        self, volume: core_v1.PersistentVolume, phase: str, reason: str | None = None, message: str | None = None
+    ) -> None:
         if volume.status.phase == phase:
             return
         now = format_time(self._clock.now())
-        status = msgspec.structs.replace(volume.status, phase=phase, last_phase_transition_time=now)
+        status = msgspec.structs.replace(
+            volume.status, phase=phase, reason=reason, message=message, last_phase_transition_time=now
+        )
         await self._client.update_status(msgspec.structs.replace(volume, status=status))
 
 
