@@ -105,7 +105,8 @@ class NodeAuthorizer:
         metadata, spec = pod["metadata"], pod.get("spec", {})
         key = (metadata.get("namespace", ""), metadata["name"])
         node = spec.get("nodeName", "")
-        claims = frozenset(references.pod_resource_claims(pod)) if "resourceClaims" in spec else frozenset()
+        has_claims = "resourceClaims" in spec or "extendedResourceClaimStatus" in pod.get("status", {})
+        claims = frozenset(references.pod_resource_claims(pod)) if has_claims else frozenset()
         # A bound pod's references do not change but for ephemeral containers and claims made for it.
         state = (metadata.get("uid"), node, len(spec.get("ephemeralContainers") or ()), claims)
         known = self._pods.get(key)

@@ -75,7 +75,9 @@ def pod_claims(pod: Object) -> set[str]:
 def pod_resource_claims(pod: Object) -> set[str]:
     """Return the names of the device claims a pod uses."""
     found = {c.get("resourceClaimName", "") for c in pod["spec"].get("resourceClaims") or ()}
-    found |= {c.get("resourceClaimName", "") for c in pod.get("status", {}).get("resourceClaimStatuses") or ()}
+    status = pod.get("status", {})
+    found |= {c.get("resourceClaimName", "") for c in status.get("resourceClaimStatuses") or ()}
+    found.add((status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName", ""))
     return found - {""}
 
 

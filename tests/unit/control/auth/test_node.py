@@ -183,3 +183,25 @@ def test_a_refusal_gives_its_reason() -> None:
         Decision.NO_OPINION,
         "no relationship found between node 'n1' and this object",
     )
+
+
+@pytest.mark.parametrize(
+    ("spec", "status"),
+    [
+        ({"resourceClaims": [{"name": "c", "resourceClaimName": "gpus"}]}, {}),
+        (
+            {"resourceClaims": [{"name": "c", "resourceClaimTemplateName": "t"}]},
+            {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "gpus"}]},
+        ),
+        ({}, {"extendedResourceClaimStatus": {"resourceClaimName": "gpus"}}),
+    ],
+)
+def test_a_node_reads_the_claims_of_its_pods_however_they_came_to_them(
+    spec: dict[str, Any], status: dict[str, Any]
+) -> None:
+    found = graph()
+    user = pod("worker", "n1", **spec)
+    assert not may(found, "get resourceclaims.resource.k8s.io shop/gpus")
+    found.changed("pods", "ADDED", user | {"status": status})
+    assert may(found, "get resourceclaims.resource.k8s.io shop/gpus")
+    assert not may(found, "get resourceclaims.resource.k8s.io shop/other")
