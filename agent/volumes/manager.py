@@ -15,7 +15,7 @@ from pathlib import Path
 
 from agent.environment import ConfigError, References, expand
 from agent.usage.model import PersistentUse
-from agent.volumes import atomic, cleanup, hostpath, mounts, subpath
+from agent.volumes import atomic, cleanup, empty_dir, hostpath, mounts, subpath
 from agent.volumes.mounted import Mounted
 from agent.volumes.payload import Sources, VolumeError, single_user, volume_payload
 from agent.volumes.persistent import PersistentVolumes, is_persistent
@@ -146,7 +146,8 @@ class VolumeManager:
             target = folder / plugin / volume.name
             if volume.empty_dir is not None:
                 if target not in prepared:
-                    _empty_dir(target, volume.empty_dir, group)
+                    memory = value(facts.sources.allocatable.get("memory", 0))
+                    empty_dir.make(target, volume.empty_dir, pod, memory)
                     prepared.add(target)
                 return Mounted(target)
             payload = volume_payload(pod, volume, facts.sources)
@@ -261,23 +262,3 @@ class VolumeManager:
     def orphans(self, known: set[str]) -> list[str]:
         """List pods that have a folder but are not known."""
         return cleanup.orphans(self._pods_dir, known)
-
-
-def _empty_dir(target: Path, source: core_v1.EmptyDirVolumeSource, group: int | None) -> None:
-    fresh = not target.is_dir()
-    medium = source.medium or ""
-    if fresh:
-        target.mkdir(parents=True)
-    if medium and (fresh or not mounts.is_mount_point(target)):
-        fresh = True
-        if medium == "Memory":
-            mounts.mount_tmpfs(target, size=value(source.size_limit or 0))
-        elif medium.startswith("HugePages"):
-            mounts.mount_hugetlbfs(target, medium.removeprefix("HugePages").removeprefix("-"))
-        else:
-            raise VolumeError(f'unknown storage medium "{medium}"')
-    if fresh:
-        target.chmod(0o777)
-    if group is not None and fresh:
-        os.chown(target, -1, group)
-        target.chmod(0o2777)

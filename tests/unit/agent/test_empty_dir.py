@@ -1,0 +1,65 @@
+"""How large emptyDirs in memory may grow, and which huge pages they are of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.volumes import empty_dir
+from agent.volumes.payload import VolumeError
+from kube.api import core_v1
+from tests.unit.agent.pods import pod
+
+MIB = 1 << 20
+
+
+def sized(**limits: str) -> dict[str, Any]:
+    return {"name": "main", "resources": {"limits": {name.replace("_", "-"): text for name, text in limits.items()}}}
+
+
+@pytest.mark.parametrize(
+    ("limit", "memory", "node", "size"),
+    [
+        (None, None, 0, 0),
+        (None, None, 100, 100),
+        (None, "64Mi", 32, 32),  # the node has less than the pod may use
+        (None, "64Mi", 1 << 30, 64),
+        ("16Mi", "64Mi", 1 << 30, 16),
+        ("128Mi", "64Mi", 1 << 30, 64),
+        ("16Mi", None, 1 << 30, 16),
+    ],
+)
+def test_what_is_in_memory_is_no_larger_than_what_the_pod_may_use(
+    limit: str | None, memory: str | None, node: int, size: int
+) -> None:
+    source = core_v1.EmptyDirVolumeSource(medium="Memory", size_limit=limit)
+    given = pod(sized(memory=memory) if memory else "main")
+    found = empty_dir.memory_size(source, given, node * (MIB if node < 1 << 20 else 1))
+    assert found == size * MIB
+
+
+@pytest.mark.parametrize(
+    ("medium", "limits", "size"),
+    [
+        ("HugePages", {"hugepages_2Mi": "4Mi"}, "2Mi"),
+        ("HugePages", {"hugepages_1Gi": "1Gi"}, "1Gi"),
+        ("HugePages-2Mi", {"hugepages_2Mi": "4Mi", "hugepages_1Gi": "1Gi"}, "2Mi"),
+        ("HugePages-1024Mi", {"hugepages_1Gi": "1Gi"}, "1Gi"),
+    ],
+)
+def test_huge_pages_are_of_the_size_that_is_requested(medium: str, limits: dict[str, str], size: str) -> None:
+    assert empty_dir.page_size(medium, pod(sized(**limits))) == size
+
+
+@pytest.mark.parametrize(
+    ("medium", "limits", "message"),
+    [
+        ("HugePages", {"hugepages_2Mi": "4Mi", "hugepages_1Gi": "1Gi"}, "requests multiple huge page sizes"),
+        ("HugePages", {}, "no container requests huge pages"),
+        ("HugePages-1Gi", {"hugepages_2Mi": "4Mi"}, "no container requests huge pages of this size"),
+    ],
+)
+def test_a_size_that_is_not_clear_is_refused(medium: str, limits: dict[str, str], message: str) -> None:
+    with pytest.raises(VolumeError, match=message):
+        empty_dir.page_size(medium, pod(sized(**limits)))
