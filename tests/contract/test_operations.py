@@ -146,6 +146,14 @@ async def test_bodies_and_objects_have_a_largest_size(api: ApiUnderTest) -> None
         "POST", CONFIGMAPS, b"{" + b" " * (3 * 1024 * 1024), headers={"Content-Type": "application/json"}
     )
     assert (answer.status, answer.json["reason"]) == (413, "RequestEntityTooLarge")
+    large = {"metadata": {"name": "large"}, "data": {"k": "x" * (1000 * 1024)}}
+    assert (await api.request("POST", CONFIGMAPS, large)).status == 201
+    entry = {"port": 1, "name": "p"}
+    addresses = [{"ip": f"10.{n >> 8 & 255}.{n & 255}.1", "hostname": "h" * 60} for n in range(20_000)]
+    endpoints = {"metadata": {"name": "many"}, "subsets": [{"addresses": addresses, "ports": [entry]}]}
+    answer = await api.request("POST", "/api/v1/namespaces/default/endpoints", endpoints)
+    assert (answer.status, answer.json["message"]) == (500, "etcdserver: request is too large"), "upstream's answer"
+    assert (await api.request("GET", "/api/v1/namespaces/default/endpoints/many")).status == 404
 
 
 async def test_the_queues_can_be_looked_at(api: ApiUnderTest) -> None:
@@ -205,3 +213,19 @@ async def test_a_server_that_goes_says_so_first_and_serves_on_for_a_while(tmp_pa
                 assert answer.status == 200, "others may still come until balancers have heard of it"
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_parts_say_how_they_are(api: ApiUnderTest) -> None:
+    found = (await api.request("GET", "/api/v1/componentstatuses")).json["items"]
+    assert [item["metadata"]["name"] for item in found] == ["controller-manager", "etcd-0", "scheduler"]
+    one = (await api.request("GET", "/api/v1/componentstatuses/etcd-0")).json
+    assert one["conditions"] == [{"type": "Healthy", "status": "True", "message": "ok"}]
+    assert (await api.request("GET", "/api/v1/componentstatuses/nobody")).status == 404
+
+
+@pytest.mark.parametrize("path", ["/openapi/v2", "/openapi/v3/api/v1"])
+async def test_a_schema_that_a_client_has_is_not_sent_again(api: ApiUnderTest, path: str) -> None:
+    first = await api.request("GET", path)
+    assert first.status == 200 and first.body
+    again = await api.request("GET", path, headers={"If-None-Match": first.headers["ETag"]})
+    assert (again.status, again.body) == (304, b"")
