@@ -94,7 +94,7 @@ async def test_a_missing_config_map_keeps_the_pod_waiting_with_an_event(node: No
     assert await node.event("waits", "FailedMount") == (
         'MountVolume.SetUp failed for volume "conf" : configmap "later" not found'
     )
-    pod = await node.get("waits")
+    pod = await node.wait("waits", lambda p: p.status.container_statuses)
     waiting = (pod.status.container_statuses[0].state or core_v1.ContainerState()).waiting
     assert waiting and waiting.reason == "ContainerCreating" and pod.status.phase == "Pending"
     await node.client.create(config_map("later", k="v"))
