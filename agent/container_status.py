@@ -135,11 +135,12 @@ def _carry_over(
         Kind.EPHEMERAL: pod.status.ephemeral_container_statuses,
     }
     old = next((s for s in lists[kind] if s.name == container.name), None)
-    if old is None or not old.container_id:
+    if old is None or not (old.container_id or (old.last_state is not None and old.last_state.terminated is not None)):
         return
     status.restart_count = old.restart_count
     state = old.state or core_v1.ContainerState()
-    ended = state.terminated or lost()
+    before = old.last_state.terminated if old.last_state is not None and state.waiting is not None else None
+    ended = state.terminated or before or lost()
     initialised = kind is Kind.INIT and state.terminated is not None and state.terminated.exit_code == 0
     if known.ended or initialised:
         status.state, status.last_state = core_v1.ContainerState(terminated=ended), old.last_state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_TELL_SECONDS = 2.0
 _LOOKS_AT_SANDBOX, _LOOK_SECONDS = 4, 0.01  # the runtime writes an exit down some milliseconds after it
 
 
@@ -36,6 +38,9 @@ async def carry_out(worker: PodWorker, plan: Plan) -> bool:
         await _stop_old_sandboxes(worker)
     if plan.new_sandbox is not None:
         return await _make_sandbox(worker, plan.new_sandbox)
+    if plan.restart_all is not None:
+        await _restart_all(worker, plan.restart_all)
+        return True
     done = False
     if plan.kill:
         await asyncio.gather(*(_kill(worker, kill) for kill in plan.kill))
@@ -158,6 +163,27 @@ async def _volumes(worker: PodWorker) -> bool:
 
 
 # -- containers -------------------------------------------------------------------------------------------------------
+async def _restart_all(worker: PodWorker, trigger: ContainerRecord) -> None:
+    """Take every container away but debug containers; what follows is a pod that starts, in the sandbox that it has.
+
+    As upstream has it, nobody is given time to end: no preStop hook, no grace.
+    """
+    worker.publish()
+    worker.count_restart(trigger.name)
+    debug = {container.name for container in worker.pod.spec.ephemeral_containers}
+    alive = [record for record in worker.runtime.alive if record.name not in debug]
+    message = "Container {0} will be restarted with all others, because {1} ended"
+    kills = (Kill(r.id, r.name, message.format(r.name, trigger.name)) for r in alive)
+    await asyncio.gather(*(worker.stop_container(kill, 0, False) for kill in kills))
+    worker.publish()  # the API keeps the counts and how each has ended; a server that is away is not waited for
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_TELL_SECONDS):
+            await worker.tools.writer.flushed(worker.uid)
+    for record in sorted(worker.runtime.containers, key=lambda r: r.id == trigger.id):
+        if record.name not in debug:
+            await worker.remove_container(record.id)
+
+
 async def _kill(worker: PodWorker, kill: Kill) -> None:
     await worker.stop_container(kill, grace_of(worker.pod, kill.grace))
 

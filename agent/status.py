@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agent import qos, resize
 from agent.container_status import Known, container_status, lost, stamp
-from agent.lifecycle import End, Kind, is_sidecar, main_begun, policy_of
+from agent.lifecycle import End, Kind, is_sidecar, main_begun, may_restart_all, policy_of, restarts_all
 from agent.records import PodRuntime
 from kube.api import core_v1
 
@@ -62,6 +62,9 @@ def pod_status(
     status.pod_ip = ips[0] if ips else None
     status.pod_ips = [core_v1.PodIP(ip=ip) for ip in ips]
     status.phase = phase(pod, status, runtime, finished)
+    if old.phase == "Running" and not finished and may_restart_all(pod):
+        if status.phase == "Pending" or _begin_again(pod, runtime):
+            status.phase = "Running"  # containers that were taken away to start together
     if end is not None and end.phase:
         status.phase, status.reason, status.message = end.phase, end.reason or None, end.message or None
     if old.phase in ENDED_PHASES:
@@ -116,6 +119,10 @@ def _addresses(pod: core_v1.Pod, runtime: PodRuntime, node: NodeFacts) -> Sequen
         return ()
     # The sandbox is gone, or nothing is known yet: the address stays until a new one takes its place.
     return [ip.ip for ip in pod.status.pod_ips]
+
+
+def _begin_again(pod: core_v1.Pod, runtime: PodRuntime) -> bool:
+    return restarts_all(pod, runtime) is not None or any(runtime.latest(c.name) is None for c in pod.spec.containers)
 
 
 # -- the phase --------------------------------------------------------------------------------------------------------
@@ -185,6 +192,7 @@ def _conditions(
         ready,
         core_v1.PodCondition(type="PodScheduled", status="True"),
     ]
+    wanted += _restarting(pod, runtime, status)
     wanted += _resizing(pod, runtime, known)
     old = {condition.type: condition for condition in pod.status.conditions}
     ours = {condition.type for condition in wanted} | {resize.PENDING, resize.IN_PROGRESS}
@@ -194,6 +202,19 @@ def _conditions(
         unchanged = before is not None and before.status == condition.status and before.last_transition_time
         condition.last_transition_time = before.last_transition_time if before and unchanged else stamp(now)
     return [*wanted, *(condition for condition in pod.status.conditions if condition.type not in ours)]
+
+
+def _restarting(pod: core_v1.Pod, runtime: PodRuntime, status: core_v1.PodStatus) -> list[core_v1.PodCondition]:
+    """Say of a pod whose containers may restart together whether they are being ended for that (KEP-5532)."""
+    if not may_restart_all(pod):
+        return []
+    condition = core_v1.PodCondition(type="AllContainersRestarting", status="False")
+    if status.phase in ENDED_PHASES:
+        condition.reason = "PodCompleted" if status.phase == "Succeeded" else "PodFailed"
+    elif restarts_all(pod, runtime) is not None:
+        condition.status, condition.reason = "True", "RestartAllContainersStarted"
+        condition.message = "container exited with restart policy rule"
+    return [condition]
 
 
 def _resizing(pod: core_v1.Pod, runtime: PodRuntime, known: Known) -> list[core_v1.PodCondition]:

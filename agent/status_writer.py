@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 FIRST_RETRY, LAST_RETRY = 0.2, 10.0
 OURS = frozenset(
     "PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled DisruptionTarget PodResizePending "
-    "PodResizeInProgress".split()
+    "PodResizeInProgress AllContainersRestarting".split()
 )
 """The conditions that a kubelet writes; all others belong to somebody else."""
 _BY_KEY = {"conditions": "type", "podIPs": "ip", "hostIPs": "ip", "resourceClaimStatuses": "name"}

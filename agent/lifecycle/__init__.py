@@ -8,8 +8,10 @@ from agent.lifecycle.rules import (
     grace_of,
     is_sidecar,
     main_begun,
+    may_restart_all,
     policy_of,
     restarts,
+    restarts_all,
     termination_waves,
 )
 
@@ -26,8 +28,10 @@ __all__ = [
     "grace_of",
     "is_sidecar",
     "main_begun",
+    "may_restart_all",
     "plan",
     "policy_of",
     "restarts",
+    "restarts_all",
     "termination_waves",
 ]

@@ -83,6 +83,8 @@ class Plan:
 
     end: End | None = None
     stop_sandbox: bool = False
+    restart_all: ContainerRecord | None = None
+    """The container whose end asks for it: kill and remove every container, this one last, in the same sandbox."""
     new_sandbox: int | None = None
     """The attempt number of the sandbox to make."""
     kill: tuple[Kill, ...] = ()

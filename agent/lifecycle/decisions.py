@@ -22,7 +22,9 @@ from agent.lifecycle.rules import (
     old_sandboxes,
     policy_of,
     restarts,
+    restarts_all,
     superfluous,
+    told_restarts,
 )
 from agent.records import ContainerRecord, PodRuntime, State
 from kube.api import core_v1
@@ -38,8 +40,11 @@ def plan(s: Situation) -> Plan:
     decisions = _Decisions(s)
     decisions.wake(deadline)
     sandbox_lost, attempt = sandbox_changed(s.runtime)
+    trigger = restarts_all(s.pod, s.runtime)
     if sandbox_lost:
         decisions.renew_sandbox(attempt)
+    elif trigger is not None:
+        decisions.all_anew(trigger)
     else:
         decisions.ephemeral()
         if decisions.init():
@@ -65,6 +70,7 @@ class _Decisions:
         self.end: End | None = None
         self.stop_sandbox = False
         self.new_sandbox: int | None = None
+        self.restart_all: ContainerRecord | None = None
         self.kills: list[Kill] = []
         self.starts: list[Start] = []
         self.resizes: list[Resize] = []
@@ -78,6 +84,7 @@ class _Decisions:
             end=self.end,
             stop_sandbox=self.stop_sandbox,
             new_sandbox=self.new_sandbox,
+            restart_all=self.restart_all,
             kill=tuple(self.kills),
             start=tuple(self.starts),
             resize=tuple(self.resizes),
@@ -108,6 +115,8 @@ class _Decisions:
 
     def _anything_to_start(self) -> bool:
         pod, runtime = self.s.pod, self.s.runtime
+        if restarts_all(pod, runtime) is not None:
+            return True
         for container in pod.spec.containers:
             latest = runtime.latest(container.name)
             if latest is None:
@@ -118,6 +127,15 @@ class _Decisions:
                 if policy_of(pod, container) != "Never":
                     return True
         return False
+
+    def all_anew(self, trigger: ContainerRecord) -> None:
+        """Restart every container for the end of one, when that one may start again."""
+        ready = self.s.ready_at(trigger.name, trigger)
+        if ready > self.s.now:
+            self.backing_off[trigger.name] = ready
+            self.wake(ready)
+        else:
+            self.restart_all = trigger
 
     # -- containers -----------------------------------------------------------------------------------------------
     def ephemeral(self) -> None:
@@ -230,4 +248,6 @@ class _Decisions:
             self.wake(retry)
             return
         latest = self.s.runtime.latest(name)
-        self.starts.append(Start(name, kind, latest.restart_count + 1 if latest else 0))
+        # The API remembers the counts of containers that were removed for a restart of all.
+        before = latest.restart_count if latest else told_restarts(self.s.pod, name)
+        self.starts.append(Start(name, kind, 0 if before is None else before + 1))

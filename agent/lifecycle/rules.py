@@ -30,13 +30,46 @@ def restarts(pod: core_v1.Pod, container: core_v1.Container, record: ContainerRe
     """Tell whether a container that ended like this one is to be started again."""
     if not record.exited:
         return record.state is State.CREATED
-    for rule in container.restart_policy_rules:
-        codes = rule.exit_codes
-        if rule.action == "Restart" and codes is not None:
-            if (record.exit_code in codes.values) == (codes.operator == "In"):
-                return True
+    if rule_for(container, record) is not None:
+        return True
     policy = policy_of(pod, container)
     return policy == "Always" or (policy == "OnFailure" and record.exit_code != 0)
+
+
+def rule_for(container: core_v1.Container, record: ContainerRecord) -> core_v1.ContainerRestartRule | None:
+    """Return the first of the container's own rules that is for such an end (KEP-5307)."""
+    for rule in container.restart_policy_rules if record.state is State.EXITED else ():
+        codes = rule.exit_codes
+        if codes is not None and (record.exit_code in codes.values) == (codes.operator == "In"):
+            return rule
+    return None
+
+
+def may_restart_all(pod: core_v1.Pod) -> bool:
+    """Tell whether the end of one of the pod's containers can mean a restart of all."""
+    every = (*pod.spec.init_containers, *pod.spec.containers)
+    return any(rule.action == "RestartAllContainers" for container in every for rule in container.restart_policy_rules)
+
+
+def restarts_all(pod: core_v1.Pod, runtime: PodRuntime) -> ContainerRecord | None:
+    """Return the container whose end asks for a restart of all (KEP-5532); it is there until all others are gone."""
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        record = runtime.latest(container.name) if container.restart_policy_rules else None
+        if record is not None and (rule := rule_for(container, record)) is not None:
+            if rule.action == "RestartAllContainers":
+                return record
+    return None
+
+
+def told_restarts(pod: core_v1.Pod, name: str) -> int | None:
+    """Return the restart count that the API shows of a container that has run; None where none has."""
+    status = pod.status
+    for shown in (*status.container_statuses, *status.init_container_statuses, *status.ephemeral_container_statuses):
+        ran = shown.state is not None and (shown.state.running or shown.state.terminated)
+        before = shown.last_state is not None and shown.last_state.terminated
+        if shown.name == name and (shown.container_id or ran or before):
+            return shown.restart_count
+    return None
 
 
 def main_begun(pod: core_v1.Pod, runtime: PodRuntime) -> bool:

@@ -1,0 +1,56 @@
+"""One container's end restarts all of a pod's, in the sandbox that it has."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cri.fake import FakeRuntime
+from kube.api import core_v1
+from kube.informer import Informer
+from tests.support.fake_node import TRAP, calls, container, create
+from tests.support.node import NodeUnderTest
+
+RULES = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]
+
+
+def counts(pod: core_v1.Pod) -> dict[str, int]:
+    every = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    return {status.name: status.restart_count for status in every}
+
+
+async def test_all_containers_start_anew_and_nothing_else_does(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def note(change: object) -> None:
+        status = getattr(change, "new").status  # noqa: B009
+        restarting = next((c.status for c in status.conditions if c.type == "AllContainersRestarting"), "")
+        seen.append((status.phase or "", restarting))
+
+    pods: Informer[core_v1.Pod] = Informer(node.client, core_v1.Pod, "default")
+    pods.subscribe(note)
+    task = asyncio.create_task(pods.run())
+    await pods.wait_synced()
+    try:
+        trigger = container("sleep 200; exit 42", restartPolicy="Never", restartPolicyRules=RULES)
+        init = [container("exit 0", "setup"), container(TRAP, "side", restartPolicy="Always")]
+        await create(node, "anew", trigger, container(name="other"), initContainers=init, restartPolicy="Never")
+        await node.ready("anew")
+        everything = {"setup": 1, "side": 1, "main": 1, "other": 1}
+        pod = await node.wait("anew", lambda p: counts(p) == everything and p.status.container_statuses[0].ready)
+    finally:
+        task.cancel()
+    assert len(calls(runtime, "RunPodSandbox")) == 1 and pod.status.phase == "Running"
+    assert [request.timeout for request in calls(runtime, "StopContainer")] == [0, 0]
+    order = [request.config.metadata.name for request in calls(runtime, "CreateContainer")]
+    assert order == ["setup", "side", "main", "other"] * 2
+    phases = [phase for phase, _ in seen]
+    assert phases == sorted(phases, key=["Pending", "Running"].index), "the phase goes one way"
+    flags = [restarting for _, restarting in seen if restarting]
+    assert "True" in flags and flags[0] == flags[-1] == "False"
+    last = next(s for s in pod.status.container_statuses if s.name == "main").last_state
+    assert last is not None
+    await node.stop()
+    await node.start()
+    await node.wait("anew", lambda p: counts(p) == {name: 2 for name in everything})
+    await node.delete("anew")
+    await node.gone("anew")
