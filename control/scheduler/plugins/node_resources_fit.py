@@ -169,4 +169,4 @@ class NodeResourcesFit:
                 weights += weight
         if not weights:
             return 0
-        return round(total / weights) if wanted.skip_zero else total // weights
+        return (2 * total + weights) // (2 * weights) if wanted.skip_zero else total // weights
