@@ -118,4 +118,5 @@ class Documents:
 def _names(resources: Sequence[Resource]) -> list[str]:
     kinds = [paths.definition(resource) for resource in resources]
     extra = [paths.DELETE_OPTIONS, paths.STATUS, paths.PATCH, "io.k8s.api.autoscaling.v1.Scale"]
+    extra += [paths.POSTED[sub][0] for r in resources for sub in r.subresources if sub in paths.POSTED]
     return [*kinds, *(f"{kind}List" for kind in kinds), *extra]

@@ -21,6 +21,15 @@ Paths = dict[str, dict[str, Any]]
 Kind = dict[str, str]
 SCALE = "io.k8s.api.autoscaling.v1.Scale"
 SCALE_KIND: Kind = {"group": "autoscaling", "kind": "Scale", "version": "v1"}
+POSTED: dict[str, tuple[str, Kind]] = {
+    "binding": ("io.k8s.api.core.v1.Binding", {"group": "", "kind": "Binding", "version": "v1"}),
+    "eviction": ("io.k8s.api.policy.v1.Eviction", {"group": "policy", "kind": "Eviction", "version": "v1"}),
+    "token": (
+        "io.k8s.api.authentication.v1.TokenRequest",
+        {"group": "authentication.k8s.io", "kind": "TokenRequest", "version": "v1"},
+    ),
+}
+"""Subresources that are only created: the definition of what is sent and answered, and its kind."""
 
 DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 STATUS = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"
@@ -98,6 +107,11 @@ def of(resource: Resource, style: Style) -> Paths:
             body, shown = (SCALE, SCALE_KIND) if sub == "scale" else (kind, None)
             name = f"{suffix}{scope}{resource.kind}{_camel(sub)}"
             add(f"{collection}/{{name}}/{sub}", _part(resource, body, name, shown), {**named, **where})
+        elif sub in POSTED:
+            body, shown = POSTED[sub]
+            name = f"create{suffix}{scope}{resource.kind}{_camel(sub)}"
+            post = Operation("post", "post", name, _WRITE, body, answer=body, codes=(200, 201, 202), shown=shown)
+            add(f"{collection}/{{name}}/{sub}", iter([post]), {**named, **where})
     return paths
 
 

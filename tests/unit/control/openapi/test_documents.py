@@ -48,6 +48,22 @@ def test_explain_finds_a_kind_with_its_descriptions() -> None:
     assert pod["properties"]["spec"]["allOf"] == [{"$ref": "#/components/schemas/io.k8s.api.core.v1.PodSpec"}]
 
 
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("pods/{name}/eviction", {"group": "policy", "version": "v1", "kind": "Eviction"}),
+        ("pods/{name}/binding", {"group": "", "version": "v1", "kind": "Binding"}),
+        ("serviceaccounts/{name}/token", {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"}),
+    ],
+)
+def test_subresources_that_are_created_name_what_is_sent(path: str, kind: dict[str, str]) -> None:
+    document = msgspec.json.decode(DOCUMENTS.v3("api/v1") or b"")
+    post = document["paths"][f"/api/v1/namespaces/{{namespace}}/{path}"]["post"]
+    assert post["x-kubernetes-group-version-kind"] == kind
+    sent = post["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    assert kind in document["components"]["schemas"][sent]["x-kubernetes-group-version-kind"]
+
+
 def test_what_is_not_served_has_no_document() -> None:
     assert DOCUMENTS.v3("apis/nonsense/v1") is None
 
