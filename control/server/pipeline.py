@@ -101,6 +101,7 @@ class Pipeline:
                 user = await self._authenticate(request, credentials)
             except StatusError:
                 auditing.begin(self.auditor, request, info, UserInfo(""))
+                await auditing.settled(request)
                 raise
         auditing.begin(self.auditor, request, info, user)
         await auditing.settled(request)
