@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ class ClaimDriver:
         self.fail = ""
         self.skip = False
         self.calls: list[tuple[str, list[str]]] = []
+        self.prepared: Callable[[str], None] = lambda name: None
+        """Called with the CDI name of what is made ready; a driver writes its specification then."""
         self.health: asyncio.Queue[Any] = asyncio.Queue()
         """What the driver says next of its device: a status's number, with a message."""
         self._server: grpc.aio.Server | None = None
@@ -51,6 +53,7 @@ class ClaimDriver:
             else:
                 device = answer.claims[claim.uid].devices.add(pool_name="here", device_name="card-0")
                 device.cdi_device_ids.append(f"{CLASS}={claim.name}")
+                self.prepared(claim.name)
         return answer
 
     async def _unprepare(self, request: Any, context: Any) -> Any:
