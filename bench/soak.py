@@ -101,8 +101,8 @@ def soak(made: Cluster, seconds: float, pods: int, chance: random.Random) -> dic
 def leased(made: Cluster, snapshots: list[str]) -> list[str]:
     """Return the snapshots that nothing but containerd's own leases hold.
 
-    containerd takes a lease of a day for what it is making. Killed in the middle it leaves that behind, whoever asked it; nothing
-    in CRI shows such a snapshot or removes it. Shown by taking the leases away: what they alone held is gone then.
+    containerd takes a lease of a day for what it is making. Killed in the middle it leaves that behind, whoever asked it;
+    nothing in CRI shows such a snapshot or removes it. Shown by taking the leases away: what they alone held is gone then.
     """
     for lease in made.ctr("leases", "list", "-q").split():
         made.ctr("leases", "delete", "--sync", lease)
