@@ -51,6 +51,12 @@ async def test_a_node_registers_with_what_it_is_and_has_and_holds_its_lease(node
     )
     assert conditions["DiskPressure"][1:] == ("KubeletHasNoDiskPressure", "kubelet has no disk pressure")
     assert any(images.BUSYBOX_IMAGE in image.names for image in status.images)
+
+    async def held() -> bool:
+        found = (await node.client.list(coordination_v1.Lease, "kube-node-lease")).items
+        return [lease.metadata.name for lease in found] == ["node-1"]
+
+    await eventually(held, "the node holds its lease")
     lease = await node.client.get(coordination_v1.Lease, "node-1", "kube-node-lease")
     assert lease.spec.holder_identity == "node-1" and lease.spec.lease_duration_seconds == 40
     assert lease.metadata.owner_references[0].uid == found.metadata.uid
