@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from control.controllers.context import Context
+from control.controllers.disrupting import disrupt
 from control.controllers.nodes.lifecycle import ON_NODE, by_node
 from kube.api import core_v1
-from kube.client import STRATEGIC, key_of, name_of, namespace_of
-from kube.clock import format_time
+from kube.client import key_of
 from kube.controller import Controller
-from kube.errors import StatusError
 from kube.informer import Change
 from kube.taints import NO_EXECUTE, tolerates
 
@@ -99,18 +98,5 @@ class TaintEvictionController:
     async def _evict(self, pod: core_v1.Pod) -> None:
         key = key_of(pod)
         self._recorder.event(pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {key}")
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "DeletionByTaintManager",
-            "message": "Taint manager: deleting due to NoExecute taint",
-            "lastTransitionTime": format_time(self._clock.now()),
-        }
-        patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
-        name, namespace = name_of(pod), namespace_of(pod)
-        try:
-            await self._client.patch(core_v1.Pod, name, namespace, patch, type=STRATEGIC, subresource="status")
-            await self._client.delete(core_v1.Pod, name, namespace, uid=pod.metadata.uid or "")
-        except StatusError as error:
-            if not error.not_found and not error.conflict:
-                raise
+        message = "Taint manager: deleting due to NoExecute taint"
+        await disrupt(self._client, self._clock, pod, "DeletionByTaintManager", message)

@@ -7,13 +7,13 @@ Upstream: pkg/controller/devicetainteviction.
 from __future__ import annotations
 
 from control.controllers.context import Context
+from control.controllers.disrupting import disrupt
 from control.controllers.resource_claims.making import is_done
 from kube.api import core_v1, resource_v1
-from kube.client import STRATEGIC, key_of, name_of, namespace_of
-from kube.clock import after, format_time, parse_time
+from kube.client import key_of, namespace_of
+from kube.clock import after, parse_time
 from kube.controller import Controller
 from kube.device_taints import NO_EXECUTE, tolerates
-from kube.errors import StatusError
 from kube.informer import Change
 
 _DEVICES = "devices"
@@ -105,18 +105,5 @@ class DeviceTaintEvictionController:
     async def _evict(self, pod: core_v1.Pod) -> None:
         text = f"Marking for deletion Pod {key_of(pod)}"
         self._recorder.event(pod, "Normal", "DeviceTaintManagerEviction", text)
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "DeletionByDeviceTaintManager",
-            "message": "Device Taint manager: deleting due to NoExecute taint",
-            "lastTransitionTime": format_time(self._clock.now()),
-        }
-        patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
-        name, namespace = name_of(pod), namespace_of(pod)
-        try:
-            await self._client.patch(core_v1.Pod, name, namespace, patch, type=STRATEGIC, subresource="status")
-            await self._client.delete(core_v1.Pod, name, namespace, uid=pod.metadata.uid or "")
-        except StatusError as error:
-            if not error.not_found and not error.conflict:
-                raise
+        message = "Device Taint manager: deleting due to NoExecute taint"
+        await disrupt(self._client, self._clock, pod, "DeletionByDeviceTaintManager", message)
