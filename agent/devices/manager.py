@@ -208,9 +208,12 @@ class DeviceManager:
             await self.save()
 
     async def save(self) -> None:
-        """Write down who has what."""
+        """Write down who has what; where that fails the next agent may not know, and containers run on."""
         registered = {name: sorted(pool.devices) for name, pool in self._pools.items()}
-        await asyncio.to_thread(checkpoint.save, self.folder, list(self._allocations.values()), registered)
+        try:
+            await asyncio.to_thread(checkpoint.save, self.folder, list(self._allocations.values()), registered)
+        except OSError as error:
+            log.warning("writing down who has which devices: %s", error)
 
     # -- what others ask ----------------------------------------------------------------------------------------------
     def of(self, uid: str, container: str) -> list[Allocation]:

@@ -9,12 +9,14 @@ from typing import Any
 import grpc
 import pytest
 
+from agent.plugins.handler import DEVICE
 from cri.fake import FakeRuntime
 from kube.api import core_v1
 from tests.support.control import ApiUnderTest
 from tests.support.device_plugin import DevicePlugin, device_plugin
 from tests.support.fake_node import calls, container, create, waiting
 from tests.support.node import FastClock, NodeUnderTest, agent_node, eventually
+from tests.support.plugins import RegistrationSocket
 
 GPU = "example.com/gpu"
 TWO = {"a": "Healthy", "b": "Healthy"}
@@ -61,6 +63,15 @@ async def test_a_plugins_devices_are_the_nodes_and_follow_their_health(node: Nod
         await counted(node, "1", "1")
     await counted(node, "1", "0")
     await counted(node, "0", "0")  # five minutes later
+
+
+async def test_a_plugin_may_register_again_while_it_is_there(node: NodeUnderTest) -> None:
+    async with device_plugin(folder(node), GPU, TWO) as plugin:
+        await counted(node, "2", "2")
+        for _ in range(3):
+            await plugin.register()
+        await plugin.set(c="Healthy")
+        await counted(node, "3", "3")
 
 
 async def test_a_container_gets_what_its_plugin_says(node: NodeUnderTest, runtime: FakeRuntime) -> None:
@@ -214,3 +225,20 @@ async def test_what_somebody_wrote_into_the_nodes_status_stays_and_counts(
         await counted(node, "0", "0", "example.com/dongle")
         await node.client.patch(core_v1.Node, name, "", body, subresource="status")
         await counted(node, "1", "1", "example.com/dongle")
+
+
+async def test_a_plugin_may_show_up_in_the_plugins_registry_instead(node: NodeUnderTest, tmp_path: Path) -> None:
+    plugin = DevicePlugin(tmp_path, GPU, TWO, pre_start_required=True)
+    await plugin.start()
+    try:
+        socket = node.config.root_dir / "plugins_registry" / "g.sock"
+        async with RegistrationSocket(socket, DEVICE, GPU, str(plugin.socket), ("v1beta1",)) as registration:
+            assert await registration.told.get() == ""
+            await counted(node, "2", "2")
+            await create(node, "one", wants(1))
+            await node.ready("one")
+            # Its options were asked for, as this way of registering does not tell them.
+            assert [call for call, _ in plugin.calls] == ["GetDevicePluginOptions", "Allocate", "PreStartContainer"]
+        await counted(node, "2", "0")
+    finally:
+        await plugin.stop()
