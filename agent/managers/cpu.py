@@ -25,6 +25,7 @@ from kube.api import core_v1
 from kube.quantity import milli
 
 FULL_CORES, SPREAD, STRICT = "full-pcpus-only", "distribute-cpus-across-numa", "strict-cpu-reservation"
+BY_CACHE = "prefer-align-cpus-by-uncorecache"
 
 
 class CpuManager:
@@ -182,7 +183,7 @@ class CpuManager:
         if self._options.get(SPREAD):
             group = self._machine.threads_per_core if self._options.get(FULL_CORES) else 1
             return cpu_pick.spread(self._machine, free, count, group) if count else frozenset()
-        return cpu_pick.packed(self._machine, free, count)
+        return cpu_pick.packed(self._machine, free, count, by_cache=self._options.get(BY_CACHE, False))
 
     async def release(self, uid: str) -> None:
         """Put a pod's processors back into the pool."""

@@ -19,14 +19,18 @@ def _short(wanted: int, available: int) -> AdmissionError:
     return AdmissionError(f"not enough cpus available to satisfy request: requested={wanted}, available={available}")
 
 
-def packed(machine: Hardware, available: CPUSet, count: int) -> CPUSet:
-    """Take `count` of the available processors, close together. Raise AdmissionError."""
+def packed(machine: Hardware, available: CPUSet, count: int, *, by_cache: bool = False) -> CPUSet:
+    """Take `count` of the available processors, close together, sharing few caches `by_cache`. Raise AdmissionError."""
     if len(available) < count:
         raise _short(count, len(available))
     accumulator = _Accumulator(machine, available, count)
     # Of sockets and NUMA nodes the fewer are the larger units. One is taken whole only where all of it is free and wanted.
-    for level in (*sorted((machine.sockets, machine.node_cpus), key=len), machine.cores):
+    for level in sorted((machine.sockets, machine.node_cpus), key=len):
         accumulator.take_whole(level)
+    if by_cache:
+        accumulator.take_whole(machine.caches)
+        accumulator.stay_in_one(machine.caches)
+    accumulator.take_whole(machine.cores)
     accumulator.take_rest()
     return accumulator.taken
 
@@ -46,6 +50,12 @@ class _Accumulator:
         for unit in sorted(whole, key=lambda u: self._place(min(units[u]))):
             if len(units[unit]) <= self.needed:
                 self._take(units[unit])
+
+    def stay_in_one(self, units: Mapping[int, CPUSet]) -> None:
+        """Leave only one unit to take the rest from, where one has enough: the fullest of them."""
+        enough = [cpus & self.free for cpus in units.values() if len(cpus & self.free) >= self.needed]
+        if self.needed and enough:
+            self.free = min(enough, key=lambda free: (len(free), min(free)))
 
     def take_rest(self) -> None:
         for cpu in sorted(self.free, key=self._place):

@@ -18,12 +18,14 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Where one processor (hardware thread) is; `core` is its lowest thread's number, unique on the machine."""
+    """Where one processor (hardware thread) is; core and cache are told by the lowest processor in them."""
 
     id: int
     core: int
     socket: int
     node: int
+    cache: int = 0
+    """The last-level cache that it shares with others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,10 @@ class Hardware:
         return self._grouped("core")
 
     @cached_property
+    def caches(self) -> dict[int, CPUSet]:
+        return self._grouped("cache")
+
+    @cached_property
     def node_cpus(self) -> dict[int, CPUSet]:
         return {node: frozenset() for node in self.node_ids} | self._grouped("node")
 
@@ -93,9 +99,7 @@ def read(sys: Path = Path("/sys"), meminfo: Path = Path("/proc/meminfo")) -> Har
     online = parse((system / "cpu/online").read_text())
     folders = sorted((system / "node").glob("node[0-9]*"), key=lambda f: int(f.name[4:]))
     node_of = {cpu: int(f.name[4:]) for f in folders for cpu in parse((f / "cpulist").read_text())}
-    cpus = tuple(
-        _cpu(system / f"cpu/cpu{number}/topology", number, node_of.get(number, 0)) for number in sorted(online)
-    )
+    cpus = tuple(_cpu(system / f"cpu/cpu{number}", number, node_of.get(number, 0)) for number in sorted(online))
     if not folders:
         return Hardware(cpus, (Node(0, _total(meminfo), _huge_pages(sys / "kernel/mm/hugepages")),))
     nodes = tuple(
@@ -111,8 +115,10 @@ def read(sys: Path = Path("/sys"), meminfo: Path = Path("/proc/meminfo")) -> Har
 
 
 def _cpu(folder: Path, number: int, node: int) -> Cpu:
-    siblings = parse(_text(folder / "thread_siblings_list", str(number))) or {number}
-    return Cpu(number, min(siblings), max(int(_text(folder / "physical_package_id", "0")), 0), node)
+    siblings = parse(_text(folder / "topology/thread_siblings_list", str(number))) or {number}
+    socket = max(int(_text(folder / "topology/physical_package_id", "0")), 0)
+    cache = parse(_text(folder / "cache/index3/shared_cpu_list", ""))
+    return Cpu(number, min(siblings), socket, node, min(cache, default=-1 - node))
 
 
 def _total(meminfo: Path) -> int:

@@ -12,7 +12,12 @@ from agent.managers.cpuset import CPUSet
 from kube import duration
 from kube.quantity import QuantityError, parse
 
-_CPU_OPTIONS = ("full-pcpus-only", "distribute-cpus-across-numa", "strict-cpu-reservation")
+_CPU_OPTIONS = (
+    "full-pcpus-only",
+    "distribute-cpus-across-numa",
+    "strict-cpu-reservation",
+    "prefer-align-cpus-by-uncorecache",
+)
 _CPU_ALPHA = ("align-by-socket", "distribute-cpus-across-cores")
 _TOPOLOGY_OPTIONS = ("prefer-closest-numa-nodes", "max-allowable-numa-nodes")
 TOPOLOGY_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
@@ -116,6 +121,11 @@ def _cpu_options(file: KubeletConfiguration, policy: str) -> dict[str, bool]:
         if name not in _CPU_OPTIONS:
             raise ConfigError(f'unknown CPU Manager Policy option: "{name}"')
         found[name] = _bool(name, text)
+    if found.get("prefer-align-cpus-by-uncorecache") and found.get("distribute-cpus-across-numa"):
+        raise ConfigError(
+            "static policy options PreferAlignCpusByUncoreCache and DistributeCPUsAcrossNUMA can not be used at the "
+            "same time"
+        )
     return found
 
 

@@ -11,9 +11,17 @@ GIB = 1 << 30
 
 
 def sysfs(
-    root: Path, *, sockets: int = 1, nodes: int = 1, cores: int = 2, threads: int = 1, memory: int = GIB, huge: int = 0
+    root: Path,
+    *,
+    sockets: int = 1,
+    nodes: int = 1,
+    cores: int = 2,
+    threads: int = 1,
+    cache: int = 0,
+    memory: int = GIB,
+    huge: int = 0,
 ) -> Path:
-    """Write a tree with `nodes` NUMA nodes in all, each of `cores`; `huge` pages of 2 MiB a node.
+    """Write a tree with `nodes` NUMA nodes in all, each of `cores`; `huge` pages of 2 MiB a node; `cache` cores share one.
 
     Numbered as Linux does on such machines: first one thread of every core, then the second ones.
     """
@@ -28,6 +36,10 @@ def sysfs(
             _write(topology / "core_id", str(core % cores))
             _write(topology / "physical_package_id", str(node * sockets // nodes))
             _write(topology / "thread_siblings_list", ",".join(map(str, ids)))
+            if cache:
+                first = core // cache * cache
+                shared = [c + t * total for c in range(first, first + cache) for t in range(threads)]
+                _write(system / f"cpu/cpu{cpu}/cache/index3/shared_cpu_list", ",".join(map(str, shared)))
     for node in range(nodes):
         folder = system / f"node/node{node}"
         mine = [c + t * total for c in range(node * cores, (node + 1) * cores) for t in range(threads)]

@@ -92,6 +92,23 @@ def test_processors_are_spread_over_nodes(tmp_path: Path, available: str, count:
     assert cpuset.render(found) == taken
 
 
+@pytest.mark.parametrize(
+    ("available", "count", "taken"),
+    [
+        ("0-7", 2, "0-1"),
+        ("1-7", 2, "2-3"),  # not over two caches, though 1 alone would fill one up
+        ("1-7", 4, "2-5"),
+        ("1-7", 1, "1"),
+        ("1,3,5,7", 2, "1,3"),  # no cache has two
+        ("1,2-3,6-7", 3, "1-3"),  # a whole cache, and one beside it
+    ],
+)
+def test_processors_share_a_cache_where_they_can(tmp_path: Path, available: str, count: int, taken: str) -> None:
+    found = machine(tmp_path, cores=8, cache=2)
+    assert found.caches[2] == {2, 3}
+    assert cpuset.render(cpu_pick.packed(found, cpuset.parse(available), count, by_cache=True)) == taken
+
+
 def test_too_few_processors_are_told_of(tmp_path: Path) -> None:
     with pytest.raises(AdmissionError, match="not enough cpus available to satisfy request: requested=3, available=2"):
         cpu_pick.packed(machine(tmp_path), cpuset.parse("0-1"), 3)

@@ -254,6 +254,11 @@ MEMORY = "memoryManagerPolicy: Static\nkubeReserved: {memory: 412Mi}\n"
             "cpuManagerPolicy: static\nreservedSystemCPUs: '0'\ncpuManagerPolicyOptions: {full-pcpus-only: maybe}",
             'bad value for option "full-pcpus-only"',
         ),
+        (
+            "cpuManagerPolicy: static\nreservedSystemCPUs: '0'\ncpuManagerPolicyOptions: "
+            "{prefer-align-cpus-by-uncorecache: 'true', distribute-cpus-across-numa: 'true'}",
+            "can not be used at the same time",
+        ),
         ("cpuManagerReconcilePeriod: often", "cpuManagerReconcilePeriod: invalid duration"),
         ("reservedSystemCPUs: 0-x", "unable to parse reservedSystemCPUs"),
         ("reservedSystemCPUs: '0'\nkubeReservedCgroup: /kube", "can't use reservedSystemCPUs"),
