@@ -43,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--cluster-dns", type=kube_proxy.listing, help="addresses of cluster DNS")
     flags.add_argument("--cluster-domain", help="the domain of cluster DNS")
     flags.add_argument("--resolv-conf", help="where the resolvers for all other names stand")
+    flags.add_argument("--dns-ttl", type=int, help="seconds that clients may keep an answer of cluster DNS, 0 to 3600")
     flags.add_argument("--dns-pods", choices=config.DNS_PODS, help="how names of pods are answered")
     flags.add_argument("--no-dns", action="store_true", help="do not serve cluster DNS on this node")
     flags.add_argument("--no-pod-network", action="store_true", help="leave CNI configuration and routes to others")
@@ -79,7 +80,7 @@ def configuration(arguments: argparse.Namespace) -> config.ProxyConfig:
     plain = ["service_cidrs", "healthz_bind_address", "metrics_bind_address", "iptables_flavour"]
     given = {name: _frozen(getattr(arguments, name)) for name in plain if getattr(arguments, name) is not None}
     dns = {"addresses": arguments.cluster_dns, "domain": arguments.cluster_domain, "resolv_conf": arguments.resolv_conf}
-    dns = {name: _frozen(value) for name, value in dns.items()} | {"pods": arguments.dns_pods}
+    dns = {name: _frozen(value) for name, value in dns.items()} | {"pods": arguments.dns_pods, "ttl": arguments.dns_ttl}
     pods = {"cni_conf_dir": arguments.cni_conf_dir, "cni_data_dir": arguments.cni_data_dir}
     pods |= {"node_routes": arguments.node_routes, "vxlan_port": arguments.vxlan_port}
     result = replace(

@@ -16,7 +16,7 @@ from datetime import datetime
 from kube.api import core_v1, discovery_v1
 from kube.clock import SYSTEM, Clock, parse_time
 from kube.informer import Change, Informer
-from netproxy import conntrack, metrics
+from netproxy import conntrack, metrics, reports
 from netproxy.backend import Backend
 from netproxy.endpoints import NodeView
 from netproxy.errors import WriteError
@@ -131,6 +131,11 @@ class ServiceProxy:
         await self._services.wait_synced()
         await self._slices.wait_synced()
         await self._start()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(conntrack.sweep(dict(self._ports)), name="flows of an earlier life")
+            await self._follow()
+
+    async def _follow(self) -> None:
         while True:
             await self._wake.wait()
             # One turn later all events of the same read are in: they make one delta.
@@ -156,7 +161,7 @@ class ServiceProxy:
     async def _start(self) -> None:
         self._wake.clear()
         self._ports = self.table.take_changes()
-        self._count((), self._ports.values())
+        reports.count_without_local((), self._ports.values())
         began = self._clock.monotonic()
         for backend in self._backends:
             # Nothing else may start before this is in force: the guard of route_localnet is among it.
@@ -172,7 +177,6 @@ class ServiceProxy:
         if self._after_write is not None:
             await self._after_write(self._ports)
         self.started.set()
-        await conntrack.sweep(self._ports)
 
     async def _sync(self) -> None:
         triggers, self._triggers = self._triggers, []
@@ -181,7 +185,7 @@ class ServiceProxy:
         async with self._lock:
             changes = self.table.take_changes()
             changed = {key: ports for key, ports in changes.items() if ports != self._ports.get(key, ())}
-            self._count([self._ports.get(key, ()) for key in changed], changed.values())
+            reports.count_without_local([self._ports.get(key, ()) for key in changed], changed.values())
             for key, ports in changed.items():
                 flows += conntrack.stale_flows(self._ports.get(key, ()), ports)
                 if ports:
@@ -196,7 +200,10 @@ class ServiceProxy:
                 except WriteError as error:
                     failed = True
                     log.error("rules are behind: %s", error)
-                metrics.SYNC.labels(metrics.family_label(backend.family)).observe(self._clock.monotonic() - began)
+                took = self._clock.monotonic() - began
+                metrics.SYNC.labels(metrics.family_label(backend.family)).observe(took)
+                if changed:
+                    log.info("IPv%d, %.3f s: %s", backend.family, took, reports.told(changed, backend.family))
         if not failed:
             self._done()
         now = self._clock.now()
@@ -206,18 +213,6 @@ class ServiceProxy:
             await self._after_write(changed)
         if flows:
             await conntrack.delete_flows(flows)
-
-    def _count(self, old: Iterable[tuple[ServicePort, ...]], new: Iterable[tuple[ServicePort, ...]]) -> None:
-        """Keep count of ports whose packets are dropped here because only other nodes have endpoints."""
-        for sign, services in ((-1, old), (1, new)):
-            for ports in services:
-                for port in ports:
-                    if port.has_endpoints and not port.local_endpoints:
-                        family = metrics.family_label(port.family)
-                        if port.internal_local:
-                            metrics.NO_LOCAL_ENDPOINTS.labels("internal", family).inc(sign)
-                        if port.external_local:
-                            metrics.NO_LOCAL_ENDPOINTS.labels("external", family).inc(sign)
 
     def _done(self) -> None:
         for backend in self._backends:

@@ -33,6 +33,8 @@ def validate(config: ProxyConfig) -> None:
     if not 0 < pods.vxlan_port < 65536 or not 0 < pods.vxlan_id < 1 << 24:
         raise ConfigError(f"VXLAN: port {pods.vxlan_port} or network {pods.vxlan_id} is out of range")
     _one_of("dns pods", config.dns.pods, DNS_PODS)
+    if not 0 <= config.dns.ttl <= 3600:
+        raise ConfigError(f"dns ttl: {config.dns.ttl} is not within 0 to 3600")
 
 
 def _addresses(config: ProxyConfig) -> None:

@@ -101,6 +101,7 @@ class PolicyEnforcer:
             self._table.delete_policy(change.key)
         else:
             self._table.set_policy(parse(change.new))
+        log.info("network policy %s: %s", change.key, change.type.lower())
         metrics.POLICIES.set(len(self._table.policies))
         self._wake.set()
 

@@ -97,11 +97,21 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
         f"apiVersion: {HEAD['apiVersion']}\nkind: {HEAD['kind']}\nclusterCIDR: 10.1.0.0/16\nhostnameOverride: a\n"
     )
     arguments = parser().parse_args(
-        ["--config", str(path), "--hostname-override", "b", "--cluster-dns", "10.96.0.11", "--no-pod-network"]
+        [
+            "--config",
+            str(path),
+            "--hostname-override",
+            "b",
+            "--cluster-dns",
+            "10.96.0.11",
+            "--dns-ttl",
+            "30",
+            "--no-pod-network",
+        ]
     )
     found = configuration(arguments)
     assert (found.hostname_override, found.cluster_cidrs) == ("b", ("10.1.0.0/16",))
-    assert found.dns.addresses == ("10.96.0.11",)
+    assert (found.dns.addresses, found.dns.ttl) == (("10.96.0.11",), 30)
     assert not found.pod_network.enabled
 
 

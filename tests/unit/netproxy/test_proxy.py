@@ -65,6 +65,39 @@ async def test_changes_of_one_turn_are_written_as_one() -> None:
         assert len(writer.applied) <= 2
 
 
+async def test_the_log_says_what_changed(caplog: pytest.LogCaptureFixture) -> None:
+    api, writer = MemoryAPI(), RecordingWriter()
+    caplog.set_level("INFO")
+    async with proxying(api, writer):
+        caplog.clear()
+        web = service("web", "10.96.5.1", port("http", 80), port("", 81))
+        api.put(web)
+        api.put(slice_of("web", "10.244.1.2", "10.244.1.3"))
+        await settle(60)
+        api.remove(web)
+        await settle(60)
+    told = [record.getMessage() for record in caplog.records if record.name == "netproxy.proxy"]
+    assert told[0].startswith("IPv4, ")
+    assert told[0].endswith("default/web (endpoints of http: 2, 81: 0)")
+    assert told[-1].endswith("default/web (not served)")
+
+
+async def test_a_least_time_between_two_writes_is_kept_where_one_is_asked_for() -> None:
+    api, writer, clock = MemoryAPI(), RecordingWriter(), FakeClock()
+    async with proxying(api, writer, clock=clock, min_period=10):
+        writes = []
+        for number in range(3):
+            api.put(service(f"s{number}", f"10.96.5.{number + 1}"))
+            api.put(slice_of(f"s{number}", "10.244.1.2"))
+            await settle(60)
+            writes.append(len(writer.applied))
+        assert writes == [2, 2, 2]  # the start's and the first; the others wait
+        await clock.advance(10)
+        await settle(60)
+        assert len(writer.applied) == 3
+        assert len(writer.tables["nat"]["KUBE-SERVICES"]) == 3 + 1
+
+
 async def test_a_new_service_and_its_first_slice_are_one_write_though_the_slice_comes_a_moment_later() -> None:
     api, writer = MemoryAPI(), RecordingWriter()
     async with proxying(api, writer):

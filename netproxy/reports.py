@@ -1,0 +1,36 @@
+"""What the proxy tells of a write: how many ports have endpoints on other nodes alone, and a line for the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from netproxy import metrics
+from netproxy.model import ServicePort
+
+MOST = 5
+"""Services that one line names."""
+
+
+def count_without_local(old: Iterable[tuple[ServicePort, ...]], new: Iterable[tuple[ServicePort, ...]]) -> None:
+    """Keep count of ports whose packets are dropped here because only other nodes have endpoints."""
+    for sign, services in ((-1, old), (1, new)):
+        for port in (port for ports in services for port in ports):
+            if port.has_endpoints and not port.local_endpoints:
+                family = metrics.family_label(port.family)
+                if port.internal_local:
+                    metrics.NO_LOCAL_ENDPOINTS.labels("internal", family).inc(sign)
+                if port.external_local:
+                    metrics.NO_LOCAL_ENDPOINTS.labels("external", family).inc(sign)
+
+
+def told(changed: Mapping[str, tuple[ServicePort, ...]], family: int) -> str:
+    """Return what changed in words: Services, and how many endpoints each of their ports has."""
+    words = []
+    for key, ports in list(changed.items())[:MOST]:
+        counts = [
+            f"{port.name.port or port.port}: {len({*port.endpoints, *port.local_endpoints})}"
+            for port in ports
+            if port.family == family
+        ]
+        words.append(f"{key} (endpoints of {', '.join(counts)})" if counts else f"{key} (not served)")
+    return "; ".join(words) + (f" and {len(changed) - MOST} more" if len(changed) > MOST else "")
