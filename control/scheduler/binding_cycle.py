@@ -38,7 +38,7 @@ class BindingCycle:
         """Bind a pod, or put it back; raises StatusError where even that cannot be told."""
         info = queued.info
         try:
-            await self._prepare(served.profile, info, node)
+            await self._prepare(served, info, node)
             await self._bind(served.profile, info, node)
             served.writer.bound(info, node)
             for plugin in served.profile.post_bind:
@@ -56,17 +56,20 @@ class BindingCycle:
         self._queue.event(ROOM)
         gone = isinstance(error, StatusError) and error.not_found
         if gone or not same_pod(info, self._pods.get(queued.key)):
+            served.writer.forget(info)
             return
         self._queue.failed(queued, frozenset(), error=True)
         await served.writer.failed(info, "SchedulerError", f"binding rejected: {error}")
 
-    async def _prepare(self, profile: Profile, info: PodInfo, node: str) -> None:
+    async def _prepare(self, served: Served, info: PodInfo, node: str) -> None:
         """Wait for leave (Permit) and for what has to be there first (PreBind)."""
+        profile = served.profile
         waiting = [plugin for plugin in profile.pre_bind if plugin.waits(info)]
         if not waiting and not profile.permit:
             return
         self._slots.release()  # this may take minutes: others are not to wait for it
         try:
+            await served.writer.expect(info, node)
             for gate in profile.permit:
                 await gate.permit(info, node)
             for plugin in waiting:

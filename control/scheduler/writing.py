@@ -18,9 +18,21 @@ class Writer:
 
     def __init__(self, client: Client, recorder: EventRecorder, clock: Clock) -> None:
         self._client, self._recorder, self._clock = client, recorder, clock
+        self._expected: set[str] = set()
+        """UIDs of pods of which it was told where they will probably go."""
+
+    async def expect(self, info: PodInfo, node: str) -> None:
+        """Tell where a pod will go once what it waits for is there (KEP 5278); binding it takes that away."""
+        await self._patch_status(info.pod, {"nominatedNodeName": node})
+        self._expected.add(info.uid)
+
+    def forget(self, info: PodInfo) -> None:
+        """The pod is gone: nothing is to be told of it."""
+        self._expected.discard(info.uid)
 
     def bound(self, info: PodInfo, node: str) -> None:
         """Tell that a pod was bound."""
+        self._expected.discard(info.uid)
         message = f"Successfully assigned {info.key} to {node}"
         self._recorder.event(info.pod, "Normal", "Scheduled", message, action="Binding")
 
@@ -47,7 +59,10 @@ class Writer:
             if pod.metadata.generation:
                 condition["observedGeneration"] = pod.metadata.generation  # type: ignore[assignment]
             status["conditions"] = [condition]
-        if nominated is not None and nominated != (pod.status.nominated_node_name or ""):
+        if info.uid in self._expected:
+            self._expected.discard(info.uid)
+            status["nominatedNodeName"] = nominated or None
+        elif nominated is not None and nominated != (pod.status.nominated_node_name or ""):
             status["nominatedNodeName"] = nominated or None
         if status:
             await self._patch_status(pod, status)

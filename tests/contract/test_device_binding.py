@@ -66,7 +66,8 @@ async def test_a_pod_is_bound_when_its_device_is_ready_and_tried_again_when_it_n
         first = claim.status.allocation
         assert first is not None and first.allocation_timestamp and first.devices is not None
         assert first.devices.results[0].binding_conditions == ["Attached"]
-        assert not (await client.get(core_v1.Pod, "remote", "default")).spec.node_name
+        waiting = await client.get(core_v1.Pod, "remote", "default")
+        assert not waiting.spec.node_name and waiting.status.nominated_node_name in ("n0", "n1")
         await tell(client, claim, "Broken")
 
         async def again() -> bool:
@@ -77,7 +78,7 @@ async def test_a_pod_is_bound_when_its_device_is_ready_and_tried_again_when_it_n
 
         await eventually(again)
         await tell(client, await claim_of(client, "remote"), "Attached")
-        await running_on(client, "remote")
+        assert (await running_on(client, "remote")).status.nominated_node_name is None
 
 
 async def test_pods_leave_a_device_that_breaks_unless_their_claim_bears_with_it(tmp_path: Path) -> None:
