@@ -30,6 +30,8 @@ def measure() -> dict[str, Any]:
         result.update(json.loads(inside.stdout.splitlines()[-1]))
         result.update(floor(made))
         result["pod_start_over_floor"] = round(result["pod_start_p50"] / result["floor_pod_start"], 2)
+        ratio = result["burst_pods_per_second"] / result["floor_burst_pods_per_second"]
+        result["burst_over_floor"] = round(ratio, 2)
         result["memory_after_load_mib"] = memory(made)
         result.update(cold_start(made))
         return result

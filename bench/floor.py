@@ -1,8 +1,9 @@
-"""What one pod costs the container runtime alone: RunPodSandbox, CreateContainer, StartContainer, one after the other.
+"""What pods cost the container runtime alone: RunPodSandbox, CreateContainer, StartContainer; one at a time, and 30 at once.
 
     python -m bench.floor unix:///run/wherry/containerd.sock IMAGE        prints one JSON object; medians, seconds
 
 The same calls that the agent makes, by the same client, without anything of ours around them: a pod cannot start faster here.
+The burst is made four pods at a time: containerd and runc do not get through more, and with more each pod waits for all others.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from cri.client import Client
 from cri.messages import api
 
 PODS = 8
+BURST, AT_ONCE = 30, 4
 
 
 async def main() -> None:
@@ -28,11 +30,39 @@ async def main() -> None:
         for number in range(PODS):
             with tempfile.TemporaryDirectory() as logs:
                 await one(client, number, image, logs, times)
+        burst = await many(client, image)
     medians = {f"floor_{name}": statistics.median(values) for name, values in times.items()}
-    print(json.dumps({**medians, "floor_pod_start": sum(medians.values())}))
+    print(json.dumps({**medians, "floor_pod_start": sum(medians.values()), **burst}))
 
 
-async def one(client: Client, number: int, image: str, logs: str, times: dict[str, list[float]]) -> None:
+async def many(client: Client, image: str) -> dict[str, float]:
+    """Make a burst of pods, and take it down; pods a second."""
+    turn = asyncio.Semaphore(AT_ONCE)
+    made: list[str] = []
+
+    async def make(number: int, logs: str) -> None:
+        async with turn:
+            sandbox, container = configurations(number, image, logs)
+            sandbox_id = await client.runtime.run_pod_sandbox(sandbox)
+            made.append(sandbox_id)
+            container_id = await client.runtime.create_container(sandbox_id, container, sandbox)
+            await client.runtime.start_container(container_id)
+
+    async def remove(sandbox_id: str) -> None:
+        async with turn:
+            await client.runtime.stop_pod_sandbox(sandbox_id)
+            await client.runtime.remove_pod_sandbox(sandbox_id)
+
+    with tempfile.TemporaryDirectory() as logs:
+        began = time.perf_counter()
+        await asyncio.gather(*(make(100 + number, logs) for number in range(BURST)))
+        there = time.perf_counter()
+        await asyncio.gather(*(remove(sandbox_id) for sandbox_id in made))
+        gone = time.perf_counter()
+    return {"floor_burst_pods_per_second": BURST / (there - began), "floor_burst_gone": gone - there}
+
+
+def configurations(number: int, image: str, logs: str) -> tuple[api.PodSandboxConfig, api.ContainerConfig]:
     uid = str(uuid.uuid4())
     sandbox = api.PodSandboxConfig(
         metadata=api.PodSandboxMetadata(name=f"floor-{number}", uid=uid, namespace="bench"),
@@ -44,8 +74,13 @@ async def one(client: Client, number: int, image: str, logs: str, times: dict[st
         metadata=api.ContainerMetadata(name="main"),
         image=api.ImageSpec(image=image),
         command=["sleep", "1000"],
-        log_path="main.log",
+        log_path=f"{number}.log",
     )
+    return sandbox, container
+
+
+async def one(client: Client, number: int, image: str, logs: str, times: dict[str, list[float]]) -> None:
+    sandbox, container = configurations(number, image, logs)
     began = time.perf_counter()
     sandbox_id = await client.runtime.run_pod_sandbox(sandbox)
     made = time.perf_counter()
