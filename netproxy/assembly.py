@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import shutil
@@ -94,7 +95,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
     # As upstream, the node's name stands for its uid: that is how `kubectl describe node` finds the event.
     node = core_v1.ObjectReference(kind="Node", name=node_name, uid=node_name)
     recorder.event(node, NORMAL, "Starting", "")
-    check_ports = HealthCheckPorts(state, config.bind_address)
+    check_ports = HealthCheckPorts(state, check_hosts(config, addresses))
     proxy = ServiceProxy(
         services,
         slices,
@@ -253,6 +254,15 @@ def static_settings(
         localhost_node_ports=config.localhost_node_ports,
         drop_invalid=not config.conntrack.tcp_be_liberal,
     )
+
+
+def check_hosts(config: ProxyConfig, addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """Return where health check node ports are served: on the node's addresses that node ports are confined to, or on all."""
+    confined = [ipaddress.ip_network(each, strict=False) for each in config.node_port_addresses if each != "primary"]
+    found = [ip for ip in addresses if any(ipaddress.ip_address(ip) in network for network in confined)]
+    if "primary" in config.node_port_addresses:
+        found += [ip for family in config.families for ip in of_family(addresses, family)[:1]]
+    return tuple(dict.fromkeys(found)) or (("0.0.0.0", "::") if 6 in config.families else ("0.0.0.0",))
 
 
 def of_family(addresses: tuple[str, ...], family: int) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ while the proxy itself is behind, so that traffic goes to nodes whose rules are 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -41,12 +41,12 @@ def checks(services: Mapping[str, tuple[ServicePort, ...]]) -> dict[int, Check]:
 class HealthCheckPorts:
     """Keeps a server on every health check node port that a Service asks for."""
 
-    def __init__(self, health: Health, host: str = "0.0.0.0") -> None:
-        self._health, self._host = health, host
+    def __init__(self, health: Health, hosts: Sequence[str] = ("0.0.0.0",)) -> None:
+        self._health, self._hosts = health, hosts
         self._checks: dict[int, Check] = {}
         self._numbers: dict[str, int] = {}
         """Service -> its port, of those that ask for one."""
-        self._runners: dict[int, web.AppRunner] = {}
+        self._runners: dict[int, list[web.AppRunner]] = {}
 
     async def update(self, changed: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Open, close and change the ports of Services that changed; () for one that is gone.
@@ -58,12 +58,19 @@ class HealthCheckPorts:
             for number, check in checks({key: ports}).items():
                 self._checks[number], self._numbers[key] = check, number
         for number in self._runners.keys() - self._checks.keys():
-            await self._runners.pop(number).cleanup()
+            await self._close(number)
         for number in self._checks.keys() - self._runners.keys():
+            runners = self._runners[number] = []
             try:
-                self._runners[number] = await serve(self._app(number), self._host, number)
+                for host in self._hosts:
+                    runners.append(await serve(self._app(number), host, number))
             except OSError as error:
                 log.error("health check node port %d: %s", number, error.strerror)
+                await self._close(number)
+
+    async def _close(self, number: int) -> None:
+        for runner in self._runners.pop(number):
+            await runner.cleanup()
 
     async def close(self) -> None:
         """Close all ports."""

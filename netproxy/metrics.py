@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
@@ -128,6 +130,17 @@ DNS_QUERIES = Counter("wherry_dns_queries", "DNS queries by how they were answer
 def family_label(family: int) -> str:
     """Return the value of the label `ip_family`."""
     return f"IPv{family}"
+
+
+def begin(families: Iterable[int]) -> None:
+    """Show from the start on, as 0, what is told of each family apart."""
+    for label in map(family_label, families):
+        for each in (SYNC, FULL_SYNC, PARTIAL_SYNC, LATENCY, CONNTRACK_SYNC, FLOWS_DELETED, LAST_SYNC, LAST_QUEUED):
+            each.labels(label)
+        for each in (RESTORE_FAILURES, PARTIAL_RESTORE_FAILURES, NFTABLES_FAILURES, NFTABLES_CLEANUP_FAILURES):
+            each.labels(label)
+        for policy in ("internal", "external"):
+            NO_LOCAL_ENDPOINTS.labels(policy, label)
 
 
 def exposition() -> bytes:

@@ -55,6 +55,7 @@ class ServiceProxy:
         min_period: float = 0,
     ) -> None:
         families = tuple(backend.family for backend in backends)
+        metrics.begin(families)
         self.table = ServiceTable(NodeView(node_name), families, frozenset(served_here))
         self._services, self._slices, self._backends = services, slices, backends
         self._health, self._clock, self._on_change = health or Health(clock), clock, on_change
@@ -166,8 +167,10 @@ class ServiceProxy:
         for backend in self._backends:
             # Nothing else may start before this is in force: the guard of route_localnet is among it.
             while True:
+                started = self._clock.monotonic()
                 try:
                     await backend.start(self._ports)
+                    metrics.SYNC.labels(metrics.family_label(backend.family)).observe(self._clock.monotonic() - started)
                     break
                 except WriteError as error:
                     log.error("cannot write rules yet: %s", error)

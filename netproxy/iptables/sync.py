@@ -55,6 +55,7 @@ class IPTablesBackend:
         self._take_in(services)
         for key, ports in services.items():
             self._shadow.put(key, fragment(ports, self._rules))
+        self._count_rules()
         await self._compare("start")
 
     async def apply(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
@@ -63,9 +64,12 @@ class IPTablesBackend:
             services = {**self._ports, **services}
         text = self._shadow.delta({key: fragment(ports, self._rules) for key, ports in services.items()})
         if text:
-            for table, count in self._shadow.rule_counts.items():
-                metrics.RULES.labels(table, metrics.family_label(self.family)).set(count)
+            self._count_rules()
             await self._write(text)
+
+    def _count_rules(self) -> None:
+        for table, count in self._shadow.rule_counts.items():
+            metrics.RULES.labels(table, metrics.family_label(self.family)).set(count)
 
     def _take_in(self, services: Mapping[str, tuple[ServicePort, ...]]) -> bool:
         """Count endpoints, and return whether so many came or went that every rule is now written otherwise."""

@@ -9,7 +9,7 @@ import pytest
 from kube.process import Result
 from netproxy import config, configuration_file, modes
 from netproxy.__main__ import cli, configuration, parser
-from netproxy.assembly import static_settings
+from netproxy.assembly import check_hosts, static_settings
 from netproxy.errors import ConfigError, UnsupportedModeError
 
 HEAD = {"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration"}
@@ -214,6 +214,23 @@ def test_node_ports_are_served_where_upstream_serves_them(
 ) -> None:
     found = static_settings(config.ProxyConfig(node_port_addresses=given), 4, ("fd00::1", "192.168.0.1"), mode)
     assert found.node_port_cidrs == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "cluster", "expected"),
+    [
+        ((), "10.1.0.0/16", ("0.0.0.0",)),
+        ((), "10.1.0.0/16,fd00::/48", ("0.0.0.0", "::")),
+        (("192.168.0.0/24", "fd00:77::/64"), "10.1.0.0/16", ("192.168.0.1", "fd00:77::1")),
+        (("primary",), "10.1.0.0/16,fd00::/48", ("192.168.0.1", "fd00:77::1")),
+        (("172.16.0.0/12",), "10.1.0.0/16", ("0.0.0.0",)),
+    ],
+)
+def test_health_check_node_ports_are_served_where_node_ports_are(
+    given: tuple[str, ...], cluster: str, expected: tuple[str, ...]
+) -> None:
+    found = config.ProxyConfig(node_port_addresses=given, cluster_cidrs=tuple(cluster.split(",")))
+    assert check_hosts(found, ("192.168.0.1", "10.9.9.9", "fd00:77::1")) == expected
 
 
 @pytest.mark.parametrize(

@@ -301,7 +301,10 @@ async def test_metrics_have_upstreams_names_and_count_what_they_say() -> None:
     local = service("web", "10.96.5.1", internal_traffic_policy="Local")
     missing = "kubeproxy_sync_proxy_rules_no_local_endpoints_total"
     before = value(missing, traffic_policy="internal", ip_family="IPv4")
+    api.put(service("first", "10.96.5.9"))
+    api.put(slice_of("first", "10.244.1.9"))
     async with proxying(api, writer):
+        assert value("kubeproxy_sync_proxy_rules_iptables_total", table="nat", ip_family="IPv4") == 5
         changes = value("kubeproxy_sync_proxy_rules_service_changes_total")
         api.put(local)
         api.put(slice_of("web", there))
@@ -328,6 +331,7 @@ async def test_metrics_have_upstreams_names_and_count_what_they_say() -> None:
     ):
         assert f"# TYPE {name} " in shown
     assert 'kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family="IPv4"}' in shown
+    assert 'kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family="IPv4"}' in shown  # before the first
     for name in ("iptables_restore", "iptables_partial_restore", "nftables_sync", "nftables_cleanup"):
         assert f"# TYPE kubeproxy_sync_proxy_rules_{name}_failures_total counter" in shown
     for name in ("proxy_healthz_total", "proxy_livez_total", "conntrack_reconciler_sync_duration_seconds"):
