@@ -59,8 +59,8 @@ class Search:
         seconds: float = SECONDS,
     ) -> None:
         self._claims, self._book = claims, book
-        self._pools = inventory.pools(node)
-        self._offers = [(offer, pool) for pool in self._pools for offer in pool.offers]
+        view = inventory.view(node)
+        self._pools, self._offers = view.pools, view.offers
         self._constraints = [constraints(wanted.constraints) for wanted in claims]
         self._results: list[list[Taken]] = [[] for _ in claims]
         self._mine: Counter[DeviceId] = Counter()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from control.scheduler.devices import extended
-from control.scheduler.devices.allocation import SECONDS, Search, SearchTimeout
+from control.scheduler.devices.allocation import SECONDS, Search, SearchTimeout, Taken
 from control.scheduler.devices.binding import Reserved
 from control.scheduler.devices.book import Book
 from control.scheduler.devices.inventory import Inventory
@@ -17,7 +17,6 @@ from control.scheduler.framework import PluginError, Rejection, normalize
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, resource_v1
-from kube.client import name_of
 from kube.node_affinity import term_matches
 
 NAME = "DynamicResources"
@@ -54,45 +53,53 @@ class Check:
         self._stock, self._pod, self._to_allocate, self._placed = stock, pod, to_allocate, placed
         self._by_devices, self._stale = by_devices, stale
         self._ranks: dict[str, int] = {}
+        self._has_alternatives = any(len(needs) > 1 for one in to_allocate for needs in one.requests)
 
     def filter(self, node: NodeInfo) -> Rejection | None:
         """Check the nodes of allocated claims, and find devices for the others."""
         if self._stale:
             return _STALE
+        if not all(available(claim, node.node) for claim in self._placed):
+            return _ELSEWHERE
         try:
-            found = self.decide(node.node)
+            claims, _ = self._wanted(node.node)
+            found = self._search(claims, node.node) if claims else []
         except SearchTimeout:
             return _TOO_LONG
         except DeviceError as error:
             raise PluginError(f'running "{NAME}" filter plugin: {error}') from error
         if found is None:
             return _NONE_LEFT
-        return None if all(available(claim, node.node) for claim in self._placed) else _ELSEWHERE
+        if self._has_alternatives:
+            ranks = [{taken.need.request: taken.need.rank for taken in devices} for devices in found]
+            self._ranks[node.name] = sum(MOST_ALTERNATIVES - rank for one in ranks for rank in one.values())
+        return None
 
     def decide(self, node: core_v1.Node) -> list[Reserved] | None:
         """Return what the pod's claims get on a node; None where there is not enough."""
-        special = self._wish(node)
-        claims = self._to_allocate
-        if special is not None and special.requests:
-            claim = extended.claim_for(self._pod.pod, special.requests)
-            claim.metadata.uid = f"extended-resources-of-{self._pod.uid}"
-            claims = [*claims, wanted(claim, self._stock.classes)]
-        done = [Reserved(claim) for claim in self._placed]
-        if not claims:
-            return done
-        taken = Search(claims, self._stock.inventory, self._stock.book, node, self._stock.seconds).run()
-        if taken is None:
+        claims, wish = self._wanted(node)
+        found = self._search(claims, node) if claims else []
+        if found is None:
             return None
-        self._ranks[name_of(node)] = sum(
-            MOST_ALTERNATIVES - rank
-            for devices in taken
-            for rank in {t.need.request: t.need.rank for t in devices}.values()
-        )
-        for one, devices in zip(claims, taken, strict=True):
-            made = special if special is not None and one.claim.metadata.annotations.get(extended.ANNOTATION) else None
+        done = [Reserved(claim) for claim in self._placed]
+        for one, devices in zip(claims, found, strict=True):
+            made = wish if one.claim.metadata.annotations.get(extended.ANNOTATION) else None
             result = allocation(one, devices, node)
             done.append(Reserved(one.claim, result, made.mappings if made is not None else None))
         return done
+
+    def _search(self, claims: Sequence[Wanted], node: core_v1.Node) -> list[list[Taken]] | None:
+        stock = self._stock
+        return Search(claims, stock.inventory, stock.book, node, stock.seconds).run()
+
+    def _wanted(self, node: core_v1.Node) -> tuple[list[Wanted], extended.Wish | None]:
+        """Return the claims to allocate on a node, and what the one for extended resources among them is for."""
+        wish = self._wish(node)
+        if wish is None or not wish.requests:
+            return self._to_allocate, wish
+        claim = extended.claim_for(self._pod.pod, wish.requests)
+        claim.metadata.uid = f"extended-resources-of-{self._pod.uid}"
+        return [*self._to_allocate, wanted(claim, self._stock.classes)], wish
 
     def _wish(self, node: core_v1.Node) -> extended.Wish | None:
         if not self._by_devices:
@@ -106,7 +113,7 @@ class Check:
 
     def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
         """Prefer nodes that have what requests name first of their alternatives."""
-        if not any(len(needs) > 1 for one in self._to_allocate for needs in one.requests):
+        if not self._has_alternatives:
             return None
         return normalize([self._ranks.get(node.name, 0) for node in nodes], "up")
 

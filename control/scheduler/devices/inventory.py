@@ -82,6 +82,16 @@ class Pool:
     counters: dict[tuple[str, str], Decimal]
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one node can use: its pools, and their devices in the order in which they are taken."""
+
+    version: int
+    labels: dict[str, str]
+    pools: list[Pool]
+    offers: list[tuple[Offer, Pool]]
+
+
 @dataclass(slots=True)
 class _Source:
     """All slices of one pool."""
@@ -102,6 +112,8 @@ class Inventory:
         self._anywhere: set[tuple[str, str]] = set()
         self._where: dict[str, tuple[tuple[str, str], frozenset[str] | None]] = {}
         """Slice to its pool and the nodes that it names (None: nodes are chosen by labels)."""
+        self._version = 0
+        self._views: dict[str, View] = {}
 
     def changed(self, change: Change[resource_v1.ResourceSlice]) -> None:
         """Take in what an informer says."""
@@ -111,6 +123,7 @@ class Inventory:
 
     def add(self, key: str, slice_: resource_v1.ResourceSlice) -> None:
         spec = slice_.spec
+        self._version += 1
         pool = (spec.driver, spec.pool.name if spec.pool else "")
         names: frozenset[str] | None = frozenset({spec.node_name}) if spec.node_name else None
         if spec.per_device_node_selection and all(d.node_name for d in spec.devices):
@@ -124,6 +137,7 @@ class Inventory:
         found = self._where.pop(key, None)
         if found is None:
             return
+        self._version += 1
         source = self._pools[found[0]]
         del source.slices[key]
         if not source.slices:
@@ -148,12 +162,20 @@ class Inventory:
             for name in names or ():
                 self._of_node.setdefault(name, set()).add(pool)
 
-    def pools(self, node: core_v1.Node) -> list[Pool]:
+    def view(self, node: core_v1.Node) -> View:
         """Return the pools with devices that a node can use, those whose devices need no preparation first."""
-        wanted = self._anywhere | self._of_node.get(node.metadata.name or "", set())
-        found = [pool for pool in (self._seen(name, node) for name in sorted(wanted)) if pool is not None]
+        name, labels = node.metadata.name or "", node.metadata.labels
+        known = self._views.get(name)
+        if known is not None and known.version == self._version and known.labels == labels:
+            return known
+        if self._views and next(iter(self._views.values())).version != self._version:
+            self._views.clear()
+        wanted = self._anywhere | self._of_node.get(name, set())
+        found = [pool for pool in (self._seen(pool, node) for pool in sorted(wanted)) if pool is not None]
         found.sort(key=lambda pool: any(offer.device.binding_conditions for offer in pool.offers))
-        return found
+        offers = [(offer, pool) for pool in found for offer in pool.offers]
+        self._views[name] = view = View(self._version, labels, found, offers)
+        return view
 
     def _seen(self, name: tuple[str, str], node: core_v1.Node) -> Pool | None:
         slices = self._pools[name].current()
