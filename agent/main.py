@@ -51,7 +51,7 @@ from agent.usage.operations import Operations
 from agent.userns import UserNamespaces
 from agent.volumes import assembly as volumes_assembly
 from cri.client import Client as RuntimeClient
-from cri.errors import CRIError
+from cri.errors import CRIError, UnimplementedError
 from kube import certificates, kubeconfig, pki, servers
 from kube.api import core_v1, node_v1
 from kube.client import Client
@@ -155,7 +155,8 @@ async def _assemble(
     node = Node(config, client, runtime, recorder, state, clock=clock, pressures=lambda: eviction.pressures())
     if not state.host_ips:
         state.host_ips = (address,)
-    cgroups = Cgroups(config.cgroup_root, config.cgroup_driver)
+    await _runtime_answers(runtime, clock)
+    cgroups = Cgroups(config.cgroup_root, await cgroup_driver(config, runtime))
     if config.cgroups_per_qos:
         reserved = (config.kube_reserved, config.system_reserved)
         machine = node.machine
@@ -277,7 +278,6 @@ async def _assemble(
 
     plugins.add_handler(device_plugins.kind, device_plugins)
     plugins.add_handler(claim_drivers.kind, claim_drivers)
-    await _runtime_answers(runtime, clock)
     await settle_images(records, runtime)
     await pods.load()
     group.create_task(recorder.run(), name="events")
@@ -354,6 +354,19 @@ async def _runtime_answers(runtime: RuntimeClient, clock: Clock) -> None:
                 log.info("waiting for the container runtime: %s", error)
                 told = True
             await clock.sleep(RUNTIME_RETRY_SECONDS)
+
+
+async def cgroup_driver(config: AgentConfig, runtime: RuntimeClient) -> str:
+    """Ask the runtime which of them makes cgroups; one that does not tell (containerd before 2.0) has the file's word."""
+    try:
+        found = await runtime.runtime.cgroup_driver()
+    except CRIError as error:
+        if not isinstance(error, UnimplementedError):
+            log.warning("the runtime's cgroup driver: %s", error)
+        return config.cgroup_driver
+    if found != config.cgroup_driver:
+        log.info("cgroup driver %s, as the container runtime says", found)
+    return found
 
 
 def _handler(classes: Informer[node_v1.RuntimeClass], name: str) -> str:

@@ -44,6 +44,16 @@ class FakeContainers(FakeSandboxes):
         conditions = [RuntimeCondition(type=name, status=value) for name, value in self.conditions.items()]
         return api.StatusResponse(status=RuntimeStatus(conditions=conditions), runtime_handlers=self.handlers)
 
+    cgroup_driver = ""
+    """Empty as of a runtime that does not tell (containerd before 2.0)."""
+
+    async def runtime_config(self, request: Any) -> Any:
+        """Answer RuntimeConfig."""
+        if not self.cgroup_driver:
+            raise RPCError(grpc.StatusCode.UNIMPLEMENTED, "unknown method RuntimeConfig")
+        driver = api.CgroupDriver.SYSTEMD if self.cgroup_driver == "systemd" else api.CgroupDriver.CGROUPFS
+        return api.RuntimeConfigResponse(linux=api.LinuxRuntimeConfiguration(cgroup_driver=driver))
+
     async def update_runtime_config(self, request: Any) -> Any:
         """Answer UpdateRuntimeConfig."""
         return api.UpdateRuntimeConfigResponse()

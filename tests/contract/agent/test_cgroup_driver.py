@@ -1,0 +1,20 @@
+"""Who makes cgroups: what the runtime says, else what the configuration says."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.config import AgentConfig
+from agent.main import cgroup_driver
+from cri.client import Client
+from cri.fake import FakeRuntime
+
+
+@pytest.mark.parametrize(
+    ("told", "configured", "found"),
+    [("systemd", "cgroupfs", "systemd"), ("cgroupfs", "systemd", "cgroupfs"), ("", "systemd", "systemd")],
+)
+async def test_the_runtimes_word_counts(runtime: FakeRuntime, told: str, configured: str, found: str) -> None:
+    runtime.containers.cgroup_driver = told
+    async with Client(runtime.endpoint) as client:
+        assert await cgroup_driver(AgentConfig(node_name="n", cgroup_driver=configured), client) == found
