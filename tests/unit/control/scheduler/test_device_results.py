@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from control.controllers.resource_claims.making import base_name, claim_from
+from control.scheduler.devices.check import Check, Stock
 from control.scheduler.devices.extended import ExtendedResources, claim_for, is_claim_of, wish
+from control.scheduler.devices.requests import wanted
+from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1
 
 from .clusters import pod
@@ -197,3 +201,35 @@ def test_a_claim_from_the_documentations_template_finds_the_cat_that_it_describe
 def test_long_names_are_cut_in_proportion(owner: str, entry: str, name: str) -> None:
     assert base_name(owner, entry) == name
     assert len(name) <= 57
+
+
+# -- which node -------------------------------------------------------------------------------------------------------
+def test_the_node_with_what_is_preferred_gets_more_points() -> None:
+    large = slice_of(device("l", {"size": "large"}), name="s2", pool="p2", nodeName="worker-2")
+    devices = Devices(slice_of(device("s", {"size": "small"}), name="s1", pool="p1"), large, class_of())
+    wish = {"name": "r", "firstAvailable": [alternative("large"), alternative("small")]}
+    stock = Stock(devices.book, devices.inventory, classes=devices.classes)
+    check = Check(stock, PodInfo(pod("p")), [wanted(claim(wish), devices.classes)], [], False, False)
+    places = [NodeInfo(node(name)) for name in ("worker-1", "worker-2", "worker-3")]
+    rejections = [check.filter(place) for place in places]
+    assert [rejection and rejection.reasons for rejection in rejections] == [
+        None,
+        None,
+        ("cannot allocate all claims",),
+    ]
+    assert check.score(places[:2]) == [87, 100]  # of the second choice, seven eighths
+
+
+def alternative(size: str) -> dict[str, object]:
+    selector = {"cel": {"expression": f'device.attributes["{DRIVER}"].size == "{size}"'}}
+    return {"name": size, "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, "selectors": [selector]}
+
+
+def test_a_pod_goes_only_where_the_devices_it_shares_are() -> None:
+    devices, shared = Devices(slice_of(device("a")), class_of()), claim(request())
+    devices.allocate(shared)
+    check = Check(Stock(devices.book, devices.inventory), PodInfo(pod("p")), [], [shared], False, False)
+    assert check.filter(NodeInfo(node("worker-1"))) is None
+    elsewhere = check.filter(NodeInfo(node("worker-2")))
+    assert elsewhere is not None and elsewhere.reasons == ("resourceclaim not available on the node",)
+    assert elsewhere.unresolvable and check.score([]) is None
