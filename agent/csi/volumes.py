@@ -11,33 +11,29 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from agent.csi import secrets
 from agent.csi.attachments import Attachments
 from agent.csi.drivers import Drivers
 from agent.csi.expansion import Expansion
 from agent.csi.layout import Layout, Published
+from agent.csi.publishing import MOUNT_DEVICE, Publisher
 from agent.csi.volume import Volume
 from agent.usage.model import Filesystem
-from agent.volumes import ownership
 from agent.volumes.claims import Bound
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.payload import VolumeError
-from agent.volumes.tokens import TokenCache
 from cri.errors import CRIError
 from kube.api import core_v1, storage_v1
 from kube.client import Client
-from kube.clock import Clock, format_time
-from kube.csi import attachment_name, unique_name
+from kube.clock import Clock
+from kube.csi import unique_name
 from kube.errors import StatusError
 
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 60.0
 """How often a pod's volume is looked at again where its driver wants to hear of it, or it may grow."""
-_MOUNT_DEVICE = {False: "MountVolume.MountDevice", True: "MapVolume.SetUpDevice"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +50,21 @@ class CSIVolumes:
     def __init__(
         self,
         client: Client,
-        node: str,
         drivers: Drivers,
         attachments: Attachments,
         layout: Layout,
-        tokens: TokenCache,
+        publisher: Publisher,
         expansion: Expansion,
         *,
         clock: Clock,
     ) -> None:
-        self._client, self._node, self._drivers, self._attachments = client, node, drivers, attachments
-        self._layout, self._tokens, self._expansion, self._clock = layout, tokens, expansion, clock
+        self._client, self._drivers, self._attachments = client, drivers, attachments
+        self._layout, self._publisher, self._expansion, self._clock = layout, publisher, expansion, clock
         self._locks: dict[str, asyncio.Lock] = {}
         self._published: set[tuple[str, str]] = set()
         """Pod and volume name of what was published in this agent's life."""
+        self._tried: dict[str, set[tuple[str, str]]] = {}
+        """Pod to driver and handle of what was begun for it, though there may be no note of it yet."""
 
     async def restore(self) -> None:
         """Take over what an agent before this one had begun; call it before the node's status is written."""
@@ -96,11 +93,12 @@ class CSIVolumes:
             if volume.ephemeral:
                 raise VolumeError(f"kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {error}") from error
             what = "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient"
-            raise VolumeError(f"{what}: {error}", step=_MOUNT_DEVICE[volume.block]) from error
+            raise VolumeError(f"{what}: {error}", step=MOUNT_DEVICE[volume.block]) from error
         about = await self._about(volume.driver)
         if volume.ephemeral:
             _check_ephemeral(volume.driver, about)
         spec = about.spec if about is not None else storage_v1.CSIDriverSpec()
+        self._tried.setdefault(uid, set()).add((volume.driver, volume.handle))
         known = (uid, volume.name) in self._published
         if not known or spec.requires_republish:
             published: Mapping[str, str] = {}
@@ -109,7 +107,7 @@ class CSIVolumes:
                 published = await self._attach(volume)
             elif attach:
                 published = await self._attachments.metadata(volume)
-            await self._bring(uid, pod, volume, spec, published, attached=attach, fresh=not known)
+            await self._publisher.bring(driver, pod, volume, spec, published, attached=attach, fresh=not known)
             self._published.add((uid, volume.name))
         growing = bound is not None and await self._expansion.possible(driver, bound.persistent)
         if bound is not None and growing:
@@ -128,75 +126,6 @@ class CSIVolumes:
         except VolumeError as error:
             raise VolumeError(str(error), step=step) from error
 
-    async def _bring(
-        self,
-        uid: str,
-        pod: core_v1.Pod,
-        volume: Volume,
-        spec: storage_v1.CSIDriverSpec,
-        published: Mapping[str, str],
-        *,
-        attached: bool,
-        fresh: bool,
-    ) -> None:
-        """Note, stage and publish."""
-        from agent.csi import request
-        from agent.csi.messages import Ability
-
-        driver = self._drivers.get(volume.driver)
-        group = pod.spec.security_context.fs_group if pod.spec.security_context else None
-        delegated = group is not None and await driver.can(Ability.VOLUME_MOUNT_GROUP)
-        capability = request.capability(
-            volume,
-            tells_writers_apart=await driver.can(Ability.SINGLE_NODE_MULTI_WRITER),
-            group=group if delegated else None,
-        )
-        attachment = attachment_name(volume.driver, volume.handle, self._node) if attached else ""
-        await asyncio.to_thread(self._layout.write_pod_note, uid, volume, self._node, attachment)
-        staged = ""
-        if not volume.ephemeral and await driver.stages():
-            staged = str(self._layout.staging(volume))
-            if fresh:
-                await asyncio.to_thread(self._layout.write_staging_note, volume)
-                try:
-                    await driver.stage(
-                        volume.handle,
-                        staged,
-                        capability,
-                        context=volume.attributes,
-                        published=published,
-                        secrets=await secrets.read(self._client, volume.stage_secret),
-                    )
-                except CRIError as error:
-                    raise VolumeError(error.grpc_text(), step=_MOUNT_DEVICE[volume.block]) from error
-        context = dict(volume.attributes)
-        if spec.pod_info_on_mount:
-            context |= request.pod_context(pod, ephemeral=volume.ephemeral)
-        secret = await secrets.read(self._client, volume.publish_secret)
-        if spec.token_requests:
-            text = request.tokens_context(await self._pod_tokens(pod, spec.token_requests))
-            if spec.service_account_token_in_secrets:
-                secret[request.TOKENS] = text
-            else:
-                context[request.TOKENS] = text
-        target = self._layout.target(uid, volume)
-        await driver.publish(
-            volume.handle,
-            str(target),
-            capability,
-            staged=staged,
-            read_only=volume.read_only,
-            context=context,
-            published=published,
-            secrets=secret,
-        )
-        if fresh and group is not None and not delegated and request.wants_group(spec.fs_group_policy, volume):
-            policy = pod.spec.security_context.fs_group_change_policy if pod.spec.security_context else None
-            try:
-                await asyncio.to_thread(ownership.give, target, group, only_if_root_differs=policy == "OnRootMismatch")
-            except OSError as error:
-                raise VolumeError(f"applyFSGroup failed for vol {volume.handle}: {error}") from error
-
     async def _about(self, driver: str) -> storage_v1.CSIDriver | None:
         try:
             return await self._client.get(storage_v1.CSIDriver, driver)
@@ -204,18 +133,6 @@ class CSIVolumes:
             if error.not_found:
                 return None
             raise
-
-    async def _pod_tokens(
-        self, pod: core_v1.Pod, requests: list[storage_v1.TokenRequest]
-    ) -> dict[str, tuple[str, str]]:
-        found = {}
-        for request in requests:
-            source = core_v1.ServiceAccountTokenProjection(
-                audience=request.audience or None, expiration_seconds=request.expiration_seconds
-            )
-            token = await self._tokens.get(pod, source)
-            found[request.audience] = (token.text, format_time(datetime.fromtimestamp(token.expires_at, UTC)))
-        return found
 
     async def figures(self, pod: core_v1.Pod, volume: Volume, now: float) -> Filesystem | None:
         """Ask the driver how full a volume is; None where it cannot say."""
@@ -238,11 +155,19 @@ class CSIVolumes:
     # -- taking down ------------------------------------------------------------------------------------------------
     async def release(self, uid: str) -> None:
         """Take a pod's volumes down, and off the node where it was the last. Raise CleanupError to be tried again."""
+        # What did not get as far as being noted may count as in use on this node, too.
+        begun = set(self._tried.get(uid, ()))
         for published in await asyncio.to_thread(self._layout.published, uid):
             async with self._lock(unique_name(published.driver, published.handle)):
                 await self._unpublish(published)
-                if not published.ephemeral:
-                    await self._unstage(published.driver, published.handle)
+            begun.add((published.driver, published.handle))
+            # Tried again where the next step fails, although the note is gone by then.
+            self._tried.setdefault(uid, set()).add((published.driver, published.handle))
+        for driver, handle in sorted(begun):
+            async with self._lock(unique_name(driver, handle)):
+                await self._unstage(driver, handle, uid)
+            self._tried[uid].discard((driver, handle))
+        self._tried.pop(uid, None)
 
     async def sweep(self) -> None:
         """Take off the node what no pod uses: an agent died between two steps, or a driver was away."""
@@ -269,8 +194,10 @@ class CSIVolumes:
             text = error.grpc_text() if isinstance(error, CRIError) else str(error)
             raise CleanupError(f"{what}: Unmounter.TearDownAt failed: {text}") from error
 
-    async def _unstage(self, name: str, handle: str) -> None:
-        """Take a volume off the node unless a pod uses it. Raise CleanupError."""
+    async def _unstage(self, name: str, handle: str, leaving: str = "") -> None:
+        """Take a volume off the node unless a pod uses it, other than the one that leaves. Raise CleanupError."""
+        if any((name, handle) in tried for uid, tried in self._tried.items() if uid != leaving):
+            return
         used = await asyncio.to_thread(
             lambda: any((p.driver, p.handle) == (name, handle) for p in self._layout.all_published())
         )

@@ -12,6 +12,7 @@ from agent.csi.expansion import Expansion
 from agent.csi.layout import Layout
 from agent.csi.limits import Limits
 from agent.csi.node_object import CSINodes
+from agent.csi.publishing import Publisher
 from agent.csi.volumes import CSIVolumes
 from agent.references import ReferenceStore
 from agent.toolbox import NodeState
@@ -64,13 +65,13 @@ def assemble(
     nodes = CSINodes(client, config.node_name, clock=clock)
     drivers = Drivers(nodes)
     attachments = Attachments(client, config.node_name, look=look, clock=clock)
+    layout = Layout(config.root_dir, config.pods_dir)
     csi = CSIVolumes(
         client,
-        config.node_name,
         drivers,
         attachments,
-        Layout(config.root_dir, config.pods_dir),
-        tokens,
+        layout,
+        Publisher(client, config.node_name, layout, tokens),
         Expansion(client, recorder),
         clock=clock,
     )

@@ -49,6 +49,8 @@ class CSIDriver:
         self.abilities, self.limit, self.topology = abilities, limit, dict(topology or {})
         self.calls: list[tuple[str, Any]] = []
         self.failures: dict[str, tuple[grpc.StatusCode, str]] = {}
+        self.held: dict[str, asyncio.Event] = {}
+        """By rpc: done, and then not answered before the event is set."""
         self.endpoint = data / "csi.sock"
 
     def made(self, rpc: str) -> list[Any]:
@@ -173,7 +175,10 @@ class CSIDriver:
             if (failure := self.failures.get(rpc)) is not None:
                 await context.abort(*failure)
             try:
-                return await asyncio.to_thread(implementation, request)
+                answer = await asyncio.to_thread(implementation, request)
+                if (held := self.held.get(rpc)) is not None:
+                    await held.wait()
+                return answer
             except (OSError, subprocess.CalledProcessError, AssertionError) as error:
                 await context.abort(grpc.StatusCode.INTERNAL, str(error))
 

@@ -12,7 +12,9 @@ import asyncio
 from collections.abc import Iterable
 
 from control.controllers.attach_detach import plan
+from control.controllers.attach_detach.telling import Telling
 from control.controllers.context import Context
+from control.controllers.nodes.lifecycle import ON_NODE, by_node
 from control.controllers.pods import is_terminal
 from kube.api import core_v1, meta_v1, storage_v1
 from kube.client import name_of
@@ -31,12 +33,13 @@ class AttachDetachController:
 
     def __init__(self, context: Context) -> None:
         self._client, self._clock = context.client, context.clock
-        self._recorder = context.recorder("attachdetach-controller")
+        self._telling = Telling(context.recorder("attachdetach-controller"), lambda v: self._pods_by_node([v]))
         of = context.informers.of
         self._pods, self._nodes = of(core_v1.Pod), of(core_v1.Node)
         self._claims, self._volumes = of(core_v1.PersistentVolumeClaim), of(core_v1.PersistentVolume)
         self._attachments, self._drivers = of(storage_v1.VolumeAttachment), of(storage_v1.CSIDriver)
         self._pods.add_index(_BY_CLAIM, _claims_of)
+        self._pods.add_index(ON_NODE, by_node)
         self._volumes.add_index(_BY_HANDLE, lambda volume: [_unique(volume)] if volume.spec.csi else [])
         self._attachments.add_index(_BY_VOLUME, lambda a: [_volume_of(a)])
         self._attachments.add_index(_BY_NODE, lambda a: [a.spec.node_name])
@@ -44,8 +47,6 @@ class AttachDetachController:
         """Volume and node: when it was first found that a node should let go."""
         self._detaching: set[str] = set()
         """Attachments that are no longer told to their node."""
-        self._told: dict[str, set[str]] = {}
-        """Volume to the UIDs of pods that were told that another node has it."""
         self.volumes = Controller("attach and detach", self.reconcile, workers=4, clock=self._clock)
         self.nodes = Controller("attached volumes", self.reconcile_node, workers=2, clock=self._clock)
         self._pods.subscribe(self._pod_changed)
@@ -85,7 +86,7 @@ class AttachDetachController:
         if change.type == "DELETED":
             self._detaching.discard(change.key)
         elif change.old is not None:
-            self._tell_result(change.old, new)
+            self._telling.result(change.old, new, self._volumes.get(volume))
         self._enqueue(volume)
         self.nodes.enqueue(new.spec.node_name)
 
@@ -102,9 +103,8 @@ class AttachDetachController:
             self.nodes.enqueue(change.key)
         if change.type == "ADDED":
             # Pods may have been placed on it before it was seen here.
-            for pod in self._pods.list():
-                if pod.spec.node_name == change.key and pod.spec.volumes:
-                    self._pod_changed(Change("ADDED", None, pod))
+            for pod in self._pods.by_index(ON_NODE, change.key):
+                self._pod_changed(Change("ADDED", None, pod))
 
     def _driver_changed(self, change: Change[storage_v1.CSIDriver]) -> None:
         for volume in self._volumes.list():
@@ -126,7 +126,7 @@ class AttachDetachController:
         if volume is None or not self._attachable(volume):
             pods = {}
         if not pods and not attachments:
-            self._told.pop(key, None)
+            self._telling.forget(key)
             return None
         unique = _unique(volume) if volume is not None else ""
         involved = {name: self._nodes.get(name) for name in (*pods, *attachments)}
@@ -150,7 +150,7 @@ class AttachDetachController:
             assert volume is not None, "only a volume that is there is wanted"
             await self._attach(volume, node)
         if volume is not None:
-            self._tell_taken(volume, decision.taken, pods)
+            self._telling.taken(volume, decision.taken, pods)
         return decision.again
 
     def _alike(self, volume: core_v1.PersistentVolume) -> list[core_v1.PersistentVolume]:
@@ -235,36 +235,6 @@ class AttachDetachController:
             return
         body = {"status": {"volumesAttached": [{"name": volume.name, "devicePath": ""} for volume in wanted] or None}}
         await self._client.patch(core_v1.Node, name, "", body, subresource="status")
-
-    # -- events for people --------------------------------------------------------------------------------------------
-    def _tell_result(self, old: storage_v1.VolumeAttachment, new: storage_v1.VolumeAttachment) -> None:
-        """Tell the pods that wait for an attachment how it went."""
-        problem = new.status.attach_error.message if new.status.attach_error else None
-        before = old.status.attach_error.message if old.status.attach_error else None
-        volume = self._volumes.get(_volume_of(new))
-        if volume is None or new.metadata.deletion_timestamp is not None:
-            return
-        for pod in self._pods_by_node([volume]).get(new.spec.node_name, ()):
-            if new.status.attached and not old.status.attached:
-                text = f'AttachVolume.Attach succeeded for volume "{name_of(volume)}" '
-                self._recorder.event(pod, "Normal", "SuccessfulAttachVolume", text)
-            elif problem and problem != before:
-                text = f'AttachVolume.Attach failed for volume "{name_of(volume)}" : {problem}'
-                self._recorder.event(pod, "Warning", "FailedAttachVolume", text)
-
-    def _tell_taken(
-        self, volume: core_v1.PersistentVolume, taken: tuple[str, ...], pods: dict[str, list[core_v1.Pod]]
-    ) -> None:
-        """Tell pods that another node has their volume, each once."""
-        name = name_of(volume)
-        told = self._told.setdefault(name, set()) if taken else self._told.pop(name, set())
-        for node in taken:
-            others = [pod for where, found in pods.items() if where != node for pod in found]
-            for pod in pods[node]:
-                if pod.metadata.uid not in told:
-                    told.add(pod.metadata.uid or "")
-                    text = plan.multi_attach_message(name, pod, others)
-                    self._recorder.event(pod, "Warning", "FailedAttachVolume", text)
 
 
 def _claims_of(pod: core_v1.Pod) -> list[str]:

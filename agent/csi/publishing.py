@@ -1,0 +1,118 @@
+"""Having a driver bring a volume to a pod: the node's place first, then the pod's, with all that the driver asks for.
+
+A note of each step is on disk before the driver is called. What the driver is told beside the volume is a matter of its
+CSIDriver object: the pod, tokens of its service account, the group of its files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from agent.csi import secrets
+from agent.csi.layout import Layout
+from agent.csi.volume import Volume
+from agent.volumes import ownership
+from agent.volumes.payload import VolumeError
+from agent.volumes.tokens import TokenCache
+from cri.errors import CRIError
+from kube.api import core_v1, storage_v1
+from kube.client import Client
+from kube.clock import format_time
+from kube.csi import attachment_name
+
+if TYPE_CHECKING:
+    from agent.csi.driver import Driver
+
+MOUNT_DEVICE = {False: "MountVolume.MountDevice", True: "MapVolume.SetUpDevice"}
+"""What upstream's events call the first step, by whether the volume is a block device."""
+
+
+class Publisher:
+    """Stages and publishes volumes on the node of this name."""
+
+    def __init__(self, client: Client, node: str, layout: Layout, tokens: TokenCache) -> None:
+        self._client, self._node, self._layout, self._tokens = client, node, layout, tokens
+
+    async def bring(
+        self,
+        driver: Driver,
+        pod: core_v1.Pod,
+        volume: Volume,
+        spec: storage_v1.CSIDriverSpec,
+        published: Mapping[str, str],
+        *,
+        attached: bool,
+        fresh: bool,
+    ) -> None:
+        """Note, stage where that is new, and publish. Raise VolumeError, CRIError, StatusError."""
+        from agent.csi import request
+        from agent.csi.messages import Ability
+
+        uid = pod.metadata.uid or ""
+        group = pod.spec.security_context.fs_group if pod.spec.security_context else None
+        delegated = group is not None and await driver.can(Ability.VOLUME_MOUNT_GROUP)
+        capability = request.capability(
+            volume,
+            tells_writers_apart=await driver.can(Ability.SINGLE_NODE_MULTI_WRITER),
+            group=group if delegated else None,
+        )
+        attachment = attachment_name(volume.driver, volume.handle, self._node) if attached else ""
+        await asyncio.to_thread(self._layout.write_pod_note, uid, volume, self._node, attachment)
+        staged = ""
+        if not volume.ephemeral and await driver.stages():
+            staged = str(self._layout.staging(volume))
+            if fresh:
+                await asyncio.to_thread(self._layout.write_staging_note, volume)
+                try:
+                    await driver.stage(
+                        volume.handle,
+                        staged,
+                        capability,
+                        context=volume.attributes,
+                        published=published,
+                        secrets=await secrets.read(self._client, volume.stage_secret),
+                    )
+                except CRIError as error:
+                    raise VolumeError(error.grpc_text(), step=MOUNT_DEVICE[volume.block]) from error
+        context = dict(volume.attributes)
+        if spec.pod_info_on_mount:
+            context |= request.pod_context(pod, ephemeral=volume.ephemeral)
+        secret = await secrets.read(self._client, volume.publish_secret)
+        if spec.token_requests:
+            text = request.tokens_context(await self._pod_tokens(pod, spec.token_requests))
+            if spec.service_account_token_in_secrets:
+                secret[request.TOKENS] = text
+            else:
+                context[request.TOKENS] = text
+        target = self._layout.target(uid, volume)
+        await driver.publish(
+            volume.handle,
+            str(target),
+            capability,
+            staged=staged,
+            read_only=volume.read_only,
+            context=context,
+            published=published,
+            secrets=secret,
+        )
+        if fresh and group is not None and not delegated and request.wants_group(spec.fs_group_policy, volume):
+            policy = pod.spec.security_context.fs_group_change_policy if pod.spec.security_context else None
+            try:
+                await asyncio.to_thread(ownership.give, target, group, only_if_root_differs=policy == "OnRootMismatch")
+            except OSError as error:
+                raise VolumeError(f"applyFSGroup failed for vol {volume.handle}: {error}") from error
+
+    async def _pod_tokens(
+        self, pod: core_v1.Pod, requests: list[storage_v1.TokenRequest]
+    ) -> dict[str, tuple[str, str]]:
+        found = {}
+        for request in requests:
+            source = core_v1.ServiceAccountTokenProjection(
+                audience=request.audience or None, expiration_seconds=request.expiration_seconds
+            )
+            token = await self._tokens.get(pod, source)
+            found[request.audience] = (token.text, format_time(datetime.fromtimestamp(token.expires_at, UTC)))
+        return found
