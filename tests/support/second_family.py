@@ -23,6 +23,8 @@ def address(text: str) -> str:
     ip = SPECIAL.get(".".join(numbers)) or "fd00::" + ":".join(f"{int(each):x}" for each in numbers)
     if rest and rest.startswith("/"):
         length = int(rest[1:])
+        if not length:
+            return "::/0"
         return str(ipaddress.ip_network(f"{ip}/{64 + length // 8 * 16 + (8 + length % 8 if length % 8 else 0)}"))
     return str(ipaddress.ip_address(ip)) + (rest or "")
 

@@ -13,6 +13,7 @@ from netproxy.policy.objects import SlimPod, facts_of
 from netproxy.policy.rules import Ruleset, Rulesets
 from netproxy.policy.sync import PolicyBackend
 from tests.support.policies import PolicyTracer, pod, policy, random_policy
+from tests.support.second_family import likeness
 
 WEB, DB, OTHER = "10.244.1.2", "10.244.1.3", "10.244.1.4"
 FAR_WEB, FAR_OTHER = "10.244.2.2", "10.244.2.4"
@@ -260,6 +261,19 @@ async def test_packets_pass_or_not_as_the_table_says(
     for packet in allowed:
         assert trace.allows(*packet), packet
     for packet in refused:
+        assert not trace.allows(*packet), packet
+
+
+@pytest.mark.parametrize(
+    ("policies", "allowed", "refused"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+async def test_the_table_holds_in_ipv6(
+    policies: list[networking_v1.NetworkPolicy], allowed: list[Packet], refused: list[Packet]
+) -> None:
+    trace = await tracer(*likeness(policies), pods=likeness(PODS), family=6)
+    for packet in likeness(allowed):
+        assert trace.allows(*packet), packet
+    for packet in likeness(refused):
         assert not trace.allows(*packet), packet
 
 

@@ -1,0 +1,129 @@
+"""The table of network policies (tests/unit/netproxy/test_policy.py) as real packets, made by hand and looked for all around."""
+
+import contextlib
+import itertools
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+from netproxy.nftables.writer import NftWriter
+from netproxy.policy.rules import TABLE
+from netproxy.policy.sync import PolicyBackend
+from netproxy.sysctl import ensure
+from tests.support.netns import Namespace, namespaces, wire
+from tests.support.packet_probe import crc32c
+from tests.unit.netproxy.test_policy import CASES, DB, OTHER, WEB, filled, made
+
+HERE = (WEB, DB, OTHER)
+NUMBERS = {"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1}
+
+
+@contextlib.contextmanager
+def place() -> Iterator[tuple[Namespace, dict[str, Namespace]]]:
+    """A node with three pods on its bridge; whatever else sends or gets is "beyond" its uplink."""
+    tag = f"np-y{os.getpid() % 10000}"
+    with namespaces(*(f"{tag}-{name}" for name in ("node", "web", "db", "other", "beyond"))) as (node, *others):
+        node.run("ip", "link", "add", "cni0", "type", "bridge")
+        node.run("ip", "address", "add", "10.244.1.1/24", "dev", "cni0")
+        node.run("ip", "link", "set", "cni0", "up")
+        for ip, namespace in zip(HERE, others, strict=False):
+            wire(node, f"v{ip[-1]}", namespace, "eth0")
+            node.run("ip", "link", "set", f"v{ip[-1]}", "master", "cni0")
+            namespace.run("ip", "address", "add", f"{ip}/24", "dev", "eth0")
+            namespace.run("ip", "route", "add", "default", "via", "10.244.1.1")
+        beyond = others[-1]
+        wire(node, "uplink", beyond, "eth0")
+        node.run("ip", "address", "add", "192.168.0.1/24", "dev", "uplink")
+        beyond.run("ip", "address", "add", "192.168.0.2/24", "dev", "eth0")
+        node.run("ip", "route", "add", "default", "via", "192.168.0.2")
+        beyond.run("ip", "route", "add", "default", "via", "192.168.0.1")
+        yield node, {**dict(zip(HERE, others, strict=False)), "beyond": beyond}
+
+
+def packet(source: str, destination: str, port: int, protocol: str, mark: int) -> bytes:
+    """Return the first packet of a connection, whole but for IP's own checksum, which the kernel puts in."""
+    ends = socket.inet_aton(source) + socket.inet_aton(destination)
+    if protocol == "icmp":
+        body = bytearray(struct.pack("!BBHHH", 8, 0, 0, mark, 1))
+        struct.pack_into("!H", body, 2, _sum(bytes(body)))
+    elif protocol == "sctp":
+        head, chunk = struct.pack("!HHI", mark, port, 0), struct.pack("!BBHIIHHI", 1, 0, 20, 0x1234, 65535, 1, 1, 7)
+        body = bytearray(head + struct.pack("<I", crc32c(head + bytes(4) + chunk)) + chunk)
+    else:
+        where = 6 if protocol == "udp" else 16
+        udp, tcp = struct.pack("!HHHH", mark, port, 8, 0), struct.pack("!HHIIBBHHH", mark, port, 1, 0, 80, 2, 9, 0, 0)
+        form = udp if protocol == "udp" else tcp
+        body = bytearray(form)
+        struct.pack_into("!H", body, where, _sum(ends + struct.pack("!HH", NUMBERS[protocol], len(body)) + bytes(body)))
+    return struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(body), 0, 0, 64, NUMBERS[protocol], 0) + ends + bytes(body)
+
+
+def _sum(data: bytes) -> int:
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
+def marks(sock: socket.socket) -> set[int]:
+    """Return the marks of the packets that have come in since the last look."""
+    found = set()
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            data, (_, _, kind, *_) = sock.recvfrom(2000)
+            start = 14 + (data[14] & 15) * 4
+            if kind != socket.PACKET_OUTGOING and len(data) >= start + 6:
+                (mark,) = struct.unpack_from("!H", data, start + (4 if data[23] == 1 else 0))
+                found.add(mark)
+    return found
+
+
+def test_real_packets_pass_or_not_as_the_table_says() -> None:
+    numbers = itertools.count(20000)
+    wrong: list[str] = []
+    with place() as (node, around), contextlib.ExitStack() as stack:
+
+        async def listening() -> socket.socket:
+            sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+            sock.setblocking(False)
+            return sock
+
+        async def sending() -> socket.socket:
+            return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+
+        heard = {name: stack.enter_context(each.inside(listening)) for name, each in around.items()}
+        spoken = {name: stack.enter_context(each.inside(sending)) for name, each in around.items()}
+        backend = PolicyBackend(NftWriter(4, TABLE), 4)
+
+        async def begin() -> None:
+            ensure("net/ipv4/ip_forward", "1")
+            ensure("net/bridge/bridge-nf-call-iptables", "1")
+
+        node.inside(begin)
+        for name, policies, allowed, refused in CASES:
+            node.inside(lambda policies=policies: backend.put(made(filled(*policies))))  # type: ignore[misc]
+            sent: dict[int, tuple[str, bool]] = {}
+            for passes, packets in ((False, refused), (True, allowed)):
+                for source, destination, port, *more in packets:
+                    if source == destination or len(more) > 1:
+                        continue  # what is not forwarded, or belongs to a connection that is not there
+                    mark = next(numbers)
+                    sent[mark] = f"{name}: {source} to {destination} {port} {more}", passes
+                    data = packet(source, destination, port, more[0] if more else "tcp", mark)
+                    spoken[source if source in around else "beyond"].sendto(data, (destination, 0))
+            arrived: set[int] = set()
+            wanted = {mark for mark, (_, passes) in sent.items() if passes}
+            deadline = time.monotonic() + 10
+            while not wanted <= arrived and time.monotonic() < deadline:
+                time.sleep(0.01)
+                for sock in heard.values():
+                    arrived |= marks(sock)
+            time.sleep(0.05)
+            for sock in heard.values():
+                arrived |= marks(sock)
+            for mark, (text, passes) in sent.items():
+                if (mark in arrived) != passes:
+                    wrong.append(f"{text} {'does not pass' if passes else 'passes'}")
+    assert not wrong, "\n".join(wrong)
