@@ -1,4 +1,4 @@
-"""The table of network policies (tests/unit/netproxy/test_policy.py) as real packets, made by hand and looked for all around."""
+"""The network policies' table (tests/unit/netproxy/test_policy.py) as real packets, made by hand and looked for all around."""
 
 import contextlib
 import itertools
