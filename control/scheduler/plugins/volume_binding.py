@@ -15,7 +15,7 @@ import msgspec
 from control.scheduler.cluster import Cluster
 from control.scheduler.framework import BindingFailed, Constraint, PreFilterRejected, Rejection
 from control.scheduler.nodeinfo import NodeInfo
-from control.scheduler.plugins.volume_provisioning import Provisioning
+from control.scheduler.plugins.volume_provisioning import Provisioning, Room
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, storage_v1
 from kube.client import Client, key_of
@@ -106,17 +106,10 @@ class VolumeBinding:
             result[key_of(claim)] = (match.metadata.name or "") if match is not None else ""
         return result
 
-    def has_room(
-        self, claims: Sequence[core_v1.PersistentVolumeClaim], chosen: dict[str, str], node: core_v1.Node
-    ) -> bool:
-        """Tell whether drivers have room on a node for those claims whose volumes are to be made."""
-        for claim in claims:
-            storage_class = self._classes.get(class_of(claim))
-            if chosen.get(key_of(claim)) or storage_class is None:
-                continue
-            if not self._provisioning.has_room(claim, storage_class, node):
-                return False
-        return True
+    def room(self, claim: core_v1.PersistentVolumeClaim) -> Room | None:
+        """Return where a volume can be made for a claim; None where the driver does not tell."""
+        storage_class = self._classes.get(class_of(claim))
+        return self._provisioning.room(claim, storage_class) if storage_class is not None else None
 
     # -- reserve and pre-bind ---------------------------------------------------------------------------------------
     def reserve(self, pod: PodInfo, node: core_v1.Node) -> None:
@@ -193,6 +186,7 @@ class _Check:
         waiting: list[core_v1.PersistentVolumeClaim],
     ) -> None:
         self._plugin, self._key, self._bound, self._waiting = plugin, key, bound, waiting
+        self._rooms: dict[str, Room | None] = {}
 
     def filter(self, node: NodeInfo) -> Rejection | None:
         """Check the volumes that are bound, and find some for the claims that wait."""
@@ -206,8 +200,15 @@ class _Check:
         chosen = self._plugin.choose(self._key, self._waiting, node.node)
         if chosen is None:
             return _NONE_FREE
-        if not self._plugin.has_room(self._waiting, chosen, node.node):
-            return _NO_ROOM
+        for claim in self._waiting:
+            key = key_of(claim)
+            if chosen[key]:
+                continue
+            if key not in self._rooms:
+                self._rooms[key] = self._plugin.room(claim)
+            room = self._rooms[key]
+            if room is not None and not room.includes(node.node):
+                return _NO_ROOM
         return None
 
     def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:

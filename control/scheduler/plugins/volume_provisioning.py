@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kube import quantity
-from kube.api import core_v1, storage_v1
+from kube.api import core_v1, meta_v1, storage_v1
 from kube.informer import Informer
-from kube.selectors import from_label_selector
+from kube.selectors import LabelSelector, from_label_selector
 from kube.volume_binding import NO_PROVISIONER
 
 
@@ -29,21 +29,40 @@ class Provisioning:
             return False
         return matches_topology(storage.allowed_topologies, node.metadata.labels)
 
-    def has_room(
-        self, claim: core_v1.PersistentVolumeClaim, storage: storage_v1.StorageClass, node: core_v1.Node
-    ) -> bool:
-        """Tell whether the driver has enough left for a claim, as far as it says so."""
+    def room(self, claim: core_v1.PersistentVolumeClaim, storage: storage_v1.StorageClass) -> Room | None:
+        """Return where the driver has enough left for a claim; None where it does not tell."""
         driver = self._drivers.get(storage.provisioner)
         wanted = quantity.value(claim.spec.resources.requests.get("storage", 0)) if claim.spec.resources else 0
         if driver is None or not driver.spec.storage_capacity or not wanted:
-            return True
-        return any(
-            capacity.storage_class_name == storage.metadata.name
-            and _room(capacity) >= wanted
-            and capacity.node_topology is not None
-            and from_label_selector(capacity.node_topology).matches(node.metadata.labels)
+            return None
+        return Room(
+            capacity.node_topology
             for capacity in self._capacities.list()
+            if capacity.storage_class_name == storage.metadata.name
+            and capacity.node_topology is not None
+            and _largest(capacity) >= wanted
         )
+
+
+class Room:
+    """The places that have room, kept so that each of many nodes is looked up rather than compared with each place."""
+
+    def __init__(self, places: Iterable[meta_v1.LabelSelector]) -> None:
+        self._values: dict[str, set[str]] = {}
+        self._others: list[LabelSelector] = []
+        for place in places:
+            if len(place.match_labels) == 1 and not place.match_expressions:
+                ((key, value),) = place.match_labels.items()
+                self._values.setdefault(key, set()).add(value)
+            else:
+                self._others.append(from_label_selector(place))
+
+    def includes(self, node: core_v1.Node) -> bool:
+        """Tell whether a node is in one of the places."""
+        labels = node.metadata.labels
+        if any(labels.get(key) in values for key, values in self._values.items()):
+            return True
+        return any(other.matches(labels) for other in self._others)
 
 
 def matches_topology(terms: Iterable[core_v1.TopologySelectorTerm], labels: dict[str, str]) -> bool:
@@ -54,7 +73,7 @@ def matches_topology(terms: Iterable[core_v1.TopologySelectorTerm], labels: dict
     )
 
 
-def _room(capacity: storage_v1.CSIStorageCapacity) -> int:
+def _largest(capacity: storage_v1.CSIStorageCapacity) -> int:
     """Return the size of the largest volume that can be made, -1 where it is not told."""
     largest = capacity.maximum_volume_size if capacity.maximum_volume_size is not None else capacity.capacity
     return quantity.value(largest) if largest is not None else -1

@@ -99,6 +99,21 @@ def test_a_node_needs_room_for_the_claim_where_the_driver_tells_of_it() -> None:
     assert world.judge() == ""
 
 
+def test_places_may_be_described_in_any_way() -> None:
+    for topology in ({}, {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["x", "y"]}]}):
+        world = World()
+        world.add(
+            storage_v1.CSIStorageCapacity,
+            {
+                "metadata": {"name": "room", "namespace": "driver"},
+                "storageClassName": "fast",
+                "nodeTopology": topology,
+                "capacity": "10Gi",
+            },
+        )
+        assert world.judge() == ""
+
+
 def test_the_largest_possible_volume_counts_where_it_is_told() -> None:
     world = World()
     world.room("100Gi", maximumVolumeSize="5Gi")
