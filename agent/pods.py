@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from agent import preemption
+from agent import preemption, qos
 from agent.admission import admit
 from agent.contracts import PodView
 from agent.lifecycle import End
@@ -86,6 +86,8 @@ class PodManager:
         else:
             if not worker.ending:
                 self._tools.references.track(uid, references_of(pod))
+            if qos.pod_request(worker.pod, "cpu") != qos.pod_request(pod, "cpu"):
+                self._pods_changed.set()  # its class has another share now
             worker.update(pod)
 
     def _mirror_changed(self, mirror: core_v1.Pod, *, gone: bool) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from agent import qos
+from agent.cgroups import Cgroups
 from kube.api import core_v1
 from kube.client import STRATEGIC
 from tests.support.images import BUSYBOX_IMAGE
-from tests.support.node import NodeUnderTest
+from tests.support.node import NodeUnderTest, eventually
 
 
 def sized(cpu: str, memory: str, **more: Any) -> dict[str, Any]:
@@ -32,6 +35,17 @@ def condition(pod: core_v1.Pod) -> tuple[str, str | None, str | None] | None:
     return (found[0].type, found[0].reason, found[0].message) if found else None
 
 
+async def _share_is(node: NodeUnderTest, shares: int) -> bool:
+    groups = Cgroups(node.config.cgroup_root, "cgroupfs")
+    folder = f"{groups.kubepods()}/burstable"
+    path = f"{folder}/cpu.weight" if groups.v2 else f"cpu/{folder}/cpu.shares"
+    return int(_read(path)) == (qos.cpu_weight(shares) if groups.v2 else shares)
+
+
+def _read(path: str) -> str:
+    return (Path("/sys/fs/cgroup") / path).read_text()
+
+
 async def test_a_running_container_gets_its_new_size_and_keeps_its_id(node: NodeUnderTest) -> None:
     await node.create("grows", {"containers": [sized("100m", "64Mi")]})
     before = await node.ready("grows")
@@ -50,6 +64,8 @@ async def test_a_running_container_gets_its_new_size_and_keeps_its_id(node: Node
     assert text.split() in (["512", "75000", str(300 << 20)], ["20", "75000", "100000", str(300 << 20)])
     assert (await node.event("grows", "ResizeStarted")).startswith('Pod resize started: {"containers":[{"name":"main"')
     assert (await node.event("grows", "ResizeCompleted")).startswith("Pod resize completed: ")
+    # The class of burstable pods gets as large a share as its pods request.
+    await eventually(lambda: _share_is(node, 512), "the class has its old share still")
     # The next agent knows what was applied.
     await node.stop()
     await node.start()
