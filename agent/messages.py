@@ -21,12 +21,13 @@ def read_message(path: str) -> str:
 def tail_log(path: str) -> str:
     """Return the end of a container's log without the runtime's time, stream and tag columns."""
     data = _read(path, 64 * 1024, from_end=True)
-    lines = []
-    for line in data.decode(errors="replace").splitlines()[-LOG_LINES:]:
+    parts = []
+    for line in data.decode(errors="replace").split("\n")[-LOG_LINES - 1 :]:
         columns = line.split(" ", 3)
-        lines.append(columns[3] if len(columns) == 4 else "")
-    text = "\n".join(lines) + ("\n" if lines else "")
-    return text[-LOG_BYTES:]
+        # What a container wrote without a newline at its end is tagged P, as is a line's part that another follows.
+        if len(columns) == 4:
+            parts.append(columns[3] + ("" if columns[2].partition(":")[0] == "P" else "\n"))
+    return "".join(parts)[-LOG_BYTES:]
 
 
 def _read(path: str, limit: int, *, from_end: bool) -> bytes:

@@ -162,6 +162,8 @@ def test_termination_messages_are_read_without_following_links_and_to_a_limit(tm
     (tmp_path / "log").write_text(lines)
     tail = tail_log(str(tmp_path / "log"))
     assert tail.startswith("line 20\n") and tail.endswith("line 99\n")
+    (tmp_path / "cut").write_text("t stdout F one\nt stdout P tw\nt stdout F o\nt stdout F \nt stderr P DONE\n")
+    assert tail_log(str(tmp_path / "cut")) == "one\ntwo\n\nDONE"
 
 
 def test_a_pod_names_the_objects_it_needs() -> None:
