@@ -150,7 +150,8 @@ async def _assemble(
 ) -> None:
     """Build the parts and start them: runtime first, then the node, then pods."""
     state = NodeState(resolver=_host_resolver(config), host_file=_text(config.hosts_file))
-    recorder = EventRecorder(client, "kubelet", config.node_name, clock=clock)
+    calls = Runtime(runtime, limit=max(4, 2 * (os.cpu_count() or 1)))
+    recorder = EventRecorder(client, "kubelet", config.node_name, clock=clock, quiet=calls.quiet)
     eviction: Eviction
     node = Node(config, client, runtime, recorder, state, clock=clock, pressures=lambda: eviction.pressures())
     if not state.host_ips:
@@ -212,7 +213,7 @@ async def _assemble(
         config=config,
         clock=clock,
         node=state,
-        runtime=Runtime(runtime, limit=max(4, 2 * (os.cpu_count() or 1))),
+        runtime=calls,
         images=Images(
             runtime,
             recorder,
