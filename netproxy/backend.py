@@ -26,6 +26,11 @@ class Backend(Remover, Protocol):
     @property
     def family(self) -> int: ...
 
+    @property
+    def starving(self) -> bool:
+        """Whether `verify` comes to nothing because changes never cease: nothing is to be written during the next."""
+        ...
+
     async def start(self, services: Services) -> None:
         """Take over the kernel's state: afterwards it is the desired one, without a gap on the way."""
         ...

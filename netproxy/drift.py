@@ -2,9 +2,10 @@
 
 A delta is applied blind, against the shadow. Whether others changed anything is asked every few seconds with the writer's
 fingerprint, which lists no rule; where a fingerprint can miss a change (legacy iptables), everything is also compared each
-period. A comparison may take at most a twentieth of the time that passes. Reading for one takes long with
-thousands of Services and holds nothing up: it counts only if nothing was written meanwhile, and it begins when no write
-is under way. (What is being written is in the shadow already and not yet in the kernel: a repair would write it twice.)
+period. A comparison may take a twentieth of the time that passes, as long as it need not wait too long for that. Reading for
+one takes long with thousands of Services and holds nothing up: it counts only if nothing was written meanwhile, and it begins
+when no write is under way; where writes never cease (`starving`), the next one keeps them waiting. (What is being written is in
+the shadow already and not yet in the kernel: a repair would write it twice.)
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from contextlib import asynccontextmanager
 from kube.clock import Clock
 
 COST_SHARE = 20
+LONGEST = 20.0
+"""Seconds that a comparison is put off at most, however long it takes: what others did is repaired within 30 s."""
+PATIENCE = 2
+"""Comparisons in a row that may be void before one must be made while nothing is written."""
 
 
 class DriftWatch:
@@ -28,6 +33,7 @@ class DriftWatch:
         self._suspect = True
         self._compared_at = float("-inf")
         self._cost = 0.0
+        self._void = 0
         self.writes = 0
         """Moves when a write is asked for and when it begins; a comparison is void if this moved under it."""
 
@@ -54,7 +60,16 @@ class DriftWatch:
         over = self._period is not None and now - self._compared_at >= self._period
         if found and found == self._fingerprint and not self._suspect and not over:
             return False
-        return now - self._compared_at >= self._cost * COST_SHARE
+        return now - self._compared_at >= min(self._cost * COST_SHARE, LONGEST)
+
+    @property
+    def starving(self) -> bool:
+        """Whether comparisons come to nothing because something is written during each."""
+        return self._void >= PATIENCE
+
+    def void(self) -> None:
+        """Note that a comparison came to nothing."""
+        self._void += 1
 
     async def began(self) -> tuple[int, bytes, float]:
         """Wait until no write is under way and return what `found_whole` needs; call before reading."""
@@ -63,6 +78,7 @@ class DriftWatch:
 
     def took(self, began: float) -> float:
         """Note the end of a comparison that began then, on the monotonic clock; return its seconds."""
+        self._void = 0
         self._compared_at = self._clock.monotonic()
         self._cost = self._compared_at - began
         return self._cost

@@ -237,7 +237,8 @@ class ServiceProxy:
         repaired = False
         for backend in self._backends:
             try:
-                repaired = await backend.verify() or repaired
+                async with self._lock if backend.starving else contextlib.nullcontext():
+                    repaired = await backend.verify() or repaired
             except WriteError as error:
                 log.error("rules cannot be repaired yet: %s", error)
                 return repaired

@@ -50,6 +50,10 @@ class IPTablesBackend:
     def family(self) -> int:
         return self._rules.family
 
+    @property
+    def starving(self) -> bool:
+        return self._drift.starving
+
     async def start(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Take over whatever the kernel holds: write only what differs, so that a restart causes no gap."""
         self._take_in(services)
@@ -132,6 +136,7 @@ class IPTablesBackend:
             if began[0] == self._drift.writes:
                 break
             if why == "check":
+                self._drift.void()
                 return False
         text = self._shadow.reconcile(held)
         if text:

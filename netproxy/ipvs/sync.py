@@ -63,6 +63,10 @@ class IPVSBackend:
     def family(self) -> int:
         return self._rules.family
 
+    @property
+    def starving(self) -> bool:
+        return False  # its chains are fixed, and what is compared besides is read in one go
+
     async def start(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Take over whatever the kernel holds: what is right stays, so a restart causes no gap."""
         await self._kernel.prepare()

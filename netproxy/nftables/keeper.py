@@ -45,6 +45,10 @@ class TableKeeper:
         self._drift = DriftWatch(writer.fingerprint, clock)
         self._family = metrics.family_label(6 if desired.table.startswith("ip6 ") else 4)
 
+    @property
+    def starving(self) -> bool:
+        return self._drift.starving
+
     async def take_over(self) -> None:
         """Lead whatever the table holds to the desired state: elements that are right stay in force throughout."""
         await self._rewrite(await self._writer.read())
@@ -73,6 +77,7 @@ class TableKeeper:
         began = await self._drift.began()
         held = await self._writer.read()
         if began[0] != self._drift.writes:
+            self._drift.void()
             return False  # a change was written meanwhile: look again next time
         wrong = _names({*held.elements.items()} ^ {*self._desired.elements.items()})
         if self._described is not None:

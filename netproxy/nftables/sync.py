@@ -26,6 +26,10 @@ class NFTablesBackend:
     def family(self) -> int:
         return self._shadow.settings.family
 
+    @property
+    def starving(self) -> bool:
+        return self._keeper.starving
+
     async def start(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Take over whatever our table holds: elements that are right stay, so a restart causes no gap."""
         for key, ports in services.items():
