@@ -85,6 +85,8 @@ class Settings:
     """Other servers write to the same store, so what this one has allocated is not all there is."""
 
 
+OBJECT_META = ("deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences")
+"""What upstream's ResetObjectMetaForStatus resets, for `status_keeps`."""
 NAME = Column("Name", format="name", description="Name must be unique within a namespace.")
 AGE = Column("Age", description="Time since the object was created.")
 
@@ -99,6 +101,8 @@ class Strategy:
     """An update without resourceVersion is accepted and overwrites."""
     has_generation = True
     """metadata.generation starts at 1 and rises when the spec changes."""
+    status_keeps: tuple[str, ...] = ()
+    """Parts of the metadata that an update of the status leaves as they were, too (upstream's kinds differ in this)."""
     api_warning = ""
     """A sentence that every request for the resource is answered with (a deprecated API)."""
     default_grace_period: int | None = None
@@ -151,6 +155,8 @@ class Strategy:
         """Reset what an update of the status subresource may not change: all but status (and metadata's freedoms)."""
         for part in {*obj, *old} - {"status", "metadata", "apiVersion", "kind"}:
             keep(obj, old, part)
+        for part in self.status_keeps:
+            keep(obj.setdefault("metadata", {}), old.get("metadata") or {}, part)
 
     def prepare_subresource(self, subresource: str, obj: Object, old: Object) -> None:
         """Reset what an update through a subresource may not change; by default as an update of the whole, but for status."""
@@ -235,7 +241,7 @@ class Strategy:
 
 
 def keep(obj: Object, old: Object, part: str) -> None:
-    """Make one top-level part of `obj` what it is in `old`."""
+    """Make one part of `obj` what it is in `old`."""
     if part in old:
         obj[part] = old[part]
     else:

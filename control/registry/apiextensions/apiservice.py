@@ -9,13 +9,14 @@ from typing import Any
 from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.checks import each
 from control.registry.naming import path_segment
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import OBJECT_META, Object, Strategy
 from control.registry.tables import age
 from kube import names
 from kube.errors import FieldError, invalid_value, required
 
 
 class APIServiceStrategy(Strategy):
+    status_keeps = OBJECT_META
     columns = (
         NAME,
         Column("Service", description="Who answers, Local for this server."),

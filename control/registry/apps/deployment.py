@@ -50,6 +50,7 @@ def _validate_strategy(strategy: Object, path: str) -> list[FieldError]:
 
 
 class DeploymentStrategy(Strategy):
+    status_keeps = ("labels",)
     columns = (
         NAME,
         Column("Ready", description="How many pods are ready."),

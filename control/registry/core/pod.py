@@ -21,6 +21,7 @@ from kube.names import dns1123_subdomain
 class PodStrategy(Strategy):
     columns = pod_table.COLUMNS
     default_grace_period = 30
+    status_keeps = ("ownerReferences",)
 
     def default(self, obj: Object) -> None:
         default_pod(obj)
@@ -45,13 +46,6 @@ class PodStrategy(Strategy):
         status = obj.setdefault("status", {})
         if not status.get("qosClass"):
             status["qosClass"] = (old.get("status") or {}).get("qosClass") or qos_class(obj.get("spec") or {})
-        # Owners are not a matter of status, and a status update may not delete.
-        metadata, before = obj.setdefault("metadata", {}), old.get("metadata") or {}
-        for part in ("ownerReferences",):
-            if part in before:
-                metadata[part] = before[part]
-            else:
-                metadata.pop(part, None)
 
     def prepare_subresource(self, subresource: str, obj: Object, old: Object) -> None:
         """Ephemeral containers and resources come through subresources of their own, which change nothing else."""

@@ -10,12 +10,13 @@ from control.registry.checks import one_of
 from control.registry.flowcontrol.limits import validate_limits
 from control.registry.flowcontrol.rules import validate_rule
 from control.registry.naming import path_segment
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import OBJECT_META, Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, required
 
 
 class FlowSchemaStrategy(Strategy):
+    status_keeps = OBJECT_META
     columns = (
         NAME,
         Column("PriorityLevel"),
@@ -68,6 +69,7 @@ class FlowSchemaStrategy(Strategy):
 
 
 class PriorityLevelStrategy(Strategy):
+    status_keeps = OBJECT_META
     columns = (
         NAME,
         Column("Type"),

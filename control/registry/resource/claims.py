@@ -9,7 +9,7 @@ from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.checks import unchanged
 from control.registry.resource.slices import validate_slice
 from control.registry.resource.validation import asks_for_admin_access, validate_claim, validate_claim_status
-from control.registry.strategy import Context, Finish, Object, Strategy
+from control.registry.strategy import OBJECT_META, Context, Finish, Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid, invalid_value
 
@@ -45,6 +45,7 @@ def _default_requests(spec: Object | None) -> None:
 
 
 class ResourceClaimStrategy(Strategy):
+    status_keeps = OBJECT_META
     columns = (NAME, Column("State", description="Whether devices are allocated and in use."), AGE)
     has_generation = False
 

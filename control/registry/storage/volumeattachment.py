@@ -8,7 +8,7 @@ from typing import Any
 from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.checks import each
 from control.registry.core.volume_sources import driver_name
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import OBJECT_META, Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, required
 from kube.names import dns1123_subdomain
@@ -17,6 +17,7 @@ _ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolume
 
 
 class VolumeAttachmentStrategy(Strategy):
+    status_keeps = OBJECT_META
     columns = (
         NAME,
         Column("Attacher", format="name", description="Who attaches."),
