@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from control.server import relay
+from control.server import links, relay
 from control.server.exchange import Answer, Header, Request, Response, Stream, Upgrade
 from control.server.protocol import ApiProtocol
 from control.server.subresources.kubelet import headers_of, wants_upgrade
@@ -18,9 +18,18 @@ Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 
 async def pass_on(
-    request: Request, dial: Dial, target: str, host: str, max_body: int, added: Iterable[Header] = ()
+    request: Request,
+    dial: Dial,
+    target: str,
+    host: str,
+    max_body: int,
+    added: Iterable[Header] = (),
+    relinked: bool = False,
 ) -> Answer:
-    """Send a request on, as `target` of `host`, with its headers but for credentials and with those `added`."""
+    """Send a request on, as `target` of `host`, with its headers but for credentials and with those `added`.
+
+    Where the answer is to be `relinked`, its links are made to lead through the proxy that the request came to.
+    """
     told = list(added)
     if wants_upgrade(request):
 
@@ -42,5 +51,7 @@ async def pass_on(
     except BaseException:
         writer.close()
         raise
+    if relinked:
+        return links.relink(request, head, relay.body_chunks(head, reader, writer), host)
     answer = relay.as_response(head, b"")
     return Stream(relay.body_chunks(head, reader, writer), answer.content_type, head.status, answer.headers)

@@ -4,6 +4,7 @@ The node records every byte it gets, so that the tests see what passed and what 
 """
 
 import asyncio
+import base64
 import contextlib
 import socket
 import ssl
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from control.storage import codec
@@ -242,3 +244,54 @@ async def test_a_service_is_reached_through_the_server(tmp_path: Path) -> None:
         assert found.status == 200 and found.body == b"hello" and found.headers["Content-Type"] == "text/html"
         assert asked[0].startswith(b"GET /a%20b?x=y HTTP/1.1\r\n") and b"basic" not in asked[0].lower()
         assert (await server.request("GET", f"{services}/web:81/proxy/")).status == 503
+
+
+async def test_a_log_comes_over_a_websocket_where_that_is_asked_for(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
+        node.answer = head + b"6\r\nhello\n\r\n6\r\nworld\n\r\n0\r\n\r\n"
+        url = f"https://127.0.0.1:{server.api.listener.port}{PODS}/p/log"
+        tls = server.tls("kubernetes-admin", ("system:masters",))
+        async with aiohttp.ClientSession() as session:
+            for offered, kind in ((["binary.k8s.io"], bytes), ([], bytes), (["x", "base64.binary.k8s.io"], str)):
+                async with session.ws_connect(url, ssl=tls, protocols=offered) as socket:
+                    assert socket.protocol == (offered[-1] if offered else None)
+                    said = [message.data async for message in socket]
+                    assert all(isinstance(part, kind) for part in said)
+                    plain = [base64.b64decode(part) if isinstance(part, str) else part for part in said]
+                    assert b"".join(plain) == b"hello\nworld\n" and socket.close_code == 1000
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="400"):
+                await session.ws_connect(url, ssl=tls, protocols=["v4.channel.k8s.io"])
+
+
+async def test_a_page_behind_the_proxy_leads_through_it_by_every_method(tmp_path: Path) -> None:
+    host, asked = own_address(), []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        page = b'<a href="/next?x=1&amp;y">n</a><img src="logo.png"><a href="https://elsewhere/x">e</a>'
+        head = b"HTTP/1.1 302 Found\r\nLocation: /moved/\r\n" if b"/old" in asked[-1] else b"HTTP/1.1 200 OK\r\n"
+        writer.write(head + b"Content-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(page))
+        writer.write(b"" if asked[-1].startswith(b"HEAD") else page)
+        await writer.drain()
+        writer.close()
+
+    backend = await asyncio.start_server(answer, host, 0)
+    port = backend.sockets[0].getsockname()[1]
+    async with cluster(tmp_path) as (server, _), backend, asyncio.timeout(20):
+        status = {"status": {"podIP": host, "podIPs": [{"ip": host}], "phase": "Running"}}
+        merge = {"Content-Type": "application/merge-patch+json"}
+        assert (await server.request("PATCH", f"{PODS}/p/status", status, headers=merge)).status == 200
+        proxy = f"{PODS}/p:{port}/proxy"
+        page = await server.request("GET", f"{proxy}/")
+        assert page.body == (
+            f'<a href="{proxy}/next?x=1&amp;y">n</a><img src="logo.png"><a href="https://elsewhere/x">e</a>'.encode()
+        )
+        moved = await server.request("GET", f"{proxy}/old")
+        assert (moved.status, moved.headers["Location"]) == (302, f"{proxy}/moved/")
+        for method in ("GET", "HEAD"):
+            moved = await server.request(method, f"{proxy}?a=b")
+            assert (moved.status, moved.headers["Location"]) == (301, f"{proxy}/?a=b")
+        for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+            assert (await server.request(method, f"{proxy}/some/path")).status == 200
+            assert asked[-1].startswith(f"{method} /some/path HTTP/1.1".encode())

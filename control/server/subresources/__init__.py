@@ -78,9 +78,11 @@ class Subresources:
             verbs = _CUSTOM_SCALE
         if verbs is None or not info.name:
             raise errors.path_not_found()
-        if info.verb not in verbs:
+        # A proxy passes every method on; OPTIONS has no verb of its own.
+        verb = "get" if not info.verb and request.method == "OPTIONS" and info.subresource == "proxy" else info.verb
+        if verb not in verbs:
             raise errors.method_not_allowed()
-        return await self._load(verbs[info.verb])(server, request, resource)
+        return await self._load(verbs[verb])(server, request, resource)
 
     async def review(self, server: ResourceServer, request: Request, resource: Resource) -> Answer:
         """Answer a kind that can only be created."""

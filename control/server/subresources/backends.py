@@ -11,11 +11,13 @@ import asyncio
 import ssl
 from urllib.parse import quote
 
+from control.server import links
 from control.server.exchange import Answer, Request
 from control.server.lookup import Lookup
 from control.server.nodes import check_address
 from control.server.passing import pass_on
 from control.server.resources import ResourceServer
+from control.server.subresources.kubelet import wants_upgrade
 from control.service_backend import backend
 from kube import errors
 from kube.resources import Resource
@@ -57,13 +59,16 @@ async def service(server: ResourceServer, request: Request, resource: Resource) 
 
 
 async def _pass_on(server: ResourceServer, request: Request, scheme: str, address: str, port: int) -> Answer:
+    moved = None if wants_upgrade(request) else links.to_the_root(request)
+    if moved is not None:
+        return moved
     path = "/" + quote(request.info.rest, safe="/:@!$&'()*+,;=~")
     if request.path.endswith("/") and not path.endswith("/"):
         path += "/"
     if request.query_string:
         path += "?" + request.query_string.decode("latin-1")
     host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-    return await pass_on(request, lambda: _dial(scheme, address, port), path, host, server.max_body)
+    return await pass_on(request, lambda: _dial(scheme, address, port), path, host, server.max_body, relinked=True)
 
 
 async def _dial(scheme: str, address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

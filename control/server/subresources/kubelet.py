@@ -11,11 +11,12 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from control.admission.plugin import Attributes
-from control.server import relay
+from control.server import links, relay
 from control.server.exchange import Answer, Header, Request, Response, Stream, Upgrade
 from control.server.nodes import Endpoint, NodeDialer, endpoint_of
 from control.server.protocol import ApiProtocol
 from control.server.resources import ResourceServer
+from control.server.socket_stream import over_socket, wants_socket
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource, by_path
@@ -44,7 +45,8 @@ async def log(server: ResourceServer, request: Request, resource: Resource) -> A
         writer.close()
         raise
     kind = next((value for name, value in head.headers if name == b"content-type"), b"text/plain")
-    return Stream(relay.body_chunks(head, reader, writer), kind)
+    stream = Stream(relay.body_chunks(head, reader, writer), kind)
+    return over_socket(request, stream) if wants_socket(request) else stream
 
 
 async def _refusal(head: relay.Head, reader: Any, writer: Any, name: str) -> StatusError:
@@ -140,12 +142,13 @@ async def proxy(server: ResourceServer, request: Request, resource: Resource) ->
     endpoint = endpoint_of(node)
     if wants_upgrade(request):
         return _upgraded(server, request, endpoint, path)
+    if (moved := links.to_the_root(request)) is not None:
+        return moved
     body = await request.body(server.max_body)
     reader, writer = await _dialer(server).dial(endpoint)
     writer.write(relay.request_head(request.method, path, _host(endpoint), headers_of(request), False, body))
     head = await relay.read_head(reader)
-    answer = relay.as_response(head, b"")
-    return Stream(relay.body_chunks(head, reader, writer), answer.content_type, head.status, answer.headers)
+    return links.relink(request, head, relay.body_chunks(head, reader, writer), _host(endpoint))
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,112 @@
+"""An answer that comes in pieces as the messages of a WebSocket, for clients that ask for a pod's log that way.
+
+Each piece is one message: bytes under `binary.k8s.io` and without a subprotocol, base64 text under `base64.binary.k8s.io`.
+What the client says is read for its pings and its goodbye alone. Upstream: apimachinery, httpstream/wsstream/stream.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+
+from websockets.exceptions import InvalidState
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request as Handshake
+from websockets.server import ServerProtocol
+
+from control.server.exchange import Request, Response, Stream, Upgrade
+from control.server.protocol import ApiProtocol
+
+_BINARY, _TEXT = "binary.k8s.io", "base64.binary.k8s.io"
+_NORMAL = 1000
+_GOODBYE = 1.0
+"""Seconds that a client has to answer the close."""
+
+
+def wants_socket(request: Request) -> bool:
+    """Say whether a request asks for a WebSocket."""
+    tokens = request.headers.get(b"connection", b"").lower().replace(b" ", b"").split(b",")
+    return b"upgrade" in tokens and request.headers.get(b"upgrade", b"").lower() == b"websocket"
+
+
+def over_socket(request: Request, stream: Stream) -> Upgrade:
+    """Give a stream's chunks to the client of a WebSocket request, and say goodbye at their end."""
+
+    async def splice(protocol: ApiProtocol) -> Response | None:
+        given = request.headers.get(b"sec-websocket-protocol", b"").decode("latin-1")
+        offered = [name.strip() for name in given.split(",") if name.strip()]
+        chosen = next((name for name in offered if name in (_BINARY, _TEXT)), "")
+        socket, greeting = _greet(request, chosen)
+        if greeting is None or (offered and not chosen):
+            await stream.chunks.aclose()  # type: ignore[attr-defined]
+            return Response(400, b"the WebSocket's handshake cannot be answered\n", b"text/plain; charset=utf-8")
+        ended = asyncio.Event()
+
+        def from_client(data: bytes) -> None:
+            socket.receive_data(data)
+            _flush(socket, transport)
+            if any(isinstance(e, Frame) and e.opcode is Opcode.CLOSE for e in socket.events_received()):
+                ended.set()
+
+        transport = protocol.takeover(from_client, ended.set)
+        transport.write(greeting)
+
+        async def send() -> None:
+            async for chunk in stream.chunks:
+                if chosen == _TEXT:
+                    socket.send_text(base64.b64encode(chunk))
+                else:
+                    socket.send_binary(chunk)
+                _flush(socket, transport)
+                await protocol.flow.drain()
+            socket.send_close(_NORMAL)
+            _flush(socket, transport)
+            await protocol.flow.drain()
+
+        tasks = [
+            asyncio.create_task(send(), name="socket-stream"),
+            asyncio.create_task(ended.wait(), name="socket-client-gone"),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GOODBYE):  # a close is answered before the connection ends
+                    await ended.wait()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            transport.close()
+        return None
+
+    return Upgrade(splice)
+
+
+def _greet(request: Request, chosen: str) -> tuple[ServerProtocol, bytes | None]:
+    """Return the socket and the answer to its handshake; None where there is nothing to agree to."""
+    socket = ServerProtocol()
+    lines = ["GET / HTTP/1.1"]
+    for name, value in request.headers.items():
+        if name != b"sec-websocket-protocol":
+            lines.append(f"{name.decode('latin-1')}: {value.decode('latin-1')}")
+    socket.receive_data("\r\n".join([*lines, "", ""]).encode("latin-1"))
+    asked = next((event for event in socket.events_received() if isinstance(event, Handshake)), None)
+    if asked is None:
+        return socket, None
+    answer = socket.accept(asked)
+    if answer.status_code != 101:
+        return socket, None
+    if chosen:
+        answer.headers["Sec-WebSocket-Protocol"] = chosen
+    socket.send_response(answer)
+    return socket, b"".join(socket.data_to_send())
+
+
+def _flush(socket: ServerProtocol, transport: asyncio.Transport) -> None:
+    try:
+        for data in socket.data_to_send():
+            if data:
+                transport.write(data)
+    except InvalidState:
+        transport.close()
