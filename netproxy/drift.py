@@ -38,19 +38,23 @@ class DriftWatch:
         """Moves when a write is asked for and when it begins; a comparison is void if this moved under it."""
 
     @asynccontextmanager
-    async def writing(self, *, everything: bool = False) -> AsyncIterator[None]:
-        """Write in the block, alone. `everything` means that the kernel then holds exactly what it should.
+    async def writing(self, transactions: int, since: bytes | None = None) -> AsyncIterator[None]:
+        """Write in the block, alone.
 
-        A block that raises leaves everything suspect.
+        `since` says that the kernel then holds exactly what it should, if nobody wrote since it had that fingerprint (when
+        reading began). A block that raises leaves everything suspect; so does one under which the kernel's count of
+        transactions moved by more than ours, for somebody else then wrote between ours and the look at the count.
         """
         self.writes += 1  # one that waits for its turn makes a comparison void as well
         async with self._lock:
             self.writes += 1
-            untouched = self._fingerprint == self._read()
-            was_suspect, self._suspect = self._suspect, True
+            before = self._read()
+            known = not self._suspect and self._fingerprint == before
+            self._suspect = True
             yield
             self._fingerprint = self._read()
-            self._suspect = not everything and (was_suspect or not untouched)
+            alone = _moved(before, self._fingerprint) in (None, transactions)
+            self._suspect = not (alone and (known or before == since))
 
     @property
     def due(self) -> bool:
@@ -87,3 +91,10 @@ class DriftWatch:
         """Note that nothing differed, as of the moment the comparison began: later changes show at the next look."""
         if began[0] == self.writes:
             self._fingerprint, self._suspect = began[1], False
+
+
+def _moved(before: bytes, after: bytes) -> int | None:
+    """Return how many transactions lie between two fingerprints that are counts (four bytes); None for others."""
+    if len(before) != 4 or len(after) != 4:
+        return None
+    return (int.from_bytes(after, "big") - int.from_bytes(before, "big")) % (1 << 32)

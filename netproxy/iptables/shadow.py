@@ -247,6 +247,11 @@ def chains_named(text: str, limit: int = 8) -> str:
     return ", ".join(shown) + (f" and {len(found) - limit} more" if len(found) > limit else "")
 
 
+def transactions(text: str) -> int:
+    """Return how many transactions a text for iptables-restore is: one a table."""
+    return text.count("\nCOMMIT\n")
+
+
 def lines_by_table(text: str) -> dict[str, int]:
     """Count the rules that a text for iptables-restore writes or deletes, by table."""
     counts: dict[str, int] = {}

@@ -101,7 +101,7 @@ class IPTablesBackend:
         """Apply a delta; one that is refused is made up for by a comparison of everything."""
         started = self._clock.monotonic()
         try:
-            async with self._drift.writing():
+            async with self._drift.writing(shadow.transactions(text)):
                 await self._writer.apply(text)
             for table, count in shadow.lines_by_table(text).items():
                 metrics.IPTABLES_LAST.labels(table, metrics.family_label(self.family)).set(count)
@@ -141,7 +141,7 @@ class IPTablesBackend:
         text = self._shadow.reconcile(held)
         if text:
             try:
-                async with self._drift.writing(everything=True):
+                async with self._drift.writing(shadow.transactions(text), since=began[1]):
                     await self._writer.apply(text)
             except WriteError:
                 metrics.RESTORE_FAILURES.labels(metrics.family_label(self.family)).inc()

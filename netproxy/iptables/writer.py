@@ -184,7 +184,7 @@ class RecordingWriter:
         return {table: {name: list(rules) for name, rules in chains.items()} for table, chains in self.tables.items()}
 
     def fingerprint(self) -> bytes:
-        return str(self.generation).encode()
+        return self.generation.to_bytes(4, "big")
 
     def _commit(self, lines: list[str]) -> None:
         table = lines[0].removeprefix("*")

@@ -51,13 +51,14 @@ class TableKeeper:
 
     async def take_over(self) -> None:
         """Lead whatever the table holds to the desired state: elements that are right stay in force throughout."""
-        await self._rewrite(await self._writer.read())
+        began = await self._drift.began()
+        await self._rewrite(await self._writer.read(), began[1])
 
     async def write(self, text: str) -> None:
         """Apply a delta; one that is refused is made up for by writing everything."""
         started = self._clock.monotonic()
         try:
-            async with self._drift.writing():
+            async with self._drift.writing(1):
                 await self._writer.apply(text)
         except WriteError as error:
             metrics.NFTABLES_FAILURES.labels(self._family).inc()
@@ -90,7 +91,7 @@ class TableKeeper:
             self._drift.found_whole(began)
             metrics.FULL_SYNC.labels(self._family).observe(self._drift.took(began[2]))
             return False
-        await self._rewrite(held)
+        await self._rewrite(held, began[1])
         if wrong:
             metrics.REPAIRS.inc()
             log.warning(
@@ -109,17 +110,17 @@ class TableKeeper:
         """Remove the table."""
         if await self._writer.exists():
             try:
-                async with self._drift.writing():
+                async with self._drift.writing(1):
                     await self._writer.apply(f"delete table {self._desired.table}\n")
             except WriteError:
                 metrics.NFTABLES_CLEANUP_FAILURES.labels(self._family).inc()
                 raise
         self._described = None
 
-    async def _rewrite(self, held: Contents) -> None:
+    async def _rewrite(self, held: Contents, since: bytes) -> None:
         began = self._clock.monotonic()
         text = self._desired.reconcile(held.elements, held.rules, held.sets)
-        async with self._drift.writing(everything=True):
+        async with self._drift.writing(1, since):
             try:
                 await self._writer.apply(text)
             except WriteError as error:

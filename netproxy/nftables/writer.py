@@ -167,7 +167,7 @@ class RecordingWriter:
         return self.there
 
     def fingerprint(self) -> bytes:
-        return str(self.generation).encode()
+        return self.generation.to_bytes(4, "big")
 
 
 def _apply_line(held: Contents, there: bool, line: str) -> tuple[Contents, bool]:

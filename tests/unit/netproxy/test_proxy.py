@@ -240,15 +240,15 @@ async def test_others_changes_make_everything_due_and_our_own_do_not() -> None:
     clock, state = FakeClock(), [b"1"]
     drift = DriftWatch(lambda: state[0], clock)
     assert drift.due
-    async with drift.writing(everything=True):
+    async with drift.writing(1, since=b"1"):
         state[0] = b"2"
     assert not drift.due
-    async with drift.writing():
+    async with drift.writing(1):
         state[0] = b"3"
     assert not drift.due
     state[0] = b"4"
     assert drift.due
-    async with drift.writing():  # a delta of ours does not hide what others did before it
+    async with drift.writing(1):  # a delta of ours does not hide what others did before it
         state[0] = b"5"
     assert drift.due
     began = await drift.began()
@@ -256,12 +256,34 @@ async def test_others_changes_make_everything_due_and_our_own_do_not() -> None:
     assert not drift.due
 
 
+@pytest.mark.parametrize(
+    ("read_at", "before", "transactions", "after", "due"),
+    [
+        (7, 7, 1, 8, False),
+        (7, 7, 2, 9, False),
+        (7, 7, 1, 9, True),  # somebody wrote between our transaction and the look at the count
+        (7, 8, 1, 9, True),  # or between reading and writing
+        (None, 7, 1, 8, True),  # a delta proves nothing where all was suspect
+        (0xFFFFFFFF, 0xFFFFFFFF, 1, 0, False),
+    ],
+)
+async def test_what_others_write_just_beside_our_own_is_not_taken_for_ours(
+    read_at: int | None, before: int, transactions: int, after: int, due: bool
+) -> None:
+    state = [before]
+    drift = DriftWatch(lambda: state[0].to_bytes(4, "big"), FakeClock())
+    since = None if read_at is None else read_at.to_bytes(4, "big")
+    async with drift.writing(transactions, since):
+        state[0] = after
+    assert drift.due is due
+
+
 async def test_a_comparison_during_which_something_was_written_proves_nothing() -> None:
     clock, state = FakeClock(), [b"1"]
     drift = DriftWatch(lambda: state[0], clock)
     began = await drift.began()
     with pytest.raises(RuntimeError):
-        async with drift.writing():
+        async with drift.writing(1):
             raise RuntimeError("refused")
     drift.found_whole(began)
     assert drift.due
@@ -322,7 +344,7 @@ async def test_where_the_fingerprint_can_miss_a_change_everything_is_compared_ea
     clock = FakeClock()
     drift = DriftWatch(lambda: b"1", clock, 30)
     drift.took((await drift.began())[2])
-    async with drift.writing(everything=True):
+    async with drift.writing(1, since=b"1"):
         pass
     assert not drift.due
     await clock.advance(30)
