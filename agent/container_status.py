@@ -58,6 +58,12 @@ def container_status(
         started=False,
         volume_mounts=[_volume_mount(mount) for mount in container.volume_mounts],
     )
+    if record is not None:
+        status.stop_signal = record.stop_signal or None
+        if record.user is not None:
+            uid, gid, groups = record.user
+            linux = core_v1.LinuxContainerUser(uid=uid, gid=gid, supplemental_groups=list(groups))
+            status.user = core_v1.ContainerUser(linux=linux)
     if record is None:
         _carry_over(pod, container, kind, status, known)
     if kind is not Kind.EPHEMERAL:

@@ -10,7 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from cri.messages import Container, ContainerState, ContainerStatus, PodSandbox, PodSandboxState, PodSandboxStatus
+from cri.messages import (
+    Container,
+    ContainerState,
+    ContainerStatus,
+    PodSandbox,
+    PodSandboxState,
+    PodSandboxStatus,
+    Signal,
+)
 
 # Labels and annotations by which a kubelet finds its own in the runtime (pkg/kubelet/types/labels.go, kuberuntime/labels.go).
 POD_NAME = "io.kubernetes.pod.name"
@@ -59,6 +67,10 @@ class ContainerRecord:
     message_file: str = ""
     """The host's path of the termination message."""
     message_policy: str = "File"
+    stop_signal: str = ""
+    """By the API's name, as SIGRTMIN+1; "" where the runtime does not tell (containerd before 2.1)."""
+    user: tuple[int, int, tuple[int, ...]] | None = None
+    """User, group and further groups of its first process, where the runtime tells."""
     grace: int | None = None
     """The pod's terminationGracePeriodSeconds when the container was made, for pods no longer in the API."""
 
@@ -165,8 +177,22 @@ def container_record(status: ContainerStatus, sandbox_id: str = "") -> Container
         log_path=status.log_path,
         message_file=message_file,
         message_policy=annotations.get(MESSAGE_POLICY, "File"),
+        stop_signal=_signal(status.stop_signal),
+        user=_user(status),
         grace=_number(annotations.get(POD_DELETION_GRACE)) or _number(annotations.get(POD_GRACE)),
     )
+
+
+def _signal(number: int) -> str:
+    name = str(Signal.Name(number)) if number else ""
+    return name.replace("PLUS", "+").replace("MINUS", "-")
+
+
+def _user(status: ContainerStatus) -> tuple[int, int, tuple[int, ...]] | None:
+    if not status.user.HasField("linux"):
+        return None
+    found = status.user.linux
+    return found.uid, found.gid, tuple(found.supplemental_groups)
 
 
 def listed_state(container: Container) -> State:
