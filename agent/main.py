@@ -47,6 +47,7 @@ from agent.static_pods import StaticPods
 from agent.status_writer import StatusWriter
 from agent.toolbox import NodeState, Toolbox
 from agent.usage.collect import Collector
+from agent.usage.machine import processes
 from agent.usage.operations import Operations
 from agent.userns import UserNamespaces
 from agent.volumes import assembly as volumes_assembly
@@ -161,7 +162,13 @@ async def _assemble(
     if config.cgroups_per_qos:
         reserved = (config.kube_reserved, config.system_reserved)
         machine = node.machine
-        together = node_allocatable.pods_limits(config.enforcement, *reserved, machine.cpus, machine.memory)
+        together = node_allocatable.pods_limits(
+            config.enforcement,
+            *reserved,
+            cpus=machine.cpus,
+            memory=machine.memory,
+            pids=processes()[1],
+        )
         await cgroups.ensure_node(together)
         await node_allocatable.enforce(config.enforcement, cgroups, *reserved)
 

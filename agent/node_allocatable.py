@@ -70,13 +70,17 @@ def read(file: KubeletConfiguration) -> Enforcement:
     return Enforcement(options, file.kube_reserved_cgroup, file.system_reserved_cgroup)
 
 
-def pods_limits(enforcement: Enforcement, kube: Reserved, system: Reserved, cpus: int, memory: int) -> Limits:
-    """Return the limits of all pods together; `memory` in bytes."""
+def pods_limits(
+    enforcement: Enforcement, kube: Reserved, system: Reserved, *, cpus: int, memory: int, pids: int
+) -> Limits:
+    """Return the limits of all pods together; `memory` in bytes, `pids` the most processes that the kernel allows."""
     cpu = cpus * 1000
     if PODS in enforcement.options:
-        cpu -= sum(milli(reserved.get("cpu", "0")) for reserved in (kube, system))
-        memory -= sum(value(reserved.get("memory", "0")) for reserved in (kube, system))
-    return Limits(cpu_shares=qos.cpu_shares(max(cpu, 0)), memory=max(memory, 0))
+        for reserved in (kube, system):
+            cpu -= milli(reserved.get("cpu", "0"))
+            memory -= value(reserved.get("memory", "0"))
+            pids -= value(reserved.get("pid", "0"))
+    return Limits(cpu_shares=qos.cpu_shares(max(cpu, 0)), memory=max(memory, 0), pids=max(pids, 0))
 
 
 async def enforce(enforcement: Enforcement, cgroups: Cgroups, kube: Reserved, system: Reserved) -> None:

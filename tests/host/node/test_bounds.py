@@ -12,6 +12,7 @@ import pytest
 
 from agent.cgroups import Cgroups
 from agent.node_allocatable import Enforcement
+from agent.usage.machine import processes
 from kube.api import core_v1
 from tests.support.containerd import Containerd
 from tests.support.control import ApiUnderTest
@@ -59,6 +60,7 @@ async def test_reservations_bound_cgroups(tmp_path: Path, containerd: Containerd
             together = int((folders["memory"] / "kubepods" / memory_file).read_text())
             # The kernel rounds to pages, the capacity to kibibytes.
             assert abs(together - (capacity - 512 * MIB)) < 8192
+            assert int((folders["pids"] / "kubepods/pids.max").read_text()) == processes()[1] - 1000
             await node.create("few", {"containers": [container()]})
             pod = await node.ready("few")
             uid = pod.metadata.uid

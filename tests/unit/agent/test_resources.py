@@ -125,11 +125,11 @@ KUBE, SYSTEM = {"cpu": "500m", "memory": "1Gi"}, {"cpu": "500m", "memory": "512M
 
 
 def test_pods_get_what_is_not_reserved() -> None:
-    assert node_allocatable.pods_limits(Enforcement(), KUBE, SYSTEM, 4, 8 * GIB) == Limits(
-        cpu_shares=3072, memory=8 * GIB - GIB - GIB // 2
-    )
-    unbound = node_allocatable.pods_limits(Enforcement(frozenset()), KUBE, SYSTEM, 4, 8 * GIB)
-    assert unbound == Limits(cpu_shares=4096, memory=8 * GIB)
+    machine = {"cpus": 4, "memory": 8 * GIB, "pids": 32768}
+    bound = node_allocatable.pods_limits(Enforcement(), KUBE, SYSTEM, **machine)
+    assert bound == Limits(cpu_shares=3072, memory=8 * GIB - GIB - GIB // 2, pids=32668)
+    unbound = node_allocatable.pods_limits(Enforcement(frozenset()), KUBE, SYSTEM, **machine)
+    assert unbound == Limits(cpu_shares=4096, memory=8 * GIB, pids=32768)
 
 
 @pytest.mark.parametrize("version", [1, 2])
