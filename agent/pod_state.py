@@ -199,11 +199,6 @@ class PodState:
         if self.in_api and shown is not None:
             self.tools.writer.set(shown, status)
 
-    def begin_status(self) -> None:
-        """Form the first status without telling it: from now on the pod's start time stands."""
-        if self._last_status is None:
-            self._last_status = self.status()
-
     def publish_late(self) -> None:
         """Tell the status only if the step that follows takes long: soon there will be more to tell."""
         if self._late is None:

@@ -254,11 +254,11 @@ class PodWorker(PodState):
                     self.event(NORMAL, decided.end.reason, decided.end.message)
                 self._wake.set()
                 return
-            # A pod that runs in no time is told of once, when it does; what comes before that only where it lasts.
-            if rounds == 0 and self.runtime.sandboxes:
+            # The first round shows that the agent has the pod (kubectl: ContainerCreating); what comes between that and
+            # its containers is told only where it lasts.
+            if rounds == 0:
                 self.publish()
             else:
-                self.begin_status()
                 self.publish_late()
             rounds += 1
             news = self._news

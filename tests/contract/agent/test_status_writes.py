@@ -14,7 +14,7 @@ from tests.support.node import FastClock, NodeUnderTest
 
 
 @pytest.mark.parametrize("clock", [FastClock(1.0)])
-async def test_a_pod_that_starts_at_once_is_told_of_once(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+async def test_a_pod_that_starts_at_once_is_told_of_twice(node: NodeUnderTest, runtime: FakeRuntime) -> None:
     versions: list[str] = []
     pods: Informer[core_v1.Pod] = Informer(node.client, core_v1.Pod, "default")
     pods.subscribe(lambda change: versions.append(change.new.metadata.resource_version or ""))
@@ -26,7 +26,7 @@ async def test_a_pod_that_starts_at_once_is_told_of_once(node: NodeUnderTest, ru
         await node.event("quick", "Started")
     finally:
         task.cancel()
-    assert len(set(versions)) == 2, "created, and ready"
+    assert len(set(versions)) == 3, "created, taken on by the node, and ready"
 
 
 @pytest.mark.parametrize("clock", [FastClock(1.0)])
@@ -39,7 +39,7 @@ async def test_a_pod_that_takes_its_time_is_told_of_meanwhile(node: NodeUnderTes
     await node.ready("slow")
 
 
-async def test_a_deadline_counts_also_where_nothing_was_told_before(node: NodeUnderTest) -> None:
+async def test_a_deadline_counts_from_the_start(node: NodeUnderTest) -> None:
     await create(node, "short", container(), activeDeadlineSeconds=5)
     pod = await node.wait("short", lambda p: p.status.phase == "Failed")
     assert pod.status.reason == "DeadlineExceeded"
