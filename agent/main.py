@@ -321,7 +321,8 @@ async def _assemble(
         group.create_task(static.run(), name="static pods")
     if config.enable_server:
         group.create_task(
-            serving.serve(config, client, runtime, pods, node, collector, prober.counts, operations, clock), name="server"
+            serving.serve(config, client, runtime, pods, node, collector, prober.counts, operations, clock),
+            name="server",
         )
     await volumes.csi.restore()
     await node.register()
