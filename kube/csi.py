@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 
 def unique_name(driver: str, handle: str) -> str:
@@ -13,3 +14,8 @@ def unique_name(driver: str, handle: str) -> str:
 def attachment_name(driver: str, handle: str, node: str) -> str:
     """Return the name of the VolumeAttachment that brings a volume to a node."""
     return f"csi-{hashlib.sha256(f'{handle}{driver}{node}'.encode()).hexdigest()}"
+
+
+def is_attachment_name(name: str) -> bool:
+    """Tell whether a VolumeAttachment's name is of the form that `attachment_name` gives."""
+    return re.fullmatch("csi-[0-9a-f]{64}", name) is not None

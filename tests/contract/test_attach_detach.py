@@ -197,3 +197,14 @@ async def test_a_node_that_is_out_of_service_gives_pods_and_volumes_back_at_once
 
     await eventually(collected)
     await world.is_on()
+
+
+async def test_attachments_that_others_made_stay(world: World) -> None:
+    await world.fill()
+    spec = {"attacher": DRIVER, "nodeName": "b", "source": {"persistentVolumeName": "pv"}}
+    await world.make(storage_v1.VolumeAttachment, {"metadata": {"name": "by-hand"}, "spec": spec})
+    await world.pod("first", "a")
+    await world.attached("a")
+    await world.gone("first")
+    await world.is_on("b")
+    assert (await world.client.get(storage_v1.VolumeAttachment, "by-hand")).metadata.deletion_timestamp is None

@@ -19,7 +19,7 @@ from control.controllers.pods import is_terminal
 from kube.api import core_v1, meta_v1, storage_v1
 from kube.client import name_of
 from kube.controller import Controller
-from kube.csi import attachment_name, unique_name
+from kube.csi import attachment_name, is_attachment_name, unique_name
 from kube.errors import StatusError
 from kube.informer import Change
 from kube.volume_binding import claim_names
@@ -121,6 +121,7 @@ class AttachDetachController:
             attachment.spec.node_name: attachment
             for name in names
             for attachment in self._attachments.by_index(_BY_VOLUME, name)
+            if is_attachment_name(name_of(attachment))  # what others made is theirs to take away
         }
         pods = self._pods_by_node(alike)
         if volume is None or not self._attachable(volume):
