@@ -8,7 +8,7 @@ that no longer matches is released. Upstream: pkg/controller/controller_ref_mana
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ from kube import resources
 from kube.api import meta_v1
 from kube.client import STRATEGIC, Client, metadata_of, name_of, namespace_of
 from kube.errors import StatusError
-from kube.informer import Informer
+from kube.informer import Change, Informer
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -59,10 +59,23 @@ def claimable(informer: Informer[T], owner: Any) -> list[T]:
     return children + informer.by_index("claim", f"/{namespace_of(owner)}")
 
 
+def lost_by(change: Change[Any], kind: str) -> str:
+    """Return the key of the controller of a kind that a child had before a change and has no longer; "" where none."""
+    before = None if change.old is None else controller_of(change.old)
+    if before is None or before.kind != kind:
+        return ""
+    after = controller_of(change.new)
+    return "" if after is not None and after.uid == before.uid else f"{metadata_of(change.new).namespace}/{before.name}"
+
+
 async def claim(
-    client: Client, owner: Any, candidates: Iterable[T], matches: Callable[[dict[str, str]], bool]
+    client: Client,
+    owner: Any,
+    candidates: Iterable[T],
+    matches: Callable[[dict[str, str]], bool],
+    finalizers: Sequence[str] = (),
 ) -> list[T]:
-    """Return the candidates that belong to `owner`, adopting and releasing on the way.
+    """Return the candidates that belong to `owner`, adopting (with `finalizers`) and releasing on the way.
 
     The first failure of an adoption is raised after all have been tried; a child that is gone is passed over.
     """
@@ -84,7 +97,7 @@ async def claim(
             adopt.append(child)
     if adopt:
         await _check_alive(client, owner)
-    changes = [_patch(client, child, _adoption(owner, child)) for child in adopt]
+    changes = [_patch(client, child, _adoption(owner, child, finalizers)) for child in adopt]
     changes += [_patch(client, child, _release(owner, child)) for child in release]
     results = await asyncio.gather(*changes, return_exceptions=True)
     failures = [result for result in results if isinstance(result, BaseException)]
@@ -114,9 +127,10 @@ async def _patch(client: Client, child: T, patch: dict[str, Any]) -> bool:
     return True
 
 
-def _adoption(owner: Any, child: Any) -> dict[str, Any]:
+def _adoption(owner: Any, child: Any, finalizers: Sequence[str]) -> dict[str, Any]:
     reference = msgspec.to_builtins(controller_reference(owner))
-    return {"metadata": {"uid": metadata_of(child).uid, "ownerReferences": [reference]}}
+    metadata = {"uid": metadata_of(child).uid, "ownerReferences": [reference]}
+    return {"metadata": {**metadata, "finalizers": list(finalizers)} if finalizers else metadata}
 
 
 def _release(owner: Any, child: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from control.controllers.context import Context
 from control.controllers.daemonset.plan import GENERATION, GENERATION_LABEL, DaemonPlan, plan, pod_spec
 from control.controllers.expectations import Expectations
 from control.controllers.overlay import Overlay
-from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of
+from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
 from kube.api import apps_v1, core_v1
 from kube.client import key_of, name_of
@@ -60,6 +60,8 @@ class DaemonSetController:
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         pod = change.new
+        if lost := lost_by(change, "DaemonSet"):
+            self.controller.enqueue(lost)
         reference = controller_of(pod)
         if reference is None:
             if change.type != "DELETED":

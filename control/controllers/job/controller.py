@@ -17,7 +17,7 @@ from control.controllers.expectations import Expectations
 from control.controllers.job import tally
 from control.controllers.job.plan import Backoff, JobPlan, plan, same_status
 from control.controllers.overlay import Overlay
-from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of
+from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
 from kube.api import batch_v1, core_v1
 from kube.client import STRATEGIC, key_of, name_of, namespace_of
@@ -64,7 +64,13 @@ class JobController:
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         pod = change.new
+        if lost := lost_by(change, "Job"):
+            self.controller.enqueue(lost)
         reference = controller_of(pod)
+        if reference is None and change.type != "DELETED" and (takers := self._takers(pod)):
+            for taker in takers:
+                self.controller.enqueue(key_of(taker))
+            return
         if reference is None or reference.kind != "Job":
             if tally.FINALIZER in pod.metadata.finalizers and change.type != "DELETED":
                 self.orphans.enqueue(change.key)
@@ -81,6 +87,17 @@ class JobController:
             self._expectations.deletion_observed(key, pod.metadata.uid or "")
         self.controller.enqueue(key)
 
+    def _takers(self, pod: core_v1.Pod) -> list[batch_v1.Job]:
+        """Return the Jobs that may adopt a pod without a controller."""
+        return [
+            job
+            for job in self._jobs.list()
+            if job.metadata.namespace == pod.metadata.namespace
+            and job.metadata.deletion_timestamp is None
+            and (job.spec.managed_by or MANAGER) == MANAGER
+            and from_label_selector(job.spec.selector).matches(pod.metadata.labels)
+        ]
+
     # -- reconciling ------------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> float | None:
         """Move one Job on."""
@@ -88,7 +105,7 @@ class JobController:
         if job is None or (job.spec.managed_by or MANAGER) != MANAGER:
             return None
         selector = from_label_selector(job.spec.selector)
-        pods = await claim(self._client, job, claimable(self._pods, job), selector.matches)
+        pods = await claim(self._client, job, claimable(self._pods, job), selector.matches, (tally.FINALIZER,))
         now = self._clock.now()
         backoff = self._backoffs.setdefault(job.metadata.uid or "", Backoff())
         counted = tally.tally(job, pods)
@@ -162,6 +179,8 @@ class JobController:
         if pod is None or tally.FINALIZER not in pod.metadata.finalizers:
             return
         reference = controller_of(pod)
+        if reference is None and pod.metadata.deletion_timestamp is None and self._takers(pod):
+            return
         if reference is not None and reference.kind == "Job":
             job = self._jobs.get(f"{pod.metadata.namespace}/{reference.name}")
             if job is not None and job.metadata.uid == reference.uid:

@@ -14,7 +14,7 @@ from control.controllers import pods as pod_rules
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
 from control.controllers.overlay import Overlay
-from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of
+from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import namespace_terminating
 from control.controllers.statefulset import identity
 from control.controllers.statefulset.plan import StatefulPlan, plan
@@ -56,6 +56,8 @@ class StatefulSetController:
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         pod = change.new
+        if lost := lost_by(change, "StatefulSet"):
+            self.controller.enqueue(lost)
         reference = controller_of(pod)
         if reference is None:
             if change.type != "DELETED":
