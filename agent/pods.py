@@ -100,6 +100,8 @@ class PodManager:
 
     def static_pods_changed(self, pods: Mapping[str, core_v1.Pod]) -> None:
         """Take in the manifests of this machine, by UID."""
+        for uid in self._static.keys() - pods.keys():
+            self._asking.pop(uid, None)
         self._static = dict(pods)
         self.mirrors.want(pods)
         for worker in list(self._workers.values()):
@@ -111,9 +113,14 @@ class PodManager:
         """Start the static pods whose name is free: of a changed manifest, the old pod ends first."""
         taken = {key_of(worker.pod) for worker in self._workers.values() if worker.static}
         for uid, pod in self._static.items():
-            if uid not in self._workers and key_of(pod) not in taken:
+            if uid not in self._workers and uid not in self._asking and key_of(pod) not in taken:
                 self._add(pod)
-                self._workers[uid].mirrored(self.mirrors.of(pod))
+                self._show_mirror(uid, pod)
+
+    def _show_mirror(self, uid: str, pod: core_v1.Pod) -> None:
+        worker = self._workers.get(uid)
+        if worker is not None and worker.static:
+            worker.mirrored(self.mirrors.of(pod))
 
     def api_synced(self) -> None:
         """The first list of pods is in: what the runtime has beside them is nobody's any more."""
@@ -165,6 +172,7 @@ class PodManager:
         pod = self._asking.pop(uid, None)
         if pod is not None:
             self._add(pod, asked=True)
+            self._show_mirror(uid, pod)
 
     def _freed(self, uid: str) -> None:
         """Let those go on who waited for a pod's end; its resources are free now."""

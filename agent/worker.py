@@ -169,6 +169,7 @@ class PodWorker(PodState):
             await asyncio.gather(self._child, return_exceptions=True)
             self._child, self.suspect = None, True
         if self.finished and not self.leaving:
+            self.publish()  # a mirror pod may have come that was told nothing yet
             return
         self._ending_with = grace
         self._begin(pod_end.end_pod(self, grace), "end")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import json
 import os
+from pathlib import Path
 
 from cri.fake import FakeRuntime
 from kube.api import core_v1, meta_v1, scheduling_v1
 from tests.support.fake_node import calls, container, create
-from tests.support.node import NodeUnderTest
+from tests.support.node import NodeUnderTest, eventually
 
 MOST = f"{max(1, (os.cpu_count() or 1)) * 1000 - 100}m"
 """Nearly all processors of the node."""
@@ -48,3 +52,25 @@ async def test_labels_that_came_a_moment_ago_count(node: NodeUnderTest, runtime:
     assert pod.status.reason == "NodeAffinity"
     assert await node.event("misplaced", "NodeAffinity") == pod.status.message
     assert len(calls(runtime, "RunPodSandbox")) == 1
+
+
+async def test_a_static_pod_that_is_not_for_this_node_fails_and_harms_no_other(
+    tmp_path: Path, node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
+    await node.stop()
+    manifests = tmp_path / "manifests"
+    await asyncio.to_thread(manifests.mkdir)
+    node.config = dataclasses.replace(node.config, static_pod_path=manifests)
+    await node.start()
+    spec = {"containers": [container()], "nodeSelector": {"disk": "hdd"}}
+    for name, more in (("wrong", spec), ("right", {**spec, "nodeSelector": {}})):
+        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": more}
+        await asyncio.to_thread((manifests / f"{name}.json").write_text, json.dumps(manifest))
+    suffix = node.config.node_name
+
+    async def there() -> bool:
+        found = {p.metadata.name: p.status for p in (await node.client.list(core_v1.Pod, "default")).items}
+        wrong, right = found.get(f"wrong-{suffix}"), found.get(f"right-{suffix}")
+        return wrong is not None and wrong.reason == "NodeAffinity" and right is not None and right.phase == "Running"
+
+    await eventually(there, "one static pod fails and the other runs")
