@@ -57,12 +57,17 @@ class DriftWatch:
             self._suspect = not (alone and (known or before == since))
 
     @property
-    def due(self) -> bool:
-        """Whether everything is to be compared now."""
-        now = self._clock.monotonic()
+    def clean(self) -> bool:
+        """Whether nothing says that the kernel holds anything else than what was last written."""
         found = self._read()
+        return bool(found) and found == self._fingerprint and not self._suspect
+
+    @property
+    def due(self) -> bool:
+        """Whether everything is to be compared now; what is not clean may have to wait for its turn."""
+        now = self._clock.monotonic()
         over = self._period is not None and now - self._compared_at >= self._period
-        if found and found == self._fingerprint and not self._suspect and not over:
+        if self.clean and not over:
             return False
         return now - self._compared_at >= min(self._cost * COST_SHARE, LONGEST)
 

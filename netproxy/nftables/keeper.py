@@ -102,8 +102,10 @@ class TableKeeper:
     async def _describe(self) -> None:
         """Learn how nft describes our rules, while nobody else has touched them since we wrote them."""
         began = await self._drift.began()
+        if not self._drift.clean:
+            return  # a comparison is due, though perhaps not yet
         rules = await self._writer.describe()
-        if began[0] == self._drift.writes and not self._drift.due:
+        if began[0] == self._drift.writes and self._drift.clean:
             self._described = rules
 
     async def remove(self) -> None:

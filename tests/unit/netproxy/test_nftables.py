@@ -115,6 +115,26 @@ async def test_damage_is_noticed_and_repaired(damage: object) -> None:
     assert not await proxy.verify()
 
 
+async def test_rules_damaged_while_a_comparison_is_put_off_are_not_taken_for_ours() -> None:
+    writer, clock = RecordingWriter(), FakeClock()
+    proxy, good = backend(writer, clock), writer.apply
+
+    async def slowly(text: str) -> None:
+        await clock.advance(0.5)  # the next comparison is then put off for 10 s
+        await good(text)
+
+    writer.apply = slowly  # type: ignore[method-assign]
+    await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    whole = await writer.read()
+    writer.contents.rules["nat-output"].clear()
+    writer.generation += 1
+    await clock.advance(5)
+    assert not await proxy.verify()
+    await clock.advance(6)
+    await proxy.verify()
+    assert await writer.read() == whole
+
+
 async def test_changes_by_others_outside_our_table_are_no_damage() -> None:
     writer, clock = RecordingWriter(), FakeClock()
     proxy = backend(writer, clock)
