@@ -153,6 +153,10 @@ class CSIVolumes:
         return Filesystem(now, size.total, size.available, size.used, files.total, files.available, files.used)
 
     # -- taking down ------------------------------------------------------------------------------------------------
+    def begun(self, uid: str) -> bool:
+        """Tell whether anything was begun for a pod in this agent's life."""
+        return bool(self._tried.get(uid))
+
     async def release(self, uid: str) -> None:
         """Take a pod's volumes down, and off the node where it was the last. Raise CleanupError to be tried again."""
         # What did not get as far as being noted may count as in use on this node, too.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.csi.layout import PLUGIN
 from agent.environment import ConfigError, References, expand
 from agent.usage.model import PersistentUse
 from agent.volumes import atomic, cleanup, empty_dir, hostpath, mounts, subpath
@@ -244,10 +245,12 @@ class VolumeManager:
     async def clean(self, uid: str) -> None:
         """Unmount and delete everything of a pod. Raise CleanupError while something stays mounted."""
         folder = self.pod_dir(uid)
-        # What is bound out of a volume goes before the volume, which is busy otherwise.
-        await asyncio.to_thread(cleanup.unmount_below, folder / "volume-subpaths")
-        await self._persistent.release(uid)
-        await asyncio.to_thread(cleanup.remove_tree, folder)
+        done = await asyncio.to_thread(_take_down, folder)
+        if not done or self._persistent.begun(uid):
+            await self._persistent.release(uid)
+        if not done:
+            await asyncio.to_thread(cleanup.remove_tree, folder)
+        self._persistent.forget(uid)
         self._prepared.pop(uid, None)
         self._tokens.forget(uid)
 
@@ -262,3 +265,15 @@ class VolumeManager:
     def orphans(self, known: set[str]) -> list[str]:
         """List pods that have a folder but are not known."""
         return cleanup.orphans(self._pods_dir, known)
+
+
+def _take_down(folder: Path) -> bool:
+    """Unmount and delete what a pod has; False where drivers have to let go of something first. Raise CleanupError."""
+    sub_paths = folder / "volume-subpaths"
+    if sub_paths.is_dir():
+        # What is bound out of a volume goes before the volume, which is busy otherwise.
+        cleanup.unmount_below(sub_paths)
+    if any((folder / kind / PLUGIN).is_dir() for kind in ("volumes", "volumeDevices")):
+        return False
+    cleanup.remove_tree(folder)
+    return True

@@ -95,10 +95,18 @@ class PersistentVolumes:
             return await self._local.set_up(pod, persistent, read_only), None
         raise VolumeError(f'PV "{name}": no volume plugin matched')
 
-    async def release(self, uid: str) -> None:
-        """Have drivers take a pod's volumes down. Raise CleanupError."""
+    def forget(self, uid: str) -> None:
+        """A pod is gone."""
         self._local.forget(uid)
         self._there.pop(uid, None)
+
+    def begun(self, uid: str) -> bool:
+        """Tell whether drivers were asked for anything for a pod in this agent's life."""
+        return self._csi is not None and self._csi.begun(uid)
+
+    async def release(self, uid: str) -> None:
+        """Have drivers take a pod's volumes down. Raise CleanupError."""
+        self.forget(uid)
         if self._csi is not None:
             await self._csi.release(uid)
 

@@ -79,7 +79,13 @@ async def test_a_driver_is_told_of_in_csinode_and_on_the_node_and_no_more_when_i
 async def test_a_volume_is_attached_staged_and_published_and_all_of_it_undone(node: NodeUnderTest, place: Path) -> None:
     async with driver_on(node, place) as driver:
         volume = await claim(node.client, "a", csi={"volumeAttributes": {"kind": "fast"}}, mountOptions=["noatime"])
-        await node.create("web", spec(volume, "echo kept > /data/file; sleep 1000"))
+        # A part of the volume is bound elsewhere, which must be gone before the volume can go.
+        part = {
+            "volumeMounts": [
+                {"name": "data", "mountPath": p, **s} for p, s in (("/data", {}), ("/p", {"subPath": "p"}))
+            ]
+        }
+        await node.create("web", spec(volume, "echo kept > /data/file; sleep 1000", container=part))
         pod = await node.ready("web")
         uid = pod.metadata.uid or ""
         (stage,), (publish,) = driver.made("NodeStageVolume"), driver.made("NodePublishVolume")

@@ -13,7 +13,7 @@ from kube.api import core_v1, storage_v1
 from tests.support.containerd import Containerd
 from tests.support.control import ApiUnderTest
 from tests.support.csi_pods import claim, controllers, driver_on, short_place, spec
-from tests.support.node import NodeUnderTest, agent_node, eventually
+from tests.support.node import NodeUnderTest, agent_node, eventually, is_ready
 
 
 @pytest.fixture
@@ -55,17 +55,17 @@ async def test_an_agent_that_ends_amid_a_step_leaves_nothing_behind(node: NodeUn
 
             await node.create(name, spec(volume))
             if "Un" in step:
-                await node.ready(name)
+                await node.wait(name, is_ready, 90)
                 await node.delete(name)
-            await eventually(reached, f"{step} was not called")
+            await eventually(reached, f"{step} was not called", 90)
             await node.stop()
             del driver.held[step]
             held.set()
             await node.start()
             if "Un" not in step:
-                await node.ready(name)
+                await node.wait(name, is_ready, 90)
                 await node.delete(name)
-            await node.gone(name, 60)
+            await node.gone(name, 90)
             await nothing_left(node)
 
 
