@@ -79,7 +79,7 @@ class Site:
         return name
 
     async def send(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        sent = {key.replace("_", "-"): value for key, value in headers.items()}
+        sent = {"Accept-Encoding": "identity"} | {key.replace("_", "-"): value for key, value in headers.items()}
         answer = await self.server.request(method, path, body, headers=sent)
         return answer.status, answer.json if answer.body else None
 
