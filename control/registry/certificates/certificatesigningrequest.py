@@ -89,8 +89,7 @@ class CertificateSigningRequestStrategy(Strategy):
         if subresource == "approval":
             keep(obj, old, "status")
             status = dict(obj.get("status") or {})
-            others = [c for c in before if c.get("type") not in _VERDICTS]
-            status["conditions"] = others + [c for c in conditions if c.get("type") in _VERDICTS]
+            status["conditions"] = conditions  # of any type; what may not be taken off is validation's matter
         else:
             status = dict(obj.get("status") or {})
             verdicts = [c for c in before if c.get("type") in _VERDICTS]
