@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from control.auth.audit import Auditor, LogFile, Sink
+from control.auth.audit import Auditor, Sink
+from control.auth.audit_log import LogFile
 from control.auth.audit_policy import Policy, PolicyError
 from control.auth.audit_webhook import MODES, Batching, BatchWebhook, BlockingWebhook
 from control.auth.webhooks.client import ReviewClient

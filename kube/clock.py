@@ -78,12 +78,12 @@ SYSTEM = SystemClock()
 
 def format_time(moment: datetime) -> str:
     """Write a metav1.Time: RFC 3339, UTC, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).isoformat("T", "seconds")[:19] + "Z"  # strftime takes ten times as long
 
 
 def format_micro_time(moment: datetime) -> str:
     """Write a metav1.MicroTime: RFC 3339, UTC, six digits."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat("T", "microseconds")[:26] + "Z"
 
 
 def after(moment: datetime, seconds: float) -> datetime:

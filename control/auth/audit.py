@@ -1,21 +1,12 @@
 """The audit log: a line of JSON (audit.k8s.io/v1 Event) for each stage of each request that the policy wants noted.
 
-Lines are made on the event loop and written by one thread, so that a slow disk slows down the log and not the API; past
-`QUEUE` unwritten lines new ones are dropped and counted. The file is rotated by size; old ones go by number and age, as
-with upstream's --audit-log-maxsize, -maxbackup and -maxage.
+A note is begun with the request and filled in on its way; each stage goes to the sinks: a file (audit_log.py), a webhook.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import queue
-import threading
-import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -25,8 +16,6 @@ from control.auth.user import AuthzAttributes, UserInfo, user_info
 from kube.clock import Clock, format_micro_time
 from kube.counters import Counter
 
-log = logging.getLogger(__name__)
-QUEUE = 10_000
 EVENTS = Counter("apiserver_audit_event", "Audit events made.")
 LEVELS = Counter("apiserver_audit_level", "Requests by how fully they are noted.", "level")
 ERRORS = Counter("apiserver_audit_error", "Audit events that did not reach their sink.", "plugin")
@@ -83,7 +72,7 @@ class Note:
         if self.annotations:
             event["annotations"] = self.annotations
         EVENTS.add()
-        line = msgspec.json.encode({k: v for k, v in event.items() if v is not None}) + b"\n"
+        line = msgspec.json.encode(event) + b"\n"
         for sink in self.auditor.sinks:
             wait = sink.write(line)
             if wait is not None:
@@ -113,19 +102,20 @@ class Auditor:
             "requestURI": uri,
             "verb": attributes.verb,
             "user": user_info(attributes.user) if attributes.user.name else {},
-            "sourceIPs": sources or None,
-            "userAgent": user_agent or None,
-            "objectRef": _reference(attributes),
             "requestReceivedTimestamp": format_micro_time(self.clock.now()),
         }
+        if sources:
+            event["sourceIPs"] = sources
+        if user_agent:
+            event["userAgent"] = user_agent
+        if attributes.resource:
+            event["objectRef"] = _reference(attributes)
         note = Note(self, verdict, event)
         note.stage("RequestReceived")
         return note
 
 
-def _reference(a: AuthzAttributes) -> Object | None:
-    if not a.resource:
-        return None
+def _reference(a: AuthzAttributes) -> Object:
     found = {
         "resource": a.resource,
         "namespace": a.namespace,
@@ -157,62 +147,3 @@ def _object(body: bytes, bare: bool) -> Any:
             if isinstance(obj, dict) and isinstance(obj.get("metadata"), dict):
                 obj["metadata"].pop("managedFields", None)
     return found
-
-
-class LogFile:
-    """A file of lines with rotation, written by a thread of its own. Sizes are bytes, ages seconds, 0 is no limit."""
-
-    def __init__(self, path: Path, max_bytes: int = 100 * 1024 * 1024, backups: int = 10, max_age: int = 0) -> None:
-        self._path, self._max_bytes, self._backups, self._max_age = path, max_bytes, backups, max_age
-        self._lines: queue.Queue[bytes | None] = queue.Queue(QUEUE)
-        self.dropped = 0
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = _open(path)
-        self._size = path.stat().st_size
-        self._thread = threading.Thread(target=self._work, name="audit-log", daemon=True)
-        self._thread.start()
-
-    def write(self, line: bytes) -> None:
-        """Queue a line; drop it where the disk is too far behind."""
-        try:
-            self._lines.put_nowait(line)
-        except queue.Full:
-            self.dropped += 1
-            ERRORS.add("log")
-
-    def close(self) -> None:
-        """Write what is queued and close the file. Blocks."""
-        self._lines.put(None)
-        self._thread.join()
-        self._file.close()
-
-    def _work(self) -> None:
-        while (line := self._lines.get()) is not None:
-            try:
-                if self._size and self._size + len(line) > self._max_bytes > 0:
-                    self._rotate()
-                self._file.write(line)
-                self._size += len(line)
-                if self._lines.empty():
-                    self._file.flush()
-            except OSError:
-                self.dropped += 1
-                ERRORS.add("log")
-                log.exception("cannot write the audit log %s", self._path)
-                time.sleep(0.1)
-
-    def _rotate(self) -> None:
-        self._file.close()
-        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")
-        self._path.rename(self._path.with_name(f"{self._path.stem}-{stamp}{self._path.suffix}"))
-        self._file, self._size = _open(self._path), 0
-        old = sorted(self._path.parent.glob(f"{self._path.stem}-*{self._path.suffix}"), reverse=True)
-        limit = time.time() - self._max_age if self._max_age else 0
-        for number, path in enumerate(old):
-            if (self._backups and number >= self._backups) or path.stat().st_mtime < limit:
-                path.unlink(missing_ok=True)
-
-
-def _open(path: Path) -> Any:
-    """Open for appending, readable by nobody else: the log holds what people sent."""
-    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))

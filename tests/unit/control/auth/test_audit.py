@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from control.auth.audit import Auditor, LogFile
+from control.auth.audit import Auditor
+from control.auth.audit_log import QUEUE, LogFile
 from control.auth.audit_policy import Policy, PolicyError
 from control.auth.user import AuthzAttributes, UserInfo
 from kube.clock import FakeClock
@@ -134,17 +136,35 @@ def test_a_refusal_is_written_with_its_reason() -> None:
     }
 
 
+def written(path: Path, *lines: bytes, **limits: int) -> None:
+    async def write() -> None:
+        file = LogFile(path, **limits)
+        for line in lines:
+            file.write(line)
+            await asyncio.sleep(0)
+        file.close()
+
+    asyncio.run(write())
+
+
 def test_the_file_is_rotated_by_size_and_read_by_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    file = LogFile(path, max_bytes=100, backups=2)
-    for number in range(20):
-        file.write(b"%030d\n" % number)
-    file.close()
+    written(path, *(b"%030d\n" % number for number in range(20)), max_bytes=100, backups=2)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     old = sorted(tmp_path.glob("audit-*.log"))
     assert len(old) == 2 and all(p.stat().st_size <= 100 for p in (*old, path))
     assert path.read_bytes().splitlines()[-1] == b"%030d" % 19
-    again = LogFile(path)
-    again.write(b"more\n")
-    again.close()
+    written(path, b"more\n")
     assert path.read_bytes().endswith(b"more\n") and len(path.read_bytes().splitlines()) > 1
+
+
+def test_lines_that_a_disk_does_not_take_in_time_are_dropped_and_counted(tmp_path: Path) -> None:
+    async def write() -> int:
+        file = LogFile(tmp_path / "audit.log")
+        for _ in range(QUEUE + 5):  # in one turn of the loop, before the thread has seen any
+            file.write(b"x\n")
+        file.close()
+        return file.dropped
+
+    assert asyncio.run(write()) == 5
+    assert (tmp_path / "audit.log").read_bytes() == b"x\n" * QUEUE

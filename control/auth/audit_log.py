@@ -1,0 +1,102 @@
+"""The file of the audit log: lines in the order in which they came, rotated by size.
+
+Lines are made on the event loop and written by one thread, so that a slow disk slows down the log and not the API; past
+`QUEUE` unwritten lines new ones are dropped and counted. To wake a thread costs more than to write a line, so those of one
+turn of the loop are handed over together. Old files go by number and age, as with upstream's --audit-log-maxsize, -maxbackup
+and -maxage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import queue
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from control.auth.audit import ERRORS
+
+log = logging.getLogger(__name__)
+QUEUE = 10_000
+
+
+class LogFile:
+    """A file of lines with rotation, written by a thread of its own. Sizes are bytes, ages seconds, 0 is no limit."""
+
+    def __init__(self, path: Path, max_bytes: int = 100 * 1024 * 1024, backups: int = 10, max_age: int = 0) -> None:
+        self._path, self._max_bytes, self._backups, self._max_age = path, max_bytes, backups, max_age
+        self._batches: queue.SimpleQueue[list[bytes] | None] = queue.SimpleQueue()
+        self._held: list[bytes] = []
+        self._taken = self._done = 0
+        """How many lines were taken, on the loop, and how many of them the thread is done with."""
+        self.dropped = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = _open(path)
+        self._size = path.stat().st_size
+        self._thread = threading.Thread(target=self._work, name="audit-log", daemon=True)
+        self._thread.start()
+
+    def write(self, line: bytes) -> None:
+        """Take a line; drop it where the disk is too far behind. Those of one turn of the loop go to the thread together."""
+        if self._taken - self._done >= QUEUE:
+            self.dropped += 1
+            ERRORS.add("log")
+            return
+        self._taken += 1
+        self._held.append(line)
+        if len(self._held) == 1:
+            asyncio.get_running_loop().call_soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        if self._held:
+            self._batches.put(self._held)
+            self._held = []
+
+    def close(self) -> None:
+        """Write what was taken and close the file. Blocks."""
+        self._hand_over()
+        self._batches.put(None)
+        self._thread.join()
+        self._file.close()
+
+    def _work(self) -> None:
+        while (lines := self._batches.get()) is not None:
+            for line in lines:
+                self._write(line)
+            try:
+                self._file.flush()
+            except OSError:
+                log.exception("cannot write the audit log %s", self._path)
+            self._done += len(lines)
+
+    def _write(self, line: bytes) -> None:
+        try:
+            if self._size and self._size + len(line) > self._max_bytes > 0:
+                self._rotate()
+            self._file.write(line)
+            self._size += len(line)
+        except OSError:
+            self.dropped += 1
+            ERRORS.add("log")
+            log.exception("cannot write the audit log %s", self._path)
+            time.sleep(0.1)
+
+    def _rotate(self) -> None:
+        self._file.close()
+        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")
+        self._path.rename(self._path.with_name(f"{self._path.stem}-{stamp}{self._path.suffix}"))
+        self._file, self._size = _open(self._path), 0
+        old = sorted(self._path.parent.glob(f"{self._path.stem}-*{self._path.suffix}"), reverse=True)
+        limit = time.time() - self._max_age if self._max_age else 0
+        for number, path in enumerate(old):
+            if (self._backups and number >= self._backups) or path.stat().st_mtime < limit:
+                path.unlink(missing_ok=True)
+
+
+def _open(path: Path) -> Any:
+    """Open for appending, readable by nobody else: the log holds what people sent."""
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
