@@ -53,8 +53,8 @@ from control.controllers.storage_protection import (
 )
 from control.controllers.token_cleaner import TokenCleaner
 from control.controllers.ttl_after_finished import TTLAfterFinishedController
-from kube.api import core_v1
 from control.controllers.volume_expansion import VolumeExpansionController
+from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.informer import temporary_subscriptions
@@ -134,9 +134,9 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "horizontalpodautoscaler": lambda context, config: AutoscalingController(context, config.autoscaling),
     "disruption": lambda context, config: DisruptionController(context),
     "persistentvolume-binder": lambda context, config: PersistentVolumeController(context),
-    "local-path-provisioner": lambda context, config: LocalPathProvisioner(context) if config.local_path else None,
     "persistentvolume-attach-detach": lambda context, config: AttachDetachController(context),
     "persistentvolume-expander": lambda context, config: VolumeExpansionController(context),
+    "local-path-provisioner": lambda context, config: LocalPathProvisioner(context) if config.local_path else None,
     "ephemeral-volume": lambda context, config: EphemeralVolumeController(context),
     "service-cidr": lambda context, config: ServiceCIDRController(context),
     "persistentvolumeclaim-protection": lambda context, config: ClaimProtectionController(context),
