@@ -1,7 +1,8 @@
 """Resource quotas: what a namespace uses of what its quotas count.
 
-Admission charges new objects; this controller counts anew when a quota changes, when pods or Services go, and every five
-minutes. What an object costs is said in one place for both (control.admission.quota). Upstream: pkg/controller/resourcequota.
+Admission charges new objects; this controller counts anew when a quota changes, when anything of its namespace goes, and
+every five minutes. What an object costs is said in one place for both (control.admission.quota).
+Upstream: pkg/controller/resourcequota.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class ResourceQuotaController:
         self._quotas.subscribe(self._quota_changed)
         self._pods.subscribe(self._pod_changed)
         self._services.subscribe(self._service_changed)
+        context.on_departure(self._departed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -87,6 +89,12 @@ class ResourceQuotaController:
     def _service_changed(self, change: Change[core_v1.Service]) -> None:
         if change.type != "ADDED":
             self._recount(change.new.metadata.namespace or "")
+
+    def _departed(self, namespace: str) -> None:
+        """Something of whatever kind is gone: give back its place, and count once more for what was charged meanwhile."""
+        self._recount(namespace)
+        for quota in self._quotas.by_index("namespace", namespace):
+            self.controller.enqueue_after(key_of(quota), SETTLE_SECONDS)
 
     def _recount(self, namespace: str) -> None:
         for quota in self._quotas.by_index("namespace", namespace):

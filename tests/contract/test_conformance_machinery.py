@@ -75,6 +75,7 @@ async def test_a_quota_counts_pods_and_what_they_ask_for(at: Site) -> None:
     message = await at.refused(403, "POST", place("pods", namespace), pod("ext", more, {"example.com/dongle": "2"}))
     assert "requested: ephemeral-storage=30Gi,requests.example.com/dongle=2" in message
     live = await at.read(place("pods", namespace, "p"))
+    live["metadata"].pop("resourceVersion")  # the pod may have been bound meanwhile
     live["spec"]["containers"][0]["resources"]["requests"] = {
         "cpu": "100m",
         "memory": "100Mi",
@@ -129,6 +130,10 @@ async def test_a_quota_counts_services_by_kind_and_other_objects(at: Site) -> No
         await at.delete(place(plural, namespace, name))
     freed = {"services": "0", "services.nodeports": "0", "count/replicasets.apps": "0", "secrets": "0"}
     await at.settles(path, lambda q: freed.items() <= q["status"]["used"].items())
+    for plural, name in (("configmaps", "c"), ("replicationcontrollers", "rc")):
+        before = int((await at.read(path))["status"]["used"][plural])
+        await at.delete(place(plural, namespace, name))
+        await at.settles(path, lambda q, p=plural, n=str(before - 1): q["status"]["used"][p] == n)  # type: ignore[misc]
 
 
 async def test_scopes_of_quotas_part_pods(at: Site) -> None:
