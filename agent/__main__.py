@@ -17,7 +17,7 @@ import uvloop
 from agent.config import Flags, from_flags
 from agent.kubelet_configuration import ConfigError
 from agent.main import run
-from agent.node_status import KUBELET_VERSION
+from agent.node.status import KUBELET_VERSION
 from kube.kubeconfig import KubeconfigError
 
 _HELP = {

@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.cgroups import is_v2
-from agent.image_records import POLICIES
+from agent.cgroups.swap import LIMITED_SWAP, NO_SWAP
+from agent.cgroups.tree import is_v2
+from agent.images.records import POLICIES
 from agent.kubelet_configuration import ConfigError, KubeletConfiguration, Taint, load
 from agent.managers.options import ManagerOptions
 from agent.managers.options import read as read_manager_options
-from agent.node_allocatable import Enforcement
-from agent.node_allocatable import read as read_enforcement
+from agent.node.allocatable import Enforcement
+from agent.node.allocatable import read as read_enforcement
+from agent.podspec.userns import LENGTH
 from agent.shutdown.logind import SYSTEM_BUS
 from agent.shutdown.periods import Period, periods
-from agent.swap import LIMITED_SWAP, NO_SWAP
-from agent.userns import LENGTH
 from kube import duration
 from kube.quantity import parse as parse_quantity
 

@@ -14,42 +14,45 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from agent import dns, node_allocatable, node_status, serving
-from agent.cgroups import Cgroups
+from agent import serving
+from agent.cgroups.tree import Cgroups
 from agent.claims import assembly as claims_assembly
 from agent.claims.drivers import Drivers
 from agent.config import AgentConfig
-from agent.credentials.of_node import keyring, settle_images
 from agent.devices.registration import Registration
 from agent.eviction import Eviction, signals
 from agent.eviction.thresholds import Threshold, Watch, thresholds
-from agent.hooks import Hooks
-from agent.housekeeping import Housekeeping
-from agent.image_gc import ImageGC
-from agent.image_records import ImageRecords
-from agent.images import Images
+from agent.images.collection import ImageGC
+from agent.images.credentials.of_node import keyring, settle_images
+from agent.images.manager import Images
+from agent.images.records import ImageRecords
 from agent.kubelet_configuration import ConfigError
-from agent.log_rotation import LogRotation
-from agent.machine import own_address, swap_is_on
 from agent.managers.container_manager import ContainerManager
-from agent.mirrors import Mirrors
-from agent.node import Node
+from agent.node import allocatable as node_allocatable
+from agent.node import status as node_status
+from agent.node.housekeeping import Housekeeping
+from agent.node.log_rotation import LogRotation
+from agent.node.machine import own_address, swap_is_on
+from agent.node.registration import Node
 from agent.plugins.handler import CSI
 from agent.plugins.registry import PluginRegistry
 from agent.podresources.server import PodResources
-from agent.pods import PodManager
+from agent.pods.following import PodManager
+from agent.pods.hooks import Hooks
+from agent.pods.mirrors import Mirrors
+from agent.pods.references import ReferenceStore
+from agent.pods.static import StaticPods
+from agent.pods.toolbox import NodeState, Toolbox
+from agent.podspec import dns
+from agent.podspec.userns import UserNamespaces
 from agent.probes import PodProber
-from agent.references import ReferenceStore
 from agent.runtime import Runtime
 from agent.shutdown.logind import Logind
 from agent.shutdown.manager import Shutdown
-from agent.static_pods import StaticPods
-from agent.status_writer import StatusWriter
-from agent.toolbox import NodeState, Toolbox
+from agent.status.writer import StatusWriter
 from agent.usage.collect import Collector
 from agent.usage.machine import processes
 from agent.usage.operations import Operations
-from agent.userns import UserNamespaces
 from agent.volumes import assembly as volumes_assembly
 from cri.client import Client as RuntimeClient
 from cri.errors import CRIError, UnimplementedError

@@ -12,8 +12,8 @@ import msgspec
 
 from agent.config import AgentConfig
 from agent.kubelet_configuration import shown
-from agent.node import Node
-from agent.pods import PodManager
+from agent.node.registration import Node
+from agent.pods.following import PodManager
 from agent.probes.counts import ProbeCounts
 from agent.server.app import Parts, build
 from agent.server.authentication import Authenticator

@@ -16,8 +16,8 @@ from pathlib import Path
 from agent.claims import checkpoint
 from agent.claims.checkpoint import ClaimInfo
 from agent.claims.drivers import Drivers
-from agent.extended_resources import is_extended
 from agent.managers.errors import DynamicResourceError
+from agent.node.extended_resources import is_extended
 from kube.api import core_v1, resource_v1
 from kube.client import Client
 from kube.errors import StatusError

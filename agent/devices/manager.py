@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import qos
+from agent.cgroups import qos
 from agent.devices import checkpoint
 from agent.devices.checkpoint import Allocation
 from agent.devices.pool import Pool

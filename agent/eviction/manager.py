@@ -15,7 +15,7 @@ from agent.eviction import local_storage
 from agent.eviction.ranking import eviction, rank, usage_of
 from agent.eviction.signals import RESOURCES, Reading
 from agent.eviction.thresholds import Threshold, Watch
-from agent.pods import PodManager
+from agent.pods.following import PodManager
 from agent.usage.model import PodUse, Snapshot
 from cri.errors import CRIError
 from kube.clock import Clock

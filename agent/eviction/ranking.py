@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent import qos
+from agent.cgroups import qos
 from agent.contracts import PodView
 from agent.eviction.signals import RESOURCES, Reading
 from agent.eviction.thresholds import Threshold

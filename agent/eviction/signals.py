@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.machine import available_memory
+from agent.node.machine import available_memory
 from agent.usage.machine import processes
 
 CONDITIONS = {

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.eviction.signals import CONDITIONS, Reading
-from agent.node_status import threshold
+from agent.node.status import threshold
 
 
 @dataclass(frozen=True, slots=True)

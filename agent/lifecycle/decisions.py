@@ -12,7 +12,6 @@ pod that starts anew, while restart counts go on.
 
 from __future__ import annotations
 
-from agent import resize
 from agent.lifecycle.actions import End, Kill, Kind, Plan, Resize, Situation, Start
 from agent.lifecycle.rules import (
     container_hash,
@@ -26,6 +25,7 @@ from agent.lifecycle.rules import (
     superfluous,
     told_restarts,
 )
+from agent.pods import resize
 from agent.records import ContainerRecord, PodRuntime, State
 from kube.api import core_v1
 

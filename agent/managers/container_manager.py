@@ -14,11 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import qos
+from agent.cgroups import qos
 from agent.contracts import PodView
 from agent.devices.checkpoint import Allocation
 from agent.devices.manager import DeviceManager
-from agent.environment import ConfigError as RefusedError
 from agent.kubelet_configuration import ConfigError
 from agent.lifecycle import End
 from agent.managers import cpuset, hardware, health
@@ -31,8 +30,9 @@ from agent.managers.options import ManagerOptions
 from agent.managers.placement import Placement
 from agent.managers.state_files import StateError
 from agent.managers.topology_manager import TopologyManager
-from agent.resize import Hold
-from agent.security import AnyContainer
+from agent.pods.resize import Hold
+from agent.podspec.environment import ConfigError as RefusedError
+from agent.podspec.security import AnyContainer
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1

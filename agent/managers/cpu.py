@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from agent import qos
+from agent.cgroups import qos
 from agent.lifecycle import is_sidecar
 from agent.managers import cpu_pick, cpu_state, cpuset
 from agent.managers.cpu_state import CpuState

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent import qos
+from agent.cgroups import qos
 from agent.lifecycle import is_sidecar
 from agent.managers import memory_state
 from agent.managers.errors import AdmissionError

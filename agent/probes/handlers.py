@@ -9,7 +9,7 @@ from collections.abc import Callable
 import grpc
 import grpc.aio
 
-from agent.environment import expand_all
+from agent.podspec.environment import expand_all
 from agent.probes.http import USER_AGENT, HTTPProber, reason
 from agent.probes.result import Result, Target, errored, failure, success
 from cri.errors import CRIError, DeadlineExceededError

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.lifecycle import End
-from agent.pods import PodManager
+from agent.pods.following import PodManager
+from agent.pods.toolbox import NodeState
 from agent.shutdown.logind import Logind, LogindError
 from agent.shutdown.periods import Period, grace, grouped
 from agent.shutdown.state import FILE, note
-from agent.toolbox import NodeState
 from kube.api import core_v1
 from kube.clock import Clock, format_time
 from kube.events import NORMAL, EventRecorder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent.qos import SYSTEM_CRITICAL_PRIORITY
+from agent.cgroups.qos import SYSTEM_CRITICAL_PRIORITY
 from kube.api import core_v1
 
 

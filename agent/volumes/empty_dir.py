@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from agent import qos
+from agent.cgroups import qos
 from agent.volumes import mounts
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1

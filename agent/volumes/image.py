@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agent.environment import ConfigError
-from agent.images import Images
-from agent.security import AnyContainer
+from agent.images.manager import Images
+from agent.podspec.environment import ConfigError
+from agent.podspec.security import AnyContainer
 from agent.volumes.mounted import Mounted
 from cri.messages import PodSandboxConfig
 from kube.api import core_v1

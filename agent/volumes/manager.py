@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.csi.layout import PLUGIN
-from agent.environment import ConfigError, References, expand
+from agent.podspec.environment import ConfigError, References, expand
 from agent.usage.model import PersistentUse
 from agent.volumes import atomic, cleanup, empty_dir, hostpath, mounts, subpath
 from agent.volumes.mounted import Mounted

@@ -9,8 +9,8 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent import downward
-from agent.environment import References
+from agent.podspec import downward
+from agent.podspec.environment import References
 from agent.volumes.atomic import File
 from kube.api import core_v1
 from kube.quantity import Quantity

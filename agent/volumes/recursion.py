@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.environment import ConfigError
+from agent.podspec.environment import ConfigError
 from kube.api import core_v1
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from agent import main
-from agent.cgroups import Cgroups
+from agent.cgroups.tree import Cgroups
 from agent.config import AgentConfig
 from agent.volumes import mounts
 from cri.client import Client as RuntimeClient

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.environment import ConfigError
+from agent.podspec.environment import ConfigError
 from agent.volumes.image import supported
 from agent.volumes.recursion import recursive_read_only
 from cri.fake import FakeRuntime

@@ -6,15 +6,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.cgroups import Cgroups
+from agent.cgroups.tree import Cgroups
 from agent.contracts import PodView
 from agent.eviction import Eviction
 from agent.eviction.signals import Reading
 from agent.eviction.thresholds import Watch, thresholds
-from agent.housekeeping import Housekeeping
-from agent.image_gc import Disk, ImageGC
+from agent.images.collection import Disk, ImageGC
 from agent.lifecycle import End
-from agent.references import ReferenceStore
+from agent.node.housekeeping import Housekeeping
+from agent.pods.references import ReferenceStore
 from agent.runtime import Runtime
 from agent.usage.collect import Collector
 from agent.volumes.claims import ClaimReader

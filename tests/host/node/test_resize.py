@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agent import qos
-from agent.cgroups import Cgroups
+from agent.cgroups import qos
+from agent.cgroups.tree import Cgroups
 from kube.api import core_v1
 from kube.client import STRATEGIC
 from tests.support.images import BUSYBOX_IMAGE

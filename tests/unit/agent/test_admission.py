@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent.admission import admit
 from agent.config import AgentConfig
-from agent.toolbox import NodeState
+from agent.pods.admission import admit
+from agent.pods.toolbox import NodeState
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
 

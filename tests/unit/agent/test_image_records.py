@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.credentials import configuration
-from agent.image_records import ImageRecords, without_tag
+from agent.images.credentials import configuration
+from agent.images.records import ImageRecords, without_tag
+from agent.images.registry_auth import ACCOUNT, NODE, SECRET, Credential, Source, matches
 from agent.kubelet_configuration import ConfigError
-from agent.registry_auth import ACCOUNT, NODE, SECRET, Credential, Source, matches
 
 ID, IMAGE = "sha256:abc", "r.test/app:1"
 NOW = "2026-01-02T03:04:05Z"

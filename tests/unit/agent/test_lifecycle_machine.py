@@ -17,11 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agent import records
 from agent.backoff import BackOff
-from agent.container_status import Known
 from agent.contracts import ProbeOutcome
 from agent.lifecycle import End, Kind, Plan, Situation, is_sidecar, plan, policy_of
 from agent.records import PodRuntime, State
-from agent.status import ENDED_PHASES, NodeFacts, pod_status
+from agent.status.container import Known
+from agent.status.pod import ENDED_PHASES, NodeFacts, pod_status
 from cri.fake.images import FakeImages
 from cri.fake.runtime import FakeContainers
 from cri.messages import api

@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from agent.contracts import Pods, PodView
-from agent.log_rotation import LogRotation, remove_logs, tidy
+from agent.node.log_rotation import LogRotation, remove_logs, tidy
 from agent.records import ContainerRecord, State
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService

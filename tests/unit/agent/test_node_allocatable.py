@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from agent.config import AgentConfig
-from agent.extended_resources import add, is_extended
-from agent.machine import Machine
 from agent.managers.options import ManagerOptions
-from agent.node_status import allocatable, capacity
+from agent.node.extended_resources import add, is_extended
+from agent.node.machine import Machine
+from agent.node.status import allocatable, capacity
 from kube.api import core_v1
 
 GIB = 1 << 30

@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
-from agent import config, dns, environment, hosts, image_names, qos, registry_auth, security
+from agent import config
 from agent.backoff import BackOff
+from agent.cgroups import qos
 from agent.config import Flags
+from agent.images import names as image_names
+from agent.images import registry_auth
 from agent.kubelet_configuration import ConfigError, parse
 from agent.limiter import Limiter
+from agent.podspec import dns, environment, hosts, security
 from kube import duration
 from kube.api import core_v1, meta_v1
 from tests.unit.agent.pods import pod

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agent.container_status import Known
 from agent.records import container_record
-from agent.status import NodeFacts, pod_status
+from agent.status.container import Known
+from agent.status.pod import NodeFacts, pod_status
 from cri.messages import ContainerState, ContainerStatus, ContainerUser, LinuxContainerUser, Signal
 from kube.api import core_v1
 from tests.unit.agent.pods import pod, runtime

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent import resize
-from agent.resize import Hold, ResizeError
-from agent.resize_events import ResizeStory
+from agent.pods import resize
+from agent.pods.resize import Hold, ResizeError
+from agent.pods.resize_events import ResizeStory
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
 

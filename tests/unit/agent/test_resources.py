@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from agent import config, node_allocatable, qos, swap
-from agent.cgroups import Cgroups, Limits
+from agent import config
+from agent.cgroups import qos, swap
+from agent.cgroups.tree import Cgroups, Limits
 from agent.config import Flags
-from agent.containers import ResourceRules, container_resources
 from agent.kubelet_configuration import ConfigError, parse
-from agent.node_allocatable import Enforcement
+from agent.node import allocatable as node_allocatable
+from agent.node.allocatable import Enforcement
+from agent.podspec.containers import ResourceRules, container_resources
 from cri.messages import LinuxContainerResources
 from kube.api import core_v1
 from tests.unit.agent.pods import pod

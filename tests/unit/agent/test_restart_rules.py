@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from agent.container_status import Known
 from agent.lifecycle import Plan, Situation, plan, restarts, restarts_all
 from agent.records import PodRuntime
-from agent.status import NodeFacts, pod_status
+from agent.status.container import Known
+from agent.status.pod import NodeFacts, pod_status
 from kube.api import core_v1
 from tests.unit.agent.pods import pod, record, runtime, sandbox
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent import cgroups, slices
-from agent.cgroups import Cgroups, Limits
+from agent.cgroups import slices
+from agent.cgroups import tree as cgroups
+from agent.cgroups.tree import Cgroups, Limits
 from kube.api import core_v1
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.container_status import Known, Waiting
 from agent.contracts import ProbeOutcome
 from agent.lifecycle import End
 from agent.records import PodRuntime
-from agent.status import NodeFacts, pod_status
-from agent.status_writer import difference
+from agent.status.container import Known, Waiting
+from agent.status.pod import NodeFacts, pod_status
+from agent.status.writer import difference
 from kube.api import core_v1
 from tests.unit.agent.pods import NOTHING, pod, record, runtime, sandbox, sidecar
 

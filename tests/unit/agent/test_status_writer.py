@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from agent.status_writer import StatusWriter
+from agent.status.writer import StatusWriter
 from kube.api import core_v1, meta_v1
 
 

@@ -10,7 +10,7 @@ import pytest
 from agent import config
 from agent.config import Flags
 from agent.kubelet_configuration import ConfigError, parse
-from agent.userns import LENGTH, UserNamespaceError, UserNamespaces
+from agent.podspec.userns import LENGTH, UserNamespaceError, UserNamespaces
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
 

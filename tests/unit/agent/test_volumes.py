@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agent.cgroups import Cgroups, Limits
-from agent.messages import read_message, tail_log
-from agent.references import references_of
-from agent.static_pods import ManifestError, parse
+from agent.cgroups.tree import Cgroups, Limits
+from agent.pods.references import references_of
+from agent.pods.static import ManifestError, parse
+from agent.pods.termination_messages import read_message, tail_log
 from agent.volumes import atomic, cleanup, hostpath
 from agent.volumes.atomic import File
 from agent.volumes.payload import Sources, VolumeError, single_user, volume_payload

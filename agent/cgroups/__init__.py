@@ -1,0 +1,1 @@
+"""Cgroups of pods: the tree, its shares and limits, and how systemd names them."""

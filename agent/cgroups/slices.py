@@ -1,0 +1,53 @@
+"""systemd's slices: the pods' cgroups where systemd rules over the tree.
+
+Values written straight into a slice's cgroup are lost when systemd next looks at it, so it is asked to set them: a drop-in
+below /run that it reads whenever the slice starts, which the first container in it brings about. An empty slice stays; it
+is stopped and its drop-ins are taken away when its pod has gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+from agent.cgroups import qos
+from kube.process import run
+
+log = logging.getLogger(__name__)
+
+DROP_INS = Path("/run/systemd/system.control")
+_SECONDS = 30.0
+
+
+def properties(*, cpu_shares: int, cpu_quota: int, cpu_period: int, memory: int, pids: int) -> list[str]:
+    """Return the unit properties for limits as agent.cgroups has them; 0 is no limit."""
+    found = [f"CPUWeight={qos.cpu_weight(cpu_shares or qos.MIN_SHARES)}"]
+    # systemd takes hundredths of a percent of one CPU.
+    quota = f"{max(cpu_quota * 10_000 // cpu_period, 1) / 100:g}%" if cpu_quota else ""
+    found.append(f"CPUQuota={quota}")
+    found.append(f"MemoryMax={memory or 'infinity'}")
+    found.append(f"TasksMax={pids or 'infinity'}")
+    return found
+
+
+def given(*, cpu_shares: int, cpu_quota: int, cpu_period: int, memory: int, pids: int) -> list[str]:
+    """Return the unit properties for those limits that are not 0; the others stay as they are."""
+    found = properties(cpu_shares=cpu_shares, cpu_quota=cpu_quota, cpu_period=cpu_period, memory=memory, pids=pids)
+    return [text for text, limit in zip(found, (cpu_shares, cpu_quota, memory, pids), strict=True) if limit]
+
+
+async def set_properties(name: str, wanted: list[str]) -> None:
+    """Have systemd give a slice its limits, now if it runs, else when it starts; failure is logged."""
+    result = await run(["systemctl", "set-property", "--runtime", name, *wanted], timeout=_SECONDS, check=False)
+    if result.returncode != 0:
+        log.warning("slice %s: %s", name, result.stderr.strip())
+
+
+async def stop(name: str) -> bool:
+    """Stop a slice with all that runs in it and forget its limits; False where systemd could not."""
+    result = await run(["systemctl", "stop", name], timeout=_SECONDS, check=False)
+    shutil.rmtree(DROP_INS / f"{name}.d", ignore_errors=True)
+    if result.returncode != 0:
+        log.warning("slice %s: %s", name, result.stderr.strip())
+    return result.returncode == 0

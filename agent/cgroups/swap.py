@@ -1,0 +1,24 @@
+"""How much swap a container may use (KEP-2400): none, or with LimitedSwap a share for its share of memory. Pure.
+
+Only burstable pods that are not critical get any, and of their containers those whose memory request is given and less
+than the limit: what is guaranteed must not wait for a disk, and what asked for nothing has no share
+(pkg/kubelet/kuberuntime/kuberuntime_container_linux.go).
+"""
+
+from __future__ import annotations
+
+from agent.cgroups import qos
+from kube.api import core_v1
+from kube.quantity import value
+
+NO_SWAP, LIMITED_SWAP = "NoSwap", "LimitedSwap"
+
+
+def limit(pod: core_v1.Pod, container: core_v1.Container, behavior: str, memory: int, swap: int) -> int:
+    """Return the bytes of swap for a container; `memory` and `swap` are the machine's."""
+    if behavior != LIMITED_SWAP or qos.is_critical(pod) or qos.qos_class(pod) != qos.BURSTABLE or not memory:
+        return 0
+    request = value(qos.requests(container.resources).get("memory", 0))
+    if not request or request == value(qos.limits(container.resources).get("memory", 0)):
+        return 0
+    return request * swap // memory

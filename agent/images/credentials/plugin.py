@@ -1,0 +1,167 @@
+"""One exec plugin: a program that is given an image's name on its standard input and answers with credentials.
+
+Answers are kept as long as they say, for the image, its registry or all images as they say, and for each service account apart
+where the plugin was given a token of one. Of several who ask for the same at once, one runs the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from agent.images import registry_auth
+from agent.images.credentials.configuration import Provider
+from agent.images.registry_auth import ACCOUNT, NODE, Credential, Source
+from agent.volumes.payload import VolumeError
+from kube import duration, process
+from kube.api import core_v1
+from kube.client import Client
+from kube.clock import Clock
+from kube.errors import StatusError
+
+log = logging.getLogger(__name__)
+Tokens = Callable[[core_v1.Pod, str], Awaitable[str]]
+"""Returns a token of the pod's service account for an audience. Raises StatusError or VolumeError."""
+
+EXEC_SECONDS = 60.0
+_GLOBAL = "global"
+
+
+class _Auth(msgspec.Struct):
+    username: str = ""
+    password: str = ""
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    kind: str
+    api_version: str
+    cache_key_type: str = ""
+    cache_duration: str | None = None
+    auth: dict[str, _Auth] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Account:
+    """A pod's service account as a plugin is told of it."""
+
+    source: Source
+    token: str
+    annotations: tuple[tuple[str, str], ...]
+
+
+class PluginError(Exception):
+    """The program failed, or said what cannot be understood."""
+
+
+class Plugin:
+    """A configured program below `folder`; `client` gives service accounts, `token` a pod's token for an audience."""
+
+    def __init__(self, provider: Provider, folder: Path, client: Client, token: Tokens, clock: Clock) -> None:
+        self.provider, self._path = provider, folder / provider.name
+        self._client, self._token, self._clock = client, token, clock
+        self._kept: dict[tuple[str, str], tuple[float, list[Credential]]] = {}
+        """By the image, registry or "global", and the account: until when, and what."""
+        self._running: dict[tuple[str, str], asyncio.Lock] = {}
+
+    async def credentials(self, pod: core_v1.Pod, image: str) -> list[Credential]:
+        """Return credentials for an image; none where the plugin is not for it, or has failed, which is logged."""
+        if not any(registry_auth.matches(pattern, image) for pattern in self.provider.match_images):
+            return []
+        try:
+            account = await self._account(pod)
+            if account is None and self.provider.token_attributes is not None:
+                if pod.spec.service_account_name or self.provider.token_attributes.require_service_account:
+                    return []
+            return await self._ask_once(image, account)
+        except (PluginError, StatusError, VolumeError, process.CommandError) as error:
+            log.error("credential provider %s: %s", self.provider.name, error)
+            return []
+
+    async def _account(self, pod: core_v1.Pod) -> _Account | None:
+        """Return the pod's account with a token; None where it has none or lacks an annotation. Raise StatusError."""
+        wanted, name = self.provider.token_attributes, pod.spec.service_account_name
+        if wanted is None or not name:
+            return None
+        namespace = pod.metadata.namespace or ""
+        found = await self._client.get(core_v1.ServiceAccount, name, namespace)
+        annotations = found.metadata.annotations
+        if any(key not in annotations for key in wanted.required_service_account_annotation_keys):
+            return None
+        keys = (*wanted.required_service_account_annotation_keys, *wanted.optional_service_account_annotation_keys)
+        chosen = tuple((key, annotations[key]) for key in sorted(keys) if key in annotations)
+        token = await self._token(pod, wanted.service_account_token_audience)
+        return _Account(Source(ACCOUNT, found.metadata.uid or "", namespace, name), token, chosen)
+
+    async def _ask_once(self, image: str, account: _Account | None) -> list[Credential]:
+        whose = self._whose(account)
+        lock = self._running.setdefault((image, whose), asyncio.Lock())
+        async with lock:
+            known = self._known(image, whose)
+            if known is None:
+                known = await self._run(image, account, whose)
+        if not lock.locked():
+            self._running.pop((image, whose), None)
+        return known
+
+    def _whose(self, account: _Account | None) -> str:
+        """Return what keeps one account's answers from another's."""
+        if account is None:
+            return ""
+        wanted = self.provider.token_attributes
+        token = account.token if wanted is not None and wanted.cache_type == "Token" else ""
+        text = msgspec.json.encode((account.source, account.annotations, token))
+        return hashlib.sha256(text).hexdigest()
+
+    def _known(self, image: str, whose: str) -> list[Credential] | None:
+        now = self._clock.monotonic()
+        for key in [key for key, (until, _) in self._kept.items() if until <= now]:
+            del self._kept[key]
+        for scope in (image, registry_auth.split(image)[0], _GLOBAL):
+            if (scope, whose) in self._kept:
+                return self._kept[scope, whose][1]
+        return None
+
+    async def _run(self, image: str, account: _Account | None, whose: str) -> list[Credential]:
+        answer = await self._exec(image, account)
+        source = account.source if account is not None else Source(NODE)
+        found = [
+            Credential(registry_auth.normal(address), auth.username, auth.password, source=source)
+            for address, auth in (answer.auth or {}).items()
+        ]
+        registry = registry_auth.split(image)[0]
+        scope = {"Image": image, "Registry": registry, "Global": _GLOBAL}.get(answer.cache_key_type)
+        if scope is None:
+            raise PluginError(f"did not return a valid cacheKeyType: {answer.cache_key_type!r}")
+        seconds = self.provider.default_cache_seconds
+        if answer.cache_duration is not None:
+            with contextlib.suppress(ValueError):
+                seconds = duration.parse(answer.cache_duration)
+        if seconds > 0:
+            self._kept[scope, whose] = (self._clock.monotonic() + seconds, found)
+        return found
+
+    async def _exec(self, image: str, account: _Account | None) -> _Answer:
+        """Run the program. Raise PluginError, CommandError."""
+        version = self.provider.api_version
+        request: dict[str, object] = {"kind": "CredentialProviderRequest", "apiVersion": version, "image": image}
+        if account is not None:
+            request["serviceAccountToken"] = account.token
+            request["serviceAccountAnnotations"] = dict(account.annotations)
+        env: Mapping[str, str] = {one.name: one.value for one in self.provider.env}
+        argv = [str(self._path), *self.provider.args]
+        result = await process.run(argv, input=msgspec.json.encode(request), timeout=EXEC_SECONDS, env=env)
+        try:
+            answer = msgspec.json.decode(result.stdout, type=_Answer)
+        except msgspec.MsgspecError as error:
+            # What it printed may hold a password, so it is not told.
+            raise PluginError(f"error decoding the answer: {error}") from error
+        if answer.kind != "CredentialProviderResponse" or answer.api_version != version:
+            raise PluginError(f"answered with {answer.api_version} {answer.kind}, expected {version}")
+        return answer

@@ -1,0 +1,204 @@
+"""Images for containers: whether to pull, with which credentials, one at a time; and failures told apart.
+
+The reasons end up in the container's waiting state, where people and tools look for them: InvalidImageName,
+ErrImageNeverPull, ImageInspectError, ErrImagePull, and ImagePullBackOff while the next try waits (10 s doubling to
+5 min, by pod and image). Pulls are serial by default, so that two large images do not share one slow disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.backoff import BackOff
+from agent.images.credentials.keyring import Keyring
+from agent.images.names import InvalidImageName, with_default_tag
+from agent.images.records import ImageRecords
+from agent.images.registry_auth import Credential
+from agent.podspec.security import AnyContainer, ImageUser
+from cri.client import Client
+from cri.errors import CRIError
+from cri.messages import Image, ImageSpec, PodSandboxConfig
+from kube import duration
+from kube.api import core_v1
+from kube.clock import SYSTEM, Clock
+from kube.events import NORMAL, WARNING, EventRecorder
+
+RECHECK_SECONDS = 1.0
+"""How long ErrImagePull is shown before the state says ImagePullBackOff."""
+
+
+class ImageError(Exception):
+    """The container cannot have its image; `reason` and the message are its waiting state's.
+
+    `retry_at`: epoch seconds from which another look is worthwhile.
+    """
+
+    def __init__(self, reason: str, message: str, retry_at: float) -> None:
+        super().__init__(message)
+        self.reason, self.message, self.retry_at = reason, message, retry_at
+
+
+@dataclass(frozen=True, slots=True)
+class PresentImage:
+    """An image on the node: the runtime's ID and whom it runs as."""
+
+    id: str
+    user: ImageUser
+
+
+class Images:
+    """Makes images present for containers."""
+
+    def __init__(
+        self,
+        runtime: Client,
+        recorder: EventRecorder,
+        *,
+        parallel: int = 1,
+        back_off_max: float = 300.0,
+        keyring: Keyring,
+        records: ImageRecords,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        """`parallel`: pulls at a time; 0 is without limit."""
+        self._keyring, self._records = keyring, records
+        self._images, self._recorder, self._clock = runtime.images, recorder, clock
+        self._pulls: contextlib.AbstractAsyncContextManager[object] = (
+            asyncio.Semaphore(parallel) if parallel else contextlib.nullcontext()
+        )
+        self._back_off = BackOff(10.0, back_off_max)
+        self._last_error: dict[str, str] = {}
+
+    async def ensure(
+        self,
+        pod: core_v1.Pod,
+        container: AnyContainer,
+        field_path: str,
+        secrets: Sequence[core_v1.Secret],
+        sandbox: PodSandboxConfig,
+    ) -> PresentImage:
+        """Have the container's image on the node by its pull policy. Raise ImageError."""
+        name = container.image or ""
+        now = self._now()
+        try:
+            full = with_default_tag(name)
+        except InvalidImageName as error:
+            message = f'Failed to apply default image tag "{name}": couldn\'t parse image name "{name}": {error}'
+            self._event(pod, field_path, WARNING, "InspectFailed", message)
+            raise ImageError("InvalidImageName", message, now + 60.0) from error
+        present = await self._inspect(pod, name, full, field_path)
+        policy = container.image_pull_policy or "IfNotPresent"
+        if present is not None and policy != "Always" and await self._may_use(pod, full, present.id, secrets):
+            message = f'Container image "{name}" already present on machine and can be accessed by the pod'
+            self._event(pod, field_path, NORMAL, "Pulled", message)
+            return present
+        if policy == "Never":
+            message = f'Container image "{name}" is not present with pull policy of Never'
+            self._event(pod, field_path, WARNING, "ErrImageNeverPull", message)
+            raise ImageError("ErrImageNeverPull", message, now + 10.0)
+        return await self._pull(pod, name, full, field_path, secrets, sandbox)
+
+    async def _may_use(self, pod: core_v1.Pod, full: str, image_ref: str, secrets: Sequence[core_v1.Secret]) -> bool:
+        """Tell whether the pod may use an image that is there without asking the registry."""
+        if self._records.open_to_all(full, image_ref):
+            return True
+        found = await self._keyring.find(pod, full, secrets)
+        return await asyncio.to_thread(self._records.allows, full, image_ref, found)
+
+    async def _inspect(self, pod: core_v1.Pod, name: str, full: str, field_path: str) -> PresentImage | None:
+        try:
+            found = await self._images.image_status(full)
+        except CRIError as error:
+            message = f'Failed to inspect image "{name}": {error.grpc_text()}'
+            self._event(pod, field_path, WARNING, "InspectFailed", message)
+            raise ImageError("ImageInspectError", message, self._now() + 5.0) from error
+        return PresentImage(found.id, _user(found)) if found is not None else None
+
+    async def _pull(
+        self,
+        pod: core_v1.Pod,
+        name: str,
+        full: str,
+        field_path: str,
+        secrets: Sequence[core_v1.Secret],
+        sandbox: PodSandboxConfig,
+    ) -> PresentImage:
+        key = f"{pod.metadata.uid}_{name}"
+        now = self._now()
+        ready = self._back_off.ready_at_since_update(key, now)
+        if ready > now:
+            self._event(pod, field_path, NORMAL, "BackOff", f'Back-off pulling image "{name}"')
+            last = self._last_error.get(key, "")
+            message = f'Back-off pulling image "{name}"' + (f": ErrImagePull: {last}" if last else "")
+            raise ImageError("ImagePullBackOff", message, ready)
+        self._event(pod, field_path, NORMAL, "Pulling", f'Pulling image "{name}"')
+        asked = self._clock.monotonic()
+        async with self._pulls:
+            began = self._clock.monotonic()
+            try:
+                found = await self._get(full, await self._keyring.find(pod, full, secrets), sandbox)
+            except CRIError as error:
+                text = error.grpc_text()
+                self._event(pod, field_path, WARNING, "Failed", f'Failed to pull image "{name}": {text}')
+                at = self._now()
+                self._back_off.next(key, at)
+                self._last_error[key] = text
+                raise ImageError("ErrImagePull", text, at + RECHECK_SECONDS) from error
+        ended = self._clock.monotonic()
+        self._back_off.collect(self._now())
+        self._last_error.pop(key, None)
+        times = f"{duration.render(ended - began)} ({duration.render(ended - asked)} including waiting)"
+        message = f'Successfully pulled image "{name}" in {times}. Image size: {found.size} bytes.'
+        self._event(pod, field_path, NORMAL, "Pulled", message)
+        return PresentImage(found.id, _user(found))
+
+    async def _get(self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig) -> Image:
+        """Pull, and note what with. Raise CRIError."""
+        await asyncio.to_thread(self._records.begin, full)
+        try:
+            credential = await self._try(full, credentials, sandbox)
+            found = await self._images.image_status(full)
+            if found is None:
+                raise CRIError(f"image {full} is not there after it was pulled", code="NOT_FOUND")
+        except asyncio.CancelledError:
+            self._records.abandoned(full)  # the runtime may bring it to its end
+            raise
+        except BaseException:
+            self._records.failed(full)
+            raise
+        await asyncio.to_thread(self._records.pulled, full, found.id, credential)
+        return found
+
+    async def _try(self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig) -> Credential | None:
+        """Pull with each of the credentials until one does, without any where there are none; return the one."""
+        tries: list[Credential | None] = [*credentials] or [None]
+        for credential in tries[:-1]:
+            with contextlib.suppress(CRIError):
+                await self._pull_with(full, credential, sandbox)
+                return credential
+        await self._pull_with(full, tries[-1], sandbox)
+        return tries[-1]
+
+    async def _pull_with(self, full: str, credential: Credential | None, sandbox: PodSandboxConfig) -> None:
+        auth = credential.auth() if credential is not None else None
+        await self._images.pull_image(ImageSpec(image=full), auth=auth, sandbox_config=sandbox)
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod's failures and tokens."""
+        self._keyring.forget(uid)
+        for key in [key for key in self._last_error if key.startswith(f"{uid}_")]:
+            del self._last_error[key]
+            self._back_off.reset(key)
+
+    def _event(self, pod: core_v1.Pod, field_path: str, kind: str, reason: str, message: str) -> None:
+        self._recorder.event(pod, kind, reason, message, field_path=field_path)
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def _user(image: Image) -> ImageUser:
+    return ImageUser(image.uid.value if image.HasField("uid") else None, image.username)

@@ -1,0 +1,255 @@
+"""Who may use an image that is on the node: notes of what it was pulled with (KEP-2535).
+
+Without them a pod could use an image that another pod's secret has brought here, with pull policy IfNotPresent or Never. A
+note is kept for each image: which secrets (by name and by a digest of what they hold) and service accounts have pulled it,
+or that it needed none or the node's own. A pod with none of them has to pull again, which the registry then decides on. That
+a pull is under way is written down before it begins, so that an image whose pull outlived the agent is not taken for one
+that was always there. The files' places and format are upstream's (pkg/kubelet/images/pullmanager).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from agent.images.registry_auth import ACCOUNT, SECRET, Credential, Source
+
+log = logging.getLogger(__name__)
+
+Policy = Literal["NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"]
+POLICIES: tuple[str, ...] = get_args(Policy)
+_API_VERSION = "kubelet.config.k8s.io/v1beta1"
+
+
+class _Base(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    pass
+
+
+class PullSecret(_Base):
+    uid: str
+    namespace: str
+    name: str
+    credential_hash: str = ""
+
+
+class PullAccount(_Base):
+    uid: str
+    namespace: str
+    name: str
+
+
+class Pullers(_Base):
+    """Who has pulled an image under one name; `node_pods_accessible`: everybody on the node may use it."""
+
+    kubernetes_secrets: list[PullSecret] = []
+    kubernetes_service_accounts: list[PullAccount] = []
+    node_pods_accessible: bool = False
+
+
+class Pulled(_Base):
+    """The note of one image; the mapping is by its name without tag and digest."""
+
+    kind: str
+    api_version: str
+    last_updated_time: str
+    image_ref: str
+    credential_mapping: dict[str, Pullers] = {}
+
+
+class _Intent(_Base):
+    kind: str
+    api_version: str
+    image: str
+
+
+class ImageRecords:
+    """The notes below `folder`, kept in memory too; `now` gives an RFC 3339 time. Writing blocks, reading does not."""
+
+    def __init__(
+        self,
+        folder: Path,
+        now: Callable[[], str],
+        policy: str = "NeverVerifyPreloadedImages",
+        allowlist: Sequence[str] = (),
+    ) -> None:
+        self._pulling, self._pulled = folder / "pulling", folder / "pulled"
+        self._now, self._policy, self._allowlist = now, policy, allowlist
+        self._records: dict[str, Pulled] = {}
+        self._intents: dict[str, int] = {}
+        """By image: how many pulls are under way; 0 is one of the last agent's."""
+
+    def load(self) -> None:
+        """Read what the last agent wrote; a damaged note counts as one that allows nobody."""
+        for folder in (self._pulling, self._pulled):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in self._pulled.iterdir():
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                record = msgspec.json.decode(path.read_bytes(), type=Pulled)
+                self._records[record.image_ref] = record
+        for path in self._pulling.iterdir():
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                self._intents[msgspec.json.decode(path.read_bytes(), type=_Intent).image] = 0
+
+    def settle(self, present: Iterable[tuple[str, Sequence[str]]]) -> None:
+        """Turn the last agent's unfinished pulls into notes where the image is there: (ID, its names)."""
+        for image_ref, names in present:
+            for name in names:
+                if self._intents.get(name) == 0:
+                    self._write(name, image_ref, None)
+        for image in [image for image, pulls in self._intents.items() if pulls == 0]:
+            self._drop_intent(image)
+
+    # -- pulls --------------------------------------------------------------------------------------------------------
+    def begin(self, image: str) -> None:
+        """Note that an image is being pulled."""
+        if not self._intents.get(image):
+            intent = _Intent(kind="ImagePullIntent", api_version=_API_VERSION, image=image)
+            _replace(self._pulling / _file_name(image), msgspec.json.encode(intent))
+        self._intents[image] = self._intents.get(image, 0) + 1
+
+    def failed(self, image: str) -> None:
+        """Note that a pull has ended without the image."""
+        self._intents[image] = self._intents.get(image, 1) - 1
+        if self._intents[image] <= 0:
+            self._drop_intent(image)
+
+    def abandoned(self, image: str) -> None:
+        """Note that nobody waits for a pull any more; should the image come all the same, it is not open to all."""
+        self._intents[image] = max(0, self._intents.get(image, 1) - 1)
+
+    def pulled(self, image: str, image_ref: str, credential: Credential | None) -> None:
+        """Note what an image was pulled with; None is without credentials."""
+        self._write(image, image_ref, _pullers(credential))
+        self.failed(image)
+
+    def _drop_intent(self, image: str) -> None:
+        self._intents.pop(image, None)
+        with contextlib.suppress(FileNotFoundError):
+            (self._pulling / _file_name(image)).unlink()
+
+    def _write(self, image: str, image_ref: str, who: Pullers | None) -> None:
+        record = self._records.get(image_ref)
+        if record is None:
+            record = Pulled(
+                kind="ImagePulledRecord", api_version=_API_VERSION, last_updated_time="", image_ref=image_ref
+            )
+        elif who is None:
+            return
+        if who is not None:
+            name = without_tag(image)
+            merged = _merge(record.credential_mapping.get(name), who)
+            if merged == record.credential_mapping.get(name) and record.last_updated_time:
+                return
+            record = msgspec.structs.replace(record, credential_mapping={**record.credential_mapping, name: merged})
+        record = msgspec.structs.replace(record, last_updated_time=self._now())
+        _replace(self._pulled / _file_name(image_ref), msgspec.json.encode(record))
+        self._records[image_ref] = record
+
+    def prune(self, present: Iterable[str]) -> None:
+        """Forget the images that are no longer there; takes the IDs of those that are."""
+        kept = set(present)
+        for image_ref in [ref for ref in self._records if ref not in kept]:
+            del self._records[image_ref]
+            with contextlib.suppress(FileNotFoundError):
+                (self._pulled / _file_name(image_ref)).unlink()
+
+    # -- may it be used? ------------------------------------------------------------------------------------------------
+    def open_to_all(self, image: str, image_ref: str) -> bool:
+        """Tell whether any pod may use an image that is there, so that nobody's credentials need to be looked at."""
+        by_us = image_ref in self._records or image in self._intents
+        if not self._must_verify(image, by_us):
+            return True
+        record = self._records.get(image_ref)
+        who = record.credential_mapping.get(without_tag(image)) if record is not None else None
+        return who is not None and who.node_pods_accessible
+
+    def allows(self, image: str, image_ref: str, credentials: Sequence[Credential]) -> bool:
+        """Tell whether a pod with these credentials has pulled the image before; a changed secret is noted."""
+        record = self._records.get(image_ref)
+        who = record.credential_mapping.get(without_tag(image)) if record is not None else None
+        if who is None:
+            return False
+        for credential in credentials:
+            source = credential.source
+            if source.kind == ACCOUNT and _account(source) in who.kubernetes_service_accounts:
+                return True
+            if source.kind != SECRET:
+                continue
+            mine = _secret(credential)
+            for known in who.kubernetes_secrets:
+                same = (known.uid, known.namespace, known.name) == (mine.uid, mine.namespace, mine.name)
+                if same or (known.credential_hash and known.credential_hash == mine.credential_hash):
+                    if mine not in who.kubernetes_secrets:
+                        self._write(image, image_ref, Pullers(kubernetes_secrets=[mine]))
+                    return True
+        return False
+
+    def _must_verify(self, image: str, by_us: bool) -> bool:
+        if self._policy == "NeverVerify":
+            return False
+        if self._policy == "NeverVerifyPreloadedImages":
+            return by_us
+        if self._policy == "NeverVerifyAllowlistedImages":
+            return by_us or not any(_listed(without_tag(image), pattern) for pattern in self._allowlist)
+        return True
+
+
+def _listed(image: str, pattern: str) -> bool:
+    """Match an entry of preloadedImagesVerificationAllowlist: a whole name, or all names below a path that ends in /*."""
+    return image.startswith(pattern[:-1]) if pattern.endswith("/*") else image == pattern
+
+
+def without_tag(image: str) -> str:
+    """Return an image's name without tag and digest."""
+    name = image.partition("@")[0]
+    head, colon, tag = name.rpartition(":")
+    return head if colon and "/" not in tag else name
+
+
+def _pullers(credential: Credential | None) -> Pullers:
+    if credential is not None and credential.source.kind == SECRET:
+        return Pullers(kubernetes_secrets=[_secret(credential)])
+    if credential is not None and credential.source.kind == ACCOUNT:
+        return Pullers(kubernetes_service_accounts=[_account(credential.source)])
+    return Pullers(node_pods_accessible=True)
+
+
+def _secret(credential: Credential) -> PullSecret:
+    source = credential.source
+    return PullSecret(uid=source.uid, namespace=source.namespace, name=source.name, credential_hash=credential.digest())
+
+
+def _account(source: Source) -> PullAccount:
+    return PullAccount(uid=source.uid, namespace=source.namespace, name=source.name)
+
+
+def _merge(old: Pullers | None, new: Pullers) -> Pullers:
+    if old is None or new.node_pods_accessible:
+        return new
+    if old.node_pods_accessible:
+        return old
+    where = {(s.uid, s.namespace, s.name) for s in new.kubernetes_secrets}
+    kept = [s for s in old.kubernetes_secrets if (s.uid, s.namespace, s.name) not in where]
+    accounts = [a for a in old.kubernetes_service_accounts if a not in new.kubernetes_service_accounts]
+    return Pullers(
+        kubernetes_secrets=kept + new.kubernetes_secrets,
+        kubernetes_service_accounts=accounts + new.kubernetes_service_accounts,
+    )
+
+
+def _file_name(name: str) -> str:
+    return f"sha256-{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_bytes(content)
+    temporary.chmod(0o600)
+    temporary.rename(path)

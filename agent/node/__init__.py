@@ -1,0 +1,1 @@
+"""The node's own object, and the machine behind it."""

@@ -1,0 +1,76 @@
+"""Sweeping up after pods that nobody knows any more: folders, cgroups, logs, links.
+
+What a pod leaves is normally taken away by its worker. This is for what a killed agent, a crash or a reboot left: once a
+minute, everything that carries the UID of a pod that neither the agent nor the runtime has is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.cgroups.tree import Cgroups
+from agent.volumes.cleanup import CleanupError
+from agent.volumes.manager import VolumeManager
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 60.0
+
+
+class Housekeeping:
+    """Removes what belongs to no pod; `known` returns the UIDs of those that live."""
+
+    def __init__(
+        self,
+        known: Callable[[], set[str]],
+        volumes: VolumeManager,
+        cgroups: Cgroups | None,
+        pod_logs_dir: Path,
+        container_logs_dir: Path,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._known, self._volumes, self._cgroups, self._clock = known, volumes, cgroups, clock
+        self._pod_logs_dir, self._container_logs_dir = pod_logs_dir, container_logs_dir
+
+    async def run(self) -> None:
+        """Sweep every minute until cancelled; start it once the first list of pods is in."""
+        while True:
+            await self.sweep()
+            await self._clock.sleep(PERIOD_SECONDS)
+
+    async def sweep(self) -> None:
+        """Remove what belongs to no pod now."""
+        for uid in await asyncio.to_thread(self._volumes.orphans, self._known()):
+            if uid in self._known():
+                continue
+            log.info("removing the folder of pod %s, which is gone", uid)
+            try:
+                await self._volumes.clean(uid)
+            except (CleanupError, OSError) as error:
+                log.warning("removing the folder of pod %s: %s", uid, error)
+        await self._volumes.sweep()
+        if self._cgroups is not None:
+            for uid, path in (await asyncio.to_thread(self._cgroups.pod_uids)).items():
+                if uid not in self._known():
+                    await self._cgroups.take_away(path)
+        await asyncio.to_thread(self._sweep_files, self._known())
+
+    def _sweep_files(self, known: set[str]) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self._pod_logs_dir):
+                parts = entry.name.split("_")
+                if len(parts) == 3 and parts[2] not in known and entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self._container_logs_dir):
+                # A link whose log is gone; a file of somebody else is left alone.
+                if entry.is_symlink() and not os.path.exists(entry.path):
+                    os.unlink(entry.path)

@@ -1,0 +1,188 @@
+"""Whether this node takes a pod that was bound to it: the last check, after the scheduler's (kubelet/lifecycle/predicate.go).
+
+Two schedulers, or a user who writes nodeName, can put more on a node than it has. Such a pod fails with upstream's reason
+and words, so that its controller makes another one elsewhere. A critical pod (static, or of system-critical priority) is not
+refused for want of resources: others make way for it (preemption.py). Pure.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from agent.cgroups import qos
+from agent.config import AgentConfig
+from agent.lifecycle import End
+from agent.node.extended_resources import is_extended
+from agent.pods import preemption
+from agent.pods.preemption import Shortage
+from agent.pods.static import HASH
+from agent.pods.toolbox import NodeState
+from agent.podspec.sysctls import forbidden_sysctl
+from kube import node_affinity
+from kube.api import core_v1, meta_v1
+from kube.quantity import milli, value
+from kube.taints import first_untolerated, tolerated
+
+_FIXED = ("cpu", "memory", "ephemeral-storage")
+_OS_LABEL = "kubernetes.io/os"
+_MEMORY_PRESSURE = core_v1.Taint(key="node.kubernetes.io/memory-pressure", effect="NoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What becomes of a pod: `rejected` says how it fails; `preempt` are the pods that make way for it first."""
+
+    rejected: End | None = None
+    preempt: tuple[core_v1.Pod, ...] = ()
+
+
+def admit(pod: core_v1.Pod, others: Iterable[core_v1.Pod], node: NodeState, config: AgentConfig) -> Admission:
+    """Decide on a pod beside the others that are on the node."""
+    others = list(others)
+    refused = _pressure(pod, node) or _sysctls(pod, config) or _os(pod) or _groups_policy(pod, node)
+    if refused:
+        return Admission(_reject(*refused))
+    short = _too_many(others, config) + _resources(pod, others, node)
+    mismatch = _affinity(pod, node, config) or _ports(pod, others) or _taints(pod, node)
+    if not qos.is_critical(pod):
+        first = (f"OutOf{short[0].name}", str(short[0])) if short else mismatch
+        refused = first or _app_armor(pod, node) or _shutting_down(node)
+        return Admission(_reject(*refused) if refused else None)
+    refused = mismatch or _app_armor(pod, node) or _shutting_down(node)
+    if refused:
+        return Admission(_reject(*refused))
+    try:
+        return Admission(preempt=tuple(preemption.victims(pod, others, short)))
+    except preemption.NothingToPreempt as error:
+        text = f"Unexpected error while attempting to recover from admission failure: preemption: {error}"
+        return Admission(_reject("UnexpectedAdmissionError", text))
+
+
+def _reject(reason: str, message: str) -> End:
+    return End("Failed", reason, f"Pod was rejected: {message}")
+
+
+Refusal = tuple[str, str]
+"""Reason and message."""
+
+
+def _pressure(pod: core_v1.Pod, node: NodeState) -> Refusal | None:
+    """Refuse what a node under pressure would only evict again (pkg/kubelet/eviction: Admit)."""
+    held = [name for name, holds in node.pressures().items() if holds]
+    if not held or qos.is_critical(pod):
+        return None
+    if held == ["MemoryPressure"]:
+        if qos.qos_class(pod) != qos.BEST_EFFORT or tolerated(_MEMORY_PRESSURE, pod.spec.tolerations):
+            return None
+    return "Evicted", f"The node had condition: [{' '.join(held)}]. "
+
+
+def _sysctls(pod: core_v1.Pod, config: AgentConfig) -> Refusal | None:
+    name = forbidden_sysctl(pod, config.allowed_unsafe_sysctls)
+    return ("SysctlForbidden", f'forbidden sysctl: "{name}" not allowlisted') if name else None
+
+
+def _os(pod: core_v1.Pod) -> Refusal | None:
+    # Upstream looks at the pod's own label here; a nodeSelector counts with the node's labels.
+    if pod.metadata.labels.get(_OS_LABEL) not in (None, "linux"):
+        return (
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        )
+    if pod.spec.os is not None and pod.spec.os.name != platform.system().lower():
+        return "PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"
+    return None
+
+
+def _groups_policy(pod: core_v1.Pod, node: NodeState) -> Refusal | None:
+    context = pod.spec.security_context
+    if context is not None and context.supplemental_groups_policy == "Strict" and not node.supplemental_groups_policy:
+        return "SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"
+    return None
+
+
+def _too_many(others: list[core_v1.Pod], config: AgentConfig) -> list[Shortage]:
+    used = len(others)
+    return [Shortage("pods", 1, used, config.max_pods)] if used + 1 > config.max_pods else []
+
+
+def _resources(pod: core_v1.Pod, others: list[core_v1.Pod], node: NodeState) -> list[Shortage]:
+    names = set(_FIXED)
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        names |= qos.requests(container.resources).keys()
+    found = []
+    for name in (*_FIXED, *sorted(names - set(_FIXED))):
+        requested = qos.pod_request(pod, name)
+        if not requested:
+            continue
+        # An extended resource that the node does not know is the cluster's, and not for the node to count.
+        if name not in node.allocatable and (name in _FIXED or is_extended(name)):
+            continue
+        quantity = node.allocatable.get(name, 0)
+        capacity = milli(quantity) if name == "cpu" else value(quantity)
+        used = sum(qos.pod_request(other, name) for other in others)
+        if used + requested > capacity:
+            found.append(Shortage(name, requested, used, capacity))
+    return found
+
+
+def _affinity(pod: core_v1.Pod, node: NodeState, config: AgentConfig) -> Refusal | None:
+    if node.labels is None:
+        return None  # the API has not told yet
+    here = core_v1.Node(metadata=meta_v1.ObjectMeta(name=config.node_name, labels=dict(node.labels)))
+    if node_affinity.required_matches(pod.spec, here):
+        return None
+    return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+
+
+def _ports(pod: core_v1.Pod, others: list[core_v1.Pod]) -> Refusal | None:
+    wanted = _host_ports(pod)
+    for other in others if wanted else ():
+        for address, protocol, port in wanted:
+            for taken_address, taken_protocol, taken_port in _host_ports(other):
+                same = port == taken_port and protocol == taken_protocol
+                if same and (address == taken_address or "0.0.0.0" in (address, taken_address)):
+                    return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
+    return None
+
+
+def _host_ports(pod: core_v1.Pod) -> list[tuple[str, str, int]]:
+    return [
+        (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
+        for container in (*pod.spec.init_containers, *pod.spec.containers)
+        for port in container.ports
+        if port.host_port
+    ]
+
+
+def _taints(pod: core_v1.Pod, node: NodeState) -> Refusal | None:
+    if HASH in pod.metadata.annotations:
+        return None  # a static pod is this machine's own
+    if first_untolerated(node.taints, pod.spec.tolerations, effects=("NoExecute",)) is None:
+        return None
+    return _predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
+
+
+def _predicate(name: str, text: str) -> Refusal:
+    return name, f"Predicate {name} failed: {text}"
+
+
+def _app_armor(pod: core_v1.Pod, node: NodeState) -> Refusal | None:
+    """Refuse a pod that asks to be confined on a host that cannot (pkg/security/apparmor)."""
+    if node.app_armor:
+        return None
+    shared = pod.spec.security_context
+    asked = [shared.app_armor_profile] if shared else []
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        asked += [container.security_context.app_armor_profile] if container.security_context else []
+    prefix = "container.apparmor.security.beta.kubernetes.io/"
+    annotated = [text for key, text in pod.metadata.annotations.items() if key.startswith(prefix)]
+    if any(p is not None and p.type != "Unconfined" for p in asked) or any(t != "unconfined" for t in annotated):
+        return "AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"
+    return None
+
+
+def _shutting_down(node: NodeState) -> Refusal | None:
+    return ("NodeShutdown", "Pod was rejected as the node is shutting down.") if node.shutting_down else None

@@ -1,0 +1,343 @@
+"""All pods of this node: from the API's watch and the runtime's events to their workers.
+
+One worker a pod UID. A pod that is made anew under the name of one that still ends waits for nobody: names are not
+identities here. What the runtime has of pods that the API does not know is ended like a deleted pod, but only after
+the first list of pods has come: an API server that is away must not cost a container.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from agent.cgroups import qos
+from agent.contracts import PodView
+from agent.lifecycle import End
+from agent.pods import preemption
+from agent.pods.admission import admit
+from agent.pods.mirrors import Mirrors
+from agent.pods.references import references_of
+from agent.pods.resize import Hold, hold, hold_swap
+from agent.pods.setup import may_swap
+from agent.pods.static import is_mirror
+from agent.pods.toolbox import Toolbox
+from agent.pods.worker import TROUBLE_SECONDS, PodWorker
+from agent.records import PodRuntime
+from agent.runtime import Found
+from agent.status.pod import ENDED_PHASES
+from cri.errors import CRIError, UnimplementedError
+from cri.events import Kind
+from kube.api import core_v1, meta_v1
+from kube.client import key_of
+from kube.events import WARNING
+from kube.informer import Change
+
+log = logging.getLogger(__name__)
+
+REDIAL_SECONDS = 0.2
+RELIST_SECONDS = 5.0
+"""Between looks at a runtime that has no event stream of any kind."""
+
+
+async def _nothing() -> None:
+    return
+
+
+class PodManager:
+    """The node's pods and their workers."""
+
+    def __init__(
+        self, tools: Toolbox, mirrors: Mirrors, refresh_node: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self._tools, self.mirrors = tools, mirrors
+        self._refresh_node = refresh_node or _nothing
+        self._static: dict[str, core_v1.Pod] = {}
+        self._workers: dict[str, PodWorker] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._found: dict[str, Found] = {}
+        """What the runtime had at the start, until a worker takes it over."""
+        self._asking: dict[str, core_v1.Pod] = {}
+        """Pods that wait for the node's labels."""
+        self._gone: dict[str, list[asyncio.Event]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._pods_changed = asyncio.Event()
+        self._known_to_api = False
+
+    # -- sources ------------------------------------------------------------------------------------------------------
+    def pod_changed(self, change: Change[core_v1.Pod]) -> None:
+        """Take in a change from the watch of this node's pods."""
+        pod = change.new
+        uid = pod.metadata.uid or ""
+        if is_mirror(pod):
+            self._mirror_changed(pod, gone=change.type == "DELETED")
+            return
+        if change.type == "DELETED":
+            self._asking.pop(uid, None)
+            worker = self._workers.get(uid)
+            if worker is not None:
+                worker.vanish()
+            return
+        if uid in self._asking:
+            self._asking[uid] = pod
+            return
+        worker = self._workers.get(uid)
+        if worker is None:
+            self._add(pod)
+        else:
+            if not worker.ending:
+                self._tools.references.track(uid, references_of(pod))
+            if qos.pod_request(worker.pod, "cpu") != qos.pod_request(pod, "cpu"):
+                self._pods_changed.set()  # its class has another share now
+            worker.update(pod)
+
+    def _mirror_changed(self, mirror: core_v1.Pod, *, gone: bool) -> None:
+        self.mirrors.seen(mirror, gone=gone)
+        if gone:
+            self._tools.writer.forget(mirror.metadata.uid or "")
+        for worker in self._workers.values():
+            if worker.static and key_of(worker.pod) == key_of(mirror):
+                worker.mirrored(self.mirrors.of(worker.pod))
+
+    def static_pods_changed(self, pods: Mapping[str, core_v1.Pod]) -> None:
+        """Take in the manifests of this machine, by UID."""
+        for uid in self._static.keys() - pods.keys():
+            self._asking.pop(uid, None)
+        self._static = dict(pods)
+        self.mirrors.want(pods)
+        for worker in list(self._workers.values()):
+            if worker.static and worker.uid not in pods:
+                worker.vanish()
+        self._start_static()
+
+    def _start_static(self) -> None:
+        """Start the static pods whose name is free: of a changed manifest, the old pod ends first."""
+        taken = {key_of(worker.pod) for worker in self._workers.values() if worker.static}
+        for uid, pod in self._static.items():
+            if uid not in self._workers and uid not in self._asking and key_of(pod) not in taken:
+                self._add(pod)
+                self._show_mirror(uid, pod)
+
+    def _show_mirror(self, uid: str, pod: core_v1.Pod) -> None:
+        worker = self._workers.get(uid)
+        if worker is not None and worker.static:
+            worker.mirrored(self.mirrors.of(pod))
+
+    def api_synced(self) -> None:
+        """The first list of pods is in: what the runtime has beside them is nobody's any more."""
+        self._known_to_api = True
+        for uid in list(self._found):
+            self._end_orphan(self._found.pop(uid))
+
+    def references_changed(self, uids: Iterable[str]) -> None:
+        """ConfigMaps or Secrets of these pods changed."""
+        for uid in uids:
+            worker = self._workers.get(uid)
+            if worker is not None:
+                worker.contents_changed()
+
+    def outcome_changed(self, uid: str) -> None:
+        """A probe of the pod changed its mind."""
+        worker = self._workers.get(uid)
+        if worker is not None:
+            worker.outcome_changed()
+
+    # -- workers ------------------------------------------------------------------------------------------------------
+    def _add(self, pod: core_v1.Pod, *, asked: bool = False) -> None:
+        """Take a pod in, or refuse it; `asked`: the node's labels were read just now."""
+        uid = pod.metadata.uid or ""
+        found = self._found.pop(uid, None)
+        runtime = found.runtime if found else None
+        rejected: End | None = None
+        way: tuple[core_v1.Pod, ...] = ()
+        if runtime is None and pod.metadata.deletion_timestamp is None and pod.status.phase not in ENDED_PHASES:
+            others = [w.pod for w in self._workers.values() if not w.ending]
+            admission = admit(pod, others, self._tools.node, self._tools.config)
+            rejected, way = admission.rejected, admission.preempt
+            if rejected is not None and rejected.reason == "NodeAffinity" and not asked and self._group is not None:
+                # The scheduler may have seen labels that we have not: nothing is refused for old ones.
+                self._asking[uid] = pod
+                self._group.create_task(self._ask_and_add(uid), name=f"node's labels for pod {uid}")
+                return
+        worker = PodWorker(pod, self._tools, runtime, rejected=rejected)
+        if rejected is not None:
+            worker.event(WARNING, rejected.reason, rejected.message)
+        if way:
+            worker.waits_for = {victim.metadata.uid or "" for victim in way}
+            for uid in worker.waits_for:
+                self.evict(uid, preemption.END)
+        self._start(worker)
+
+    async def _ask_and_add(self, uid: str) -> None:
+        await self._refresh_node()
+        pod = self._asking.pop(uid, None)
+        if pod is not None:
+            self._add(pod, asked=True)
+            self._show_mirror(uid, pod)
+
+    def _freed(self, uid: str) -> None:
+        """Let those go on who waited for a pod's end; its resources are free now."""
+        for event in self._gone.pop(uid, ()):
+            event.set()
+        for worker in self._workers.values():
+            if uid in worker.waits_for:
+                worker.waits_for.discard(uid)
+                worker.look_again()
+
+    def _end_orphan(self, found: Found) -> None:
+        """End a pod that only the runtime knows of; its labels are all there is of its spec."""
+        if found.uid in self._workers:
+            return
+        log.info("pod %s/%s (%s) is not in the API: ending it", found.namespace, found.name, found.uid)
+        metadata = meta_v1.ObjectMeta(name=found.name, namespace=found.namespace, uid=found.uid)
+        grace = next((c.grace for c in found.runtime.containers if c.grace is not None), None)
+        spec = core_v1.PodSpec(termination_grace_period_seconds=grace)
+        worker = PodWorker(core_v1.Pod(metadata=metadata, spec=spec), self._tools, found.runtime)
+        worker.vanish()
+        self._start(worker)
+
+    def _start(self, worker: PodWorker) -> None:
+        assert self._group is not None, "run() has not begun"
+        uid = worker.uid
+        worker.hold_resize = self._hold_resize
+        worker.freed = lambda: self._freed(uid)
+        self._workers[uid] = worker
+        name = f"pod {worker.pod.metadata.namespace}/{worker.pod.metadata.name}"
+        self._tasks[uid] = self._group.create_task(self._work(worker), name=name)
+        self._pods_changed.set()
+
+    async def _work(self, worker: PodWorker) -> None:
+        while True:
+            try:
+                await worker.run()
+                break
+            except Exception:
+                # One pod's trouble must not become the node's.
+                log.exception("the worker of pod %s failed", worker.uid)
+                await self._tools.clock.sleep(TROUBLE_SECONDS)
+                worker.look_again()
+        self._workers.pop(worker.uid, None)
+        self._tasks.pop(worker.uid, None)
+        self._freed(worker.uid)
+        self._tools.writer.forget(worker.uid)
+        self._pods_changed.set()
+        for other in self._workers.values():
+            if other.held is not None:
+                other.look_again()  # there is room now, perhaps
+        if worker.static:
+            self._start_static()
+
+    def _hold_resize(self, pod: core_v1.Pod) -> Hold | None:
+        """Tell why a pod cannot have its new size, for what the others on the node have."""
+        others = [w.pod for w in self._workers.values() if w.uid != pod.metadata.uid and not w.ending]
+        tools = self._tools
+        return (
+            tools.managers.refuse_resize(pod)
+            or hold_swap(pod, lambda container: may_swap(tools, pod, container))
+            or hold(pod, others, tools.node.allocatable)
+        )
+
+    async def _share_cpu(self) -> None:
+        """Keep the CPU shares of the burstable class at what its pods request, looking after pods came or went."""
+        while True:
+            await self._pods_changed.wait()
+            self._pods_changed.clear()
+            await self._tools.cgroups.share_burstable(w.pod for w in self._workers.values() if not w.ending)
+
+    # -- the runtime --------------------------------------------------------------------------------------------------
+    async def load(self) -> None:
+        """Read what the runtime has, once at the start. Raise CRIError."""
+        self._found = await self._tools.runtime.pods()
+
+    async def run(self) -> None:
+        """Follow the runtime and run workers until cancelled; containers are left as they are."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            group.create_task(self._follow_events(), name="runtime events")
+            group.create_task(self._relist_forever(), name="runtime relist")
+            if self._tools.config.cgroups_per_qos:
+                group.create_task(self._share_cpu(), name="CPU shares")
+
+    async def _follow_events(self) -> None:
+        tools = self._tools
+        while True:
+            try:
+                async for event in tools.runtime.client.events(settled=False):
+                    if event.kind is Kind.SUBSCRIBED:
+                        await self._relist()  # what happened while nobody listened
+                    elif event.kind in (Kind.STOPPED, Kind.DELETED):
+                        self._container_changed(event.container_id)
+            except UnimplementedError:
+                await self._relist()
+                await tools.clock.sleep(RELIST_SECONDS)
+            except CRIError as error:
+                log.info("runtime events: %s", error)
+            await tools.clock.sleep(REDIAL_SECONDS)
+
+    def _container_changed(self, container_id: str) -> None:
+        for worker in self._workers.values():
+            runtime = worker.runtime
+            if runtime.find(container_id) or any(s.id == container_id for s in runtime.sandboxes):
+                worker.container_changed(container_id)
+                return
+
+    async def _relist_forever(self) -> None:
+        while True:
+            await self._tools.clock.sleep(self._tools.config.sync_period)
+            await self._relist()
+
+    async def _relist(self) -> None:
+        """Compare what workers know with what the runtime has; the slow repair of missed events."""
+        before = {uid: worker.runtime for uid, worker in self._workers.items()}
+        try:
+            found = await self._tools.runtime.pods(before)
+        except CRIError as error:
+            log.info("listing the runtime: %s", error)
+            return
+        for uid, worker in list(self._workers.items()):
+            # Only where nothing moved meanwhile: a listing is older than a call's own return.
+            if before.get(uid) is worker.runtime:
+                worker.replace_runtime(found[uid].runtime if uid in found else PodRuntime())
+        if self._known_to_api:
+            for uid, other in found.items():
+                if uid not in self._workers and uid not in before and uid not in self._static:
+                    self._end_orphan(other)
+
+    # -- what others see ----------------------------------------------------------------------------------------------
+    def views(self) -> Sequence[PodView]:
+        return [worker.view() for worker in self._workers.values()]
+
+    def view(self, namespace: str, name: str) -> PodView | None:
+        """Return the pod of that name; of several (one ending, one new) the one that is not ending."""
+        chosen: PodWorker | None = None
+        for worker in self._workers.values():
+            metadata = worker.pod.metadata
+            if metadata.name == name and metadata.namespace == namespace and (chosen is None or not worker.ending):
+                chosen = worker
+        return chosen.view() if chosen is not None else None
+
+    def by_uid(self) -> Mapping[str, PodView]:
+        return {uid: worker.view() for uid, worker in self._workers.items()}
+
+    def evict(self, uid: str, end: End, grace: int | None = None) -> None:
+        """End a pod for a shortage of the node's, with an event; `grace` in seconds, None: the pod's own."""
+        worker = self._workers.get(uid)
+        if worker is not None and not worker.ending:
+            worker.event(WARNING, end.reason, end.message)
+            worker.kill(end, grace=grace)
+
+    async def end(self, uid: str, end: End, grace: int) -> None:
+        """End a pod within so many seconds; return when what it held is free and the API was told."""
+        worker = self._workers.get(uid)
+        if worker is None:
+            return
+        gone = asyncio.Event()
+        self._gone.setdefault(uid, []).append(gone)
+        worker.kill(end, grace)
+        if not worker.finished:
+            await gone.wait()
+        await self._tools.writer.flushed(uid)
+
+    @property
+    def uids(self) -> set[str]:
+        return set(self._workers)

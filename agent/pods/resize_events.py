@@ -1,0 +1,52 @@
+"""What a pod's events tell of its resizes: that one has to wait and why, that it is under way, that it is done (KEP-1287)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from agent.pods.resize import Hold
+from kube.api import core_v1
+from kube.events import NORMAL, WARNING
+
+Tell = Callable[[str, str, str], None]
+"""Takes type, reason and message of an event."""
+
+
+class ResizeStory:
+    """Tells each step of a resize once; a resize is known by the pod's generation."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._told: tuple[int | None, str] = (None, "")
+
+    def look(self, pod: core_v1.Pod, *, differs: bool, held: Hold | None, settled: bool) -> None:
+        """Tell what is new: `differs` where running containers have another size, `settled` where all of them run."""
+        if differs and held is not None:
+            self._once(pod, f"Resize{held.reason}", held.cause or held.reason, WARNING, held.message)
+        elif differs:
+            self._once(pod, "ResizeStarted", "started", NORMAL)
+        elif settled and self._told[1] == "ResizeStarted":
+            self._once(pod, "ResizeCompleted", "completed", NORMAL)
+
+    def _once(self, pod: core_v1.Pod, reason: str, what: str, kind: str, error: str = "") -> None:
+        step = (pod.metadata.generation, reason)
+        if step != self._told:
+            self._told = step
+            self._tell(kind, reason, f"Pod resize {what}: {_summary(pod, error)}")
+
+
+def _summary(pod: core_v1.Pod, error: str) -> str:
+    """Return what the pod asks for, in the JSON that upstream's events carry."""
+    found: dict[str, Any] = {}
+    for name, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
+        if containers:
+            found[name] = [
+                {"name": c.name, "resources": c.resources or core_v1.ResourceRequirements()} for c in containers
+            ]
+    found["generation"] = pod.metadata.generation or 0
+    if error:
+        found["error"] = error
+    return msgspec.json.encode(found).decode()

@@ -1,0 +1,223 @@
+"""Making the parts of one pod: its folders, cgroup and volumes, its sandbox, its containers.
+
+Each function does one step and fails with one of the errors that the worker turns into a waiting reason and an event. What
+does not depend on each other goes on at the same time: the sandbox is made while volumes are fetched and written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from agent.cgroups import swap
+from agent.images.manager import PresentImage
+from agent.lifecycle import Kind, Start
+from agent.pods import termination_messages as messages
+from agent.pods.toolbox import Toolbox
+from agent.podspec import containers, dns, environment, hosts
+from agent.podspec.environment import Surroundings
+from agent.podspec.sandbox import log_directory, sandbox_config
+from agent.podspec.security import AnyContainer, container_context, verify_user
+from agent.records import ContainerRecord
+from agent.volumes.mounted import Mounted
+from cri.messages import ContainerConfig, LinuxContainerResources, Mount, PodSandboxConfig
+from kube.api import core_v1
+from kube.events import WARNING
+
+_LISTS = {
+    Kind.MAIN: "spec.containers",
+    Kind.INIT: "spec.initContainers",
+    Kind.EPHEMERAL: "spec.ephemeralContainers",
+}
+
+
+def field_path(kind: Kind, name: str) -> str:
+    """Return the field path that events of a container carry."""
+    return f"{_LISTS[kind]}{{{name}}}"
+
+
+def make_sandbox_config(tools: Toolbox, pod: core_v1.Pod, attempt: int) -> PodSandboxConfig:
+    config = tools.config
+    resolver = dns.for_pod(pod, tools.node.resolver, config.cluster_dns, config.cluster_domain)
+    return sandbox_config(
+        pod,
+        attempt,
+        resolver=resolver,
+        cluster_domain=config.cluster_domain,
+        cgroup_parent=tools.cgroups.pod_parent(pod) if config.cgroups_per_qos else "",
+        logs_root=config.pod_logs_dir,
+        cfs_quota=config.cpu_cfs_quota,
+        period_us=int(config.cpu_cfs_period * 1e6),
+        ids=tools.users.ids(pod),
+    )
+
+
+async def give_users(tools: Toolbox, pod: core_v1.Pod, handler: str) -> None:
+    """Give a pod that has a user namespace its IDs. Raise UserNamespaceError, OSError."""
+    if pod.spec.host_users is False:
+        await asyncio.to_thread(tools.users.ensure, pod, handler, tools.node.user_namespaces)
+
+
+async def make_folders(tools: Toolbox, pod: core_v1.Pod) -> None:
+    """Make the pod's cgroup and the folder of its logs. Raise OSError."""
+    config = tools.config
+    if config.cgroups_per_qos:
+        await tools.cgroups.ensure_pod(
+            pod,
+            cfs_quota=config.cpu_cfs_quota and not tools.managers.has_exclusive_cpus(pod.metadata.uid or ""),
+            period_us=int(config.cpu_cfs_period * 1e6),
+            pids=config.pod_pids_limit,
+        )
+    log = log_directory(config.pod_logs_dir, pod)
+    await asyncio.to_thread(log.mkdir, parents=True, exist_ok=True, mode=0o755)
+
+
+async def pull_secrets(tools: Toolbox, pod: core_v1.Pod) -> list[core_v1.Secret]:
+    """Return the pod's image pull secrets; missing ones are told of and left out, as upstream does."""
+    if not pod.spec.image_pull_secrets:
+        return []
+    await tools.references.ready(pod.metadata.uid or "")
+    namespace = pod.metadata.namespace or ""
+    found = {ref.name or "": tools.references.secret(namespace, ref.name or "") for ref in pod.spec.image_pull_secrets}
+    missing = ", ".join(name for name, secret in found.items() if secret is None)
+    if missing:
+        text = f"Unable to retrieve some image pull secrets ({missing}); attempting to pull the image may not succeed."
+        tools.recorder.event(pod, WARNING, "FailedToRetrieveImagePullSecret", text)
+    return [secret for secret in found.values() if secret is not None]
+
+
+async def make_container_config(
+    tools: Toolbox,
+    pod: core_v1.Pod,
+    container: AnyContainer,
+    start: Start,
+    *,
+    image: PresentImage,
+    pod_ips: tuple[str, ...],
+    mounted: Mapping[str, Mounted],
+    target_id: str = "",
+) -> ContainerConfig:
+    """Put together all that a container is made from. Raise environment.ConfigError."""
+    config, node = tools.config, tools.node
+    verify_user(pod, container, image.user)
+    namespace = pod.metadata.namespace or ""
+    links = pod.spec.enable_service_links is not False
+    around = Surroundings(
+        references=tools.references,
+        services=environment.service_variables(tools.services.list(), namespace, links),
+        pod_ips=pod_ips,
+        host_ips=node.host_ips,
+        allocatable=node.allocatable,
+    )
+    extras = await tools.managers.extras(pod, container)
+    env = {**extras.env, **environment.environment(pod, container, around)}
+    mounts = await tools.volumes.container_mounts(pod, container, mounted, env)
+    mounts += await asyncio.to_thread(_managed_mounts, tools, pod, container, pod_ips)
+    ids = tools.users.ids(pod)
+    for mount in mounts if ids else ():
+        # Files keep their owners on disk; the kernel shows them mapped.
+        mount.uidMappings.extend(ids)
+        mount.gidMappings.extend(ids)
+    made = containers.container_config(
+        pod,
+        container,
+        start.restart_count,
+        image_id=image.id,
+        env=env,
+        mounts=mounts,
+        security=container_context(
+            pod,
+            container,
+            seccomp_default=config.seccomp_default,
+            seccomp_root=config.seccomp_profile_root,
+            target_id=target_id,
+            ids=ids,
+        ),
+        resources=make_resources(tools, pod, container),
+    )
+    made.devices.extend(tools.volumes.container_devices(container, mounted))
+    containers.add_extras(made, extras)
+    return made
+
+
+def may_swap(tools: Toolbox, pod: core_v1.Pod, container: core_v1.Container) -> bool:
+    """Tell whether a container was given swap."""
+    node, behavior = tools.node, tools.config.swap_behavior
+    return tools.cgroups.swap and swap.limit(pod, container, behavior, node.memory_capacity, node.swap_capacity) > 0
+
+
+def make_resources(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer) -> LinuxContainerResources:
+    """Return the limits of a container's own cgroup."""
+    config, node = tools.config, tools.node
+    rules = containers.ResourceRules(
+        memory_capacity=node.memory_capacity,
+        swap_capacity=node.swap_capacity,
+        swap_behavior=config.swap_behavior,
+        cfs_quota=config.cpu_cfs_quota,
+        period_us=int(config.cpu_cfs_period * 1e6),
+        cgroup_v2=tools.cgroups.v2,
+        swap_controller=tools.cgroups.swap,
+        single_process_oom_kill=config.single_process_oom_kill,
+        huge_page_sizes=node.huge_page_sizes,
+    )
+    exclusive = tools.managers.has_exclusive_cpus(pod.metadata.uid or "", container.name)
+    return containers.container_resources(pod, container, rules, exclusive=exclusive)
+
+
+def _managed_mounts(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer, pod_ips: tuple[str, ...]) -> list[Mount]:
+    """Write /etc/hosts and the termination message's file, make the log folder; return the mounts."""
+    folder = tools.volumes.pod_dir(pod.metadata.uid or "")
+    own = {mount.mount_path.rstrip("/") for mount in container.volume_mounts}
+    result = []
+    (log_directory(tools.config.pod_logs_dir, pod) / container.name).mkdir(parents=True, exist_ok=True, mode=0o755)
+    if "/etc/hosts" not in own and (pod_ips or pod.spec.host_network):
+        path = folder / "etc-hosts"
+        text = hosts.hosts_file(pod, pod_ips, tools.config.cluster_domain, tools.node.host_file)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        path.write_text(text)
+        path.chmod(0o644)
+        result.append(Mount(container_path="/etc/hosts", host_path=str(path)))
+    message_path = container.termination_message_path or containers.DEFAULT_MESSAGE_PATH
+    if message_path.rstrip("/") not in own:
+        file = folder / "containers" / container.name / secrets.token_hex(4)
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        file.touch()
+        file.chmod(0o666)
+        result.append(Mount(container_path=message_path, host_path=str(file)))
+    return result
+
+
+def link_log(tools: Toolbox, pod: core_v1.Pod, config: ContainerConfig, container_id: str) -> None:
+    """Link the container's log under /var/log/containers, where log collectors look."""
+    metadata = pod.metadata
+    folder = tools.config.container_logs_dir
+    name = f"{metadata.name}_{metadata.namespace}_{config.metadata.name}-{container_id}.log"
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(log_directory(tools.config.pod_logs_dir, pod) / config.log_path)
+
+
+def unlink_logs(logs_dir: Path, container_ids: set[str]) -> None:
+    """Take away the links of containers that are gone."""
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(logs_dir):
+            if entry.is_symlink() and entry.name.removesuffix(".log").rpartition("-")[2] in container_ids:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(entry.path)
+
+
+def with_message(record: ContainerRecord) -> ContainerRecord:
+    """Add to a dead container's record what it left as its termination message."""
+    if not record.exited:
+        return record
+    text = messages.read_message(record.message_file) if record.message_file else ""
+    if not text and record.message_policy == "FallbackToLogsOnError" and record.exit_code != 0:
+        text = messages.tail_log(record.log_path)
+    if not text:
+        return record
+    return replace(record, message=text)

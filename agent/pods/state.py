@@ -1,0 +1,237 @@
+"""What is known of one pod, and what is told of it: the part of a worker that decides nothing.
+
+The runtime's records are kept here as calls return and events come in; the status, events and the server's view are
+made from them on demand. Two looks at a container may cross on their way, so an end once seen is never unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from agent.contracts import PodView, ProbeOutcome, ProbeTarget
+from agent.lifecycle import End, find_container, is_sidecar
+from agent.node import log_rotation
+from agent.pods.resize import Hold
+from agent.pods.setup import field_path, make_sandbox_config, unlink_logs, with_message
+from agent.pods.static import HASH, is_mirror
+from agent.pods.toolbox import Toolbox
+from agent.records import ContainerRecord, PodRuntime
+from agent.status.container import Known, Waiting
+from agent.status.pod import ENDED_PHASES, NodeFacts, pod_status, rejected_status
+from agent.status.writer import OURS
+from agent.volumes.mounted import Mounted
+from cri.errors import CRIError
+from cri.messages import PodSandboxConfig
+from kube.api import core_v1
+
+log = logging.getLogger(__name__)
+
+LATE_SECONDS = 0.5
+"""How long a step may take before the status tells of what was reached before it."""
+
+
+class PodState:
+    """One pod as this node knows it."""
+
+    def __init__(
+        self, pod: core_v1.Pod, tools: Toolbox, runtime: PodRuntime | None = None, *, rejected: End | None = None
+    ) -> None:
+        self.uid = pod.metadata.uid or ""
+        self.pod = pod
+        self.tools = tools
+        self.runtime = runtime or PodRuntime()
+        self.static = HASH in pod.metadata.annotations and not is_mirror(pod)
+        """From a manifest on this machine: the API shows a mirror pod, if anything."""
+        self.mirror: core_v1.Pod | None = None
+        self.in_api = True
+        """False once the object is gone from its source, the API or the manifest."""
+        self.waiting: dict[str, Waiting] = {}
+        """By container name: why it does not run."""
+        self.mounted: dict[str, Mounted] | None = None
+        self.applied: dict[str, core_v1.ResourceRequirements] | None = None
+        """What the running containers were given, by ID; None until it was read from the last agent's note."""
+        self.held: Hold | None = None
+        self.resize_error = ""
+        self.end = self.rejected = rejected
+        self.grace: int | None = None
+        """The grace for the pod's end, where somebody gave one."""
+        self.freed: Callable[[], None] = lambda: None
+        """Called when what the pod held is free."""
+        self.finished = False
+        """Nothing of the pod runs any more and what it held is free."""
+        self.discarded = False
+        """Nothing of the pod is left."""
+        self.suspect = False
+        """The runtime may have something of the pod that we do not know of."""
+        self.final_outcomes: dict[str, ProbeOutcome] = {}
+        self._last_status: core_v1.PodStatus | None = None
+        self._quiet = False
+        self._late: asyncio.Task[None] | None = None
+        self._sandbox_config: tuple[int, PodSandboxConfig] | None = None
+
+    @property
+    def api_pod(self) -> core_v1.Pod | None:
+        """The object that shows the pod in the API."""
+        return self.mirror if self.static else self.pod
+
+    @property
+    def leaving(self) -> bool:
+        """The pod is to vanish from this node, not only to end."""
+        return not self.in_api or self.pod.metadata.deletion_timestamp is not None
+
+    @property
+    def ending(self) -> bool:
+        return self.end is not None or self.leaving or self.pod.status.phase in ENDED_PHASES
+
+    # -- what runs -----------------------------------------------------------------------------------------------------
+    async def reload(self, container_id: str) -> ContainerRecord | None:
+        """Read a container and keep its record; None where it is gone. Raise CRIError."""
+        before = self.runtime.find(container_id)
+        sandbox = self.runtime.sandbox
+        sandbox_id = before.sandbox_id if before else (sandbox.id if sandbox else "")
+        record = await self.tools.runtime.container(container_id, sandbox_id)
+        if record is None:
+            self.runtime = self.runtime.without_container(container_id)
+            return None
+        before = self.runtime.find(container_id)
+        if before is not None and before.exited and not record.exited:
+            return before  # two looks crossed: the later one knows better
+        record = with_message(record)
+        self.runtime = self.runtime.with_container(record)
+        return record
+
+    async def remove_container(self, container_id: str) -> None:
+        """Remove a dead container instance from the runtime."""
+        try:
+            await self.tools.runtime.remove(container_id)
+        except CRIError as error:
+            log.warning("pod %s: removing %s: %s", self.uid, container_id[:13], error)
+            return
+        record = self.runtime.find(container_id)
+        self.runtime = self.runtime.without_container(container_id)
+        await asyncio.to_thread(unlink_logs, self.tools.config.container_logs_dir, {container_id})
+        if record is not None and record.log_path:
+            await asyncio.to_thread(log_rotation.remove_logs, Path(record.log_path))
+
+    def probe(self) -> None:
+        """Have exactly the running containers probed."""
+        sandbox = self.runtime.sandbox
+        ip = sandbox.ips[0] if sandbox and sandbox.ips else ""
+        if self.pod.spec.host_network and self.tools.node.host_ips:
+            ip = self.tools.node.host_ips[0]
+        targets = []
+        sidecars = [c for c in self.pod.spec.init_containers if is_sidecar(c)]
+        for container in (*sidecars, *self.pod.spec.containers):
+            record = self.runtime.latest(container.name)
+            if record is not None and record.running:
+                targets.append(ProbeTarget(container, record.id, record.started_at))
+        self.tools.prober.sync(self.pod, ip, targets)
+
+    def outcomes(self) -> dict[str, ProbeOutcome]:
+        """Return what the probes say, by container ID."""
+        if self.final_outcomes:
+            return self.final_outcomes
+        found = ((c.id, self.tools.prober.outcome(c.id)) for c in self.runtime.containers if c.running)
+        return {container_id: outcome for container_id, outcome in found if outcome is not None}
+
+    # -- what is told -------------------------------------------------------------------------------------------------
+    def basis(self) -> core_v1.Pod:
+        """Return the pod with the status that the API was last told, and others' conditions as they are now."""
+        shown = self.api_pod
+        told = self.tools.writer.told(shown.metadata.uid or "") if shown is not None else None
+        told = told or self._last_status
+        if told is None:
+            return self.pod
+        conditions = [c for c in told.conditions if c.type in OURS]
+        conditions += [c for c in self.pod.status.conditions if c.type not in OURS]
+        return msgspec.structs.replace(self.pod, status=msgspec.structs.replace(told, conditions=conditions))
+
+    def status(self) -> core_v1.PodStatus:
+        """Return the pod's status as it is now."""
+        basis = self.basis()
+        if not self.runtime.sandboxes and not self.runtime.containers:
+            if basis.status.phase in ENDED_PHASES:
+                return basis.status  # what it came to was told, and nothing is left to tell more
+            if self.rejected is not None:
+                return rejected_status(basis, self.rejected, self.tools.now())
+        known = Known(
+            outcomes=self.outcomes(),
+            waiting=self.waiting,
+            ended=self.end is not None or self.finished,
+            applied=self.applied or {},
+            held=self.held,
+            resize_error=self.resize_error,
+        )
+        status = pod_status(
+            basis,
+            self.runtime,
+            known,
+            NodeFacts(self.tools.node.host_ips),
+            self.tools.now(),
+            end=self.end,
+            finished=self.finished,
+        )
+        self.tools.managers.tell_health(self.pod, status)
+        return status
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Tell the API nothing meanwhile."""
+        self._quiet = True
+        try:
+            yield
+        finally:
+            self._quiet = False
+
+    def publish(self) -> None:
+        """Tell the API the pod's status where it changed."""
+        self.cancel_late()
+        if self._quiet:
+            return
+        status = self._last_status = self.status()
+        shown = self.api_pod
+        if self.in_api and shown is not None:
+            self.tools.writer.set(shown, status)
+
+    def publish_late(self) -> None:
+        """Tell the status only if the step that follows takes long: soon there will be more to tell."""
+        if self._late is None:
+
+            async def later() -> None:
+                await self.tools.clock.sleep(LATE_SECONDS)
+                self._late = None
+                self.publish()
+
+            self._late = asyncio.create_task(later(), name=f"late status of pod {self.uid}")
+
+    def cancel_late(self) -> None:
+        """Tell nothing late any more."""
+        if self._late is not None and self._late is not asyncio.current_task():
+            self._late.cancel()
+        self._late = None
+
+    def event(self, kind: str, reason: str, message: str, container: str = "") -> None:
+        """Record an event about the pod, or about one of its containers."""
+        found = find_container(self.pod, container) if container else None
+        path = field_path(found[1], container) if found else ""
+        self.tools.recorder.event(self.pod, kind, reason, message, field_path=path)
+
+    def view(self) -> PodView:
+        """Return the pod as the server shows it."""
+        told = self._last_status
+        pod = msgspec.structs.replace(self.pod, status=told) if told is not None else self.pod
+        return PodView(pod, self.runtime.containers, self.runtime.sandbox, self.ending)
+
+    def sandbox_config(self) -> PodSandboxConfig:
+        """Return the configuration of the current sandbox, as containers are made with it."""
+        sandbox = self.runtime.sandbox
+        attempt = sandbox.attempt if sandbox else 0
+        if self._sandbox_config is None or self._sandbox_config[0] != attempt:
+            self._sandbox_config = (attempt, make_sandbox_config(self.tools, self.pod, attempt))
+        return self._sandbox_config[1]

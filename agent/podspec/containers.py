@@ -1,0 +1,157 @@
+"""A container in CRI's words: the ContainerConfig, with the labels and annotations that outlive the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from agent import records
+from agent.cgroups import qos, swap
+from agent.lifecycle import container_hash
+from agent.managers.extras import Extras
+from agent.podspec import environment
+from agent.podspec.sandbox import identity_labels
+from agent.podspec.security import AnyContainer
+from cri.messages import (
+    CDIDevice,
+    ContainerConfig,
+    ContainerMetadata,
+    HugepageLimit,
+    ImageSpec,
+    KeyValue,
+    LinuxContainerConfig,
+    LinuxContainerResources,
+    LinuxContainerSecurityContext,
+    Mount,
+    Signal,
+)
+from kube.api import core_v1
+from kube.quantity import milli, value
+
+DEFAULT_MESSAGE_PATH = "/dev/termination-log"
+
+
+def container_config(
+    pod: core_v1.Pod,
+    container: AnyContainer,
+    restart_count: int,
+    *,
+    image_id: str,
+    env: Mapping[str, str],
+    mounts: Sequence[Mount],
+    security: LinuxContainerSecurityContext,
+    resources: LinuxContainerResources,
+) -> ContainerConfig:
+    """Return what CreateContainer is given; command and arguments see the environment."""
+    config = ContainerConfig(
+        metadata=ContainerMetadata(name=container.name, attempt=restart_count),
+        image=ImageSpec(image=image_id, user_specified_image=container.image or ""),
+        command=environment.expand_all(container.command, env),
+        args=environment.expand_all(container.args, env),
+        working_dir=container.working_dir or "",
+        envs=[KeyValue(key=key, value=text) for key, text in env.items()],
+        mounts=mounts,
+        labels={**identity_labels(pod), records.CONTAINER_NAME: container.name},
+        annotations=_annotations(pod, container, restart_count),
+        log_path=log_path(container.name, restart_count),
+        stdin=bool(container.stdin),
+        stdin_once=bool(container.stdin_once),
+        tty=bool(container.tty),
+        linux=LinuxContainerConfig(resources=resources, security_context=security),
+    )
+    stop_signal = container.lifecycle.stop_signal if container.lifecycle else None
+    if stop_signal:
+        config.stop_signal = Signal.Value(  # type: ignore[assignment]
+            stop_signal.replace("+", "PLUS").replace("-", "MINUS")
+        )
+    return config
+
+
+def add_extras(config: ContainerConfig, extras: Extras) -> None:
+    """Add what the node's managers give the container; its environment is in the configuration already."""
+    config.mounts.extend(extras.mounts)
+    config.devices.extend(extras.devices)
+    config.annotations.update(extras.annotations)
+    config.CDI_devices.extend(CDIDevice(name=name) for name in extras.cdi_devices)
+    config.linux.resources.cpuset_cpus = extras.cpus
+    config.linux.resources.cpuset_mems = extras.mems
+
+
+def log_path(name: str, restart_count: int) -> str:
+    """Return the container's log file below the pod's log directory."""
+    return f"{name}/{restart_count}.log"
+
+
+def _annotations(pod: core_v1.Pod, container: AnyContainer, restart_count: int) -> dict[str, str]:
+    result = {
+        records.HASH: container_hash(container),
+        records.RESTART_COUNT: str(restart_count),
+        records.MESSAGE_PATH: container.termination_message_path or DEFAULT_MESSAGE_PATH,
+        records.MESSAGE_POLICY: container.termination_message_policy or "File",
+    }
+    if pod.metadata.deletion_grace_period_seconds is not None:
+        result[records.POD_DELETION_GRACE] = str(pod.metadata.deletion_grace_period_seconds)
+    if pod.spec.termination_grace_period_seconds is not None:
+        result[records.POD_GRACE] = str(pod.spec.termination_grace_period_seconds)
+    if container.lifecycle is not None and container.lifecycle.pre_stop is not None:
+        result[records.PRE_STOP] = msgspec.json.encode(container.lifecycle.pre_stop).decode()
+    if container.ports:
+        result[records.PORTS] = msgspec.json.encode(container.ports).decode()
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRules:
+    """What of the node and its settings shapes containers' cgroups; sizes in bytes."""
+
+    memory_capacity: int
+    swap_capacity: int = 0
+    swap_behavior: str = swap.NO_SWAP
+    cfs_quota: bool = True
+    period_us: int = 100_000
+    cgroup_v2: bool = False
+    swap_controller: bool = False
+    """cgroup v2, and its memory controller knows swap."""
+    single_process_oom_kill: bool = False
+    huge_page_sizes: tuple[str, ...] = ()
+    """As 2Mi."""
+
+
+def container_resources(
+    pod: core_v1.Pod, container: AnyContainer, rules: ResourceRules, *, exclusive: bool = False
+) -> LinuxContainerResources:
+    """Return the container's own cgroup limits and its OOM score adjustment.
+
+    `exclusive`: it has processors of its own, on which no quota is to slow it.
+    """
+    requests, limits = qos.requests(container.resources), dict(qos.limits(container.resources))
+    whole = pod.spec.resources.limits if pod.spec.resources is not None else {}
+    for name in ("cpu", "memory"):
+        if name in whole:
+            limits.setdefault(name, whole[name])  # a container without a limit may use the pod's
+    resources = LinuxContainerResources(cpu_shares=qos.cpu_shares(milli(requests.get("cpu", 0))))
+    quota = qos.cpu_quota(milli(limits.get("cpu", 0)), rules.period_us) if rules.cfs_quota else 0
+    if quota:
+        resources.cpu_quota, resources.cpu_period = -1 if exclusive else quota, rules.period_us
+    memory = value(limits.get("memory", 0))
+    if memory:
+        resources.memory_limit_in_bytes = memory
+    scored = container if isinstance(container, core_v1.Container) else core_v1.Container(name=container.name)
+    resources.oom_score_adj = qos.oom_score_adj(pod, scored, rules.memory_capacity)
+    for size in rules.huge_page_sizes:
+        # What was not asked for is not to be had.
+        amount = value(limits.get(f"hugepages-{size}", 0))
+        resources.hugepage_limits.append(HugepageLimit(page_size=size.removesuffix("i") + "B", limit=amount))
+    if rules.swap_controller:
+        extra = 0
+        if isinstance(container, core_v1.Container):
+            extra = swap.limit(pod, container, rules.swap_behavior, rules.memory_capacity, rules.swap_capacity)
+        resources.unified["memory.swap.max"] = str(extra)
+        if memory:
+            resources.memory_swap_limit_in_bytes = memory + extra
+    if rules.cgroup_v2 and not rules.single_process_oom_kill:
+        # One process of a container out of memory takes the others with it.
+        resources.unified["memory.oom.group"] = "1"
+    return resources

@@ -1,0 +1,188 @@
+"""A container's environment: envFrom, service links, env with $(VAR) references, in upstream's order of precedence.
+
+env wins over envFrom, envFrom over the Services' variables; a reference sees what was defined before it. A
+reference that names nothing stays as it is written, and $$(VAR) is an escaped $(VAR).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from agent.podspec import downward
+from kube.api import core_v1
+from kube.quantity import Quantity
+
+
+class ConfigError(Exception):
+    """The container's configuration cannot be made (waiting reason CreateContainerConfigError)."""
+
+
+class References(Protocol):
+    """Looks up what a pod refers to, in the pod's namespace; None where it does not exist."""
+
+    def config_map(self, namespace: str, name: str) -> core_v1.ConfigMap | None: ...
+    def secret(self, namespace: str, name: str) -> core_v1.Secret | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the environment depends on beside the pod."""
+
+    references: References
+    services: Mapping[str, str]
+    """Variables of the Services (see `service_variables`)."""
+    pod_ips: tuple[str, ...] = ()
+    host_ips: tuple[str, ...] = ()
+    allocatable: Mapping[str, Quantity] | None = None
+
+
+def environment(
+    pod: core_v1.Pod, container: core_v1.Container | core_v1.EphemeralContainer, around: Surroundings
+) -> dict[str, str]:
+    """Return the container's variables in order. Raise ConfigError in upstream's words."""
+    namespace = pod.metadata.namespace or ""
+    result: dict[str, str] = {}
+    for source in container.env_from:
+        for key, value in _bulk(source, namespace, around.references).items():
+            result[(source.prefix or "") + key] = value
+    known = {**around.services, **result}
+    for variable in container.env:
+        if variable.value_from is not None:
+            found = _value_from(pod, container, variable.value_from, around)
+            if found is None:
+                continue
+            value = found
+        else:
+            value = expand(variable.value or "", known)
+        result.pop(variable.name, None)
+        result[variable.name] = known[variable.name] = value
+    for name, value in around.services.items():
+        result.setdefault(name, value)
+    return result
+
+
+def _bulk(source: core_v1.EnvFromSource, namespace: str, references: References) -> Mapping[str, str]:
+    if source.config_map_ref is not None:
+        name = source.config_map_ref.name or ""
+        config_map = references.config_map(namespace, name)
+        if config_map is not None:
+            return config_map.data
+        if source.config_map_ref.optional:
+            return {}
+        raise ConfigError(f'configmap "{name}" not found')
+    if source.secret_ref is not None:
+        name = source.secret_ref.name or ""
+        secret = references.secret(namespace, name)
+        if secret is not None:
+            return {key: _text(value) for key, value in secret.data.items()}
+        if source.secret_ref.optional:
+            return {}
+        raise ConfigError(f'secret "{name}" not found')
+    return {}
+
+
+def _value_from(
+    pod: core_v1.Pod,
+    container: core_v1.Container | core_v1.EphemeralContainer,
+    source: core_v1.EnvVarSource,
+    around: Surroundings,
+) -> str | None:
+    namespace = pod.metadata.namespace or ""
+    try:
+        if source.field_ref is not None:
+            path = source.field_ref.field_path
+            return downward.field(pod, path, host_ips=around.host_ips, pod_ips=around.pod_ips)
+        if source.resource_field_ref is not None:
+            return downward.resource(pod, source.resource_field_ref, around.allocatable or {}, container)
+    except downward.FieldNotFound as error:
+        raise ConfigError(str(error)) from error
+    if (key := source.config_map_key_ref) is not None:
+        config_map = around.references.config_map(namespace, key.name or "")
+        if config_map is None and not key.optional:
+            raise ConfigError(f'configmap "{key.name}" not found')
+        if config_map is None or key.key not in config_map.data:
+            if key.optional:
+                return None
+            raise ConfigError(f"couldn't find key {key.key} in ConfigMap {namespace}/{key.name}")
+        return config_map.data[key.key]
+    if (wanted := source.secret_key_ref) is not None:
+        secret = around.references.secret(namespace, wanted.name or "")
+        if secret is None and not wanted.optional:
+            raise ConfigError(f'secret "{wanted.name}" not found')
+        if secret is None or wanted.key not in secret.data:
+            if wanted.optional:
+                return None
+            raise ConfigError(f"couldn't find key {wanted.key} in Secret {namespace}/{wanted.name}")
+        return _text(secret.data[wanted.key])
+    return ""
+
+
+def _text(encoded: str) -> str:
+    # Bytes that are not UTF-8 reach the process as they are: CRI carries strings, surrogates cannot be sent.
+    return base64.b64decode(encoded).decode(errors="replace")
+
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """Replace $(NAME) by its value where it is known; $$ is a literal $."""
+
+    def replace(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        return values.get(match[1], match[0])
+
+    return _REFERENCE.sub(replace, text)
+
+
+def expand_all(texts: Iterable[str], values: Mapping[str, str]) -> list[str]:
+    """Expand a command or its arguments."""
+    return [expand(text, values) for text in texts]
+
+
+def service_variables(services: Iterable[core_v1.Service], namespace: str, links: bool) -> dict[str, str]:
+    """Return the variables of the pod's Services (Docker's link form too), and always those of `kubernetes`."""
+    chosen: dict[str, core_v1.Service] = {}
+    for service in services:
+        name, where = service.metadata.name or "", service.metadata.namespace or ""
+        if service.spec.cluster_ip in (None, "", "None") or not service.spec.ports:
+            continue
+        if where == namespace and links:
+            chosen[name] = service
+        elif where == "default" and name == "kubernetes":
+            chosen.setdefault(name, service)
+    result: dict[str, str] = {}
+    for name in sorted(chosen):
+        result.update(_service(chosen[name]))
+    return result
+
+
+def _service(service: core_v1.Service) -> dict[str, str]:
+    name = _variable(service.metadata.name or "")
+    address = service.spec.cluster_ip or ""
+    shown = f"[{address}]" if ":" in address else address
+    ports = service.spec.ports
+    result = {f"{name}_SERVICE_HOST": address, f"{name}_SERVICE_PORT": str(ports[0].port)}
+    for port in ports:
+        if port.name:
+            result[f"{name}_SERVICE_PORT_{_variable(port.name)}"] = str(port.port)
+    for index, port in enumerate(ports):
+        protocol = (port.protocol or "TCP").lower()
+        url = f"{protocol}://{shown}:{port.port}"
+        prefix = f"{name}_PORT_{port.port}_{protocol.upper()}"
+        if index == 0:
+            result[f"{name}_PORT"] = url
+        result[prefix] = url
+        result[f"{prefix}_PROTO"] = protocol
+        result[f"{prefix}_PORT"] = str(port.port)
+        result[f"{prefix}_ADDR"] = address
+    return result
+
+
+def _variable(name: str) -> str:
+    return name.replace("-", "_").upper()

@@ -1,0 +1,115 @@
+"""A pod in CRI's words: the PodSandboxConfig, from which the runtime makes namespaces, network and cgroup parent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent import records
+from agent.cgroups import qos
+from agent.lifecycle import is_sidecar
+from agent.podspec import hosts
+from agent.podspec.dns import Resolver
+from agent.podspec.security import sandbox_context
+from cri.messages import (
+    DNSConfig,
+    IDMapping,
+    LinuxContainerResources,
+    LinuxPodSandboxConfig,
+    PodSandboxConfig,
+    PodSandboxMetadata,
+    PortMapping,
+    Protocol,
+)
+from kube.api import core_v1
+
+_PROTOCOLS = {"TCP": Protocol.TCP, "UDP": Protocol.UDP, "SCTP": Protocol.SCTP}
+
+
+def sandbox_config(
+    pod: core_v1.Pod,
+    attempt: int,
+    *,
+    resolver: Resolver,
+    cluster_domain: str,
+    cgroup_parent: str,
+    logs_root: Path,
+    cfs_quota: bool = True,
+    period_us: int = 100_000,
+    ids: Sequence[IDMapping] = (),
+) -> PodSandboxConfig:
+    """Return what RunPodSandbox and every CreateContainer of the pod are given."""
+    metadata = pod.metadata
+    config = PodSandboxConfig(
+        metadata=PodSandboxMetadata(
+            name=metadata.name or "", namespace=metadata.namespace or "", uid=metadata.uid or "", attempt=attempt
+        ),
+        labels={**metadata.labels, **identity_labels(pod)},
+        annotations=metadata.annotations,
+        log_directory=str(log_directory(logs_root, pod)),
+        dns_config=DNSConfig(servers=resolver.servers, searches=resolver.searches, options=resolver.options),
+        port_mappings=_ports(pod),
+        linux=LinuxPodSandboxConfig(
+            cgroup_parent=cgroup_parent,
+            security_context=sandbox_context(pod, ids),
+            sysctls=_sysctls(pod),
+            resources=_resources(pod, cfs_quota, period_us),
+        ),
+    )
+    if not pod.spec.host_network:
+        config.hostname = hosts.sandbox_hostname(pod, cluster_domain)
+    return config
+
+
+def identity_labels(pod: core_v1.Pod) -> dict[str, str]:
+    """Return the labels by which the agent finds the pod in the runtime again."""
+    metadata = pod.metadata
+    return {
+        records.POD_NAME: metadata.name or "",
+        records.POD_NAMESPACE: metadata.namespace or "",
+        records.POD_UID: metadata.uid or "",
+    }
+
+
+def log_directory(root: Path, pod: core_v1.Pod) -> Path:
+    """Return the folder of the pod's logs: <namespace>_<name>_<uid>."""
+    metadata = pod.metadata
+    return root / f"{metadata.namespace}_{metadata.name}_{metadata.uid}"
+
+
+def _ports(pod: core_v1.Pod) -> list[PortMapping]:
+    if pod.spec.host_network:
+        return []
+    return [
+        PortMapping(
+            protocol=_PROTOCOLS[port.protocol or "TCP"],
+            container_port=port.container_port,
+            host_port=port.host_port,
+            host_ip=port.host_ip or "",
+        )
+        for container in (*filter(is_sidecar, pod.spec.init_containers), *pod.spec.containers)
+        for port in container.ports
+        if port.host_port
+    ]
+
+
+def _sysctls(pod: core_v1.Pod) -> dict[str, str]:
+    context = pod.spec.security_context
+    return {_dotted(s.name): s.value for s in context.sysctls} if context else {}
+
+
+def _dotted(name: str) -> str:
+    """Turn net/ipv4/conf/eth0.1 into the form with dots, where a dot within a part is written as a slash."""
+    first = next((c for c in name if c in "./"), ".")
+    return name if first == "." else name.translate(str.maketrans("./", "/."))
+
+
+def _resources(pod: core_v1.Pod, cfs_quota: bool, period_us: int) -> LinuxContainerResources:
+    resources = LinuxContainerResources(cpu_shares=qos.cpu_shares(qos.pod_request(pod, "cpu")))
+    quota = qos.cpu_quota(qos.pod_limit(pod, "cpu"), period_us) if cfs_quota else 0
+    if quota:
+        resources.cpu_quota, resources.cpu_period = quota, period_us
+    memory = qos.pod_limit(pod, "memory")
+    if memory:
+        resources.memory_limit_in_bytes = memory
+    return resources

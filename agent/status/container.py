@@ -1,0 +1,174 @@
+"""A container's status as the API shows it: waiting, running or terminated, and what it was before (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from agent.contracts import ProbeOutcome
+from agent.lifecycle import Kind, is_sidecar, restarts
+from agent.pods.resize import Hold
+from agent.records import ContainerRecord, PodRuntime, State
+from kube.api import core_v1
+from kube.clock import format_time
+
+AnyContainer = core_v1.Container | core_v1.EphemeralContainer
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a container does not run."""
+
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What beside spec and runtime a pod's status is made of."""
+
+    outcomes: Mapping[str, ProbeOutcome] = field(default_factory=dict)
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    """By container name: the failure or back-off that keeps it from starting."""
+    ended: bool = False
+    """Nothing of the pod will be started any more."""
+    applied: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
+    """By container ID: the resources that a running container was last given."""
+    held: Hold | None = None
+    """Why the pod is not resized."""
+    resize_error: str = ""
+    runtime_name: str = "containerd"
+
+
+def container_status(
+    pod: core_v1.Pod, container: AnyContainer, kind: Kind, runtime: PodRuntime, known: Known
+) -> core_v1.ContainerStatus:
+    """Return the status of one container."""
+    record, previous = runtime.latest(container.name), runtime.previous(container.name)
+    state, last = _states(pod, container, kind, record, previous, known)
+    status = core_v1.ContainerStatus(
+        name=container.name,
+        image=(record.image if record else "") or container.image or "",
+        image_id=record.image_ref if record else "",
+        container_id=f"{known.runtime_name}://{record.id}" if record else None,
+        restart_count=record.restart_count if record else 0,
+        state=state,
+        last_state=last,
+        started=False,
+        volume_mounts=[_volume_mount(mount) for mount in container.volume_mounts],
+    )
+    if record is not None:
+        status.stop_signal = record.stop_signal or None
+        if record.user is not None:
+            uid, gid, groups = record.user
+            linux = core_v1.LinuxContainerUser(uid=uid, gid=gid, supplemental_groups=list(groups))
+            status.user = core_v1.ContainerUser(linux=linux)
+    if record is None:
+        _carry_over(pod, container, kind, status, known)
+    if kind is not Kind.EPHEMERAL:
+        resources = container.resources or core_v1.ResourceRequirements()
+        if record is not None and record.running:
+            resources = known.applied.get(record.id, resources)
+        status.allocated_resources = dict(resources.requests)
+        status.resources = core_v1.ResourceRequirements(limits=resources.limits, requests=resources.requests)
+    outcome = known.outcomes.get(record.id) if record else None
+    if record is not None and record.running and state.running is not None:
+        status.started = outcome.started if outcome is not None else container.startup_probe is None
+        counted = kind is Kind.MAIN or (isinstance(container, core_v1.Container) and is_sidecar(container))
+        ready = outcome.ready if outcome is not None else container.readiness_probe is None
+        status.ready = counted and bool(status.started) and ready
+    elif kind is Kind.INIT and isinstance(container, core_v1.Container) and not is_sidecar(container):
+        status.ready = state.terminated is not None and state.terminated.exit_code == 0
+    return status
+
+
+def _states(
+    pod: core_v1.Pod,
+    container: AnyContainer,
+    kind: Kind,
+    record: ContainerRecord | None,
+    previous: ContainerRecord | None,
+    known: Known,
+) -> tuple[core_v1.ContainerState, core_v1.ContainerState]:
+    last = core_v1.ContainerState(terminated=terminated(previous, known.runtime_name) if previous else None)
+    waiting = known.waiting.get(container.name)
+    if record is None or record.state is State.CREATED:
+        first = "PodInitializing" if pod.spec.init_containers and kind is not Kind.EPHEMERAL else "ContainerCreating"
+        return _waiting(waiting or Waiting(first)), last
+    if record.running:
+        return core_v1.ContainerState(running=core_v1.ContainerStateRunning(started_at=stamp(record.started_at))), last
+    gone = core_v1.ContainerState(terminated=terminated(record, known.runtime_name))
+    will_restart = (
+        not known.ended
+        and kind is not Kind.EPHEMERAL
+        and isinstance(container, core_v1.Container)
+        and restarts(pod, container, record)
+    )
+    if waiting is not None and will_restart:
+        return _waiting(waiting), gone
+    return gone, last
+
+
+def terminated(record: ContainerRecord, runtime_name: str = "containerd") -> core_v1.ContainerStateTerminated:
+    """Return the terminated state of an instance; a runtime that gives no reason leaves it to the exit code."""
+    return core_v1.ContainerStateTerminated(
+        exit_code=record.exit_code,
+        reason=record.reason or ("Completed" if record.exit_code == 0 else "Error"),
+        message=record.message or None,
+        started_at=stamp(record.started_at),
+        finished_at=stamp(record.finished_at),
+        container_id=f"{runtime_name}://{record.id}",
+    )
+
+
+def lost() -> core_v1.ContainerStateTerminated:
+    """Return the state of a container of an ended pod whose end nobody saw, or that was never started."""
+    return core_v1.ContainerStateTerminated(
+        exit_code=137,
+        reason="ContainerStatusUnknown",
+        message="The container could not be located when the pod was terminated",
+    )
+
+
+def _carry_over(
+    pod: core_v1.Pod, container: AnyContainer, kind: Kind, status: core_v1.ContainerStatus, known: Known
+) -> None:
+    """Keep what the API knows of a container of which the runtime has nothing (any more)."""
+    lists = {
+        Kind.MAIN: pod.status.container_statuses,
+        Kind.INIT: pod.status.init_container_statuses,
+        Kind.EPHEMERAL: pod.status.ephemeral_container_statuses,
+    }
+    old = next((s for s in lists[kind] if s.name == container.name), None)
+    if old is None or not (old.container_id or (old.last_state is not None and old.last_state.terminated is not None)):
+        return
+    status.restart_count = old.restart_count
+    state = old.state or core_v1.ContainerState()
+    before = old.last_state.terminated if old.last_state is not None and state.waiting is not None else None
+    ended = state.terminated or before or lost()
+    initialised = kind is Kind.INIT and state.terminated is not None and state.terminated.exit_code == 0
+    if known.ended or initialised:
+        status.state, status.last_state = core_v1.ContainerState(terminated=ended), old.last_state
+        status.container_id, status.image_id = old.container_id, old.image_id
+    else:
+        status.last_state = core_v1.ContainerState(terminated=ended)
+
+
+def _waiting(waiting: Waiting) -> core_v1.ContainerState:
+    return core_v1.ContainerState(
+        waiting=core_v1.ContainerStateWaiting(reason=waiting.reason, message=waiting.message or None)
+    )
+
+
+def _volume_mount(mount: core_v1.VolumeMount) -> core_v1.VolumeMountStatus:
+    shown = core_v1.VolumeMountStatus(name=mount.name, mount_path=mount.mount_path)
+    if mount.read_only:
+        shown.read_only = True
+        shown.recursive_read_only = "Enabled" if mount.recursive_read_only == "Enabled" else "Disabled"
+    return shown
+
+
+def stamp(seconds: float) -> str | None:
+    """Write epoch seconds as an API time; never is None."""
+    return format_time(datetime.fromtimestamp(seconds, UTC)) if seconds > 0 else None
