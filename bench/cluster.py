@@ -1,4 +1,11 @@
-"""A whole cluster of one node, measured from its cold start to its memory after load; see bench/inside.py."""
+"""A whole cluster of one node, measured by its users' clocks; see bench/inside.py for what is measured as a client.
+
+    python -m bench.cluster [PART...]        prints one JSON object; all parts unless some are named
+
+Parts: rss (memory, fresh and after all else), idle (processor time with 20 pods that do nothing), pod, burst, churn
+(each beside the container runtime alone, in the same run), services, probes (100 pods probed every second), cold (a start).
+Times are seconds, memory is MiB (proportional set size, without containerd).
+"""
 
 from __future__ import annotations
 
@@ -9,31 +16,41 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.support.cluster import BUSYBOX, Cluster, cluster
+from bench import probes
+from tests.support.cluster import BUSYBOX, Cluster, cluster, eventually
 
 DAEMONS = ("control", "agent", "netproxy", "supervisor")
+INSIDE = ("pod", "burst", "churn", "services")
+PARTS = ("rss", "idle", *INSIDE, "probes", "cold")
+IDLE_PODS = 20
 
 
-def measure() -> dict[str, Any]:
-    """Bring a cluster up, load it, take it down; times in seconds, memory in MiB (PSS, without containerd)."""
+def measure(parts: list[str]) -> dict[str, Any]:
+    """Bring a cluster up, load it, take it down."""
     with cluster(f"wherry-b{os.getpid()}") as made:
-        result: dict[str, Any] = {"memory_fresh_mib": memory(made), "idle_cpu_percent": idle_cpu(made)}
-        inside = made.host.run(
-            sys.executable,
-            "-m",
-            "bench.inside",
-            str(made.kubeconfig),
-            BUSYBOX,
-            timeout=570,
-            env={"PYTHONPATH": os.getcwd()},
-        )
-        result.update(json.loads(inside.stdout.splitlines()[-1]))
-        result.update(floor(made))
-        result["pod_start_over_floor"] = round(result["pod_start_p50"] / result["floor_pod_start"], 2)
-        ratio = result["burst_pods_per_second"] / result["floor_burst_pods_per_second"]
-        result["burst_over_floor"] = round(ratio, 2)
-        result["memory_after_load_mib"] = memory(made)
-        result.update(cold_start(made))
+        result: dict[str, Any] = {}
+        if "rss" in parts:
+            result["memory_fresh_mib"] = memory(made)
+        if "idle" in parts:
+            result["idle_cpu_percent"] = idle_cpu(made)
+        inside = [part for part in INSIDE if part in parts]
+        if inside:
+            argv = (sys.executable, "-m", "bench.inside", str(made.kubeconfig), BUSYBOX, *inside)
+            done = made.host.run(*argv, timeout=570, env={"PYTHONPATH": os.getcwd()})
+            result.update(json.loads(done.stdout.splitlines()[-1]))
+        if "pod" in parts or "burst" in parts:
+            result.update(floor(made))
+        if "pod" in parts:
+            result["pod_start_over_floor"] = round(result["pod_start_p50"] / result["floor_pod_start"], 2)
+        if "burst" in parts:
+            ratio = result["burst_pods_per_second"] / result["floor_burst_pods_per_second"]
+            result["burst_over_floor"] = round(ratio, 2)
+        if "probes" in parts:
+            result.update(probes.measure(made))
+        if "rss" in parts:
+            result["memory_after_load_mib"] = memory(made)
+        if "cold" in parts:
+            result.update(cold_start(made))
         return result
 
 
@@ -47,10 +64,7 @@ def floor(made: Cluster) -> dict[str, float]:
 
 
 def pids(made: Cluster) -> dict[str, int]:
-    found = {}
-    for daemon in DAEMONS:
-        found[daemon] = made.pid(daemon)
-    return found
+    return {daemon: made.pid(daemon) for daemon in DAEMONS}
 
 
 def memory(made: Cluster) -> float:
@@ -63,25 +77,43 @@ def memory(made: Cluster) -> float:
     return round(total / 1024, 1)
 
 
-def idle_cpu(made: Cluster, seconds: float = 10) -> float:
-    """Return the processor time that the daemons use with nothing to do, in percent of one core."""
+def ticks(made: Cluster) -> int:
+    """Return the processor time that the daemons have used, in clock ticks."""
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids(made).values()]
+    return sum(int(user) + int(system) for user, system in (fields[11:13] for fields in stats))
 
-    def ticks() -> int:
-        stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids(made).values()]
-        return sum(int(user) + int(system) for user, system in (fields[11:13] for fields in stats))
 
-    before = ticks()
+def idle_cpu(made: Cluster, seconds: float = 20) -> float:
+    """Return the processor time that the daemons use while 20 pods do nothing, in percent of one core."""
+    made.kubectl(
+        "create", "deployment", "idle", f"--image={BUSYBOX}", f"--replicas={IDLE_PODS}", "--", "sleep", "1000000"
+    )
+    made.kubectl("rollout", "status", "deployment/idle", "--timeout=120s", timeout=130)
+    time.sleep(15)  # what follows a start: the last statuses, events, a relist
+    before = ticks(made)
     time.sleep(seconds)
-    return round((ticks() - before) / os.sysconf("SC_CLK_TCK") / seconds * 100, 2)
+    used = round((ticks(made) - before) / os.sysconf("SC_CLK_TCK") / seconds * 100, 2)
+    made.kubectl("delete", "deployment", "idle")
+    made.kubectl("delete", "pods", "--all", "--force", "--grace-period=0", "--wait=true", timeout=120)
+    eventually(lambda: made.ctr("tasks", "list", "-q") == "", "no container is left", 120)
+    return used
 
 
 def cold_start(made: Cluster) -> dict[str, float]:
-    """Stop everything and time a start: to /readyz, and to the first new pod Ready."""
+    """Stop everything and time a start: the whole command, which waits until the node is Ready and DNS answers."""
     made.wherry("down", "--pods")
     began = time.perf_counter()
     made.wherry("up")
     return {"cold_up_command": time.perf_counter() - began}
 
 
+def main() -> None:
+    parts = sys.argv[1:] or list(PARTS)
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        raise SystemExit(f"no part {unknown[0]}: {' '.join(PARTS)}")
+    print(json.dumps(measure(parts), indent=1))
+
+
 if __name__ == "__main__":
-    print(json.dumps(measure(), indent=1))
+    main()

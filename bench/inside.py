@@ -1,6 +1,8 @@
 """Measurements taken as a client of a running cluster, from inside its network: pods, Services, memory.
 
-python -m bench.inside KUBECONFIG IMAGE        prints one JSON object; times are seconds
+python -m bench.inside KUBECONFIG IMAGE PART...        prints one JSON object; times are seconds
+
+Parts: pod (one at a time), burst (30 at once, three times), churn (eight at a time, as fast as they come and go), services.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from kube import kubeconfig
@@ -23,7 +25,8 @@ from kube.transport import HttpsTransport
 
 NAMESPACE = "bench"
 SINGLE_PODS = 11
-BURST = 30
+BURST, BURSTS = 30, 3
+CHURN, AT_ONCE = 64, 8
 SERVICES = (0, 1000)
 SERVICE_TRIES = 7
 
@@ -48,13 +51,15 @@ class Pods:
         self.informer.subscribe(self._note)
 
     def _note(self, _: Change[core_v1.Pod]) -> None:
-        self._changed.set()
+        # Each change wakes all that wait, however many they are.
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def until(self, true: Callable[[list[core_v1.Pod]], bool], seconds: float = 120) -> None:
         async with asyncio.timeout(seconds):
             while not true(self.informer.list()):
-                self._changed.clear()
-                await self._changed.wait()
+                changed = self._changed
+                await changed.wait()
 
 
 @contextlib.asynccontextmanager
@@ -86,7 +91,7 @@ async def single_pods(client: Client, pods: Pods, image: str) -> dict[str, float
 
 
 async def burst(client: Client, pods: Pods, image: str) -> dict[str, float]:
-    """A Deployment of 30: create call to all Ready; delete call to all gone."""
+    """A Deployment of 30: create call to all Ready; delete call to all gone; medians of three."""
     labels = {"app": "burst"}
     deployment = apps_v1.Deployment(
         metadata=meta_v1.ObjectMeta(name="burst", namespace=NAMESPACE),
@@ -96,18 +101,40 @@ async def burst(client: Client, pods: Pods, image: str) -> dict[str, float]:
             template=core_v1.PodTemplateSpec(metadata=meta_v1.ObjectMeta(labels=labels), spec=pod_spec(image)),
         ),
     )
-    began = time.perf_counter()
-    await client.create(deployment)
-    await pods.until(lambda found: sum(map(is_ready, found)) == BURST)
-    up = time.perf_counter() - began
-    began = time.perf_counter()
-    await client.delete(apps_v1.Deployment, "burst", NAMESPACE, propagation="Background")
-    await pods.until(lambda found: not found)
+    up, gone = [], []
+    for _ in range(BURSTS):
+        began = time.perf_counter()
+        await client.create(deployment)
+        await pods.until(lambda found: sum(map(is_ready, found)) == BURST)
+        up.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        await client.delete(apps_v1.Deployment, "burst", NAMESPACE, propagation="Background")
+        await pods.until(lambda found: not found)
+        gone.append(time.perf_counter() - began)
+    ready = statistics.median(up)
     return {
-        "burst_30_ready": up,
-        "burst_pods_per_second": BURST / up,
-        "burst_30_gone": time.perf_counter() - began,
+        "burst_30_ready": ready,
+        "burst_pods_per_second": BURST / ready,
+        "burst_30_gone": statistics.median(gone),
     }
+
+
+async def churn(client: Client, pods: Pods, image: str) -> dict[str, float]:
+    """Pods that are made, become Ready, are deleted and gone, eight at a time: how many lives a second."""
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def live(number: int) -> None:
+        name = f"churn-{number}"
+        async with turn:
+            pod = core_v1.Pod(metadata=meta_v1.ObjectMeta(name=name, namespace=NAMESPACE), spec=pod_spec(image))
+            await client.create(pod)
+            await pods.until(lambda found: any(p.metadata.name == name and is_ready(p) for p in found))
+            await client.delete(core_v1.Pod, name, NAMESPACE)
+            await pods.until(lambda found: all(p.metadata.name != name for p in found))
+
+    began = time.perf_counter()
+    await asyncio.gather(*(live(number) for number in range(CHURN)))
+    return {"churn_pods_per_second": CHURN / (time.perf_counter() - began)}
 
 
 def service(name: str, selector: dict[str, str], port: int = 80) -> core_v1.Service:
@@ -176,8 +203,16 @@ async def settled(client: Client, name: str) -> None:
     await asyncio.sleep(1)
 
 
+PARTS: dict[str, Callable[[Client, Pods, str], Awaitable[dict[str, float]]]] = {
+    "pod": single_pods,
+    "burst": burst,
+    "churn": churn,
+    "services": services,
+}
+
+
 async def main() -> None:
-    path, image = sys.argv[1:3]
+    path, image, *parts = sys.argv[1:]
     client = Client(HttpsTransport(kubeconfig.load(path)))
     result: dict[str, Any] = {}
     try:
@@ -190,8 +225,8 @@ async def main() -> None:
                 except StatusError:
                     await asyncio.sleep(0.02)
         async with watching(client) as pods:
-            for measure in (single_pods, burst, services):
-                result.update(await measure(client, pods, image))
+            for part in parts:
+                result.update(await PARTS[part](client, pods, image))
         await client.delete(core_v1.Namespace, NAMESPACE)
     finally:
         await client.close()
