@@ -357,9 +357,10 @@ async def test_events_tell_of_a_containers_start_and_end_and_its_status_is_final
     async with asyncio.timeout(20):
         task = asyncio.create_task(follow())
         await subscribed.wait()
-        container_id = await runtime.container(sandbox, "sleep 0.1; exit 4")
+        container_id = await runtime.container(sandbox, "sleep 600")
         await client.runtime.start_container(container_id)
-        await client.runtime.exec_sync(container_id, ["true"])
+        await client.runtime.exec_sync(container_id, ["true"])  # its end is not the container's
+        await client.runtime.stop_container(container_id, 0)
         assert await task == ContainerState.CONTAINER_EXITED
     assert [kind for kind, where in seen if where == container_id] == [Kind.CREATED, Kind.STARTED, Kind.STOPPED]
 

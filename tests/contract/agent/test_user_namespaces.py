@@ -48,7 +48,7 @@ async def test_each_pod_has_ids_of_its_own_also_after_a_restart(node: NodeUnderT
         assert mapping.host_id >= ROOM and mapping.host_id % ROOM == 0
         own[name] = mapping
     assert own["first"].host_id != own["second"].host_id
-    made = next(r.config for r in calls(runtime, "CreateContainer") if list(r.config.mounts))
+    made = next(r.config for r in calls(runtime, "CreateContainer") if r.sandbox_config.metadata.name == "first")
     assert made.linux.security_context.namespace_options.userns_options == given["first"]
     assert {m.container_path for m in made.mounts} >= {"/data", "/dev/log", "/etc/hosts"}
     assert all(list(m.uidMappings) == list(m.gidMappings) == [own["first"]] for m in made.mounts)
