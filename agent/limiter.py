@@ -17,9 +17,7 @@ class Limiter:
     """At most `limit` holders; among those who wait the lowest number, then the first come, is next."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = self._free = limit
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._free = limit
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
 
@@ -32,12 +30,7 @@ class Limiter:
         finally:
             self._release()
 
-    async def idle(self) -> None:
-        """Return when nobody holds a place."""
-        await self._idle.wait()
-
     async def _acquire(self, priority: int) -> None:
-        self._idle.clear()
         if self._free > 0:
             self._free -= 1
             return
@@ -57,5 +50,3 @@ class Limiter:
                 future.set_result(None)
                 return
         self._free += 1
-        if self._free == self._limit:
-            self._idle.set()

@@ -154,8 +154,7 @@ async def _assemble(
 ) -> None:
     """Build the parts and start them: runtime first, then the node, then pods."""
     state = NodeState(resolver=_host_resolver(config), host_file=_text(config.hosts_file))
-    calls = Runtime(runtime, limit=max(4, 2 * (os.cpu_count() or 1)))
-    recorder = EventRecorder(client, "kubelet", config.node_name, clock=clock, quiet=calls.quiet)
+    recorder = EventRecorder(client, "kubelet", config.node_name, clock=clock)
     eviction: Eviction
     node = Node(config, client, runtime, recorder, state, clock=clock, pressures=lambda: eviction.pressures())
     if not state.host_ips:
@@ -223,7 +222,7 @@ async def _assemble(
         config=config,
         clock=clock,
         node=state,
-        runtime=calls,
+        runtime=Runtime(runtime, limit=max(4, 2 * (os.cpu_count() or 1))),
         images=Images(
             runtime,
             recorder,

@@ -44,12 +44,6 @@ class Runtime:
         self.client = client
         self._limiter = Limiter(limit)
 
-    async def quiet(self, seconds: float) -> None:
-        """Return when no heavy call is under way, after so many seconds at the latest."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._limiter.idle()
-
     async def run_sandbox(self, config: PodSandboxConfig, handler: str) -> SandboxRecord:
         """Make a sandbox and return it with its addresses. Raise CRIError."""
         async with self._limiter.slot(SANDBOX):

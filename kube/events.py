@@ -11,7 +11,6 @@ import asyncio
 import itertools
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,8 +29,6 @@ CACHE_SIZE = 4096
 SIMILAR_LIMIT, SIMILAR_SECONDS = 10, 600
 BURST, REFILL_SECONDS = 25, 300
 MAX_QUEUED = 1000
-LINGER_SECONDS = 2.0
-"""How long an event waits at most for its recorder's host to be less busy."""
 TRIES, RETRY_SECONDS = 12, 10
 COMBINED = "(combined from similar events): "
 
@@ -77,28 +74,19 @@ class _Bucket:
 class _Lane:
     """Events that are sent one after another."""
 
-    queue: deque[tuple[core_v1.Event, float]] = field(default_factory=lambda: deque(maxlen=MAX_QUEUED))
+    queue: deque[core_v1.Event] = field(default_factory=lambda: deque(maxlen=MAX_QUEUED))
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class EventRecorder:
     """Record events of one component ("kubelet", "default-scheduler") on one host. `run` sends them.
 
-    With several `workers` so many are sent at once; those about one object stay in order. `quiet` is called before each is
-    sent and may wait so many seconds: what is told of must not wait for what tells of it.
+    With several `workers` so many are sent at once; those about one object stay in order.
     """
 
     def __init__(
-        self,
-        client: Client,
-        component: str,
-        host: str = "",
-        *,
-        clock: Clock = SYSTEM,
-        workers: int = 1,
-        quiet: Callable[[float], Awaitable[None]] | None = None,
+        self, client: Client, component: str, host: str = "", *, clock: Clock = SYSTEM, workers: int = 1
     ) -> None:
-        self._quiet = quiet
         self._client, self._component, self._host, self._clock = client, component, host, clock
         self._lanes = [_Lane() for _ in range(workers)]
         self._numbers = itertools.count()
@@ -123,7 +111,7 @@ class EventRecorder:
         stamp = format_time(now)
         nanos = int(now.timestamp() * 1e6) * 1000 + next(self._numbers) % 1000
         lane = self._lanes[hash((about.kind, about.namespace, about.name)) % len(self._lanes)]
-        recorded = (
+        lane.queue.append(
             core_v1.Event(
                 api_version="v1",
                 kind="Event",
@@ -145,10 +133,8 @@ class EventRecorder:
                 event_time=format_micro_time(now) if action else None,
                 reporting_component=self._component,
                 reporting_instance=self._host or (self._component if action else ""),
-            ),
-            self._clock.monotonic(),
+            )
         )
-        lane.queue.append(recorded)
         lane.wake.set()
 
     async def run(self) -> None:
@@ -160,11 +146,7 @@ class EventRecorder:
     async def _run(self, lane: _Lane) -> None:
         while True:
             while lane.queue:
-                if self._quiet is not None:
-                    left = LINGER_SECONDS - (self._clock.monotonic() - lane.queue[0][1])
-                    if left > 0:
-                        await self._quiet(left)
-                await self._send(lane.queue.popleft()[0])
+                await self._send(lane.queue.popleft())
             lane.wake.clear()
             await lane.wake.wait()
 
@@ -172,7 +154,7 @@ class EventRecorder:
         """Send what is queued now (at shutdown)."""
         for lane in self._lanes:
             while lane.queue:
-                await self._send(lane.queue.popleft()[0])
+                await self._send(lane.queue.popleft())
 
     async def _send(self, event: core_v1.Event) -> None:
         if not self._allowed(event):

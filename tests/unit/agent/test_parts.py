@@ -376,13 +376,3 @@ def test_bad_values_are_refused(change: str) -> None:
     file, _ = parse(HEAD + change + "\n")
     with pytest.raises(ConfigError):
         config.build(file, Flags())
-
-
-async def test_a_limiter_says_when_nobody_holds_a_place() -> None:
-    limiter = Limiter(2)
-    await asyncio.wait_for(limiter.idle(), 1)
-    async with limiter.slot(0):
-        waiting = asyncio.create_task(limiter.idle())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-    await asyncio.wait_for(waiting, 1)

@@ -107,22 +107,3 @@ async def test_several_workers_send_at_once_and_keep_the_order_for_each_object()
     for _, _, _, sent in api.requests:
         seen.setdefault(sent["involvedObject"]["name"], []).append(sent["reason"])
     assert len(seen) == 2000 and set(map(tuple, seen.values())) == {("First", "Second")}
-
-
-async def test_events_wait_while_their_host_is_busy_but_not_for_long() -> None:
-    api, clock, waits = FakeAPI(), FakeClock(), list[float]()
-
-    async def quiet(seconds: float) -> None:
-        waits.append(seconds)
-        await clock.sleep(seconds)
-
-    events = EventRecorder(Client(api), "kubelet", "node1", clock=clock, quiet=quiet)
-    task = asyncio.create_task(events.run())
-    events.event(POD, "Normal", "Created", "Container created")
-    events.event(POD, "Normal", "Started", "Container started")
-    await clock.advance(1.9)
-    assert api.requests == [] and waits == [2.0]
-    await clock.advance(0.2)
-    assert [sent["reason"] for _, _, _, sent in api.requests] == ["Created", "Started"]
-    assert waits == [2.0], "what has waited long enough does not wait again"
-    task.cancel()
