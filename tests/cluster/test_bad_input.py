@@ -390,9 +390,8 @@ def test_a_container_that_cannot_be_configured_or_started_says_why(shared: Clust
         return True
 
     eventually(waits, "CreateContainerConfigError")
-    assert ("Failed", 'Error: configmap "none" not found') in {
-        (e["reason"], e["message"]) for e in events(shared, ns, "needs")
-    }
+    told = ("Failed", 'Error: configmap "none" not found')
+    eventually(lambda: told in {(e["reason"], e["message"]) for e in events(shared, ns, "needs")}, "the event")
 
     def crashed() -> bool:
         status = shared.get("pod", "cannot", "-n", ns)["status"]["containerStatuses"][0]

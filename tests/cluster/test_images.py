@@ -17,15 +17,15 @@ from tests.support.registry import PASSWORD, USER, Registry, registry
 @pytest.fixture(scope="module")
 def public(shared: Cluster) -> Iterator[Registry]:
     with registry(shared, 5000) as made:
-        made.push(images.busybox(f"{made.host}/tools:1"))
-        made.push(images.busybox(f"{made.host}/tools:latest"))
+        made.push(images.busybox_of(made.host, "tools:1"))
+        made.push(images.busybox_of(made.host, "tools:latest"))
         yield made
 
 
 @pytest.fixture(scope="module")
 def private(shared: Cluster) -> Iterator[Registry]:
     with registry(shared, 5001, private=True) as made:
-        made.push(images.busybox(f"{made.host}/secret:1"))
+        made.push(images.busybox_of(made.host, "secret:1"))
         yield made
 
 
@@ -123,7 +123,7 @@ def test_what_the_registry_does_not_have_cannot_be_pulled(shared: Cluster, ns: s
     eventually(
         lambda: status_of(shared, ns, "lost")["state"]["waiting"]["reason"] == "ImagePullBackOff", "ImagePullBackOff"
     )
-    public.push(images.busybox(image))
+    public.push(images.busybox_of(*image.split("/", 1)))
     eventually(lambda: "running" in status_of(shared, ns, "lost")["state"], "it is tried again and is there", 60)
 
 

@@ -50,6 +50,11 @@ def busybox(name: str = BUSYBOX_IMAGE) -> Image:
     return Image(name)
 
 
+def busybox_of(registry: str, name: str) -> Image:
+    """Describe the same with an ID of its own: who may use an image is noted by ID, whatever names it has."""
+    return Image(f"{registry}/{name}", labels={"registry": registry})
+
+
 def pause(name: str = PAUSE_IMAGE) -> Image:
     """Describe the sandbox image."""
     return Image(name, entrypoint=_PAUSE, command=())

@@ -37,7 +37,7 @@ def machine(containerd: Containerd) -> Any:
 @pytest.fixture
 def private(containerd: Containerd) -> Iterator[Registry]:
     with registry(machine(containerd), 5001, private=True) as made:
-        made.push(images.busybox(f"{made.host}/team/tools:1"))
+        made.push(images.busybox_of(made.host, "team/tools:1"))
         yield made
 
 
