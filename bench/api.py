@@ -1,8 +1,9 @@
-"""The API server over TLS: gets, lists and creates per second, the time an update takes to 100 watchers, cold start, memory.
+"""The API server over TLS: gets, lists, creates and updates, the time an update takes to 100 watchers, cold start, memory.
 
-`python -m bench.api [--seconds 4] [--etcd]`. The server is a process of its own, as in a cluster (controllers and scheduler in
-it); the load is `wrk` (Debian: wrk) with a service account's token, so RBAC is asked; the watchers are this process. Prints
-one JSON object; times are seconds. With --etcd objects are in a real etcd of one member started for it, else in SQLite.
+`python -m bench.api [--seconds 4] [--etcd] [--no-audit]`. The server is a process of its own, as in a cluster (controllers and
+scheduler in it); the load is `wrk` (Debian: wrk) with a service account's token, so RBAC is asked, and each request is noted in
+the audit log (level Metadata, when it is answered); the watchers are this process. Prints one JSON object; times are seconds,
+memory is MB. With --etcd objects are in a real etcd of one member started for it, else in SQLite.
 """
 
 from __future__ import annotations
@@ -43,6 +44,23 @@ request = function()
   return wrk.format("POST", nil, {{["Authorization"]="Bearer {token}",["Content-Type"]="application/json"}}, body)
 end
 """
+UPDATE = """
+local id = {id}
+local count = 0
+request = function()
+  count = count + 1
+  local metadata = string.format('{{"name":"object-%d","namespace":"list","labels":{{"app":"bench"}}}}', count % {objects})
+  local body = '{{"metadata":' .. metadata .. ',"data":{{"key":"' .. id .. '-' .. count .. '"}}}}'
+  local path = string.format("/api/v1/namespaces/list/configmaps/object-%d", count % {objects})
+  return wrk.format("PUT", path, {{["Authorization"]="Bearer {token}",["Content-Type"]="application/json"}}, body)
+end
+"""
+AUDIT = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules: [{level: Metadata}]
+"""
 
 
 def free_port() -> int:
@@ -53,7 +71,7 @@ def free_port() -> int:
 
 
 def configuration(directory: Path, port: int, etcd: str = "") -> ControlConfig:
-    keys = directory / "pki"
+    keys, policy = directory / "pki", directory / "audit.yaml"
     return ControlConfig(
         data_dir=directory / "data",
         cert_file=keys / "apiserver.crt",
@@ -65,6 +83,7 @@ def configuration(directory: Path, port: int, etcd: str = "") -> ControlConfig:
         port=port,
         store="etcd" if etcd else "sqlite",
         etcd_servers=(etcd,) if etcd else (),
+        audit_policy_file=policy if policy.exists() else None,
     )
 
 
@@ -116,23 +135,26 @@ class Bench:
             meta = meta_v1.ObjectMeta(name=f"object-{number}", namespace="list", labels={"app": "bench"})
             await self.client.create(core_v1.ConfigMap(metadata=meta, data={"key": "value" * 10}))
 
-    async def load(self, path: str, connections: int, script: str = "") -> float:
-        """Return requests per second; a failed request fails the measurement."""
-        argv = ["wrk", "-t1", f"-c{connections}", f"-d{self.seconds}"]
+    async def load(self, path: str, connections: int, script: str = "") -> dict[str, float]:
+        """Return requests per second and what they took; a failed request fails the measurement."""
+        argv = ["wrk", "-t1", f"-c{connections}", f"-d{self.seconds}", "--latency"]
         if script:
             argv += ["-s", script]
         argv += ["-H", f"Authorization: Bearer {self.token}", self.url + path]
         text = (await process.run(argv)).stdout
         if "Non-2xx" in text:
             raise SystemExit(f"requests failed:\n{text}")
-        found = re.search(r"Requests/sec:\s+([\d.]+)", text)
-        assert found is not None
-        return round(float(found.group(1)), 1)
+        rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
+        assert rate is not None
+        found = {"per_second": round(float(rate.group(1)), 1)}
+        for share, value, unit in re.findall(r"^\s+(50|99)%\s+([\d.]+)(us|ms|s)$", text, re.M):
+            found[f"p{share}"] = round(float(value) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[unit], 5)
+        return found
 
-    async def creates(self) -> float:
-        script = self.directory / "create.lua"
-        script.write_text(CREATE.format(id=int(time.time()), token=self.token))
-        return await self.load("/api/v1/namespaces/default/configmaps", 32, str(script))
+    async def writes(self, text: str, path: str) -> dict[str, float]:
+        script = self.directory / "script.lua"
+        script.write_text(text.format(id=int(time.time()), token=self.token, objects=OBJECTS))
+        return await self.load(path, 32, str(script))
 
     async def fan_out(self) -> dict[str, float]:
         """Return how long after an update's start the last of the watchers has it."""
@@ -172,9 +194,11 @@ class Bench:
         return round(int(found.group(1)) / 1024, 1)
 
 
-async def measure(seconds: int, on_etcd: bool) -> dict[str, object]:
+async def measure(seconds: int, on_etcd: bool, audited: bool) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="wherry-bench-") as name:
         directory = Path(name)
+        if audited:
+            (directory / "audit.yaml").write_text(AUDIT)
         if not on_etcd:
             return await measure_server(directory, seconds, [])
         from tests.support.etcd import etcd
@@ -200,10 +224,11 @@ async def measure_server(directory: Path, seconds: int, more: list[str]) -> dict
         return {
             "readyz_seconds": round(cold, 3),
             "memory_fresh_mb": fresh,
-            "get_per_second": await bench.load("/api/v1/namespaces/list/configmaps/object-7", 32),
-            "list_500_per_second": await bench.load("/api/v1/namespaces/list/configmaps", 8),
-            "create_per_second": await bench.creates(),
-            "update_to_100_watchers_seconds": await bench.fan_out(),
+            "get": await bench.load("/api/v1/namespaces/list/configmaps/object-7", 32),
+            "list_500": await bench.load("/api/v1/namespaces/list/configmaps", 8),
+            "create": await bench.writes(CREATE, "/api/v1/namespaces/default/configmaps"),
+            "update": await bench.writes(UPDATE, "/"),
+            "update_to_100_watchers": await bench.fan_out(),
             "memory_after_mb": bench.memory(),
         }
     finally:
@@ -221,11 +246,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--server", default="", help=argparse.SUPPRESS)
     parser.add_argument("--etcd", action="store_true", help="measure with the objects in etcd")
+    parser.add_argument("--no-audit", action="store_true", help="measure without an audit log")
     arguments = parser.parse_args()
     if arguments.serve:
         serve(arguments.serve, arguments.port, arguments.server)
     else:
-        print(json.dumps(uvloop.run(measure(arguments.seconds, arguments.etcd))))
+        print(json.dumps(uvloop.run(measure(arguments.seconds, arguments.etcd, not arguments.no_audit))))
 
 
 if __name__ == "__main__":
