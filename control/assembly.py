@@ -49,6 +49,7 @@ from control.server.serve import Listener
 from control.server.subresources import Subresources
 from control.server_addresses import ServerAddresses
 from control.storage.cache import WatchCache
+from control.storage.catching_up import CatchingUp
 from control.storage.engine import Engine, open_engine
 from control.storage.measured import MeasuredStore
 from control.storage.store import Store
@@ -102,7 +103,8 @@ class ApiServer:
         self.health = Health()
         self.stopping = False
         self.health.add("etcd", engine.check, live=True)
-        self.health.add("informer-sync", lambda: None if self.cache.ready else "the watch cache is not filled")
+        self.catching_up = CatchingUp(self.cache, engine.check)
+        self.health.add("informer-sync", self.catching_up.check)
         self.health.add("shutdown", lambda: "process is shutting down" if self.stopping else None)
         self.listing = Listing(self.registry, config.min_watch_timeout)
         resources = ResourceServer(self.registry, self.listing, config.max_body_bytes, Subresources())
@@ -140,6 +142,7 @@ class ApiServer:
                 server.health.add("kms-providers", sealing.check, live=True)
                 background.start(sealing.run(clock, config.configuration_check), "following the encryption's file")
             background.start(server.cache.run(), "the watch cache")
+            background.start(server.catching_up.run(), "looking whether the watch cache catches up")
             background.start(engine.compact(), "the compactor", may_end=True)
             try:
                 await background.until(server.cache.wait_ready())

@@ -10,6 +10,7 @@ import msgspec
 
 from control.custom.resource import CustomResource
 from control.storage import codec
+from control.storage.listing import too_large
 from control.storage.store import FutureRevision, Item, StoreError, Unavailable
 from kube import errors
 from kube.errors import FieldError, StatusError
@@ -49,6 +50,8 @@ def storage_error(error: StoreError) -> StatusError:
     """Translate what a store raises to what a client is told."""
     if isinstance(error, Unavailable):
         return StatusError(500, "InternalError", f"Internal error occurred: {error}")
+    if isinstance(error, FutureRevision):
+        return too_large(error.revision, error.current)  # the cache is behind: 504, and to be tried again
     return errors.internal(str(error))
 
 

@@ -1,0 +1,45 @@
+"""Whether the watch cache has caught up after the store was away.
+
+A store that answers again may answer long before the watch on it goes on: until then consistent reads wait in vain. A server
+that has seen trouble is therefore ready again only when its cache shows what the store has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from control.storage.cache import WatchCache
+from control.storage.store import StoreError
+
+PAUSE = 0.2
+
+
+class CatchingUp:
+    """A check of readiness; `trouble` says what is wrong with the store, None where nothing is."""
+
+    def __init__(self, cache: WatchCache, trouble: Callable[[], str | None]) -> None:
+        self._cache, self._trouble = cache, trouble
+        self._behind = asyncio.Event()
+
+    def check(self) -> str | None:
+        """Return why reads cannot be answered; None where they can."""
+        if not self._cache.ready:
+            return "the watch cache is not filled"
+        if self._trouble() is not None:
+            self._behind.set()
+        return "the watch cache is catching up with the store" if self._behind.is_set() else None
+
+    async def run(self) -> None:
+        """Look after trouble until the cache shows all that the store has; runs until cancelled."""
+        while True:
+            await self._behind.wait()
+            try:
+                await self._cache.wait_current()
+            except StoreError:
+                await self._cache.clock.sleep(PAUSE)
+                continue
+            if self._trouble() is None:
+                self._behind.clear()
+            else:
+                await self._cache.clock.sleep(PAUSE)
