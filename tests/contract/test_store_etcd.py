@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -14,7 +15,7 @@ import pytest
 
 from control.storage import codec
 from control.storage.cache import WatchCache
-from control.storage.etcd import transfer
+from control.storage.etcd import transfer, watch
 from control.storage.etcd.cluster import Tls
 from control.storage.etcd.compactor import COMPACT_KEY, EtcdCompactor
 from control.storage.etcd.messages import StatusRequest, StatusResponse
@@ -357,3 +358,27 @@ async def test_a_snapshot_of_etcd_can_be_restored_into_sqlite(store: EtcdStore, 
         assert await embedded.current_revision() > await store.current_revision()
     finally:
         await embedded.close()
+
+
+async def test_a_watch_that_was_left_while_it_was_being_opened_goes_on_elsewhere(
+    cluster: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "OPEN_SECONDS", 0.5)
+    silent = socket.create_server(("127.0.0.1", 0))  # takes connections, and is no etcd
+    silent.setblocking(False)
+    port = silent.getsockname()[1]
+    store = await EtcdStore.open([cluster.servers[0], f"http://127.0.0.1:{port}"], None, "/registry")
+    try:
+        history = History(store, await store.current_revision())
+        await asyncio.sleep(0)
+        store.cluster.turn_from(0, "the test says so")  # the watch is opened at the silent one
+        async with asyncio.timeout(20):
+            taken, _ = await asyncio.get_running_loop().sock_accept(silent)
+            made = await store.create(PODS + "default/a", b"1")  # leaves it again, in the midst of opening
+            while made.revision not in history.revisions:
+                await asyncio.sleep(0.02)
+        await history.close()
+        taken.close()
+    finally:
+        await store.close()
+        silent.close()

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 BACKLOG = 10_000
 """Events waiting for the reader at which the stream is left alone: etcd then keeps them."""
 PROGRESS_SECONDS = 0.1
+OPEN_SECONDS = 5.0
+"""How long a member has to begin to watch."""
 
 
 class EtcdWatch:
@@ -117,8 +119,12 @@ class EtcdWatch:
             key, end = EVERYTHING
             # The state before is always wanted: without it a deletion does not tell when the key had come to be.
             create = WatchCreateRequest(key=key, range_end=end, start_revision=max(start, FIRST), prev_kv=True)
-            await stream.write(WatchRequest(create_request=create))
-            while (answer := await stream.read()) is not END:
+            # etcd says at once that the watch is there. A call that is cancelled while it connects never says anything, and
+            # neither does its write end (grpc.aio waits for metadata that are not sent any more).
+            async with asyncio.timeout(OPEN_SECONDS):
+                await stream.write(WatchRequest(create_request=create))
+                answer = await stream.read()
+            while answer is not END:
                 self._cluster.trouble = ""
                 if answer.canceled:
                     if answer.compact_revision:
@@ -129,6 +135,9 @@ class EtcdWatch:
                 while len(self._pending) > BACKLOG:
                     self._room.clear()
                     await self._room.wait()
+                answer = await stream.read()
+        except TimeoutError:
+            why = "it did not begin to watch"
         except grpc.aio.AioRpcError as error:
             why = error.details() or error.code().name
         except asyncio.CancelledError:
