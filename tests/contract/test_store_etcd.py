@@ -361,20 +361,27 @@ async def test_a_snapshot_of_etcd_can_be_restored_into_sqlite(store: EtcdStore, 
 
 
 async def test_a_watch_that_was_left_while_it_was_being_opened_goes_on_elsewhere(
-    cluster: Etcd, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "OPEN_SECONDS", 0.5)
     silent = socket.create_server(("127.0.0.1", 0))  # takes connections, and is no etcd
     silent.setblocking(False)
     port = silent.getsockname()[1]
-    store = await EtcdStore.open([cluster.servers[0], f"http://127.0.0.1:{port}"], None, "/registry")
+    async with etcd(tmp_path / "etcd", tls=True) as cluster:
+        proof = Tls(cluster.ca_file, cluster.cert_file, cluster.key_file)
+        store = await EtcdStore.open([cluster.servers[0], f"https://127.0.0.1:{port}"], proof)
+        await goes_on(store, silent)
+
+
+async def goes_on(store: EtcdStore, silent: socket.socket) -> None:
     try:
         history = History(store, await store.current_revision())
         await asyncio.sleep(0)
         store.cluster.turn_from(0, "the test says so")  # the watch is opened at the silent one
         async with asyncio.timeout(20):
             taken, _ = await asyncio.get_running_loop().sock_accept(silent)
-            made = await store.create(PODS + "default/a", b"1")  # leaves it again, in the midst of opening
+            store.cluster.turn_from(1, "the test says so")  # and is left again while it connects
+            made = await store.create(PODS + "default/a", b"1")
             while made.revision not in history.revisions:
                 await asyncio.sleep(0.02)
         await history.close()
