@@ -246,6 +246,7 @@ async def test_a_stateful_set_comes_up_in_order_and_goes_down_from_the_top(clust
         return [p.metadata.name for p in await cluster.pods()] == ["db-0"]
 
     await eventually(one_left)
+    await eventually(lambda: len(seen) >= 5)  # this watch may be behind the list
     assert seen == ["A0", "A1", "A2", "D2", "D1"]
     assert "create Pod db-0 in StatefulSet db successful" in await cluster.messages("SuccessfulCreate")
 
