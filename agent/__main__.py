@@ -22,6 +22,7 @@ from kube.kubeconfig import KubeconfigError
 
 _HELP = {
     "config": "the KubeletConfiguration file",
+    "config_dir": "a folder of *.conf files, each laid over that file in the order of their names",
     "kubeconfig": "how to reach the API server, and as whom",
     "bootstrap_kubeconfig": "used to ask for a certificate while there is no kubeconfig",
     "root_dir": "the agent's state: volumes, certificates",

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from agent.cgroups.swap import LIMITED_SWAP, NO_SWAP
 from agent.cgroups.tree import is_v2
+from agent.configuration_files import load
 from agent.images.records import POLICIES
-from agent.kubelet_configuration import ConfigError, KubeletConfiguration, Taint, load
+from agent.kubelet_configuration import ConfigError, KubeletConfiguration, Taint
 from agent.managers.options import ManagerOptions
 from agent.managers.options import read as read_manager_options
 from agent.node.allocatable import Enforcement
@@ -164,6 +165,7 @@ class Flags:
     """Upstream's command line flags that the agent knows, as strings; "" is not given."""
 
     config: str = ""
+    config_dir: str = ""
     kubeconfig: str = ""
     bootstrap_kubeconfig: str = ""
     root_dir: str = "/var/lib/kubelet"
@@ -178,8 +180,8 @@ class Flags:
 
 
 def from_flags(flags: Flags) -> AgentConfig:
-    """Build the settings from flags and the file that --config names; flags win. Raise ConfigError."""
-    file, idle = load(Path(flags.config)) if flags.config else (KubeletConfiguration(), [])
+    """Build the settings from flags, the file of --config and the folder of --config-dir; flags win. Raise ConfigError."""
+    file, idle = load(_path(flags.config), _path(flags.config_dir))
     return build(file, flags, tuple(idle))
 
 

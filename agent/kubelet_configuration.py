@@ -7,7 +7,6 @@ the same file must start both daemons, and is named in `not_acted_on` so that th
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -200,29 +199,30 @@ _ACCEPTED = frozenset(
 )
 
 
-def load(path: Path) -> tuple[KubeletConfiguration, list[str]]:
-    """Read the file; return the settings and the names of accepted fields without effect. Raise ConfigError."""
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise ConfigError(f"failed to load kubelet config file {path}: {error.strerror}") from error
-    return parse(text, str(path))
-
-
 def parse(text: str, source: str = "KubeletConfiguration") -> tuple[KubeletConfiguration, list[str]]:
     """Decode YAML or JSON text; `source` names it in errors. Raise ConfigError."""
+    return decode(document(text, source), source)
+
+
+def document(text: str, source: str) -> dict[str, Any]:
+    """Read a document of the kind; `source` names it in errors. Raise ConfigError."""
     try:
-        document = yaml.safe_load(text) or {}
+        read = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not YAML: {error}") from error
-    if not isinstance(document, dict):
-        raise ConfigError(f"{source}: expected a mapping, found {type(document).__name__}")
-    kind = (document.get("apiVersion"), document.get("kind"))
+    if not isinstance(read, dict):
+        raise ConfigError(f"{source}: expected a mapping, found {type(read).__name__}")
+    kind = (read.get("apiVersion"), read.get("kind"))
     if kind != (_GROUP_VERSION, "KubeletConfiguration"):
         raise ConfigError(f"{source}: expected {_GROUP_VERSION} KubeletConfiguration, found {kind[0]} {kind[1]}")
-    idle = sorted(name for name in document if name in _ACCEPTED)
+    return read
+
+
+def decode(given: dict[str, Any], source: str) -> tuple[KubeletConfiguration, list[str]]:
+    """Return the settings and the names of accepted fields without effect. Raise ConfigError."""
+    idle = sorted(name for name in given if name in _ACCEPTED)
     acted_on: dict[str, Any] = {
-        name: value for name, value in document.items() if name not in _ACCEPTED and value is not None
+        name: value for name, value in given.items() if name not in _ACCEPTED and value is not None
     }
     try:
         return msgspec.convert(acted_on, KubeletConfiguration, strict=False), idle

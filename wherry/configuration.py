@@ -84,7 +84,7 @@ def proxy_configuration(settings: Settings, shared: dict[str, Any]) -> dict[str,
 def write_node(settings: Settings, kubelet: dict[str, Any], proxy: dict[str, Any]) -> None:
     """Write the two daemons' configuration files and make the folders they expect."""
     layout = settings.layout
-    for folder in (layout.etc / "manifests", layout.pod_logs, layout.container_logs):
+    for folder in (layout.etc / "manifests", layout.kubelet_drop_ins, layout.pod_logs, layout.container_logs):
         folder.mkdir(parents=True, exist_ok=True)
     for path, document in (
         (layout.kubelet_configuration, kubelet_configuration(settings, kubelet)),

@@ -105,6 +105,11 @@ class Layout:
         return self.etc / "kubelet.yaml"
 
     @property
+    def kubelet_drop_ins(self) -> Path:
+        """Files of whoever runs the machine, laid over the one that is written by `wherry up`."""
+        return self.etc / "kubelet.conf.d"
+
+    @property
     def proxy_configuration(self) -> Path:
         return self.etc / "kube-proxy.yaml"
 

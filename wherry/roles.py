@@ -69,6 +69,7 @@ def agent(settings: Settings) -> Coroutine[Any, Any, None]:
     layout = settings.layout
     flags = Flags(
         config=str(layout.kubelet_configuration),
+        config_dir=str(layout.kubelet_drop_ins) if layout.kubelet_drop_ins.is_dir() else "",
         kubeconfig=str(layout.agent_kubeconfig),
         root_dir=str(layout.kubelet),
         hostname_override=settings.node_name,
