@@ -21,7 +21,8 @@ from kube.kubeconfig import Access
 
 REQUESTS = 16
 """Requests under way at a time; watches are not counted. A TLS handshake costs both sides more than most requests do,
-so a burst of requests waits for connections that are there instead of making as many as it is large."""
+so a burst of requests waits for connections that are there instead of making as many as it is large. They wait in line:
+the pool by itself gives a free connection to whoever asks first, which is the one that has just given it back."""
 KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 """A watch only listens: without probes it would wait for ever for a server whose machine was switched off. Seconds, tries."""
 NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10)
@@ -47,6 +48,7 @@ class Connections:
         if server.startswith("https://"):
             self._context = access.ssl_context()
         self._pools: dict[int, aiohttp.ClientSession] = {}
+        self._turns = asyncio.Semaphore(REQUESTS)
         self._waits: set[asyncio.Timeout] = set()
         self._left = False
 
@@ -59,11 +61,11 @@ class Connections:
         body: bytes,
         seconds: float | None,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Return status, headers and body. Raises ERRORS."""
+        """Return status, headers and body; `seconds` count the wait for a free connection too. Raises ERRORS."""
         pool, start, code = self._pool(REQUESTS), time.perf_counter(), "<error>"
         url = self._url(path, query)
         try:
-            async with self._wait(seconds):
+            async with self._wait(seconds), self._turns:
                 async with pool.request(
                     method,
                     url,

@@ -1,0 +1,55 @@
+"""Requests of one client to one server share its connections fairly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from kube.connections import REQUESTS
+from kube.kubeconfig import Access
+from kube.transport import HttpsTransport
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[HttpsTransport]:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="{}")
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made = HttpsTransport(Access(server=f"http://127.0.0.1:{runner.addresses[0][1]}"))
+    yield made
+    await made.close()
+    await runner.cleanup()
+
+
+async def test_callers_that_always_ask_again_do_not_keep_the_connections_from_those_that_wait(
+    transport: HttpsTransport,
+) -> None:
+    answered = [0] * (2 * REQUESTS)
+
+    async def ask(number: int) -> None:
+        while min(answered) < 10:
+            await transport.request("GET", f"/{number}")
+            answered[number] += 1
+
+    await asyncio.gather(*(ask(number) for number in range(len(answered))))
+    # Those who waited have had as many turns as those who did not, give or take one of each who is before them.
+    assert max(answered) <= 2 * min(answered)
+
+
+async def test_a_request_that_gave_up_while_it_waited_leaves_its_turn_to_others(transport: HttpsTransport) -> None:
+    busy = [asyncio.create_task(transport.request("GET", "/")) for _ in range(3 * REQUESTS)]
+    await asyncio.sleep(0)
+    for task in busy[REQUESTS : 2 * REQUESTS]:
+        task.cancel()
+    await asyncio.gather(*busy, return_exceptions=True)
+    answers = await asyncio.gather(*(transport.request("GET", "/") for _ in range(2 * REQUESTS)))
+    assert {answer.status for answer in answers} == {200}
