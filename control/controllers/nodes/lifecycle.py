@@ -53,6 +53,7 @@ class NodeLifecycleController:
         self._heard: dict[str, _Heard] = {}
         self._attendance: Attendance | None = None
         self._queues: dict[str, zones.ZoneQueue] = {}
+        self._members = zones.Members(settings)
         self._nodes = context.informers.of(core_v1.Node)
         self._pods = context.informers.of(core_v1.Pod)
         self._pods.add_index(ON_NODE, by_node)
@@ -86,6 +87,7 @@ class NodeLifecycleController:
         name, node = change.key, change.new
         if change.type == "DELETED":
             self._heard.pop(name, None)
+            self._members.gone(name)
             self._queue(node).remove(name)
             self._recorder.event(
                 node, "Normal", "RemovingNode", f"Node {name} event: Removing Node {name} from Controller"
@@ -96,6 +98,10 @@ class NodeLifecycleController:
                 node, "Normal", "RegisteredNode", f"Node {name} event: Registered Node {name} in Controller"
             )
         ready = health.condition(node, "Ready")
+        zone = zones.zone_of(node.metadata.labels)
+        self._members.saw(name, zone, health.readiness(node) == "True")
+        if change.old is not None and zones.zone_of(change.old.metadata.labels) != zone:
+            self._queue(change.old).remove(name)
         self._hear(name, heartbeat=(ready.last_heartbeat_time or "") if ready else "")
         self.controller.enqueue(name)
 
@@ -146,7 +152,7 @@ class NodeLifecycleController:
             queue.remove(name)
         elif not present & {health.NOT_READY, health.UNREACHABLE}:
             queue.add(name)
-            wait = queue.take(name, self._rate(node), self._clock.monotonic())
+            wait = queue.take(name, self._members.rate(zones.zone_of(node.metadata.labels)), self._clock.monotonic())
             if wait:
                 wanted = None
         else:
@@ -159,16 +165,6 @@ class NodeLifecycleController:
             }
             await self._client.patch(core_v1.Node, name, "", patch)
         return wait
-
-    def _rate(self, node: core_v1.Node) -> float:
-        members: dict[str, list[bool]] = {}
-        for other in self._nodes.list():
-            ready = health.readiness(other) == "True"
-            members.setdefault(zones.zone_of(other.metadata.labels), []).append(ready)
-        own = members.get(zones.zone_of(node.metadata.labels), [])
-        states = {zone: zones.state_of(ready, self._settings) for zone, ready in members.items()}
-        all_down = all(state == zones.FULL for state in states.values())
-        return zones.rate(zones.state_of(own, self._settings), len(own), all_down, self._settings)
 
     async def _unready_pods(self, node: str) -> None:
         """A node that is not ready serves nothing: its pods leave their Services."""

@@ -6,8 +6,7 @@ no zone is left that works. Upstream: NodeLifecycleController's zone states and 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
 from dataclasses import dataclass
 
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
@@ -38,13 +37,11 @@ def zone_of(labels: dict[str, str]) -> str:
     return f"{labels.get(REGION, '')}:{labels.get(ZONE, '')}"
 
 
-def state_of(ready: Iterable[bool], settings: LifecycleSettings = USUAL) -> str:
-    """Return the state of a zone from the readiness of its nodes."""
-    states = list(ready)
-    down = states.count(False)
-    if down and down == len(states):
+def state_of(size: int, down: int, settings: LifecycleSettings = USUAL) -> str:
+    """Return the state of a zone of `size` nodes of which `down` are not ready."""
+    if down and down == size:
         return FULL
-    if down > 2 and down / len(states) >= settings.unhealthy_share:
+    if down > 2 and down / size >= settings.unhealthy_share:
         return PARTIAL
     return NORMAL
 
@@ -56,6 +53,46 @@ def rate(state: str, size: int, all_down: bool, settings: LifecycleSettings = US
     if state == PARTIAL:
         return settings.secondary_rate if size > settings.large_zone else 0.0
     return settings.eviction_rate
+
+
+class Members:
+    """How many nodes each zone has and how many of them are down, counted as nodes change.
+
+    Each node that fails asks how its zone does: to look at all nodes then would cost a cluster as many looks as it has
+    nodes, squared, whenever they come or fail together.
+    """
+
+    def __init__(self, settings: LifecycleSettings = USUAL) -> None:
+        self._settings = settings
+        self._nodes: dict[str, tuple[str, bool]] = {}
+        self._size: Counter[str] = Counter()
+        self._down: Counter[str] = Counter()
+
+    def saw(self, node: str, zone: str, ready: bool) -> None:
+        """Take in a node as it is now."""
+        if self._nodes.get(node) == (zone, ready):
+            return
+        self.gone(node)
+        self._nodes[node] = zone, ready
+        self._size[zone] += 1
+        self._down[zone] += not ready
+
+    def gone(self, node: str) -> None:
+        if (was := self._nodes.pop(node, None)) is None:
+            return
+        zone, ready = was
+        self._size[zone] -= 1
+        self._down[zone] -= not ready
+        if not self._size[zone]:
+            del self._size[zone], self._down[zone]
+
+    def rate(self, zone: str) -> float:
+        """Return the nodes a second that may be tainted in a zone as the zones are now."""
+        all_down = all(self._state(each) == FULL for each in self._size)
+        return rate(self._state(zone), self._size[zone], all_down, self._settings)
+
+    def _state(self, zone: str) -> str:
+        return state_of(self._size[zone], self._down[zone], self._settings)
 
 
 class ZoneQueue:

@@ -91,7 +91,33 @@ def test_a_cordoned_node_is_tainted_and_an_uncordoned_one_is_not() -> None:
     ],
 )
 def test_zones_are_judged_by_the_share_of_failed_nodes(ready, state) -> None:
-    assert zones.state_of(ready) == state
+    assert zones.state_of(len(ready), ready.count(False)) == state
+
+
+def test_zones_are_counted_as_nodes_come_fail_move_and_go() -> None:
+    members = zones.Members()
+    for number in range(60):
+        members.saw(f"a{number}", "a", True)
+        members.saw(f"b{number}", "b", False)
+    assert (members.rate("a"), members.rate("b")) == (0.1, 0.1)  # one zone works: the other one's nodes go at full rate
+    for number in range(40):
+        members.saw(f"a{number}", "a", False)
+        members.saw(f"a{number}", "a", False)
+    assert members.rate("a") == 0.01
+    for number in range(20, 40):
+        members.saw(f"a{number}", "b", True)
+    for number in range(20):
+        members.gone(f"a{number}")
+        members.gone(f"a{number}")
+    assert members.rate("a") == 0.1
+    assert members.rate("b") == 0.01
+    for number in range(40, 60):
+        members.saw(f"a{number}", "a", False)
+    for number in range(20, 40):
+        members.gone(f"a{number}")
+    assert members.rate("a") == members.rate("b") == 0.0
+    members.saw("c", "c", True)
+    assert members.rate("a") == 0.1
 
 
 def test_eviction_slows_down_when_a_zone_fails_and_stops_when_all_do() -> None:
