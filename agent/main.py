@@ -50,6 +50,7 @@ from agent.runtime import Runtime
 from agent.shutdown.logind import Logind
 from agent.shutdown.manager import Shutdown
 from agent.status.writer import StatusWriter
+from agent.usage import cgroup
 from agent.usage.collect import Collector
 from agent.usage.machine import processes
 from agent.usage.operations import Operations
@@ -136,7 +137,11 @@ def _thresholds(config: AgentConfig) -> tuple[Threshold, ...]:
     """Raise ConfigError where the eviction thresholds do not fit together."""
     try:
         return thresholds(
-            config.eviction_hard, config.eviction_soft, config.eviction_soft_grace, config.eviction_minimum_reclaim
+            config.eviction_hard,
+            config.eviction_soft,
+            config.eviction_soft_grace,
+            config.eviction_minimum_reclaim,
+            pods_bounded=config.cgroups_per_qos and node_allocatable.PODS in config.enforcement.options,
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error
@@ -257,6 +262,7 @@ async def _assemble(
         pods_dir=config.pods_dir,
         logs_dir=config.pod_logs_dir,
         persistent=volumes.manager.persistent_use,
+        cgroups=cgroups if config.cgroups_per_qos else None,
     )
     images = ImageGC(
         runtime,
@@ -270,7 +276,11 @@ async def _assemble(
     eviction = Eviction(
         pods,
         Watch(_thresholds(config), config.eviction_pressure_transition),
-        signals.reader(config.root_dir, state.memory_capacity),
+        signals.reader(
+            config.root_dir,
+            state.memory_capacity,
+            lambda: cgroup.memory_of(cgroups.mount, cgroups.kubepods()) if config.cgroups_per_qos else None,
+        ),
         collector.snapshot,
         images.free,
         node.look,

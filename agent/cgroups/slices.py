@@ -26,6 +26,7 @@ def properties(*, cpu_shares: int, cpu_quota: int, cpu_period: int, memory: int,
     # systemd takes hundredths of a percent of one CPU.
     quota = f"{max(cpu_quota * 10_000 // cpu_period, 1) / 100:g}%" if cpu_quota else ""
     found.append(f"CPUQuota={quota}")
+    found.append(f"CPUQuotaPeriodSec={cpu_period}us" if quota else "CPUQuotaPeriodSec=")
     found.append(f"MemoryMax={memory or 'infinity'}")
     found.append(f"TasksMax={pids or 'infinity'}")
     return found
@@ -34,7 +35,14 @@ def properties(*, cpu_shares: int, cpu_quota: int, cpu_period: int, memory: int,
 def given(*, cpu_shares: int, cpu_quota: int, cpu_period: int, memory: int, pids: int) -> list[str]:
     """Return the unit properties for those limits that are not 0; the others stay as they are."""
     found = properties(cpu_shares=cpu_shares, cpu_quota=cpu_quota, cpu_period=cpu_period, memory=memory, pids=pids)
-    return [text for text, limit in zip(found, (cpu_shares, cpu_quota, memory, pids), strict=True) if limit]
+    limits = (cpu_shares, cpu_quota, cpu_quota, memory, pids)
+    return [text for text, limit in zip(found, limits, strict=True) if limit]
+
+
+def path_of(name: str) -> str:
+    """Return where systemd puts a slice below the mount: a-b.slice is in a.slice. Its folder may be said or left out."""
+    parts = name.strip("/").rpartition("/")[2].removesuffix(".slice").split("-")
+    return "/".join("-".join(parts[: depth + 1]) + ".slice" for depth in range(len(parts)))
 
 
 async def set_properties(name: str, wanted: list[str]) -> None:

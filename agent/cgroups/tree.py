@@ -47,7 +47,8 @@ class Cgroups:
     """The cgroup tree of one agent. What is not async touches the kernel for well under a millisecond."""
 
     def __init__(self, root: str, driver: str, *, mount: Path = _MOUNT) -> None:
-        self._mount, self._driver = mount, driver
+        self._mount = self.mount = mount
+        self._driver = driver
         self._root = root.strip("/")
         self.v2 = is_v2(mount)
         self._trees = [mount] if self.v2 else _controllers(mount)
@@ -56,7 +57,8 @@ class Cgroups:
 
     # -- names ----------------------------------------------------------------------------------------------------
     def kubepods(self) -> str:
-        return self._join("kubepods")
+        """Return the cgroup above all pods as a path below the mount."""
+        return self._path(["kubepods"])
 
     def pod_path(self, pod: core_v1.Pod) -> str:
         """Return the pod's cgroup as a path below the mount, whatever the driver."""
@@ -116,12 +118,13 @@ class Cgroups:
 
     async def limit_existing(self, name: str, limits: Limits) -> None:
         """Set those limits that are given on a cgroup that somebody else made. Raise OSError where it is not there."""
-        path = self._join(*name.strip("/").split("/"))
+        systemd = self._driver == "systemd"
+        path = slices.path_of(name) if systemd else self._join(*name.strip("/").split("/"))
         controllers = [self._mount] if self.v2 else [self._mount / part for part in ("cpu", "memory", "pids")]
         for tree in controllers:
             if tree.is_dir() and not (tree / path).is_dir():
                 raise FileNotFoundError(str(tree / path))
-        if self._driver == "systemd":
+        if systemd:
             await slices.set_properties(path.rpartition("/")[2], slices.given(**dataclasses.asdict(limits)))
             return
         for tree, given, file, text in (
@@ -139,7 +142,7 @@ class Cgroups:
 
     async def ensure_node(self, limits: Limits) -> None:
         """Make kubepods with what all pods may take together, and the two classes below it."""
-        await self.apply(self._path(["kubepods"]), limits)
+        await self.apply(self.kubepods(), limits)
         await self.apply(self._path(["kubepods", "burstable"]), Limits(cpu_shares=qos.MIN_SHARES))
         await self.apply(self._path(["kubepods", "besteffort"]), Limits(cpu_shares=qos.MIN_SHARES))
 

@@ -17,6 +17,7 @@ from agent.eviction.signals import RESOURCES, Reading
 from agent.eviction.thresholds import Threshold, Watch
 from agent.pods.following import PodManager
 from agent.usage.model import PodUse, Snapshot
+from agent.usage.observed import Observed
 from cri.errors import CRIError
 from kube.clock import Clock
 
@@ -43,7 +44,9 @@ class Eviction:
         *,
         clock: Clock,
         most_grace: int = 0,
+        observed: Observed | None = None,
     ) -> None:
+        self._observed, self._looked = observed or Observed(), 0.0
         self._pods, self._watch, self._snapshot, self._free = pods, watch, snapshot, free
         self._changed, self._clock, self._most_grace = changed, clock, most_grace
         self.read = read
@@ -64,6 +67,7 @@ class Eviction:
     async def check(self) -> None:
         """Look at the signals once, and end one pod where one is bad. Raise CRIError."""
         before = self.pressures()
+        self._looked = self._clock.monotonic()
         readings = await asyncio.to_thread(self.read)
         due = self._watch.look(readings, self._clock.monotonic())
         if self.pressures() != before:
@@ -87,6 +91,7 @@ class Eviction:
         grace = AT_ONCE_SECONDS if one.hard else self._most_grace
         asked = ranked[0].view.pod.spec.termination_grace_period_seconds
         self._pods.evict(metadata.uid or "", end, grace if asked is None else min(grace, asked))
+        self._count(one.signal)
 
     async def _freed(self, one: Threshold, reading: Reading) -> bool:
         """Remove unused images; tell whether the threshold is no longer met."""
@@ -109,8 +114,13 @@ class Eviction:
             end = local_storage.excess(view.pod, use) if use is not None and not view.terminating else None
             if end is not None:
                 self._pods.evict(uid, end, AT_ONCE_SECONDS)
+                self._count(local_storage.signal_of(end))
                 ended = True
         return ended
+
+    def _count(self, signal: str) -> None:
+        self._observed.evictions.inc(signal)
+        self._observed.eviction_age.observe(self._clock.monotonic() - self._looked, signal)
 
     async def _used(self) -> dict[str, PodUse]:
         return {use.uid: use for use in (await self._snapshot(PERIOD_SECONDS)).pods}

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.node.machine import available_memory
-from agent.usage.machine import processes
+from agent.usage.machine import memory, processes
+from agent.usage.model import Memory
 
 CONDITIONS = {
     "memory.available": "MemoryPressure",
+    "allocatableMemory.available": "MemoryPressure",
     "nodefs.available": "DiskPressure",
     "nodefs.inodesFree": "DiskPressure",
     "imagefs.available": "DiskPressure",
@@ -21,6 +22,7 @@ CONDITIONS = {
 """Signal to the node condition that it makes."""
 RESOURCES = {
     "memory.available": "memory",
+    "allocatableMemory.available": "memory",
     "nodefs.available": "ephemeral-storage",
     "nodefs.inodesFree": "inodes",
     "imagefs.available": "ephemeral-storage",
@@ -38,16 +40,26 @@ class Reading:
     capacity: int
 
 
-def reader(root_dir: Path, memory_capacity: int) -> Callable[[], Mapping[str, Reading]]:
-    """Return a function that reads all signals; it blocks for system calls. Images share the agent's filesystem."""
+def reader(
+    root_dir: Path, memory_capacity: int, pods: Callable[[], Memory | None]
+) -> Callable[[], Mapping[str, Reading]]:
+    """Return a function that reads all signals; it blocks for system calls. Images share the agent's filesystem.
+
+    `pods` tells what all pods use together, and what they may still: the machine may have memory that they may not have.
+    """
 
     def read() -> Mapping[str, Reading]:
         disk = os.statvfs(root_dir)
         space = Reading(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
         inodes = Reading(disk.f_favail, disk.f_files)
         running, most = processes()
-        return {
-            "memory.available": Reading(available_memory(), memory_capacity),
+        together = pods()
+        of_pods = {}
+        if together is not None and together.available is not None:
+            capacity = together.available + together.working_set
+            of_pods["allocatableMemory.available"] = Reading(together.available, capacity)
+        return of_pods | {
+            "memory.available": Reading(memory(0.0).available or 0, memory_capacity),
             "nodefs.available": space,
             "nodefs.inodesFree": inodes,
             "imagefs.available": space,

@@ -9,10 +9,12 @@ flaps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.eviction.signals import CONDITIONS, Reading
 from agent.node.status import threshold
+
+MEMORY, ALLOCATABLE = "memory.available", "allocatableMemory.available"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,13 @@ def thresholds(
     soft: Mapping[str, str],
     grace: Mapping[str, float],
     reclaim: Mapping[str, str],
+    *,
+    pods_bounded: bool = False,
 ) -> tuple[Threshold, ...]:
-    """Put the configuration's four maps together; raise ValueError for what does not fit."""
+    """Put the configuration's four maps together; raise ValueError for what does not fit.
+
+    `pods_bounded`: pods have a limit together (enforceNodeAllocatable), and the hard threshold of memory holds for that too.
+    """
     for name, given in (("evictionHard", hard), ("evictionSoft", soft), ("evictionMinimumReclaim", reclaim)):
         for signal in given:
             if signal not in CONDITIONS:
@@ -56,6 +63,7 @@ def thresholds(
         if signal not in soft:
             raise ValueError(f"evictionSoftGracePeriod: {signal} has no soft threshold")
     made = [Threshold(signal, amount, None, reclaim.get(signal, "0")) for signal, amount in hard.items()]
+    made += [replace(one, signal=ALLOCATABLE) for one in made if pods_bounded and one.signal == MEMORY]
     made += [Threshold(signal, amount, grace[signal], reclaim.get(signal, "0")) for signal, amount in soft.items()]
     # "0" and "0%" switch a threshold off.
     return tuple(one for one in made if one.amount.rstrip("%") not in ("0", "0.0"))
@@ -79,7 +87,7 @@ class Watch:
                 self._seen[CONDITIONS[one.signal]] = now
         self._since = met
         due = [one for one, since in met.items() if one.grace is None or now - since >= one.grace]
-        return sorted(due, key=lambda one: (one.signal != "memory.available", not one.hard, one.signal))
+        return sorted(due, key=lambda one: (one.signal not in (MEMORY, ALLOCATABLE), not one.hard, one.signal))
 
     def conditions(self, now: float) -> dict[str, bool]:
         """Return the node conditions that were ever seen, and whether they still hold."""

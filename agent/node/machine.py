@@ -63,11 +63,6 @@ def architecture() -> str:
     return _ARCHITECTURES.get(platform.machine(), platform.machine())
 
 
-def available_memory() -> int:
-    """Return the bytes of memory that could be used now without swapping."""
-    return _meminfo().get("MemAvailable", 0)
-
-
 def _meminfo() -> dict[str, int]:
     values = {}
     for line in Path("/proc/meminfo").read_text().splitlines():

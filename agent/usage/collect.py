@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agent.cgroups.tree import Cgroups
 from agent.contracts import Pods, PodView
-from agent.usage import machine
+from agent.usage import cgroup, machine
 from agent.usage.model import CPU, ContainerUse, Filesystem, Interface, Memory, NodeUse, PersistentUse, PodUse, Snapshot
 from cri.client import Client
 from cri.errors import CRIError
@@ -54,6 +55,7 @@ class Collector:
         pods_dir: Path,
         logs_dir: Path,
         persistent: Callable[[core_v1.Pod], Awaitable[tuple[PersistentUse, ...]]] | None = None,
+        cgroups: Cgroups | None = None,
     ) -> None:
         self._client = client
         self._pods = pods
@@ -63,6 +65,7 @@ class Collector:
         self._pods_dir = pods_dir
         self._logs_dir = logs_dir
         self._persistent = persistent
+        self._cgroups = cgroups
         self._lock = asyncio.Lock()
         self._last: tuple[float, Snapshot] | None = None
         self._cpu: dict[str, CPU] = {}
@@ -141,18 +144,23 @@ class Collector:
                     )
                 )
         started = view.pod.status.start_time
-        cpu = self._rated(stats.attributes.id, _cpu(linux.cpu), rates) if linux.HasField("cpu") else None
+        cpu, memory = (_cpu(linux.cpu), _memory(linux.memory, 0)) if linux.HasField("memory") else (None, None)
+        processes = linux.process.process_count.value
+        if memory is None and self._cgroups is not None:
+            # containerd 1.6 cannot read a pod's cgroup that is a slice.
+            own = cgroup.read(self._cgroups.mount, self._cgroups.pod_path(view.pod), self._clock.now().timestamp())
+            if own is not None:
+                cpu, memory, processes = own.cpu, own.memory, own.processes
         return PodUse(
             name=metadata.name or "",
             namespace=metadata.namespace or "",
             uid=metadata.uid or "",
             started_at=parse_time(started).timestamp() if started else 0.0,
             containers=tuple(containers),
-            # containerd 1.6 cannot read a pod's cgroup that is a slice: what its containers use together has to do.
-            cpu=cpu or _sum_cpu(containers),
-            memory=_memory(linux.memory, 0) if linux.HasField("memory") else _sum_memory(containers),
+            cpu=self._rated(stats.attributes.id, cpu, rates) if cpu is not None else _sum_cpu(containers),
+            memory=memory or _sum_memory(containers),
             interfaces=_interfaces(linux.network),
-            processes=linux.process.process_count.value,
+            processes=processes,
             volumes=disk.volumes,
             persistent=disk.persistent,
         )
@@ -164,6 +172,7 @@ class Collector:
         inodes = images[0].inodes_used.value if images else 0
         mountpoint = Path(images[0].fs_id.mountpoint) if images else self._root_dir
         pids, max_pids = machine.processes()
+        pods = cgroup.read(self._cgroups.mount, self._cgroups.kubepods(), now) if self._cgroups is not None else None
         return NodeUse(
             name=self._node_name,
             started_at=machine.boot_time(),
@@ -174,6 +183,8 @@ class Collector:
             image_filesystem=machine.filesystem(now, mountpoint, used, inodes),
             pids=pids,
             max_pids=max_pids,
+            pods_cpu=self._rated("pods", pods.cpu, rates) if pods is not None else None,
+            pods_memory=pods.memory if pods is not None else None,
         )
 
     def _rated(self, key: str, cpu: CPU, rates: dict[str, CPU]) -> CPU:

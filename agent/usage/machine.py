@@ -20,12 +20,15 @@ def cpu(now: float, proc: Path = _PROC) -> CPU:
 
 
 def memory(now: float, proc: Path = _PROC) -> Memory:
-    """Read memory in use; what the kernel can drop at once (inactive file pages) is not in the working set."""
+    """Read memory in use as cadvisor counts it for the root cgroup, v1 and v2 alike: processes' own pages and all of files.
+
+    What the kernel can drop at once (inactive file pages) is not in the working set; its own memory is in neither.
+    """
     values = {}
     for line in (proc / "meminfo").read_text().splitlines():
         name, _, rest = line.partition(":")
         values[name] = int(rest.split()[0]) * 1024
-    usage = values["MemTotal"] - values["MemFree"]
+    usage = sum(values.get(name, 0) for name in ("AnonPages", "Cached", "Buffers", "SwapCached"))
     working_set = max(0, usage - values.get("Inactive(file)", 0))
     faults = _vmstat(proc)
     return Memory(

@@ -108,6 +108,9 @@ class NodeUse:
     image_filesystem: Filesystem
     pids: int
     max_pids: int
+    pods_cpu: CPU | None = None
+    pods_memory: Memory | None = None
+    """What all pods use together, read from the cgroup above them."""
 
 
 @dataclass(frozen=True, slots=True)

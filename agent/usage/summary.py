@@ -23,6 +23,9 @@ def _node(node: NodeUse, short: bool) -> dict[str, Any]:
         "cpu": _cpu(node.cpu),
         "memory": _memory(node.memory),
     }
+    if node.pods_cpu is not None and node.pods_memory is not None:
+        pods = {"name": "pods", "startTime": _time(node.started_at)}
+        shown["systemContainers"] = [pods | {"cpu": _cpu(node.pods_cpu), "memory": _memory(node.pods_memory)}]
     if not short:
         shown["network"] = _network(node.cpu.time, node.interfaces)
         shown["fs"] = _filesystem(node.filesystem)

@@ -20,17 +20,36 @@ def pod(uid: str) -> core_v1.Pod:
 def test_limits_become_properties_of_a_unit() -> None:
     limits = Limits(cpu_shares=512, cpu_quota=25_000, cpu_period=100_000, memory=64 << 20, pids=9)
     found = dict(p.split("=") for p in slices.properties(**dataclasses.asdict(limits)))
-    assert found == {"CPUWeight": "20", "CPUQuota": "25%", "MemoryMax": str(64 << 20), "TasksMax": "9"}
+    assert found == {"CPUWeight": "20", "CPUQuota": "25%", "CPUQuotaPeriodSec": "100000us"} | {
+        "MemoryMax": str(64 << 20),
+        "TasksMax": "9",
+    }
 
 
 def test_what_is_not_limited_is_set_free_again() -> None:
     found = dict(p.split("=") for p in slices.properties(**dataclasses.asdict(Limits())))
-    assert found == {"CPUWeight": "1", "CPUQuota": "", "MemoryMax": "infinity", "TasksMax": "infinity"}
+    assert found == {"CPUWeight": "1", "CPUQuota": "", "CPUQuotaPeriodSec": ""} | {
+        "MemoryMax": "infinity",
+        "TasksMax": "infinity",
+    }
 
 
 def test_a_thousandth_of_a_cpu_is_a_quota_still() -> None:
     limits = Limits(cpu_quota=1_000, cpu_period=1_000_000)
     assert "CPUQuota=0.1%" in slices.properties(**dataclasses.asdict(limits))
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("/system.slice", "system.slice"),
+        ("system", "system.slice"),
+        ("kube-reserved.slice", "kube.slice/kube-reserved.slice"),
+        ("/kube.slice/kube-reserved.slice", "kube.slice/kube-reserved.slice"),
+    ],
+)
+def test_a_reserved_slice_is_found_where_systemd_puts_it(name: str, path: str) -> None:
+    assert slices.path_of(name) == path
 
 
 async def test_a_pods_slice_is_asked_for_by_its_own_name_and_found_by_its_uid(
