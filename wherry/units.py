@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from agent.shutdown.logind import DROP_IN, DROP_IN_HEAD
 from kube.process import run
 from wherry.errors import WherryError
 from wherry.settings import Settings
@@ -84,10 +85,19 @@ async def remove() -> None:
         shutil.rmtree(FOLDER / f"{name}.d", ignore_errors=True)
     for path in (SYSUSERS, SYSCTL, MODULES):
         path.unlink(missing_ok=True)
+    await forget_shutdown_delay()
     await run(["systemctl", "daemon-reload"], timeout=120, check=False)
     await run(["systemctl", "reset-failed", *UNITS.values()], check=False)
     if _account() is not None:
         await run(["userdel", USER], check=False)
+
+
+async def forget_shutdown_delay(drop_in: Path = DROP_IN) -> None:
+    """Have logind wait for shutdowns as before the agent asked it to; what somebody else wrote stays."""
+    with contextlib.suppress(OSError):
+        if drop_in.read_text().startswith(DROP_IN_HEAD):
+            drop_in.unlink()
+            await run(["systemctl", "kill", "--signal=HUP", "systemd-logind"], check=False)
 
 
 async def remove_slices() -> None:

@@ -6,6 +6,7 @@ first when memory ends, so a node that mixes agents must rank pods alike.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -65,8 +66,12 @@ def cpu_shares(millicores: int) -> int:
 
 
 def cpu_weight(shares: int) -> int:
-    """Turn v1 shares into a v2 weight, 1 to 10000."""
-    return 1 + (max(shares, MIN_SHARES) - 2) * 9999 // 262142
+    """Turn v1 shares into a v2 weight, 1 to 10000, so that 1024, a whole processor, is the kernel's default of 100.
+
+    The curve through least, default and most is opencontainers/cgroups', upstream's since v1.35.
+    """
+    bits = math.log2(min(max(shares, MIN_SHARES), MAX_SHARES))
+    return math.ceil(round(10 ** ((bits * bits + 125 * bits) / 612 - 7 / 34), 9))
 
 
 def cpu_quota(millicores: int, period_us: int) -> int:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
 DROP_IN = Path("/etc/systemd/logind.conf.d/99-kubelet.conf")
+DROP_IN_HEAD = "# Written by the node agent, which needs this time to end pods.\n"
 _LOGIND, _PATH, _MANAGER = "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager"
 _SIGNAL = "PrepareForShutdown"
 _CALL_SECONDS = 25.0
@@ -95,7 +96,7 @@ class Logind:
         """Have logind wait for so many seconds, by a drop-in where it would wait less. Raise LogindError."""
         if await self.delay_max() >= seconds:
             return
-        text = f"# Written by the node agent, which needs this time to end pods.\n[Login]\nInhibitDelayMaxSec={seconds:.0f}\n"
+        text = f"{DROP_IN_HEAD}[Login]\nInhibitDelayMaxSec={seconds:.0f}\n"
         try:
             await asyncio.to_thread(_write, self._drop_in, text)
         except OSError as error:

@@ -140,7 +140,7 @@ async def test_reserved_cgroups_are_bound(tmp_path: Path, version: int) -> None:
         (tmp_path / "cgroup.controllers").write_text("cpu memory pids")
         folders = dict.fromkeys(("cpu", "memory", "pids"), tmp_path)
         names = ("cpu.weight", "memory.max", "pids.max")
-        kube, system = ("20", str(GIB), None), ("20", None, None)
+        kube, system = ("59", str(GIB), None), ("59", None, None)
     else:
         folders = {name: tmp_path / name for name in ("cpu", "memory", "pids")}
         names = ("cpu.shares", "memory.limit_in_bytes", "pids.max")

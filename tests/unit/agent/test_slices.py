@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cgroups import slices
+from agent.cgroups import qos, slices
 from agent.cgroups import tree as cgroups
 from agent.cgroups.tree import Cgroups, Limits
 from kube.api import core_v1
@@ -20,10 +20,18 @@ def pod(uid: str) -> core_v1.Pod:
 def test_limits_become_properties_of_a_unit() -> None:
     limits = Limits(cpu_shares=512, cpu_quota=25_000, cpu_period=100_000, memory=64 << 20, pids=9)
     found = dict(p.split("=") for p in slices.properties(**dataclasses.asdict(limits)))
-    assert found == {"CPUWeight": "20", "CPUQuota": "25%", "CPUQuotaPeriodSec": "100000us"} | {
+    assert found == {"CPUWeight": "59", "CPUQuota": "25%", "CPUQuotaPeriodSec": "100000us"} | {
         "MemoryMax": str(64 << 20),
         "TasksMax": "9",
     }
+
+
+@pytest.mark.parametrize(
+    ("shares", "weight"),
+    [(0, 1), (2, 1), (3, 2), (102, 17), (1024, 100), (2000, 170), (262144, 10000), (1 << 20, 10000)],
+)
+def test_a_whole_processor_weighs_as_much_as_a_system_service(shares: int, weight: int) -> None:
+    assert qos.cpu_weight(shares) == weight
 
 
 def test_what_is_not_limited_is_set_free_again() -> None:

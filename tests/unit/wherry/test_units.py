@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.shutdown.logind import DROP_IN_HEAD
 from wherry import units
 
 ROLES = ("control", "agent", "netproxy")
@@ -74,3 +75,22 @@ def test_a_file_may_be_read_where_its_bits_and_its_folders_allow_it(tmp_path: Pa
     assert units.may_read(key, stranger, stranger) == above
     key.chmod(0o600)
     assert not units.may_read(key, stranger, stranger)
+
+
+async def test_a_reset_takes_away_how_long_logind_was_asked_to_wait_and_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[list[str]] = []
+
+    async def note(argv: list[str], **_: object) -> None:
+        told.append(argv)
+
+    monkeypatch.setattr(units, "run", note)
+    drop_in = tmp_path / "99-kubelet.conf"
+    await units.forget_shutdown_delay(drop_in)
+    drop_in.write_text("[Login]\nInhibitDelayMaxSec=5\n")
+    await units.forget_shutdown_delay(drop_in)
+    assert drop_in.exists() and told == []
+    drop_in.write_text(f"{DROP_IN_HEAD}[Login]\nInhibitDelayMaxSec=5\n")
+    await units.forget_shutdown_delay(drop_in)
+    assert not drop_in.exists() and told == [["systemctl", "kill", "--signal=HUP", "systemd-logind"]]
