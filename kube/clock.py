@@ -37,6 +37,7 @@ class FakeClock:
         self._start, self._elapsed = start, 0.0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._count = 0
+        self._asleep = asyncio.Event()
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._elapsed)
@@ -51,7 +52,14 @@ class FakeClock:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count += 1
         heapq.heappush(self._sleepers, (self._elapsed + seconds, self._count, future))
+        self._asleep.set()
         await future
+
+    async def sleeping(self) -> None:
+        """Return when somebody sleeps: for tests whose sleepers come back from real work first."""
+        while not self._sleepers:
+            self._asleep.clear()
+            await self._asleep.wait()
 
     async def advance(self, seconds: float) -> None:
         """Move time forward, waking each sleeper at its moment and letting it run."""

@@ -80,7 +80,7 @@ async def test_a_websocket_request_is_an_ordinary_request_until_it_is_taken_over
     async with _serving(app) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_UPGRADE.replace(b"POST", b"GET").replace(b"SPDY/3.1", b"websocket"))
-        answer = await asyncio.wait_for(reader.read(), 5)  # to the end: nothing may follow on this connection
+        answer = await asyncio.wait_for(reader.read(), 30)  # to the end: nothing may follow on this connection
         assert answer.startswith(b"HTTP/1.1 403 ")
         assert answer.endswith(b"\r\n\r\nno")
         writer.close()
@@ -141,7 +141,7 @@ async def test_splicing_ends_both_sides_when_either_ends() -> None:
             await reader.readuntil(b"\r\n\r\n")
             assert await reader.readexactly(5) == b"hello"
             writer.write(b"bye")
-            assert await asyncio.wait_for(reader.read(), 5) == b""
+            assert await asyncio.wait_for(reader.read(), 30) == b""
             writer.close()
         assert seen[1] == b"bye"
 
@@ -178,7 +178,7 @@ async def test_a_session_that_is_idle_for_long_is_closed_and_a_busy_one_is_not()
                 await clock.advance(100.0)
                 await asyncio.sleep(0.01)
         assert await reading == b""
-        await asyncio.wait_for(watches[0], 5)
+        await asyncio.wait_for(watches[0], 30)
         writer.close()
 
 
@@ -195,5 +195,5 @@ async def test_nobody_watches_a_session_that_has_ended() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_UPGRADE)
         await reader.read()
-        await asyncio.wait_for(watches[0], 10)
+        await asyncio.wait_for(watches[0], 30)
         writer.close()

@@ -137,7 +137,7 @@ async def test_a_watch_is_a_stream_through_both_servers(started: Started) -> Non
         assert watch.status == 200
         behind.stored.setdefault("one", {"metadata": {"name": "one"}})
         behind.changed.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             event = json.loads(await watch.content.readline())
     assert event["type"] == "ADDED" and event["object"]["metadata"]["name"] == "one"
 

@@ -117,7 +117,7 @@ class Asked:
         """Return the type, the object and the content type of a watch's first event."""
         answer = await self.raw("GET", path, b"", "", accept)
         assert isinstance(answer, Stream), answer
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             chunk = await anext(answer.chunks)
         await answer.chunks.aclose()  # type: ignore[attr-defined]
         content_type = answer.content_type.decode()
@@ -242,7 +242,7 @@ async def _settled(ask: Asked, path: str, made: Object, kind: tuple[str, str]) -
 
 async def _gone(ask: Asked, path: str) -> None:
     """Take away what finalizers hold back, where no controller runs that would."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while True:
             answer = await ask.raw("GET", path, b"", "", JSON)
             assert isinstance(answer, Response)

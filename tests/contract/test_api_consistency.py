@@ -14,6 +14,7 @@ from kube.informer import Informer
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
 from tests.support.control import ADMIN, ApiUnderTest, api_server
+from tests.support.ports import reserve
 
 NAMES = [f"n{number}" for number in range(12)]
 
@@ -54,7 +55,7 @@ async def settled(server: ApiUnderTest, informer: Informer[core_v1.ConfigMap]) -
 
     wanted = await stored(server)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while copy() != wanted:
                 await asyncio.sleep(0.02)
     except TimeoutError:
@@ -64,8 +65,8 @@ async def settled(server: ApiUnderTest, informer: Informer[core_v1.ConfigMap]) -
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_a_copy_follows_through_writes_compaction_and_restarts(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
-    async with api_server(tmp_path) as server:
-        port = server.api.listener.port
+    (port,) = reserve()
+    async with api_server(tmp_path, port=port) as server:
         client, writer = client_of(server), client_of(server)
         informer = Informer(client, core_v1.ConfigMap, "default")
         following = asyncio.create_task(informer.run(), name="informer")
@@ -80,7 +81,7 @@ async def test_a_copy_follows_through_writes_compaction_and_restarts(tmp_path: P
         await write(writer, rng, 20)
         await settled(server, informer)
     async with api_server(tmp_path, port=port) as server:
-        await write(client_of(server), rng, 40)
+        await write(server.client(), rng, 40)
         await server.api.store.compact(await server.api.store.current_revision())
         await settled(server, informer)
         following.cancel()

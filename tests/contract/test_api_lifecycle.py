@@ -13,6 +13,7 @@ from control.storage.cache import WatchCache
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
 from tests.support.control import ADMIN, api_server
+from tests.support.ports import reserve
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -59,7 +60,7 @@ async def test_a_watch_goes_on_over_a_restart(tmp_path: Path) -> None:
         changed = (await server.request("PUT", f"{CONFIGMAPS}/n", made)).json
     async with api_server(tmp_path) as server:
         url = f"{server.url}{CONFIGMAPS}?watch=1&resourceVersion={made['metadata']['resourceVersion']}"
-        async with server.session(*ADMIN).get(url) as answer, asyncio.timeout(10):
+        async with server.session(*ADMIN).get(url) as answer, asyncio.timeout(30):
             event = json.loads(await answer.content.readline())
             assert event == {"type": "MODIFIED", "object": changed}
 
@@ -72,7 +73,7 @@ async def test_watches_end_cleanly_when_the_server_stops(tmp_path: Path) -> None
         reading = asyncio.ensure_future(answer.content.read())
         await asyncio.sleep(0)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert await reading == b"", "the stream ends as a whole answer, not as a broken connection"
     finally:
         answer.close()
@@ -111,12 +112,12 @@ async def test_run_says_when_it_is_ready_and_stops_when_told(tmp_path: Path) -> 
 
 
 async def test_an_informers_client_finds_the_server_again(tmp_path: Path) -> None:
-    async with api_server(tmp_path) as server:
+    (port,) = reserve()
+    async with api_server(tmp_path, port=port) as server:
         cert, key = server.certificate(*ADMIN)
         ca = (tmp_path / "pki" / "ca.crt").read_bytes()
         transport = HttpsTransport(Access(server.url, ca, cert.read_bytes(), key.read_bytes()))
         assert (await transport.request("GET", "/readyz")).body == b"ok"
-        port = server.api.listener.port
     async with api_server(tmp_path, port=port):
         assert (await transport.request("GET", "/readyz")).body == b"ok"
         await transport.close()

@@ -124,7 +124,7 @@ def upgrade(path: str) -> bytes:
 
 
 async def test_an_accepted_upgrade_is_a_pipe_in_both_directions(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(30):
         node.answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nearly"
         node.echo = True
         reader, writer = await connection(server)
@@ -145,7 +145,7 @@ async def test_an_accepted_upgrade_is_a_pipe_in_both_directions(tmp_path: Path) 
 
 
 async def test_without_a_101_nothing_more_reaches_the_node(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(30):
         node.answer = b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n\r\nnot so"
         reader, writer = await connection(server)
         writer.write(upgrade(f"{PODS}/p/exec?command=id&stdout=1"))
@@ -157,7 +157,7 @@ async def test_without_a_101_nothing_more_reaches_the_node(tmp_path: Path) -> No
 
 
 async def test_a_redirect_is_relayed_and_not_followed(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(30):
         node.answer = b"HTTP/1.1 302 Found\r\nLocation: https://169.254.169.254/\r\nContent-Length: 0\r\n\r\n"
         reader, writer = await connection(server)
         writer.write(upgrade(f"{PODS}/p/attach?stdout=1"))
@@ -168,14 +168,14 @@ async def test_a_redirect_is_relayed_and_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "::1", "fe80::1", "0.0.0.0", "::ffff:127.0.0.1"])
 async def test_addresses_that_lead_back_to_the_server_are_refused(tmp_path: Path, address: str) -> None:
-    async with cluster(tmp_path, address) as (server, node), asyncio.timeout(20):
+    async with cluster(tmp_path, address) as (server, node), asyncio.timeout(30):
         answer = await server.request("GET", f"{PODS}/p/log")
         assert answer.status == 400 and answer.json["message"] == "address not allowed"
         assert not node.heads
 
 
 async def test_logs_are_streamed_as_they_come(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(30):
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
         node.answer = head + b"6\r\nhello \r\n5\r\nworld\r\n0\r\n\r\n"
         answer = await server.request("GET", f"{PODS}/p/log?tailLines=5&timestamps=true")
@@ -185,7 +185,7 @@ async def test_logs_are_streamed_as_they_come(tmp_path: Path) -> None:
 
 
 async def test_what_the_node_refuses_is_told_as_a_status(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(30):
         text = b'container "c" in pod "p" is waiting to start: ContainerCreating'
         node.answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%b" % (len(text), text)
         answer = await server.request("GET", f"{PODS}/p/log")
@@ -196,7 +196,7 @@ async def test_what_the_node_refuses_is_told_as_a_status(tmp_path: Path) -> None
 
 
 async def test_a_node_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as (server, _), asyncio.timeout(20):
+    async with cluster(tmp_path) as (server, _), asyncio.timeout(30):
         headers = {"Content-Type": "application/merge-patch+json"}
         endpoint = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}}
         await server.request("PATCH", "/api/v1/nodes/n/status", endpoint, headers=headers)
@@ -206,7 +206,7 @@ async def test_a_node_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_exec_that_wants_no_stream_or_no_upgrade_is_refused(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(30):
         answer = await server.request("POST", f"{PODS}/p/exec?command=id")
         assert answer.json["message"] == "you must specify at least 1 of stdin, stdout, stderr"
         answer = await server.request("POST", f"{PODS}/p/exec?command=id&stdout=1")
@@ -228,7 +228,7 @@ async def test_a_service_is_reached_through_the_server(tmp_path: Path) -> None:
     backend = await asyncio.start_server(answer, host, 0)
     port = backend.sockets[0].getsockname()[1]
     services = "/api/v1/namespaces/default/services"
-    async with backend, api_server(tmp_path) as server, asyncio.timeout(20):
+    async with backend, api_server(tmp_path) as server, asyncio.timeout(30):
         await server.request("POST", services, {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}})
         empty = await server.request("GET", f"{services}/web/proxy/")
         assert empty.status == 503 and empty.json["message"] == 'no endpoints available for service "web"'
@@ -247,7 +247,7 @@ async def test_a_service_is_reached_through_the_server(tmp_path: Path) -> None:
 
 
 async def test_a_log_comes_over_a_websocket_where_that_is_asked_for(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as (server, node), asyncio.timeout(20):
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(30):
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
         node.answer = head + b"6\r\nhello\n\r\n6\r\nworld\n\r\n0\r\n\r\n"
         url = f"https://127.0.0.1:{server.api.listener.port}{PODS}/p/log"
@@ -278,7 +278,7 @@ async def test_a_page_behind_the_proxy_leads_through_it_by_every_method(tmp_path
 
     backend = await asyncio.start_server(answer, host, 0)
     port = backend.sockets[0].getsockname()[1]
-    async with cluster(tmp_path) as (server, _), backend, asyncio.timeout(20):
+    async with cluster(tmp_path) as (server, _), backend, asyncio.timeout(30):
         status = {"status": {"podIP": host, "podIPs": [{"ip": host}], "phase": "Running"}}
         merge = {"Content-Type": "application/merge-patch+json"}
         assert (await server.request("PATCH", f"{PODS}/p/status", status, headers=merge)).status == 200

@@ -43,14 +43,14 @@ class Watch:
         self.answer = answer
 
     async def next(self) -> tuple[str, Any]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             line = await self.answer.content.readline()
         assert line, "the watch has ended"
         event = json.loads(line)
         return event["type"], event["object"]
 
     async def ended(self) -> bool:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await self.answer.content.readline() == b""
 
 
@@ -234,7 +234,7 @@ async def test_a_watch_that_its_client_leaves_is_forgotten(server: ApiUnderTest)
         await server.request("POST", path, {"metadata": {"name": "n"}})
         await watch.next()
         assert server.api.edge.streams
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while server.api.edge.streams:
             await asyncio.sleep(0.01)
 

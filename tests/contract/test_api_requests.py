@@ -166,7 +166,7 @@ async def test_pipelined_requests_are_answered_in_order(server: ApiUnderTest) ->
     paths = ["/api/v1/namespaces/default", "/version", "/api/v1/namespaces/nowhere", "/readyz"]
     writer.write(b"".join(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode() for path in paths))
     codes = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         for _ in paths:
             head = await reader.readuntil(b"\r\n\r\n")
             codes.append(int(head.split()[1]))
@@ -379,7 +379,7 @@ async def test_the_in_process_client_takes_the_same_way(server: ApiUnderTest) ->
     watch = admin.watch(core_v1.ConfigMap, "default", resource_version=made.metadata.resource_version or "")
     made.data = {"k": "v"}
     await admin.update(made)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         event = await anext(watch)
     assert event.type == "MODIFIED" and event.object.data == {"k": "v"}
     await watch.aclose()

@@ -51,7 +51,7 @@ async def bind(api: ApiUnderTest, user: str, *rules: Object, namespace: str = "s
 
 async def until(api: ApiUnderTest, status: int, method: str, path: str, body: Any = None, **more: Any) -> Any:
     """Repeat a request until it is answered with a status: what authorizers know follows the store by a moment."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             answer = await api.request(method, path, body, **more)
             if answer.status == status:
@@ -183,7 +183,7 @@ async def test_a_pods_token_lives_as_long_as_the_pod(api: ApiUnderTest) -> None:
     status, keys = await plain(api, "/openid/v1/jwks", token)
     assert status == 200 and keys["keys"][0]["use"] == "sig"
     await api.request("DELETE", "/api/v1/namespaces/shop/pods/web?gracePeriodSeconds=0")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             if (await plain(api, "/version", token))[0] == 401:
                 return

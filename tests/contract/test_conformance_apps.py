@@ -316,7 +316,11 @@ async def test_a_daemon_is_rolled_back_without_restarting_what_was_never_replace
         assert len(kept) == 1, "one at a time"
         await at.change(path, image("httpd"))
         await at.settles(
-            path, lambda o: o["status"].get("numberReady") == 2 and o["status"].get("updatedNumberScheduled") == 2
+            path,
+            lambda o: (
+                o["status"].get("observedGeneration") == o["metadata"]["generation"]
+                and o["status"].get("numberReady") == o["status"].get("updatedNumberScheduled") == 2
+            ),
         )
         assert kept <= {p["metadata"]["uid"] for p in await at.items(place("pods", namespace))}
     finally:

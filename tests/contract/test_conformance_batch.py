@@ -213,6 +213,8 @@ async def test_a_stateful_set_halts_at_an_unhealthy_pod_unless_it_is_parallel(at
                     sick.clear()
                     at.nodes.again()
                 await at.settles(pods, lambda o: len(o["items"]) == 3)
+                for name in ("ss-0", "ss-1", "ss-2"):  # the watch may be behind the list
+                    await watch.until("ADDED", lambda o, name=name: o["metadata"]["name"] == name)  # type: ignore[misc]
                 added = [e["object"]["metadata"]["name"] for e in watch.events if e["type"] == "ADDED"]
                 assert added == ["ss-0", "ss-1", "ss-2"] or policy == "Parallel"
                 sick.clear()

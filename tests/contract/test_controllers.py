@@ -24,7 +24,7 @@ async def test_a_deployment_becomes_bound_pods_and_endpoints(cluster: Cluster) -
     await cluster.nodes.register("n1")
     await cluster.client.create(service())
     await cluster.client.create(deployment())
-    assert "successfully rolled out" in await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    assert "successfully rolled out" in await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
 
     async def endpoints() -> bool:
         slices = (await cluster.client.list(discovery_v1.EndpointSlice, "default")).items
@@ -37,15 +37,23 @@ async def test_a_deployment_becomes_bound_pods_and_endpoints(cluster: Cluster) -
     assert {pod.spec.node_name for pod in pods} == {"n1"}
     assert {pod.metadata.generate_name for pod in pods} == {f"{rs.metadata.name}-"}
     assert rs.metadata.labels["pod-template-hash"] == (rs.metadata.name or "").removeprefix("web-")
-    await eventually(lambda: cluster.events("Scheduled"))
-    scheduled = {(e.source.component, e.message) for e in await cluster.events("Scheduled") if e.source}
-    assert scheduled <= {("default-scheduler", f"Successfully assigned default/{p.metadata.name} to n1") for p in pods}
-    scaled = [e.message for e in await cluster.events("ScalingReplicaSet")]
-    assert scaled == [f"Scaled up replica set {rs.metadata.name} from 0 to 3"]
-    created = {e.message for e in await cluster.events("SuccessfulCreate")}
-    assert created == {f"Created pod: {pod.metadata.name}" for pod in pods}
-    legacy = await cluster.client.get(core_v1.Endpoints, "web", "default")
-    assert len(legacy.subsets[0].addresses) == 3
+
+    async def told(component: str, reason: str, *messages: str) -> bool:
+        events = [(e.source.component, e.message) for e in await cluster.events(reason) if e.source]
+        return sorted(events) == sorted((component, message) for message in messages)
+
+    placed = [f"Successfully assigned default/{pod.metadata.name} to n1" for pod in pods]
+    await eventually(lambda: told("default-scheduler", "Scheduled", *placed))
+    scaled = f"Scaled up replica set {rs.metadata.name} from 0 to 3"
+    await eventually(lambda: told("deployment-controller", "ScalingReplicaSet", scaled))
+    created = [f"Created pod: {pod.metadata.name}" for pod in pods]
+    await eventually(lambda: told("replicaset-controller", "SuccessfulCreate", *created))
+
+    async def legacy() -> bool:
+        subsets = (await cluster.client.get(core_v1.Endpoints, "web", "default")).subsets
+        return [len(subset.addresses) for subset in subsets] == [3]
+
+    await eventually(legacy)
 
 
 async def test_endpoints_written_by_hand_are_mirrored_into_slices(cluster: Cluster) -> None:
@@ -79,7 +87,7 @@ async def test_endpoints_written_by_hand_are_mirrored_into_slices(cluster: Clust
 async def test_a_deleted_pod_is_replaced(cluster: Cluster) -> None:
     await cluster.nodes.register("n1")
     await cluster.client.create(deployment(replicas=2))
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     victim = (await cluster.pods())[0].metadata.name or ""
     await cluster.client.delete(core_v1.Pod, victim, "default")
 
@@ -93,14 +101,14 @@ async def test_a_deleted_pod_is_replaced(cluster: Cluster) -> None:
 async def test_rollout_history_and_undo(cluster: Cluster) -> None:
     await cluster.nodes.register("n1")
     await cluster.client.create(deployment())
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     first = {p.metadata.labels["pod-template-hash"] for p in await cluster.pods()}
     await cluster.kubectl("set", "image", "deploy/web", "c=nginx:2")
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     history = await cluster.kubectl("rollout", "history", "deploy/web")
     assert [line.split()[0] for line in history.splitlines()[2:] if line] == ["1", "2"]
     await cluster.kubectl("rollout", "undo", "deploy/web")
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
 
     async def back() -> bool:
         pods = [p for p in await cluster.pods() if p.metadata.deletion_timestamp is None]
@@ -120,7 +128,7 @@ async def test_a_rolling_update_never_goes_below_its_bounds(cluster: Cluster) ->
     rolling = apps_v1.RollingUpdateDeployment(max_surge=1, max_unavailable=0)
     strategy = apps_v1.DeploymentStrategy(type="RollingUpdate", rolling_update=rolling)
     await cluster.client.create(deployment(replicas=4, strategy=strategy))
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     counts: list[tuple[int, int]] = []
 
     def observe(change: object) -> None:
@@ -131,14 +139,14 @@ async def test_a_rolling_update_never_goes_below_its_bounds(cluster: Cluster) ->
     cluster.nodes.pods.subscribe(observe)
     counts.clear()
     await cluster.kubectl("set", "image", "deploy/web", "c=nginx:2")
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=30s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     assert counts and max(total for total, _ in counts) <= 5 and min(ready for _, ready in counts) >= 4
 
 
 async def test_recreate_stops_all_before_it_starts_any(cluster: Cluster) -> None:
     await cluster.nodes.register("n1")
     await cluster.client.create(deployment(strategy=apps_v1.DeploymentStrategy(type="Recreate")))
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     mixed: list[set[str]] = []
 
     def observe(change: object) -> None:
@@ -146,21 +154,21 @@ async def test_recreate_stops_all_before_it_starts_any(cluster: Cluster) -> None
 
     cluster.nodes.pods.subscribe(observe)
     await cluster.kubectl("set", "image", "deploy/web", "c=nginx:2")
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=30s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     assert all(len(hashes) <= 1 for hashes in mixed)
 
 
 async def test_pause_holds_a_rollout_and_resume_lets_it_go(cluster: Cluster) -> None:
     await cluster.nodes.register("n1")
     await cluster.client.create(deployment())
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     await cluster.kubectl("rollout", "pause", "deploy/web")
     await cluster.kubectl("set", "image", "deploy/web", "c=nginx:2")
     await cluster.kubectl("scale", "deploy/web", "--replicas=5")
     await eventually(lambda: running_pods(cluster, 5))
     assert {p.spec.containers[0].image for p in await cluster.pods()} == {"nginx"}
     await cluster.kubectl("rollout", "resume", "deploy/web")
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=30s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     assert {p.spec.containers[0].image for p in await cluster.pods() if p.metadata.deletion_timestamp is None} == {
         "nginx:2"
     }
@@ -170,8 +178,8 @@ async def test_pause_holds_a_rollout_and_resume_lets_it_go(cluster: Cluster) -> 
 async def test_deleting_a_deployment_takes_its_sets_and_pods_as_asked(cluster: Cluster, cascade: str) -> None:
     await cluster.nodes.register("n1")
     await cluster.client.create(deployment())
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
-    await cluster.kubectl("delete", "deploy/web", f"--cascade={cascade}", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
+    await cluster.kubectl("delete", "deploy/web", f"--cascade={cascade}", "--timeout=60s")
     if cascade != "orphan":
         await eventually(lambda: running_pods(cluster, 0))
         assert not (await cluster.client.list(apps_v1.ReplicaSet, "default")).items
@@ -183,7 +191,7 @@ async def test_deleting_a_deployment_takes_its_sets_and_pods_as_asked(cluster: C
 async def test_an_adopted_pod_is_one_of_the_replicas_and_a_relabelled_one_is_not(cluster: Cluster) -> None:
     await cluster.nodes.register("n1")
     await cluster.client.create(deployment(replicas=2))
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     _, freed = await cluster.pods()
     await cluster.kubectl("label", "pod", freed.metadata.name or "", "app=other", "--overwrite")
 
@@ -204,8 +212,8 @@ async def test_deleting_a_namespace_deletes_all_that_is_in_it(cluster: Cluster) 
     for found in (deployment(), service()):
         found.metadata.namespace = "gone"
         await cluster.client.create(found)
-    await cluster.kubectl("-n", "gone", "rollout", "status", "deploy/web", "--timeout=20s")
-    await cluster.kubectl("delete", "namespace", "gone", "--timeout=30s")
+    await cluster.kubectl("-n", "gone", "rollout", "status", "deploy/web", "--timeout=60s")
+    await cluster.kubectl("delete", "namespace", "gone", "--timeout=60s")
     for kind in (core_v1.Pod, apps_v1.ReplicaSet, core_v1.Service, core_v1.ConfigMap):
         assert not (await cluster.client.list(kind, "gone")).items
 
@@ -220,23 +228,29 @@ async def test_a_finalizer_keeps_a_namespace_and_its_conditions_say_so(cluster: 
         namespace = await cluster.client.get(core_v1.Namespace, "held")
         return {c.type: (c.status, c.message or "") for c in namespace.status.conditions}
 
-    found = await eventually(conditions)
-    assert found["NamespaceContentRemaining"] == (
-        "True",
-        "Some resources are remaining: configmaps. has 1 resource instances",
-    )
-    assert found["NamespaceFinalizersRemaining"] == (
-        "True",
-        "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
-    )
+    wanted = {
+        "NamespaceContentRemaining": (
+            "True",
+            "Some resources are remaining: configmaps. has 1 resource instances",
+        ),
+        "NamespaceFinalizersRemaining": (
+            "True",
+            "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
+        ),
+    }
+
+    async def told() -> bool:
+        return wanted.items() <= (await conditions()).items()
+
+    await eventually(told)
     await cluster.client.patch(core_v1.ConfigMap, "x", "held", {"metadata": {"finalizers": None}})
-    await cluster.kubectl("wait", "--for=delete", "namespace/held", "--timeout=20s")
+    await cluster.kubectl("wait", "--for=delete", "namespace/held", "--timeout=60s")
 
 
 async def test_a_budget_counts_its_pods_and_guards_them_from_eviction(cluster: Cluster) -> None:
     await cluster.nodes.register("n1")
     await cluster.client.create(deployment(replicas=2))
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
     budget = policy_v1.PodDisruptionBudget(
         metadata=meta_v1.ObjectMeta(name="web", namespace="default"),
         spec=policy_v1.PodDisruptionBudgetSpec(
@@ -267,8 +281,8 @@ async def test_a_quota_shows_what_is_used_and_forgets_what_is_gone(cluster: Clus
     await cluster.client.create(quota)
     await eventually(lambda: _used(cluster, {"pods": "0", "requests.cpu": "0", "count/deployments.apps": "0"}))
     await cluster.client.create(deployment(replicas=2))
-    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=20s")
-    await cluster.kubectl("delete", "deploy/web", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
+    await cluster.kubectl("delete", "deploy/web", "--timeout=60s")
     await eventually(lambda: _used(cluster, {"pods": "0", "requests.cpu": "0", "count/deployments.apps": "0"}))
 
 

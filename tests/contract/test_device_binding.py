@@ -66,8 +66,13 @@ async def test_a_pod_is_bound_when_its_device_is_ready_and_tried_again_when_it_n
         first = claim.status.allocation
         assert first is not None and first.allocation_timestamp and first.devices is not None
         assert first.devices.results[0].binding_conditions == ["Attached"]
-        waiting = await client.get(core_v1.Pod, "remote", "default")
-        assert not waiting.spec.node_name and waiting.status.nominated_node_name in ("n0", "n1")
+
+        async def nominated() -> bool:
+            waiting = await client.get(core_v1.Pod, "remote", "default")
+            assert not waiting.spec.node_name
+            return waiting.status.nominated_node_name in ("n0", "n1")
+
+        await eventually(nominated)
         await tell(client, claim, "Broken")
 
         async def again() -> bool:

@@ -18,6 +18,7 @@ from kube.errors import StatusError
 from kube.kubeconfig import Access
 from kube.servers import Servers
 from kube.transport import HttpsTransport
+from tests.support.ports import reserve
 
 
 class Server:
@@ -30,7 +31,7 @@ class Server:
         self.writes = 0
         self.url = ""
         self._runner: web.AppRunner | None = None
-        self._port = 0
+        (self._port,) = reserve()
 
     async def start(self) -> None:
         app = web.Application()
@@ -41,7 +42,6 @@ class Server:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port)
         await site.start()
-        self._port = self._runner.addresses[0][1]
         self.url = f"http://127.0.0.1:{self._port}"
 
     async def stop(self) -> None:
@@ -135,7 +135,7 @@ async def test_a_write_whose_answer_was_lost_is_not_sent_twice(tmp_path: Path) -
 async def test_a_server_that_hangs_is_left_with_all_that_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(known, "ANSWER_SECONDS", 2.0)
     async with running(2) as servers, transport_to(servers, tmp_path) as transport:
         assert await said(transport) == "s0"
         async with transport.stream("/watch") as chunks:

@@ -106,6 +106,8 @@ async def test_a_schema_without_its_level_dangles(server: ApiUnderTest) -> None:
         "POST", LEVELS, {"metadata": {"name": "later"}, "spec": {"type": "Limited", "limited": limited}}
     )
     await until(lambda: dangles("False"), "now it is there")
+    for place in (f"{FLOWS}/early", f"{LEVELS}/later"):
+        assert (await server.request("DELETE", place)).status == 200
 
 
 async def test_too_many_requests_are_refused_with_retry_after(server: ApiUnderTest) -> None:

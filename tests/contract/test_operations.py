@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest_asyncio
 from control.main import run
 from control.registry.registry import Registry
 from tests.support.control import ADMIN, ApiUnderTest, api_server
+from tests.support.ports import reserve
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -189,9 +189,7 @@ async def test_a_server_that_goes_says_so_first_and_serves_on_for_a_while(tmp_pa
     async with api_server(tmp_path) as server:
         config = server.api.config
         context = server.tls(*ADMIN)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = reserve()
     config = dataclasses.replace(config, port=port, shutdown_delay=3600.0)
     ready, stop = asyncio.Event(), asyncio.Event()
     task = asyncio.ensure_future(run(config, ready=ready.set, stop=stop))

@@ -134,7 +134,7 @@ async def test_a_claim_that_waits_for_its_pod_is_bound_where_the_pod_goes(cluste
         return await cluster.node_of("p") == "n1"
 
     await eventually(placed)
-    assert await cluster.are(data="Bound", there="Bound")
+    await eventually(lambda: cluster.are(data="Bound", there="Bound"))
     await cluster.apply(claim("more", "1Gi", "local"), pod("q", "more"))
 
     async def told() -> bool:

@@ -31,9 +31,13 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_placed_when_it_fits(clust
         return any(e.message == message and e.type == "Warning" for e in await cluster.events("FailedScheduling"))
 
     await eventually(told)
-    (pod,) = await cluster.pods()
-    condition = next(c for c in pod.status.conditions if c.type == "PodScheduled")
-    assert (condition.status, condition.reason, condition.message) == ("False", "Unschedulable", message)
+
+    async def noted() -> bool:
+        (pod,) = await cluster.pods()
+        conditions = [(c.type, c.status, c.reason, c.message) for c in pod.status.conditions]
+        return ("PodScheduled", "False", "Unschedulable", message) in conditions
+
+    await eventually(noted)
     await cluster.nodes.register("n2", cpu="4")
     await eventually(lambda: running_pods(cluster, 1))
     assert (await cluster.pods())[0].spec.node_name == "n2"

@@ -103,7 +103,7 @@ async def test_a_deleted_service_goes_and_its_port_passes_to_the_one_that_waits(
     await cluster.event("second", "SyncLoadBalancerFailed", "port 80/TCP is already used by Service default/first")
     assert await cluster.addresses("second") == []
     assert "<pending>" in (await cluster.server.kubectl("get", "service", "second")).stdout
-    await cluster.server.kubectl("delete", "service", "first", "--timeout=20s")
+    await cluster.server.kubectl("delete", "service", "first", "--timeout=60s")
     await cluster.serves("second", "10.0.0.1", "10.0.0.2")
 
 
@@ -155,5 +155,5 @@ async def test_switched_off_it_lets_go_of_what_it_gave(tmp_path: Path) -> None:
         async with running(manager.run(client, manager.ControllerConfig(service_load_balancer=False))):
             await made.serves("web")
             await made.create("other", 81)
-            await made.server.kubectl("delete", "service", "web", "--timeout=20s")
+            await made.server.kubectl("delete", "service", "web", "--timeout=60s")
             assert await made.addresses("other") == []

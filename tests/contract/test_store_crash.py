@@ -69,7 +69,7 @@ async def test_acknowledged_writes_survive_kill_9_and_revisions_are_never_reused
             replayed = store.watch("/", 0)
             events = {}
             while len(events) < highest:
-                events |= {event.revision: event for event in (await asyncio.wait_for(anext(replayed), 10)).events}
+                events |= {event.revision: event for event in (await asyncio.wait_for(anext(replayed), 30)).events}
             await replayed.aclose()
             for revision, entry in acknowledged.items():
                 event = events[revision]

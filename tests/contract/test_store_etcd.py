@@ -204,7 +204,7 @@ async def test_history_is_compacted_once_an_interval_by_whichever_server_comes_f
     tasks = [asyncio.create_task(EtcdCompactor(store, clock).run()) for clock in clocks]
 
     async def mark() -> Item:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while (kv := await store.get(COMPACT_KEY)) is None or kv.revision in marks:
                 await asyncio.sleep(0.01)
         marks.append(kv.revision)
@@ -217,6 +217,7 @@ async def test_history_is_compacted_once_an_interval_by_whichever_server_comes_f
             before = await store.create("/a", b"1")
             await store.delete("/a")
             for clock in clocks:
+                await clock.sleeping()
                 await clock.advance(300)
             kv = await mark()
             await asyncio.sleep(0.2)
@@ -253,7 +254,7 @@ async def test_clusters_with_prefixes_of_their_own_share_an_etcd(cluster: Etcd, 
             await other.create(PODS + "default/c", b"2")
             seen: list[str] = []
             while not seen:
-                seen += [event.key for event in (await asyncio.wait_for(anext(watch), 10)).events]
+                seen += [event.key for event in (await asyncio.wait_for(anext(watch), 30)).events]
         assert seen == [PODS + "default/c"]
     finally:
         await other.close()
@@ -335,12 +336,12 @@ async def test_what_comes_from_sqlite_has_higher_revisions_in_etcd_than_it_ever_
             await moved.list("/registry/", revision=seen)
         with pytest.raises(Compacted):
             async with aclosing(moved.watch("/registry/", seen)) as watch:
-                await asyncio.wait_for(anext(watch), 10)
+                await asyncio.wait_for(anext(watch), 30)
         item = await moved.get(f"{PODS}default/p1")
         assert item is not None
         after = await moved.update(item.key, b"x", item.revision)
         async with aclosing(moved.watch("/registry/", item.revision)) as watch:
-            assert (await asyncio.wait_for(anext(watch), 10)).revision > item.revision
+            assert (await asyncio.wait_for(anext(watch), 30)).revision > item.revision
         assert after.revision == await moved.current_revision()
         with pytest.raises(Unavailable, match="already holds"):
             await transfer.restore(moved, tmp_path / "s.db", empty=True)
@@ -378,7 +379,7 @@ async def goes_on(store: EtcdStore, silent: socket.socket) -> None:
         history = History(store, await store.current_revision())
         await asyncio.sleep(0)
         store.cluster.turn_from(0, "the test says so")  # the watch is opened at the silent one
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             taken, _ = await asyncio.get_running_loop().sock_accept(silent)
             store.cluster.turn_from(1, "the test says so")  # and is left again while it connects
             made = await store.create(PODS + "default/a", b"1")

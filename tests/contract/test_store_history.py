@@ -95,7 +95,7 @@ async def check(opener: Opener, history: list[tuple[str, object, bytes]], page: 
                     position = start
                     while position < newest:
                         watch.request_progress()
-                        batch = await asyncio.wait_for(anext(watch), 10)
+                        batch = await asyncio.wait_for(anext(watch), 30)
                         for event in batch.events:
                             assert event.revision > position
                             position = event.revision

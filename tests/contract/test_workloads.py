@@ -74,7 +74,7 @@ def job(name: str = "j", **spec: Any) -> dict[str, Any]:
 async def test_a_job_runs_to_its_completions(cluster: Cluster) -> None:
     cluster.nodes.behave = lambda pod: ("Succeeded", False)
     await cluster.apply(job(completions=5, parallelism=2))
-    await cluster.kubectl("wait", "--for=condition=complete", "job/j", "--timeout=20s")
+    await cluster.kubectl("wait", "--for=condition=complete", "job/j", "--timeout=60s")
     found = await cluster.client.get(batch_v1.Job, "j", "default")
     assert (found.status.succeeded, found.status.active, found.status.failed) == (5, None, None)
     assert found.status.completion_time and found.status.start_time
@@ -83,7 +83,7 @@ async def test_a_job_runs_to_its_completions(cluster: Cluster) -> None:
     assert all(p.metadata.labels["batch.kubernetes.io/job-name"] == "j" for p in pods)
     await eventually(lambda: cluster.messages("Completed"))
     assert await cluster.messages("Completed") == ["Job completed"]
-    await cluster.kubectl("delete", "job", "j", "--timeout=20s")
+    await cluster.kubectl("delete", "job", "j", "--timeout=60s")
     await eventually(lambda: _none_left(cluster))
 
 
@@ -110,7 +110,7 @@ async def test_a_job_that_keeps_failing_is_given_up(cluster: Cluster) -> None:
 async def test_an_indexed_job_runs_each_index(cluster: Cluster) -> None:
     cluster.nodes.behave = lambda pod: ("Succeeded", False)
     await cluster.apply(job(completions=4, parallelism=4, completionMode="Indexed"))
-    await cluster.kubectl("wait", "--for=condition=complete", "job/j", "--timeout=20s")
+    await cluster.kubectl("wait", "--for=condition=complete", "job/j", "--timeout=60s")
     found = await cluster.client.get(batch_v1.Job, "j", "default")
     assert found.status.completed_indexes == "0-3"
     assert {p.spec.hostname for p in await cluster.pods()} == {f"j-{n}" for n in range(4)}
@@ -132,7 +132,7 @@ async def test_a_suspended_job_has_no_pods_until_it_is_resumed(cluster: Cluster)
 async def test_a_finished_job_goes_with_its_pods_when_its_time_is_over(cluster: Cluster) -> None:
     cluster.nodes.behave = lambda pod: ("Succeeded", False)
     await cluster.apply(job(ttlSecondsAfterFinished=60))
-    await cluster.kubectl("wait", "--for=condition=complete", "job/j", "--timeout=20s")
+    await cluster.kubectl("wait", "--for=condition=complete", "job/j", "--timeout=60s")
     await cluster.clock.advance(50)
     assert await cluster.client.get(batch_v1.Job, "j", "default")
 
@@ -168,7 +168,7 @@ async def test_a_cron_job_starts_a_job_at_its_moment(cluster: Cluster) -> None:
 
     await eventually(succeeded)
     assert (await cluster.client.get(batch_v1.Job, name, "default")).status.succeeded == 1
-    await cluster.kubectl("delete", "cronjob", "c", "--timeout=20s")
+    await cluster.kubectl("delete", "cronjob", "c", "--timeout=60s")
     await eventually(lambda: _none_left(cluster))
 
 
@@ -183,7 +183,7 @@ def daemon(image: str = "one") -> dict[str, Any]:
 
 async def test_a_daemon_set_runs_on_every_node_and_follows_them(cluster: Cluster) -> None:
     await cluster.apply(daemon())
-    await cluster.kubectl("rollout", "status", "ds/d", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "ds/d", "--timeout=60s")
     assert {p.spec.node_name for p in await cluster.running()} == {"n0", "n1", "n2"}
     await cluster.nodes.register("n3")
 
@@ -193,20 +193,24 @@ async def test_a_daemon_set_runs_on_every_node_and_follows_them(cluster: Cluster
     await eventually(lambda: covers("n0", "n1", "n2", "n3"))
     await cluster.kubectl("taint", "node", "n3", "x=y:NoExecute")
     await eventually(lambda: covers("n0", "n1", "n2"))
-    table = (await cluster.kubectl("get", "ds", "d", "--no-headers")).split()
-    assert table[:6] == ["d", "3", "3", "3", "3", "3"]
+
+    async def shown() -> bool:
+        table = (await cluster.kubectl("get", "ds", "d", "--no-headers")).split()
+        return table[:6] == ["d", "3", "3", "3", "3", "3"]
+
+    await eventually(shown)
 
 
 async def test_a_daemon_set_is_updated_and_rolled_back(cluster: Cluster) -> None:
     await cluster.apply(daemon())
-    await cluster.kubectl("rollout", "status", "ds/d", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "ds/d", "--timeout=60s")
     await cluster.kubectl("set", "image", "ds/d", "c=two")
-    await cluster.kubectl("rollout", "status", "ds/d", "--timeout=30s")
+    await cluster.kubectl("rollout", "status", "ds/d", "--timeout=60s")
     assert {p.spec.containers[0].image for p in await cluster.running()} == {"two"}
     history = await cluster.kubectl("rollout", "history", "ds/d")
     assert [line.split()[0] for line in history.splitlines()[2:] if line] == ["1", "2"]
     await cluster.kubectl("rollout", "undo", "ds/d")
-    await cluster.kubectl("rollout", "status", "ds/d", "--timeout=30s")
+    await cluster.kubectl("rollout", "status", "ds/d", "--timeout=60s")
     await eventually(lambda: _images(cluster, {"one"}))
     revisions = (await cluster.client.list(apps_v1.ControllerRevision, "default")).items
     assert sorted(r.revision for r in revisions) == [2, 3]
@@ -239,7 +243,7 @@ async def test_a_stateful_set_comes_up_in_order_and_goes_down_from_the_top(clust
 
     cluster.nodes.pods.subscribe(observe)
     await cluster.apply(stateful())
-    await cluster.kubectl("rollout", "status", "sts/db", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "sts/db", "--timeout=60s")
     await cluster.kubectl("scale", "sts/db", "--replicas=1")
 
     async def one_left() -> bool:
@@ -248,12 +252,16 @@ async def test_a_stateful_set_comes_up_in_order_and_goes_down_from_the_top(clust
     await eventually(one_left)
     await eventually(lambda: len(seen) >= 5)  # this watch may be behind the list
     assert seen == ["A0", "A1", "A2", "D2", "D1"]
-    assert "create Pod db-0 in StatefulSet db successful" in await cluster.messages("SuccessfulCreate")
+
+    async def told() -> bool:
+        return "create Pod db-0 in StatefulSet db successful" in await cluster.messages("SuccessfulCreate")
+
+    await eventually(told)
 
 
 async def test_a_stateful_set_is_updated_from_the_top_and_keeps_its_names(cluster: Cluster) -> None:
     await cluster.apply(stateful())
-    await cluster.kubectl("rollout", "status", "sts/db", "--timeout=20s")
+    await cluster.kubectl("rollout", "status", "sts/db", "--timeout=60s")
     before = {p.metadata.name: p.metadata.uid for p in await cluster.pods()}
     seen: list[str] = []
 
@@ -263,14 +271,15 @@ async def test_a_stateful_set_is_updated_from_the_top_and_keeps_its_names(cluste
 
     cluster.nodes.pods.subscribe(observe)
     await cluster.kubectl("set", "image", "sts/db", "c=two")
-    await cluster.kubectl("rollout", "status", "sts/db", "--timeout=30s")
+    await cluster.kubectl("rollout", "status", "sts/db", "--timeout=60s")
     after = {p.metadata.name: p.metadata.uid for p in await cluster.pods()}
     assert after.keys() == before.keys() and not set(after.values()) & set(before.values())
+    await eventually(lambda: len(seen) >= 3)  # this watch may be behind
     assert seen == ["db-2", "db-1", "db-0"]
     found = await cluster.client.get(apps_v1.StatefulSet, "db", "default")
     assert found.status.current_revision == found.status.update_revision
     await cluster.kubectl("rollout", "undo", "sts/db")
-    await cluster.kubectl("rollout", "status", "sts/db", "--timeout=30s")
+    await cluster.kubectl("rollout", "status", "sts/db", "--timeout=60s")
     await eventually(lambda: _images(cluster, {"one"}))
 
 
@@ -285,7 +294,7 @@ async def test_a_stateful_set_makes_its_claims_and_keeps_them(cluster: Cluster) 
     await cluster.apply(wish)
     claim = await eventually(lambda: cluster.client.get(core_v1.PersistentVolumeClaim, "data-db-0", "default"))
     assert claim.metadata.labels == {"app": "db"} and claim.metadata.owner_references == []
-    await cluster.kubectl("delete", "sts/db", "--timeout=20s")
+    await cluster.kubectl("delete", "sts/db", "--timeout=60s")
     await eventually(lambda: _none_left(cluster))
     assert (
         await cluster.client.get(core_v1.PersistentVolumeClaim, "data-db-0", "default")
@@ -304,7 +313,7 @@ async def test_a_replication_controller_keeps_its_pods(cluster: Cluster) -> None
     await cluster.kubectl("scale", "rc/rc", "--replicas=1")
     await eventually(lambda: counted(1))
     assert len(await cluster.running()) == 1
-    await cluster.kubectl("delete", "rc/rc", "--timeout=20s")
+    await cluster.kubectl("delete", "rc/rc", "--timeout=60s")
     await eventually(lambda: _none_left(cluster))
 
 
@@ -342,10 +351,10 @@ async def test_storage_in_use_stays_until_its_last_user_is_gone(cluster: Cluster
         "spec": {**template("user", volumes=volumes)["spec"], "nodeName": "n0", "terminationGracePeriodSeconds": 0},
     }
     await cluster.apply(claim, unused, volume, kind, user)
-    await cluster.kubectl("delete", "pvc/unused", "pv/disk", "volumeattributesclass/fast", "--timeout=20s")
+    await cluster.kubectl("delete", "pvc/unused", "pv/disk", "volumeattributesclass/fast", "--timeout=60s")
     await cluster.kubectl("delete", "pvc/data", "--wait=false")
-    await cluster.kubectl("wait", "--for=jsonpath={.metadata.deletionTimestamp}", "pvc/data", "--timeout=20s")
+    await cluster.kubectl("wait", "--for=jsonpath={.metadata.deletionTimestamp}", "pvc/data", "--timeout=60s")
     # The one without users went after it was asked for, so this one would be gone by now, too.
     assert (await cluster.client.get(core_v1.PersistentVolumeClaim, "data", "default")).metadata.finalizers
-    await cluster.kubectl("delete", "pod/user", "--timeout=20s")
-    await cluster.kubectl("wait", "--for=delete", "pvc/data", "--timeout=20s")
+    await cluster.kubectl("delete", "pod/user", "--timeout=60s")
+    await cluster.kubectl("wait", "--for=delete", "pvc/data", "--timeout=60s")

@@ -142,7 +142,7 @@ class ApiUnderTest:
         for name in levels:
             fairness.levels[name].executing = 0
 
-    async def kubectl(self, *arguments: str, input: str = "", check: bool = True, timeout: float = 60) -> Result:
+    async def kubectl(self, *arguments: str, input: str = "", check: bool = True, timeout: float = 120) -> Result:
         """Run the real kubectl as the cluster's administrator."""
         config = str(self.kubeconfig())
         cache = str(self.directory / "kubectl-cache")

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +23,7 @@ from control.storage.etcd.cluster import Tls
 from control.storage.etcd.store import EtcdStore
 from kube import pki
 from tests.support.host import Host
+from tests.support.ports import reserve
 
 ETCD = shutil.which("etcd")
 ETCDCTL = shutil.which("etcdctl")
@@ -71,8 +71,8 @@ class Etcd:
             places = enumerate(machines)
             self.members = [Member(f"m{i}", 2379, 2380, directory, host.address, host.enter) for i, host in places]
         else:
-            with _free_ports(2 * members) as ports:
-                self.members = [Member(f"m{i}", *ports[2 * i : 2 * i + 2], directory) for i in range(members)]
+            ports = reserve(2 * members)
+            self.members = [Member(f"m{i}", *ports[2 * i : 2 * i + 2], directory) for i in range(members)]
         if tls:
             self._certificates()
         whole = ",".join(f"{m.name}=http://{m.address}:{m.peer_port}" for m in self.members)
@@ -169,13 +169,3 @@ async def open_etcd(cluster: Etcd, prefix: str = "/registry") -> EtcdStore:
     """Open the storage engine on a cluster."""
     tls = Tls(cluster.ca_file, cluster.cert_file, cluster.key_file) if cluster.tls else None
     return await EtcdStore.open(cluster.servers, tls, prefix)
-
-
-@contextlib.contextmanager
-def _free_ports(count: int) -> Iterator[list[int]]:
-    """Return ports that nobody has, all held until the block ends so that they differ."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        yield [one.getsockname()[1] for one in sockets]

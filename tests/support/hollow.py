@@ -106,17 +106,19 @@ async def running(*works: Any) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def eventually(check: Callable[[], Any], *, within: float = 15.0) -> Any:
+async def eventually(check: Callable[[], Any], *, within: float = 60.0) -> Any:
     """Wait until `check` (which may be a coroutine function) gives something true, and return that."""
     last: Any = None
-    async with asyncio.timeout(within):
-        while True:
-            try:
-                last = check()
-                if asyncio.iscoroutine(last):
-                    last = await last
-                if last:
-                    return last
-            except StatusError as error:
-                last = error
-            await asyncio.sleep(0.02)
+    try:
+        async with asyncio.timeout(within):
+            while True:
+                try:
+                    found = check()
+                    last = await found if asyncio.iscoroutine(found) else found
+                    if last:
+                        return last
+                except StatusError as error:
+                    last = error
+                await asyncio.sleep(0.02)
+    except TimeoutError as error:
+        raise TimeoutError(f"not within {within:g} s; last seen: {last!r}") from error

@@ -207,7 +207,7 @@ async def test_private_images_are_pulled_with_the_pods_secrets(node: NodeUnderTe
     await node.ready("private")
     message = await node.event("private", "Pulling")
     assert message == 'Pulling image "private.test/app:1"'
-    pulled = next(m for r, m in await node.events("private") if r == "Pulled")
+    pulled = await node.event("private", "Pulled")
     assert pulled.startswith('Successfully pulled image "private.test/app:1" in ')
     assert pulled.endswith(" including waiting). Image size: 2000000 bytes.")
 

@@ -8,7 +8,7 @@ from cri.fake import FakeRuntime
 from kube.api import core_v1
 from kube.informer import Informer
 from tests.support.fake_node import TRAP, calls, container, create
-from tests.support.node import NodeUnderTest
+from tests.support.node import NodeUnderTest, eventually
 
 RULES = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]
 
@@ -37,6 +37,12 @@ async def test_all_containers_start_anew_and_nothing_else_does(node: NodeUnderTe
         await node.ready("anew")
         everything = {"setup": 1, "side": 1, "main": 1, "other": 1}
         pod = await node.wait("anew", lambda p: counts(p) == everything and p.status.container_statuses[0].ready)
+
+        async def caught_up() -> bool:
+            found = pods.get("default/anew")
+            return found is not None and found.metadata.resource_version == pod.metadata.resource_version
+
+        await eventually(caught_up, "the watch has not come to the pod's last version")
     finally:
         task.cancel()
     assert len(calls(runtime, "RunPodSandbox")) == 1 and pod.status.phase == "Running"

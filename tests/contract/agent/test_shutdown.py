@@ -56,8 +56,8 @@ async def test_pods_end_by_priority_before_the_machine_does(
     stops = [(names[request.container_id], request.timeout) for request in calls(runtime, "StopContainer")]
     assert sorted(stops[:2]) == [("low", 20), ("quick", 5)] and stops[2:] == [("high", 10)]
     for name in ("low", "quick", "high"):
-        status = (await node.get(name)).status
-        assert (status.phase, status.reason) == ("Failed", "Terminated")
+        status = (await node.wait(name, lambda p: p.status.phase == "Failed")).status
+        assert status.reason == "Terminated"
         assert status.message == "Pod was terminated in response to imminent node shutdown."
         condition = next(c for c in status.conditions if c.type == "DisruptionTarget")
         assert (condition.status, condition.reason) == ("True", "TerminationByKubelet")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,33 +12,57 @@ from cri.fake import FakeRuntime
 from kube.api import core_v1
 from kube.informer import Informer
 from tests.support.fake_node import container, create
-from tests.support.node import FastClock, NodeUnderTest
+from tests.support.node import FastClock, NodeUnderTest, eventually
 
 
-@pytest.mark.parametrize("clock", [FastClock(1.0)])
-async def test_a_pod_that_starts_at_once_is_told_of_twice(node: NodeUnderTest, runtime: FakeRuntime) -> None:
-    versions: list[str] = []
+class Told:
+    """Every version of a pod that a watch showed."""
+
+    def __init__(self) -> None:
+        self.versions: list[core_v1.Pod] = []
+
+    async def up_to(self, pod: core_v1.Pod) -> None:
+        """Wait until the watch has come to a version that another look has shown."""
+
+        async def seen() -> bool:
+            return pod.metadata.resource_version in [found.metadata.resource_version for found in self.versions]
+
+        await eventually(seen, "the watch has not come to the pod's last version")
+
+
+@contextlib.asynccontextmanager
+async def watching(node: NodeUnderTest) -> AsyncIterator[Told]:
+    told = Told()
     pods: Informer[core_v1.Pod] = Informer(node.client, core_v1.Pod, "default")
-    pods.subscribe(lambda change: versions.append(change.new.metadata.resource_version or ""))
+    pods.subscribe(lambda change: told.versions.append(change.new))
     task = asyncio.create_task(pods.run())
-    await pods.wait_synced()
     try:
-        await create(node, "quick")
-        await node.ready("quick")
-        await node.event("quick", "Started")
+        await pods.wait_synced()
+        yield told
     finally:
         task.cancel()
-    assert len(set(versions)) == 3, "created, taken on by the node, and ready"
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("clock", [FastClock(0.01)])  # so slow that no start can take long
+async def test_a_pod_that_starts_at_once_is_told_of_twice(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    async with watching(node) as told:
+        await create(node, "quick")
+        pod = await node.ready("quick")
+        await node.event("quick", "Started")
+        await told.up_to(pod)
+    assert len(told.versions) == 3, "created, taken on by the node, and ready"
 
 
 @pytest.mark.parametrize("clock", [FastClock(1.0)])
 async def test_a_pod_that_takes_its_time_is_told_of_meanwhile(node: NodeUnderTest, runtime: FakeRuntime) -> None:
     runtime.failures.delay("RunPodSandbox", 3.0)
-    await create(node, "slow")
-    pod = await node.wait("slow", lambda p: bool(p.status.container_statuses))
-    state = pod.status.container_statuses[0].state
-    assert state and state.waiting and state.waiting.reason == "ContainerCreating" and pod.status.start_time
-    await node.ready("slow")
+    async with watching(node) as told:
+        await create(node, "slow")
+        await told.up_to(await node.ready("slow"))
+    between = [pod for pod in told.versions if pod.status.container_statuses]
+    state = between[0].status.container_statuses[0].state
+    assert state and state.waiting and state.waiting.reason == "ContainerCreating" and between[0].status.start_time
 
 
 async def test_a_deadline_counts_from_the_start(node: NodeUnderTest) -> None:

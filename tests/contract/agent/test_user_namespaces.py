@@ -63,6 +63,11 @@ async def test_each_pod_has_ids_of_its_own_also_after_a_restart(node: NodeUnderT
     assert third.uids[0].host_id not in (own["first"].host_id, own["second"].host_id)
     await node.delete("first")
     await node.gone("first")
+
+    async def discarded() -> bool:
+        return not (node.config.pods_dir / (first.metadata.uid or "")).exists()
+
+    await eventually(discarded, "what the first pod had is still there")  # its folder goes after it
     await create(node, "heir", hostUsers=False)
     await node.ready("heir")
     heir = calls(runtime, "RunPodSandbox")[-1].config.linux.security_context.namespace_options.userns_options
@@ -72,10 +77,11 @@ async def test_each_pod_has_ids_of_its_own_also_after_a_restart(node: NodeUnderT
 async def test_a_runtime_that_cannot_is_not_asked(node: NodeUnderTest, runtime: FakeRuntime) -> None:
     await create(node, "unknown", hostUsers=False)
     assert await node.event("unknown", "FailedCreatePodSandBox") == (
-        'Failed to create pod sandbox: the handler "" is not known'
+        "Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support user namespaces: "
+        'the handler "" is not known'
     )
     runtime.containers.handlers[:] = [RuntimeHandler(name="")]
-    wanted = 'Failed to create pod sandbox: RuntimeClass handler "" does not support user namespaces'
+    wanted = "Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support user namespaces"
 
     async def refused() -> bool:
         return ("FailedCreatePodSandBox", wanted) in await node.events("unknown")
