@@ -162,6 +162,10 @@ class KubeletConfiguration(_Base):
     crash_loop_back_off: CrashLoopBackOff = msgspec.field(default_factory=CrashLoopBackOff)
     enable_server: bool = True
     enable_debugging_handlers: bool = True
+    enable_system_log_handler: bool = True
+    enable_system_log_query: bool = False
+    enable_profiling_handler: bool = True
+    enable_debug_flags_handler: bool = True
     user_namespaces: UserNamespaces = msgspec.field(default_factory=UserNamespaces)
     shutdown_grace_period: str = "0s"
     shutdown_grace_period_critical_pods: str = "0s"
@@ -186,11 +190,11 @@ def shown(setting: msgspec.Struct) -> dict[str, Any]:
 _ACCEPTED = frozenset(
     """allocatableMemoryBackedVolumes configMapAndSecretChangeDetectionStrategy contentType
     enableContentionProfiling enableControllerAttachDetach
-    enableProfilingHandler enableSystemLogHandler enableSystemLogQuery eventBurst
+    eventBurst
     eventRecordQPS featureGates flushFrequency hairpinMode httpCheckFrequency
     imagePullProgressDeadline iptablesDropBit iptablesMasqueradeBit
     kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeletCgroups localStorageCapacityIsolation
-    logging makeIPTablesUtilChains maxOpenFiles memoryThrottlingFactor
+    logging makeIPTablesUtilChains maxOpenFiles memoryReservationPolicy memoryThrottlingFactor
     mergeDefaultEvictionSettings oomScoreAdj protectKernelDefaults
     qosReserved registerPullQPS registryBurst registryPullQPS runOnce
     runtimeCgroups staticPodURL staticPodURLHeader systemCgroups
