@@ -43,7 +43,7 @@ from agent.pods.mirrors import Mirrors
 from agent.pods.references import ReferenceStore
 from agent.pods.static import StaticPods
 from agent.pods.toolbox import NodeState, Toolbox
-from agent.podspec import dns
+from agent.podspec import dns, subordinate_ids
 from agent.podspec.userns import UserNamespaces
 from agent.probes import PodProber
 from agent.runtime import Runtime
@@ -81,6 +81,7 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
         raise ConfigError("--kubeconfig is required")
     if config.fail_swap_on and await asyncio.to_thread(swap_is_on):
         raise ConfigError("running with swap on is not supported, please disable swap or set failSwapOn to false")
+    users = await _user_namespaces(config)
     if config.not_acted_on:
         log.warning("accepted without effect: %s", ", ".join(config.not_acted_on))
     if config.bootstrap_kubeconfig is not None and not await asyncio.to_thread(config.kubeconfig.exists):
@@ -112,7 +113,7 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
                     clock=clock,
                 )
                 group.create_task(rotation.run(), name="client certificate")
-            await _assemble(group, config, client, runtime, operations, own_address(access.server), ready, clock)
+            await _assemble(group, config, client, runtime, operations, users, own_address(access.server), ready, clock)
     except* _Stop:
         log.info("stopping; containers run on")
     finally:
@@ -131,6 +132,17 @@ async def _until_stopped() -> None:
         with contextlib.suppress(ValueError, RuntimeError):
             loop.remove_signal_handler(signal.SIGTERM)
     raise _Stop
+
+
+async def _user_namespaces(config: AgentConfig) -> UserNamespaces:
+    """Raise ConfigError where the IDs that the node has for pods cannot be used."""
+    try:
+        room = await subordinate_ids.usable(config.ids_per_pod, config.max_pods)
+    except subordinate_ids.SubordinateIdsError as error:
+        raise ConfigError(f"create user namespace manager: {error}") from error
+    users = UserNamespaces(config.pods_dir, room, config.ids_per_pod)
+    await asyncio.to_thread(users.load)
+    return users
 
 
 def _thresholds(config: AgentConfig) -> tuple[Threshold, ...]:
@@ -153,6 +165,7 @@ async def _assemble(
     client: Client,
     runtime: RuntimeClient,
     operations: Operations,
+    users: UserNamespaces,
     address: str,
     ready: Callable[[], None] | None,
     clock: Clock,
@@ -221,8 +234,6 @@ async def _assemble(
         config.image_allowlist,
     )
     await asyncio.to_thread(records.load)
-    users = UserNamespaces(config.pods_dir, config.max_pods, config.ids_per_pod)
-    await asyncio.to_thread(users.load)
     tools = Toolbox(
         config=config,
         clock=clock,

@@ -266,10 +266,8 @@ class Node:
         """Ask the runtime whether pods can run, and what images it has."""
         try:
             status = await self._runtime.runtime.status()
-            name, version = self._facts.name, self._facts.version
-            if not name:
-                about = await self._runtime.runtime.version()
-                name, version = about.runtime_name, about.runtime_version
+            about = await self._runtime.runtime.version()  # it may be another one since it was restarted
+            name, version = about.runtime_name, about.runtime_version
             images = await self._images()
         except CRIError as error:
             if self._clock.monotonic() - self._runtime_seen < RUNTIME_DOWN_SECONDS:

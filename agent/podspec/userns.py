@@ -1,8 +1,9 @@
 """Which user and group IDs of the node a pod with a user namespace of its own is mapped to (hostUsers: false, KEP-127).
 
-Each such pod has 65536 IDs (or a multiple, by userNamespaces.idsPerPod) that no other pod and no user of the node has; the
-first block is the node's. What a pod was given is written into its folder before the sandbox is made, in upstream's form, and
-holds as long as that folder: the agent's next life reads it back, and the range is free when the pod's folder was removed.
+Each such pod has 65536 IDs (or a multiple, by userNamespaces.idsPerPod) that no other pod and no user of the node has, out
+of those that `subordinate_ids.py` says are for pods. What a pod was given is written into its folder before the sandbox is
+made, in upstream's form, and holds as long as that folder: the agent's next life reads it back, and the range is free when
+the pod's folder was removed.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from pathlib import Path
 
 import msgspec
 
+from agent.podspec.subordinate_ids import UNIT, IdRange
 from cri.messages import IDMapping, NamespaceMode, UserNamespace
 from kube.api import core_v1
 
 FILE = "userns"
-LENGTH = 65536
-_ALL_IDS = 1 << 32
+LENGTH = UNIT
+_CANNOT = "can't set `spec.hostUsers: false`, "
 
 
 class UserNamespaceError(Exception):
@@ -37,23 +39,23 @@ class _Mappings(msgspec.Struct):
 
 
 class UserNamespaces:
-    """The ranges of a node's pods; at most `limit` of `length` IDs each. `load` and `ensure` block."""
+    """The ranges of a node's pods, `length` IDs each out of `room`. `load` and `ensure` block."""
 
-    def __init__(self, pods_dir: Path, limit: int, length: int = LENGTH) -> None:
-        self._pods_dir, self._limit, self._length = pods_dir, limit, length
-        self._first: dict[str, int] = {}
-        """By pod UID: the first ID of its range."""
+    def __init__(self, pods_dir: Path, room: IdRange, length: int = LENGTH) -> None:
+        self._pods_dir, self._room, self._length = pods_dir, room, length
+        self._given: dict[str, IdRange] = {}
+        """By pod UID."""
         self._lock = threading.Lock()
 
     def load(self) -> None:
-        """Read what pods were given in the agent's last life."""
+        """Read what pods were given in the agent's last life; they keep it, also where the node's range is another now."""
         for path in self._pods_dir.glob(f"*/{FILE}"):
             try:
                 found = msgspec.json.decode(path.read_bytes(), type=_Mappings)
             except (OSError, msgspec.MsgspecError):
                 continue
             if len(found.uids) == 1 and found.uids == found.gids and found.uids[0].container_id == 0:
-                self._first[path.parent.name] = found.uids[0].host_id
+                self._given[path.parent.name] = IdRange(found.uids[0].host_id, found.uids[0].length)
 
     def ensure(self, pod: core_v1.Pod, handler: str, supported: Mapping[str, bool]) -> None:
         """Give a pod its range if it wants one and has none. Raise UserNamespaceError, OSError.
@@ -62,36 +64,36 @@ class UserNamespaces:
         """
         if pod.spec.host_users is not False:
             return
-        if handler not in supported:
-            raise UserNamespaceError(f'the handler "{handler}" is not known')
-        if not supported[handler]:
-            raise UserNamespaceError(f'RuntimeClass handler "{handler}" does not support user namespaces')
+        if not supported.get(handler, False):
+            what = f'RuntimeClass handler "{handler}"' if handler else "runtime"
+            why = "" if handler in supported else f': the handler "{handler}" is not known'
+            raise UserNamespaceError(f"{_CANNOT}{what} does not support user namespaces{why}")
         uid = pod.metadata.uid or ""
         with self._lock:
-            if uid in self._first:
+            if uid in self._given:
                 return
-            first = self._free()
-            _write(self._pods_dir / uid, first, self._length)
-            self._first[uid] = first
+            given = self._free()
+            _write(self._pods_dir / uid, given)
+            self._given[uid] = given
 
-    def _free(self) -> int:
-        for uid in [uid for uid in self._first if not (self._pods_dir / uid / FILE).exists()]:
-            del self._first[uid]
-        if len(self._first) >= self._limit:
-            raise UserNamespaceError(
-                f"limit on count of pods with user namespaces exceeded (limit is {self._limit}, "
-                f"current pods with userns: {len(self._first)})"
-            )
-        taken = set(self._first.values())
-        for first in range(self._length, _ALL_IDS, self._length):
-            if first not in taken:
-                return first
-        raise UserNamespaceError("could not find an empty slot to allocate a user namespace")
+    def _free(self) -> IdRange:
+        for uid in [uid for uid in self._given if not (self._pods_dir / uid / FILE).exists()]:
+            del self._given[uid]
+        # A pod of another idsPerPod may have a piece of several parts, or several of one.
+        taken = {
+            part
+            for given in self._given.values()
+            for part in range(given.first // self._length, -(-(given.first + given.count) // self._length))
+        }
+        for first in range(self._room.first, self._room.first + self._room.count, self._length):
+            if first // self._length not in taken:
+                return IdRange(first, self._length)
+        raise UserNamespaceError("create user namespace: could not find an empty slot to allocate a user namespace")
 
     def ids(self, pod: core_v1.Pod) -> list[IDMapping]:
         """Return the mapping of a pod's IDs, the same for users and groups; none for one that is mapped to itself."""
-        first = self._first.get(pod.metadata.uid or "") if pod.spec.host_users is False else None
-        return [] if first is None else [IDMapping(host_id=first, container_id=0, length=self._length)]
+        given = self._given.get(pod.metadata.uid or "") if pod.spec.host_users is False else None
+        return [] if given is None else [IDMapping(host_id=given.first, container_id=0, length=given.count)]
 
 
 def options(ids: list[IDMapping]) -> UserNamespace:
@@ -101,8 +103,8 @@ def options(ids: list[IDMapping]) -> UserNamespace:
     return UserNamespace(mode=NamespaceMode.POD, uids=ids, gids=ids)
 
 
-def _write(folder: Path, first: int, length: int) -> None:
-    given = [_Range(host_id=first, container_id=0, length=length)]
+def _write(folder: Path, ids: IdRange) -> None:
+    given = [_Range(host_id=ids.first, container_id=0, length=ids.count)]
     folder.mkdir(parents=True, exist_ok=True, mode=0o750)
     temporary = folder / f".{FILE}"
     temporary.write_bytes(msgspec.json.encode(_Mappings(given, given)))

@@ -56,7 +56,7 @@ def container_status(
         state=state,
         last_state=last,
         started=False,
-        volume_mounts=[_volume_mount(mount) for mount in container.volume_mounts],
+        volume_mounts=[_volume_mount(mount, record) for mount in container.volume_mounts],
     )
     if record is not None:
         status.stop_signal = record.stop_signal or None
@@ -161,11 +161,14 @@ def _waiting(waiting: Waiting) -> core_v1.ContainerState:
     )
 
 
-def _volume_mount(mount: core_v1.VolumeMount) -> core_v1.VolumeMountStatus:
+def _volume_mount(mount: core_v1.VolumeMount, record: ContainerRecord | None) -> core_v1.VolumeMountStatus:
     shown = core_v1.VolumeMountStatus(name=mount.name, mount_path=mount.mount_path)
     if mount.read_only:
         shown.read_only = True
-        shown.recursive_read_only = "Enabled" if mount.recursive_read_only == "Enabled" else "Disabled"
+        deep = mount.recursive_read_only == "Enabled"
+        if mount.recursive_read_only == "IfPossible" and record is not None:
+            deep = f"/{mount.mount_path.lstrip('/')}" in record.deep_read_only
+        shown.recursive_read_only = "Enabled" if deep else "Disabled"
     return shown
 
 

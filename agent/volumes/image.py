@@ -1,7 +1,8 @@
 """Image volumes: an image's files as a volume, pulled like a container's image and mounted by the runtime itself.
 
 The runtime is given the image instead of a path. Runtimes that do not know that field would mount nothing and say nothing,
-so they are told apart by name and version (containerd since 2.1, CRI-O since 1.31).
+so they are told apart by name and version (containerd since 2.1, CRI-O since 1.31). The same goes for a folder of the image,
+which they would take no notice of and mount everything (containerd before 2.2, CRI-O before 1.33).
 """
 
 from __future__ import annotations
@@ -18,11 +19,21 @@ from cri.messages import PodSandboxConfig
 from kube.api import core_v1
 
 _SINCE = {"containerd": (2, 1), "cri-o": (1, 31)}
+_FOLDERS_SINCE = {"containerd": (2, 2), "cri-o": (1, 33)}
 
 
 def supported(runtime: str, version: str) -> bool:
     """Tell whether a runtime mounts images; one that is not known is taken to."""
-    since = _SINCE.get(runtime)
+    return _at_least(_SINCE, runtime, version)
+
+
+def folders_supported(runtime: str, version: str) -> bool:
+    """Tell whether a runtime mounts a folder of an image."""
+    return _at_least(_FOLDERS_SINCE, runtime, version)
+
+
+def _at_least(first: Mapping[str, tuple[int, int]], runtime: str, version: str) -> bool:
+    since = first.get(runtime)
     found = re.match(r"v?(\d+)\.(\d+)", version)
     return since is None or found is None or (int(found[1]), int(found[2])) >= since
 
@@ -39,6 +50,7 @@ async def pulled(
 ) -> Mapping[str, Mounted]:
     """Return what is mounted, with the images that the container mounts on the node. Raise ImageError, ConfigError."""
     result = dict(mounted)
+    in_parts = {mount.name for mount in container.volume_mounts if mount.sub_path or mount.sub_path_expr}
     for name in {mount.name for mount in container.volume_mounts}:
         volume = mounted.get(name)
         if volume is None or volume.image is None:
@@ -46,6 +58,10 @@ async def pulled(
         if not supported(*runtime):
             raise ConfigError(
                 f'volume "{name}": image volumes are not supported by the container runtime {" ".join(runtime)}'
+            )
+        if name in in_parts and not folders_supported(*runtime):
+            raise ConfigError(
+                f'volume "{name}": subPath of an image is not supported by the container runtime {" ".join(runtime)}'
             )
         # What is pulled is told of as the container's, as upstream does.
         asked = core_v1.Container(

@@ -104,7 +104,9 @@ async def test_everyday_changes(server: ApiUnderTest) -> None:
     assert container["image"] == "nginx:2" and container["env"] == [{"name": "A", "value": "B"}]
     said = await refused(server, "label", "deployment", "daily", "team=red")
     assert "'team' already has a value (blue)" in said
-    assert (await server.kubectl("delete", "deployment", "daily")).stdout == 'deployment.apps "daily" deleted\n'
+    # kubectl names the namespace since 1.34.
+    deleted = (await server.kubectl("delete", "deployment", "daily")).stdout
+    assert deleted.removesuffix(" from default namespace\n").rstrip() == 'deployment.apps "daily" deleted'
 
 
 async def test_what_it_prints_comes_from_the_server(server: ApiUnderTest) -> None:

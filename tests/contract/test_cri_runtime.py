@@ -132,9 +132,10 @@ async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 async def test_a_runtime_tells_its_name_and_that_it_is_ready(runtime: Runtime) -> None:
     assert (await runtime.client.runtime.version()).runtime_api_version == "v1"
     conditions = (await runtime.client.runtime.status()).status.conditions
-    assert {condition.type: condition.status for condition in conditions} == {
-        "RuntimeReady": True,
-        "NetworkReady": True,
+    # containerd 2 has a third, which says whether its configuration will do in the next version.
+    assert {condition.type: condition.status for condition in conditions}.items() >= {
+        ("RuntimeReady", True),
+        ("NetworkReady", True),
     }
 
 
@@ -349,11 +350,13 @@ async def test_events_tell_of_a_containers_start_and_end_and_its_status_is_final
                 subscribed.set()
                 continue
             seen.append((event.kind, event.container_id))
-            if event.kind is Kind.STOPPED and seen[-1] != (Kind.STOPPED, sandbox[0]):
+            # containerd 2 also tells of what ended before anybody listened.
+            if event.kind is Kind.STOPPED and event.container_id == container_id:
                 return (await client.runtime.container_status(event.container_id)).state
         raise AssertionError("the stream ended")
 
     sandbox = await runtime.sandbox()
+    container_id = ""
     async with asyncio.timeout(20):
         task = asyncio.create_task(follow())
         await subscribed.wait()

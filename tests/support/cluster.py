@@ -140,6 +140,7 @@ def web_image(name: str, version: str) -> images.Image:
 def cluster(name: str) -> Iterator[Cluster]:
     """Bring a cluster up and take it away again."""
     prefix = Path(tempfile.mkdtemp(prefix=f"{name}-", dir="/tmp"))
+    prefix.chmod(0o711)  # as / is: pods with users of their own go through it
     with host(name) as machine:
         made = Cluster(machine, prefix)
         try:

@@ -147,6 +147,7 @@ def start_containerd(
     at the end, so tests that give a sandbox a cgroup parent put it there.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir="/tmp"))
+    folder.chmod(0o711)  # a pod with users of its own is nobody here, and its root file system is below
     daemon = Containerd(name, folder, pod_cidr, extra_config)
     try:
         subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True)

@@ -232,6 +232,7 @@ def credentials(printed: str) -> tuple[str, str]:
 
 def _machine(host: Host, number: int) -> Machine:
     prefix = Path(tempfile.mkdtemp(prefix=f"{host.name}-", dir="/tmp"))
+    prefix.chmod(0o711)  # as / is: pods with users of their own go through it
     return Machine(host, prefix, f"node{number}")
 
 

@@ -43,11 +43,13 @@ class Step:
         wanted = r"\n".join(_pattern(line) for line in self.shows)
         # A line of dots may stand for no line at all.
         wanted = wanted.replace(_ANY + r"\n", f"(?:{_ANY}\n)?").replace(r"\n" + _ANY, f"(?:\n{_ANY})?")
-        lines = (" ".join(line.split()) for line in printed.strip().splitlines())
+        lines = (" ".join(line.split()) for line in _DIFFERS.sub("", printed).strip().splitlines())
         return re.fullmatch(wanted, "\n".join(lines)) is not None
 
 
 _ANY = r"[\s\S]*"
+# What kubectl began to say since 1.33: the namespace of what it deleted, and that an undone rollout was applied once.
+_DIFFERS = re.compile(r"(?<= deleted) from \S+ namespace$|^Warning: resource \S+ was previously managed .*\n", re.M)
 
 
 def _pattern(line: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.podspec.environment import ConfigError
-from agent.volumes.image import supported
+from agent.volumes.image import folders_supported, supported
 from agent.volumes.recursion import recursive_read_only
 from cri.fake import FakeRuntime
 from cri.messages import api
@@ -108,3 +108,16 @@ def test_what_is_asked_for_and_impossible_is_an_error() -> None:
 )
 def test_runtimes_that_would_mount_nothing_are_told_apart(runtime: str, version: str, can: bool) -> None:
     assert supported(runtime, version) is can
+
+
+@pytest.mark.parametrize(
+    ("runtime", "version", "can"),
+    [
+        ("containerd", "2.1.9+unknown", False),
+        ("containerd", "v2.2.0", True),
+        ("cri-o", "1.32.0", False),
+        ("x", "1", True),
+    ],
+)
+def test_runtimes_that_would_mount_more_than_a_folder_are_told_apart(runtime: str, version: str, can: bool) -> None:
+    assert folders_supported(runtime, version) is can

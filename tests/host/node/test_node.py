@@ -31,6 +31,7 @@ from tests.support import images
 from tests.support.containerd import Containerd
 from tests.support.control import ApiUnderTest
 from tests.support.node import NodeUnderTest, eventually
+from tests.support.runtimes import CONTAINERD
 
 
 async def test_a_node_registers_with_what_it_is_and_has_and_holds_its_lease(node: NodeUnderTest) -> None:
@@ -41,7 +42,7 @@ async def test_a_node_registers_with_what_it_is_and_has_and_holds_its_lease(node
     assert [(a.type, a.address) for a in status.addresses] == [("InternalIP", "192.0.2.10"), ("Hostname", "node-1")]
     assert set(status.capacity) >= {"cpu", "memory", "pods", "ephemeral-storage"}
     assert status.node_info and status.node_info.kubelet_version.startswith("v1.36.")
-    assert status.node_info.container_runtime_version.startswith("containerd://1.")
+    assert status.node_info.container_runtime_version.startswith(f"containerd://{CONTAINERD[0]}.")
     conditions = {c.type: (c.status, c.reason, c.message) for c in status.conditions}
     assert conditions["Ready"] == ("True", "KubeletReady", "kubelet is posting ready status")
     assert conditions["MemoryPressure"] == (

@@ -16,7 +16,7 @@ from agent.volumes import mounts
 from kube.api import core_v1
 from kube.process import run
 from tests.support.images import BUSYBOX_IMAGE
-from tests.support.node import NodeUnderTest, eventually
+from tests.support.node import NodeUnderTest
 
 Json = dict[str, Any]
 
@@ -152,14 +152,3 @@ async def test_nfs_is_mounted_by_mount_and_its_words_are_told(
     await node.delete("web")
     await node.gone("web")
     assert (export / "file").exists() and not target.exists() and not mounts.is_mount_point(target)
-
-
-async def test_images_as_volumes_are_refused_where_the_runtime_would_mount_nothing(node: NodeUnderTest) -> None:
-    await node.create("web", spec({"name": "data", "image": {"reference": BUSYBOX_IMAGE}}))
-
-    async def told() -> bool:
-        statuses = (await node.get("web")).status.container_statuses
-        waiting = statuses[0].state.waiting if statuses and statuses[0].state else None
-        return waiting is not None and "image volumes are not supported by" in (waiting.message or "")
-
-    await eventually(told, "the container waits, with the reason")
