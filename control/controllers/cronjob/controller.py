@@ -77,7 +77,7 @@ class CronJobController:
                 raise
             job = await self._client.get(batch_v1.Job, name_of(wish), namespace_of(wish))
             if _owner(job) != cron.metadata.uid:
-                raise
+                return  # somebody else's job has the name of this run
         else:
             self._recorder.event(cron, "Normal", "SuccessfulCreate", f"Created job {name_of(job)}")
         self._latest_jobs.wrote(job)

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from email.utils import format_datetime
+from itertools import takewhile
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from control.controllers.cronjob.schedule import Schedule, parse
 from control.controllers.ownership import controller_reference
 from kube.api import batch_v1, core_v1, meta_v1
 from kube.client import name_of, namespace_of
-from kube.clock import after, format_time, parse_time
+from kube.clock import after, parse_time
 
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 MANY_MISSED = 100
@@ -52,7 +53,8 @@ def zone_of(cron: batch_v1.CronJob) -> tzinfo:
     try:
         return ZoneInfo(cron.spec.time_zone)
     except (ZoneInfoNotFoundError, ValueError) as error:
-        raise ValueError(f"unknown time zone {cron.spec.time_zone}") from error
+        zone = cron.spec.time_zone
+        raise ValueError(f'invalid timeZone: "{zone}": unknown time zone {zone}') from error
 
 
 def plan(cron: batch_v1.CronJob, jobs: Sequence[batch_v1.Job], now: datetime) -> CronPlan:
@@ -60,18 +62,28 @@ def plan(cron: batch_v1.CronJob, jobs: Sequence[batch_v1.Job], now: datetime) ->
     events: list[Event] = []
     result = CronPlan(_follow(cron, jobs, events), events=events)
     result.old = _history(cron, jobs)
-    if cron.spec.suspend or cron.metadata.deletion_timestamp is not None:
+    if cron.metadata.deletion_timestamp is not None:
         return result
     try:
-        schedule, zone = parse(cron.spec.schedule), zone_of(cron)
+        zone = zone_of(cron)
     except ValueError as error:
-        reason = "UnknownTimeZone" if "time zone" in str(error) else "UnparseableSchedule"
-        text = str(error) if "time zone" in str(error) else f'unparseable schedule: "{cron.spec.schedule}" : {error}'
-        result.events.append(("Warning", reason, text))
+        result.events.append(("Warning", "UnknownTimeZone", str(error)))
+        return result
+    if cron.spec.suspend:
+        return result
+    try:
+        schedule = parse(cron.spec.schedule)
+    except ValueError as error:
+        text = f'unparseable schedule: "{cron.spec.schedule}" : {error}'
+        result.events.append(("Warning", "UnparseableSchedule", text))
         return result
     due, missed = _most_recent(cron, schedule, zone, now)
     upcoming = schedule.after(now, zone)
-    result.again = (upcoming - now).total_seconds() + 0.1 if upcoming is not None else None
+    if upcoming is None:  # the 30th of February, or no such day for years
+        text = f"invalid schedule: {cron.spec.schedule} : time difference between two schedules is less than 1 second"
+        result.events.append(("Warning", "InvalidSchedule", text))
+        return result
+    result.again = (upcoming - now).total_seconds() + 0.1
     if due is None:
         return result
     if missed > MANY_MISSED:
@@ -84,10 +96,12 @@ def plan(cron: batch_v1.CronJob, jobs: Sequence[batch_v1.Job], now: datetime) ->
         return result
     if result.status.last_schedule_time and parse_time(result.status.last_schedule_time) >= due:
         return result
-    if any(name_of(job) == job_name(cron, due) for job in jobs):
-        result.status.last_schedule_time = format_time(due)
+    name = job_name(cron, due)
+    if any(reference.name == name for reference in result.status.active):
         return result
-    running = [job for job in jobs if not outcome(job)]
+    # Jobs that somebody else made (`kubectl create job --from`) are not in the list and hinder nothing.
+    active = {reference.uid for reference in result.status.active}
+    running = [job for job in jobs if job.metadata.uid in active]
     if cron.spec.concurrency_policy == "Forbid" and running:
         text = "Not starting job because prior execution is running and concurrency policy is Forbid"
         result.events.append(("Normal", "JobAlreadyActive", text))
@@ -106,19 +120,28 @@ def _most_recent(
     earliest = parse_time(last) if last else now
     if cron.spec.starting_deadline_seconds is not None:
         earliest = max(earliest, after(now, -cron.spec.starting_deadline_seconds))
+    if schedule.every:
+        missed = max(0, int((now - earliest.replace(microsecond=0)).total_seconds() // schedule.every))
+        return (after(earliest, missed * schedule.every) if missed else None), missed
     due: datetime | None = None
     missed = 0
     for moment in schedule.upcoming(earliest, zone):
         if moment > now:
             break
         due, missed = moment, missed + 1
-        if missed > 10 * MANY_MISSED:  # a long outage: go on from near the present
-            for near in schedule.upcoming(now - timedelta(days=1), zone):
-                if near > now:
-                    break
-                due = near
-            break
+        if missed > MANY_MISSED:
+            return _latest(schedule, zone, due, now), missed
     return due, missed
+
+
+def _latest(schedule: Schedule, zone: tzinfo, known: datetime, now: datetime) -> datetime:
+    """Return the last moment up to now without a walk through all of them since a known one, years ago perhaps."""
+    for days in (1, 32, 366):
+        since = max(known, now - timedelta(days=days))
+        found = list(takewhile(lambda moment: moment <= now, schedule.upcoming(since, zone)))
+        if found:
+            return found[-1]
+    return known
 
 
 def _follow(cron: batch_v1.CronJob, jobs: Sequence[batch_v1.Job], events: list[Event]) -> batch_v1.CronJobStatus:

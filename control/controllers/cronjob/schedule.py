@@ -1,7 +1,8 @@
 """Cron schedules: five fields or a named one, and the moments that they mean in a time zone.
 
-Where both the day of the month and the day of the week are given, either will do; a field with a star gives way. A time
-that daylight saving skips is not had that day. (The behaviour is that of robfig/cron, which upstream uses.)
+Where both the day of the month and the day of the week are given, either will do; a field with a star (but not with a step)
+gives way. A time that daylight saving skips is not had that day, one that it repeats is had twice. (The behaviour is that
+of robfig/cron, which upstream uses.)
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 
 _NAMED = {
     "@yearly": "0 0 1 1 *",
@@ -55,14 +56,27 @@ class Schedule:
         end = (local + _HORIZON).date()
         while day <= end:
             if day.month in self.months and self._on(day.day, (day.weekday() + 1) % 7):
-                for hour in sorted(self.hours):
-                    for minute in sorted(self.minutes):
-                        wall = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
-                        found = wall.astimezone(UTC)
-                        # A wall time that does not exist comes back as another one.
-                        if found > moment and found.astimezone(zone).replace(tzinfo=None) == wall.replace(tzinfo=None):
-                            yield found
+                yield from (found for found in self._of_day(day, zone) if found > moment)
             day += timedelta(days=1)
+
+    def _of_day(self, day: date, zone: tzinfo) -> Iterator[datetime]:
+        """Yield the moments of one day on which the schedule means something, in order."""
+        start = datetime(day.year, day.month, day.day, tzinfo=zone)
+        offset = start.utcoffset()
+        walls = (
+            start.replace(hour=hour, minute=minute) for hour in sorted(self.hours) for minute in sorted(self.minutes)
+        )
+        if (start + timedelta(days=1)).utcoffset() == offset:
+            for wall in walls:
+                yield wall.replace(tzinfo=UTC) - (offset or timedelta())
+            return
+        # The clocks are changed: a time may be there twice, or (when it comes back as another one) not at all.
+        found = set()
+        for wall in walls:
+            for moment in (wall.replace(fold=fold).astimezone(UTC) for fold in (0, 1)):
+                if moment.astimezone(zone).replace(tzinfo=None, fold=0) == wall.replace(tzinfo=None):
+                    found.add(moment)
+        yield from sorted(found)
 
     def _on(self, day: int, weekday: int) -> bool:
         by_day, by_weekday = day in self.days, weekday in self.weekdays
@@ -87,9 +101,13 @@ def parse(text: str) -> Schedule:
         days=_field(fields[2], 1, 31, {}),
         months=_field(fields[3], 1, 12, _MONTHS),
         weekdays=_field(fields[4], 0, 6, _DAYS),
-        any_day=fields[2].startswith(("*", "?")),
-        any_weekday=fields[4].startswith(("*", "?")),
+        any_day=_starred(fields[2]),
+        any_weekday=_starred(fields[4]),
     )
+
+
+def _starred(text: str) -> bool:
+    return any(part in ("*", "?", "*/1", "?/1") for part in text.split(","))
 
 
 def _field(text: str, low: int, high: int, words: dict[str, int]) -> frozenset[int]:
