@@ -133,8 +133,9 @@ async def _at(
         # Old states end with compaction also where the cache could still show them, as they do for upstream's clients.
         if revision < cache.revision and revision < (compacted := await cache.store.compacted_revision()):
             raise Compacted(revision, compacted)
-        found = resource.list(prefix, predicate, limit, start_after)
-        return _listing(Slice(found.entries, revision, found.more, found.remaining), prefix, predicate)
+        if resource.changed <= revision:  # also after the store was asked, which takes its time
+            found = resource.list(prefix, predicate, limit, start_after)
+            return _listing(Slice(found.entries, revision, found.more, found.remaining), prefix, predicate)
     entries: list[Entry] = []
     folder = prefix.endswith("/")
     while True:

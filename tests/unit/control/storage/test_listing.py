@@ -39,6 +39,27 @@ async def test_pages_show_the_state_of_the_first_page_through_later_changes(benc
     assert names(third) == ["p6"] and third.remaining is None and not third.continue_token
 
 
+async def test_a_page_shows_no_change_that_comes_while_the_store_is_asked_whether_it_is_there(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(bench, 4)
+    first = await listed(bench, limit=2)
+    node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}
+    written = await bench.store.create("/registry/minions/n", json.dumps(node).encode())
+    await bench.cache.wait_fresh(written.revision)  # so that the page is one of the past, though no pod has changed
+    compacted = bench.store.compacted_revision
+
+    async def meanwhile() -> int:
+        found = await compacted()
+        await bench.create(pod("p9"))
+        await bench.delete("p2")
+        return found
+
+    monkeypatch.setattr(bench.store, "compacted_revision", meanwhile)
+    second = await listed(bench, limit=9, continue_token=first.continue_token)
+    assert names(second) == ["p2", "p3"] and second.revision == first.revision
+
+
 async def test_pages_with_a_selector_are_full_and_do_not_say_how_many_are_left(bench: Bench) -> None:
     await fill(bench, 9)
     first = await listed(bench, limit=2, predicate=is_web)
