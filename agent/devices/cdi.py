@@ -1,4 +1,5 @@
-"""CDI devices turned into what CRI can say, for runtimes that do not look CDI names up (containerd before 1.7).
+"""CDI devices turned into what CRI can say, for runtimes that do not look CDI names up (containerd before 1.7, and 1.7 by
+default).
 
 A name is vendor.com/class=device; the specifications are JSON or YAML files in /etc/cdi and /var/run/cdi, the latter
 winning (Container Device Interface, SPEC.md). Environment, device nodes and mounts can be said in CRI; hooks cannot,
@@ -7,6 +8,8 @@ and such a device is refused rather than given by half.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,10 +27,16 @@ class CDIError(Exception):
     """A device cannot be given; the message says why."""
 
 
-def runtime_knows(name: str, version: str) -> bool:
-    """Tell whether a runtime looks CDI names up itself, by what it says of itself."""
+def runtime_knows(name: str, version: str, info: Mapping[str, str] | None = None) -> bool:
+    """Tell whether a runtime looks CDI names up itself, by what it says of itself; `info` is its verbose status."""
+    if name != "containerd":
+        return True
+    with contextlib.suppress(ValueError, AttributeError):
+        said = json.loads((info or {}).get("config", "{}")).get("enableCDI")
+        if isinstance(said, bool):
+            return said  # 1.7 can and has it off by default, 2 has it on
     found = re.match(r"v?(\d+)\.(\d+)", version)
-    return name != "containerd" or found is None or (int(found[1]), int(found[2])) >= (1, 7)
+    return found is None or (int(found[1]), int(found[2])) >= (2, 0)
 
 
 def resolve(names: Sequence[str], folders: Iterable[Path] = FOLDERS) -> Extras:

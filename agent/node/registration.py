@@ -66,6 +66,7 @@ class Node:
         self._facts = RuntimeFacts()
         self._reported = self._runtime_seen = float("-inf")
         self._new = False
+        self._cdi = False
         self._lease: coordination_v1.Lease | None = None
         self._look = asyncio.Event()
         self.ready = asyncio.Event()
@@ -164,7 +165,7 @@ class Node:
 
     def runtime_looks_up_cdi(self) -> bool:
         """Tell whether the runtime turns CDI devices' names into what they are."""
-        return cdi.runtime_knows(self._facts.name, self._facts.version)
+        return self._cdi
 
     def _unready(self) -> RuntimeFacts:
         """Return the runtime's facts, not ready also where the whole node is not."""
@@ -265,7 +266,7 @@ class Node:
     async def _ask_runtime(self) -> RuntimeFacts:
         """Ask the runtime whether pods can run, and what images it has."""
         try:
-            status = await self._runtime.runtime.status()
+            status = await self._runtime.runtime.status(verbose=True)
             about = await self._runtime.runtime.version()  # it may be another one since it was restarted
             name, version = about.runtime_name, about.runtime_version
             images = await self._images()
@@ -274,6 +275,7 @@ class Node:
                 return self._facts  # a runtime that restarts is not a node that failed
             return replace(self._facts, unready=f"container runtime is down: {error.message}")
         self._runtime_seen = self._clock.monotonic()
+        self._cdi = cdi.runtime_knows(name, version, status.info)
         problems = []
         for condition in status.status.conditions:
             if condition.type in ("RuntimeReady", "NetworkReady") and not condition.status:

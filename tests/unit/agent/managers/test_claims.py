@@ -54,16 +54,20 @@ def test_a_damaged_note_is_refused(tmp_path: Path) -> None:
 
 # -- CDI --------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("name", "version", "known"),
+    ("name", "version", "config", "known"),
     [
-        ("containerd", "1.6.20~ds1", False),
-        ("containerd", "v1.7.3", True),
-        ("containerd", "2.1.0", True),
-        ("cri-o", "1.20.0", True),
+        ("containerd", "1.6.20~ds1", '{"disableTCPService": true}', False),
+        ("containerd", "v1.7.3", '{"enableCDI": false}', False),
+        ("containerd", "v1.7.3", '{"enableCDI": true}', True),
+        ("containerd", "1.7.24~ds1", "", False),
+        ("containerd", "2.1.0", '{"enableCDI": true}', True),
+        ("containerd", "2.1.0", '{"enableCDI": false}', False),
+        ("containerd", "2.3.0", "[]", True),
+        ("cri-o", "1.20.0", "", True),
     ],
 )
-def test_old_runtimes_do_not_know_cdi(name: str, version: str, known: bool) -> None:
-    assert cdi.runtime_knows(name, version) is known
+def test_runtimes_that_look_cdi_names_up_are_told_apart(name: str, version: str, config: str, known: bool) -> None:
+    assert cdi.runtime_knows(name, version, {"config": config}) is known
 
 
 SPECIFICATION = """
