@@ -48,7 +48,11 @@ def lacks_sys_resource() -> bool:
 
 
 def configuration(settings: Settings) -> str:
-    """Return containerd's configuration file (version 2, which containerd 1.5 to 2.x read)."""
+    """Return containerd's configuration file.
+
+    It is of version 2, which containerd 1.5 to 2.x read, so that an upgrade of the machine's packages needs no `wherry up`.
+    CDI is off by default in 1.7. NRI (off in 1.7, on in 2) has a socket of its own: another containerd's is at the usual path.
+    """
     layout = settings.layout
     disabled = json.dumps([f"io.containerd.{name}" for name in UNUSED])
     return f"""\
@@ -68,6 +72,7 @@ disabled_plugins = {disabled}
   max_container_log_line_size = 16384
   enable_unprivileged_ports = true
   enable_unprivileged_icmp = true
+  enable_cdi = true
 
   [plugins."io.containerd.grpc.v1.cri".containerd]
     default_runtime_name = "runc"
@@ -82,6 +87,9 @@ disabled_plugins = {disabled}
 
   [plugins."io.containerd.grpc.v1.cri".registry]
     config_path = "{layout.etc / "registries"}"
+
+[plugins."io.containerd.nri.v1.nri"]
+  socket_path = "{layout.run / "nri.sock"}"
 """
 
 
