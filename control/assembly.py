@@ -23,6 +23,7 @@ from control.aggregation.aggregator import Aggregator
 from control.aggregation.keeper import Keeper as Aggregation
 from control.aggregation.remote import FrontProxy
 from control.audit_sinks import Auditing
+from control.auth.legacy_use import LegacyTokenUse
 from control.auth.user import UserInfo
 from control.background import Background
 from control.bootstrap import Bootstrap
@@ -33,6 +34,7 @@ from control.custom.keeper import Keeper
 from control.fairness import debug as fairness_debug
 from control.fairness.keeper import Keeper as FlowControl
 from control.fairness.keeper import list_size
+from control.registry.context import SERVER
 from control.registry.registry import Registry
 from control.registry.strategy import Settings
 from control.sealing import Sealing
@@ -157,6 +159,9 @@ class ApiServer:
                 front_proxy = FrontProxy(config.proxy_client_cert_file, config.proxy_client_key_file)
                 extensions = Aggregation(server.registry, server.aggregator, front_proxy)
                 background.start(extensions.run(), "looking after APIServices")
+                uses = LegacyTokenUse(server.client(SERVER), clock)
+                server.auth.service_accounts.used = uses.used
+                background.start(uses.run(), "noting the use of legacy tokens")
                 checking = TypeChecking(server.registry, server.custom)
                 background.start(checking.run(), "checking the types of policies")
                 background.start(FlowControl(server.registry, server.pipeline.fairness).run(), "flow control")

@@ -75,6 +75,7 @@ def companions(
                 local_path=config.local_path_volumes,
                 autoscaling=file.autoscaling,
                 lifecycle=file.lifecycle,
+                legacy_tokens=file.legacy_tokens,
             )
             await manager.run(client, settings, clock, informers)
 

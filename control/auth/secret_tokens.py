@@ -1,7 +1,8 @@
 """Tokens kept in Secrets (type kubernetes.io/service-account-token): without expiry, for what cannot renew a token.
 
-They are made only where somebody creates such a Secret. One is good as long as the Secret holds exactly it and the account has
-the uid it had. Their issuer and claims are older than bound tokens' (pkg/serviceaccount/legacy.go).
+They are made only where somebody creates such a Secret. One is good as long as the Secret holds exactly it, the account has
+the uid it had, and the cleaner of unused ones (control.controllers.legacy_tokens) has not marked the Secret. Their issuer
+and claims are older than bound tokens' (pkg/serviceaccount/legacy.go).
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from control.auth.encoding import secret_text
 ISSUER = "kubernetes/serviceaccount"
 SECRET_TYPE = "kubernetes.io/service-account-token"
 NAME_ANNOTATION, UID_ANNOTATION = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
+LAST_USED, INVALID_SINCE = "kubernetes.io/legacy-token-last-used", "kubernetes.io/legacy-token-invalid-since"
+"""Labels of such a Secret: the day of its last use, and the day from which on it is refused."""
+TRACKING = "kube-apiserver-legacy-service-account-token-tracking"
+"""The ConfigMap in kube-system that says since which day uses are noted."""
 _CLAIM = "kubernetes.io/serviceaccount/"
 
 Object = dict[str, Any]

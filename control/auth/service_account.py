@@ -35,6 +35,8 @@ class ServiceAccountAuthenticator:
         self._signer, self._lookup, self._clock = signer, lookup, clock
         self.audiences = tuple(audiences) or (signer.issuer,)
         self._known: dict[bytes, Seen] = {}
+        self.used: Callable[[dict[str, Any]], None] = lambda secret: None
+        """Told of each Secret whose token was used, also of one that is refused because nobody had used it for long."""
 
     async def authenticate(self, credentials: Credentials) -> UserInfo | None:
         if credentials.token is None:
@@ -74,9 +76,13 @@ class ServiceAccountAuthenticator:
         namespace, name, uid, secret = secret_tokens.read_claims(claims)
         if claims.get("sub") != username(namespace, name):
             raise unauthorized()
-        if not secret_tokens.holds(self._lookup("secrets", namespace, secret), token, self._clock.now()):
+        kept = self._lookup("secrets", namespace, secret)
+        if kept is None or not secret_tokens.holds(kept, token, self._clock.now()):
             raise unauthorized()
         self._must_exist("serviceaccounts", namespace, {"name": name, "uid": uid})
+        self.used(kept)
+        if kept["metadata"].get("labels", {}).get(secret_tokens.INVALID_SINCE):
+            raise unauthorized()
         return UserInfo(username(namespace, name), uid, groups_of(namespace))
 
     def _seen(self, token: str) -> Seen | None:

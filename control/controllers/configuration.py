@@ -14,6 +14,7 @@ import yaml
 
 from control.controllers.autoscaling import AutoscalingSettings
 from control.controllers.autoscaling.replicas import Startup
+from control.controllers.legacy_tokens import YEAR
 from control.controllers.nodes.zones import LifecycleSettings
 from kube import duration
 
@@ -30,6 +31,7 @@ class Settings:
 
     autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
+    legacy_tokens: float = YEAR
 
 
 def load(path: Path | None) -> Settings:
@@ -48,6 +50,7 @@ def parse(text: str | bytes) -> Settings:
     return Settings(
         _autoscaling(_Section(found, "hPAController", "horizontalPodAutoscaler")),
         _lifecycle(_Section(found, "nodeLifecycleController")),
+        _Section(found, "legacySATokenCleaner").time("cleanUpPeriod", YEAR) or YEAR,
     )
 
 

@@ -29,6 +29,7 @@ from control.controllers.endpoints import (
 from control.controllers.ephemeral_volumes import EphemeralVolumeController
 from control.controllers.garbage import GarbageCollector
 from control.controllers.job import JobController
+from control.controllers.legacy_tokens import YEAR, LegacyTokenCleaner
 from control.controllers.local_path import LocalPathProvisioner
 from control.controllers.namespace import NamespaceController
 from control.controllers.node_ipam import NodeIPAMController
@@ -83,6 +84,8 @@ class ControllerConfig:
     """Whether claims can be folders on nodes (the storage class local-path)."""
     autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
+    legacy_tokens: float = YEAR
+    """Seconds without use after which a token that was made by itself is marked, and deleted after as many more."""
 
 
 class Runnable(Protocol):
@@ -96,6 +99,7 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
         if config.service_account_key
         else None
     ),
+    "legacy-serviceaccount-token-cleaner": lambda context, config: LegacyTokenCleaner(context, config.legacy_tokens),
     "root-ca-certificate-publisher": lambda context, config: (
         RootCAPublisher(context, config.root_ca) if config.root_ca else None
     ),

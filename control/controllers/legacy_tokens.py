@@ -1,0 +1,121 @@
+"""Legacy token cleaner: token Secrets that were made by themselves for an account, and that nobody has used for a year.
+
+Before v1.24 every ServiceAccount was given such a Secret and lists it in `secrets`; only those are looked at, never one that
+somebody made. One that was not used for the period is first marked (`kubernetes.io/legacy-token-invalid-since`), and its
+token refused from then on; it is deleted when it has stood so for the same time again. Nothing goes before uses were tracked
+for as long as the period, nor what a pod mounts.
+Upstream: pkg/controller/serviceaccount/legacy_serviceaccount_token_cleaner.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, date, datetime, timedelta
+
+from control.auth.references import pod_secrets
+from control.auth.secret_tokens import INVALID_SINCE, LAST_USED, NAME_ANNOTATION, SECRET_TYPE, TRACKING, UID_ANNOTATION
+from control.controllers.context import Context
+from kube import serialize
+from kube.api import core_v1
+from kube.client import name_of, namespace_of
+from kube.errors import StatusError
+
+log = logging.getLogger(__name__)
+YEAR = 365 * 24 * 3600.0
+"""Upstream's --legacy-service-account-token-clean-up-period, in seconds."""
+EVERY = 24 * 3600.0
+
+
+def fate(secret: core_v1.Secret, account: core_v1.ServiceAccount | None, now: datetime, period: float) -> str:
+    """Return what is to happen to a token Secret that no pod mounts: keep, mark or delete."""
+    metadata, limit = secret.metadata, now - timedelta(seconds=period)
+    day = f"{limit:%Y-%m-%d}"
+    if secret.type != SECRET_TYPE or metadata.deletion_timestamp is not None:
+        return "keep"
+    if datetime.fromisoformat(metadata.creation_timestamp or now.isoformat()) >= limit:
+        return "keep"
+    last = metadata.labels.get(LAST_USED)
+    if last is not None and (not _is_day(last) or last >= day):
+        return "keep"
+    uid = metadata.annotations.get(UID_ANNOTATION)
+    if account is None or (uid and uid != account.metadata.uid):
+        return "keep"
+    if all(reference.name != metadata.name for reference in account.secrets):
+        return "keep"  # somebody made it
+    invalid = metadata.labels.get(INVALID_SINCE, "")
+    if not _is_day(invalid):
+        return "mark"
+    return "keep" if invalid >= day else "delete"
+
+
+def tracked_long_enough(since: str, now: datetime, period: float) -> bool:
+    """Say whether the uses of tokens were tracked for a whole period; what is no day was never."""
+    if not _is_day(since):
+        return False
+    return now >= datetime.fromisoformat(since).replace(tzinfo=UTC) + timedelta(days=1, seconds=period)
+
+
+class LegacyTokenCleaner:
+    """Looks through the token Secrets once a day."""
+
+    def __init__(self, context: Context, period: float = YEAR) -> None:
+        self._client, self._clock, self._period = context.client, context.clock, period
+        self._secrets = context.informers.filtered(core_v1.Secret, field_selector=f"type={SECRET_TYPE}")
+        self._accounts = context.informers.of(core_v1.ServiceAccount)
+        self._pods = context.informers.of(core_v1.Pod)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            try:
+                await self.clean()
+            except (StatusError, ExceptionGroup):
+                log.warning("old service account tokens could not be looked through", exc_info=True)
+            await self._clock.sleep(EVERY)
+
+    async def clean(self) -> None:
+        """Look through all token Secrets once."""
+        now = self._clock.now().astimezone(UTC)
+        tracking = await self._client.get(core_v1.ConfigMap, TRACKING, "kube-system")
+        if not tracked_long_enough(tracking.data.get("since", ""), now, self._period):
+            return
+        mounted: dict[str, set[str]] = {}
+        async with asyncio.TaskGroup() as group:
+            for secret in self._secrets.list():
+                name, namespace = name_of(secret), namespace_of(secret)
+                account = self._accounts.get(f"{namespace}/{secret.metadata.annotations.get(NAME_ANNOTATION, '')}")
+                what = fate(secret, account, now, self._period)
+                if what == "keep":
+                    continue
+                if namespace not in mounted:
+                    mounted[namespace] = self._mounted(namespace)
+                if name not in mounted[namespace]:
+                    group.create_task(self._do(what, secret, now), name=f"token {namespace}/{name}")
+
+    def _mounted(self, namespace: str) -> set[str]:
+        """Return the names of the Secrets that the pods of a namespace refer to."""
+        pods = (pod for pod in self._pods.list() if namespace_of(pod) == namespace)
+        return {name for pod in pods for name in pod_secrets(serialize.to_dict(pod.spec))}
+
+    async def _do(self, what: str, secret: core_v1.Secret, now: datetime) -> None:
+        name, namespace = name_of(secret), namespace_of(secret)
+        log.info("%s the token %s/%s that nobody has used", what, namespace, name)
+        try:
+            if what == "mark":
+                labels = {INVALID_SINCE: f"{now:%Y-%m-%d}"}
+                patch = {"metadata": {"uid": secret.metadata.uid, "labels": labels}}
+                await self._client.patch(core_v1.Secret, name, namespace, patch)
+            else:
+                version = secret.metadata.resource_version or ""
+                await self._client.delete(core_v1.Secret, name, namespace, resource_version=version)
+        except StatusError as error:
+            if not error.not_found and not error.conflict:
+                log.warning("the token %s/%s: %s", namespace, name, error)
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return len(text) == 10 and bool(date.fromisoformat(text))
+    except ValueError:
+        return False
