@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from agent.cgroups.swap import LIMITED_SWAP, NO_SWAP
@@ -22,6 +22,7 @@ from agent.managers.options import read as read_manager_options
 from agent.node.allocatable import Enforcement
 from agent.node.allocatable import read as read_enforcement
 from agent.podspec.userns import LENGTH
+from agent.server.doors import Doors
 from agent.shutdown.logind import SYSTEM_BUS
 from agent.shutdown.periods import Period, periods
 from kube import duration
@@ -48,6 +49,7 @@ class AgentConfig:
     cert_dir: Path = Path("/var/lib/kubelet/pki")
     pod_logs_dir: Path = Path("/var/log/pods")
     container_logs_dir: Path = Path("/var/log/containers")
+    system_logs_dir: Path = Path("/var/log")
     seccomp_profile_root: Path = Path("/var/lib/kubelet/seccomp")
     static_pod_path: Path | None = None
     runtime_endpoint: str = "unix:///run/containerd/containerd.sock"
@@ -80,7 +82,10 @@ class AgentConfig:
     healthz_port: int = 10248
     streaming_idle_timeout: float = 4 * 3600.0
     enable_server: bool = True
-    debugging_handlers: bool = True
+    doors: Doors = field(default_factory=Doors)
+    """Which of the server's handlers there are."""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """The command line's flags by name, shown by /flagz."""
 
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
@@ -243,7 +248,14 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         healthz_port=file.healthz_port,
         streaming_idle_timeout=seconds("streamingConnectionIdleTimeout", file.streaming_connection_idle_timeout),
         enable_server=file.enable_server,
-        debugging_handlers=file.enable_debugging_handlers,
+        doors=Doors(
+            debugging=file.enable_debugging_handlers,
+            system_logs=file.enable_system_log_handler,
+            system_log_queries=file.enable_system_log_query,
+            profiling=file.enable_profiling_handler,
+            flags=file.enable_debug_flags_handler,
+        ),
+        flags={item.name.replace("_", "-"): str(getattr(flags, item.name)) for item in fields(flags)},
         cluster_dns=tuple(file.cluster_dns),
         cluster_domain=file.cluster_domain,
         resolv_conf="/etc/resolv.conf" if file.resolv_conf is None else file.resolv_conf,

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,8 +53,10 @@ from agent.shutdown.manager import Shutdown
 from agent.status.writer import StatusWriter
 from agent.usage import cgroup
 from agent.usage.collect import Collector
-from agent.usage.machine import processes
+from agent.usage.machine import boot_time, processes
+from agent.usage.observed import Observed
 from agent.usage.operations import Operations
+from agent.usage.pod_starts import PodStarts
 from agent.volumes import assembly as volumes_assembly
 from cri.client import Client as RuntimeClient
 from cri.errors import CRIError, UnimplementedError
@@ -192,6 +195,10 @@ async def _assemble(
         await cgroups.ensure_node(together)
         await node_allocatable.enforce(config.enforcement, cgroups, *reserved)
 
+    observed = Observed()
+    starts = PodStarts(observed)
+    began = clock.monotonic()
+    observed.before_agent.set(time.time() - boot_time())
     claim_drivers = Drivers(client, config.node_name, clock=clock)
     managers = ContainerManager(
         config.root_dir,
@@ -246,18 +253,22 @@ async def _assemble(
             back_off_max=config.back_off_max,
             keyring=keyring(config, client, clock),
             records=records,
+            observed=observed,
+            starts=starts,
             clock=clock,
         ),
         volumes=volumes.manager,
         references=references,
         services=services,
         recorder=recorder,
-        writer=StatusWriter(client, clock=clock),
+        writer=StatusWriter(client, clock=clock, observed=observed),
         prober=prober,
         hooks=Hooks(runtime, clock=clock),
         cgroups=cgroups,
         managers=managers,
         users=users,
+        observed=observed,
+        starts=starts,
         runtime_handler=lambda name: _handler(classes, name),
     )
     plugins = PluginRegistry(config.plugins_registry_dir, clock=clock)
@@ -283,6 +294,7 @@ async def _assemble(
         low=config.image_gc_low_percent,
         minimum_age=config.image_minimum_age,
         maximum_age=config.image_maximum_age,
+        observed=observed,
     )
     eviction = Eviction(
         pods,
@@ -297,6 +309,7 @@ async def _assemble(
         node.look,
         clock=clock,
         most_grace=config.eviction_max_pod_grace,
+        observed=observed,
     )
     housekeeping = Housekeeping(
         lambda: pods.uids,
@@ -305,6 +318,7 @@ async def _assemble(
         config.pod_logs_dir,
         config.container_logs_dir,
         clock=clock,
+        observed=observed,
     )
 
     plugins.add_handler(device_plugins.kind, device_plugins)
@@ -344,11 +358,13 @@ async def _assemble(
         group.create_task(static.run(), name="static pods")
     if config.enable_server:
         group.create_task(
-            serving.serve(config, client, runtime, pods, node, collector, prober.counts, operations, clock),
+            serving.serve(config, client, runtime, pods, node, collector, prober.counts, operations, observed, clock),
             name="server",
         )
     await volumes.csi.restore()
+    observed.before_registration.set(clock.monotonic() - began)
     await node.register()
+    observed.registration.set(clock.monotonic() - began - observed.before_registration.value())
     group.create_task(volumes.nodes.ensure(), name="CSINode")
     group.create_task(volumes.limits.run(), name="volume limits")
     group.create_task(device_plugins.run(), name="device plugins")
@@ -370,6 +386,9 @@ async def _assemble(
     group.create_task(images.run(), name="image garbage collection")
     group.create_task(eviction.run(), name="eviction")
     await node.ready.wait()
+    observed.node_startup.set(observed.before_agent.value() + clock.monotonic() - began)
+    so_far = observed.before_registration.value() + observed.registration.value()
+    observed.after_registration.set(clock.monotonic() - began - so_far)
     if ready is not None:
         ready()
 

@@ -22,6 +22,7 @@ from agent.server.serve import Listener, serve_health
 from agent.server.serve import serve as serve_tls
 from agent.usage.collect import Collector
 from agent.usage.figures import Figures
+from agent.usage.observed import Observed
 from agent.usage.operations import Operations
 from agent.volumes.local_path import LocalPathVolumes
 from cri.client import Client as RuntimeClient
@@ -41,10 +42,11 @@ async def serve(
     collector: Collector,
     probes: ProbeCounts,
     operations: Operations,
+    observed: Observed,
     clock: Clock,
 ) -> None:
     """Serve the kubelet's API and the health port until cancelled."""
-    figures = Figures(collector, pods, config.node_name, probes, operations, config.root_dir)
+    figures = Figures(collector, pods, config.node_name, probes, operations, observed, config.root_dir)
     parts = Parts(
         pods=pods,
         runtime=runtime.runtime,
@@ -57,6 +59,9 @@ async def serve(
         streaming_idle=config.streaming_idle_timeout,
         remove_volume=LocalPathVolumes(config.local_path_dir).remove,
         metrics=figures.texts(),
+        system_logs_dir=config.system_logs_dir,
+        observed=observed,
+        flags=config.flags,
     )
     app = build(
         parts,
@@ -73,7 +78,7 @@ async def serve(
             allowed_seconds=config.authorized_cache,
             denied_seconds=config.unauthorized_cache,
         ),
-        config.debugging_handlers,
+        config.doors,
     )
     async with asyncio.TaskGroup() as group:
         if config.server_tls_bootstrap and config.tls_cert_file is None:

@@ -9,6 +9,8 @@ from kube.api import core_v1
 from kube.quantity import render, value
 
 STORAGE = "ephemeral-storage"
+VOLUME, POD, CONTAINER = "emptydirfs.limit", "ephemeralpodfs.limit", "ephemeralcontainerfs.limit"
+"""The signals' names in metrics."""
 
 
 def limited(pod: core_v1.Pod) -> bool:
@@ -18,8 +20,11 @@ def limited(pod: core_v1.Pod) -> bool:
     ) or (any(STORAGE in (c.resources.limits if c.resources else {}) for c in pod.spec.containers))
 
 
-def excess(pod: core_v1.Pod, use: PodUse) -> End | None:
-    """Return how a pod ends that is over a limit: of a volume, of all its containers together, of one container."""
+def excess(pod: core_v1.Pod, use: PodUse) -> tuple[End, str] | None:
+    """Return how a pod ends that is over a limit, and the signal's name.
+
+    Limits are looked at in upstream's order: of a volume, of all its containers together, of one container.
+    """
     volumes = dict(use.volumes)
     for volume in pod.spec.volumes:
         source = volume.empty_dir
@@ -27,7 +32,7 @@ def excess(pod: core_v1.Pod, use: PodUse) -> End | None:
             continue
         limit = value(source.size_limit)
         if limit and volumes[volume.name].used > limit:
-            return _end(f'Usage of EmptyDir volume "{volume.name}" exceeds the limit "{source.size_limit}". ')
+            return _end(f'Usage of EmptyDir volume "{volume.name}" exceeds the limit "{source.size_limit}". '), VOLUME
     limits = {
         c.name: value(c.resources.limits[STORAGE])
         for c in pod.spec.containers
@@ -37,11 +42,13 @@ def excess(pod: core_v1.Pod, use: PodUse) -> End | None:
     on_volumes = sum(volumes[v.name].used for v in pod.spec.volumes if v.name in volumes and on_disk(v))
     total = sum(limits.values())
     if limits and sum(used.values()) + on_volumes > total:
-        return _end(f"Pod ephemeral local storage usage exceeds the total limit of containers {_shown(pod, total)}. ")
+        return _end(
+            f"Pod ephemeral local storage usage exceeds the total limit of containers {_shown(pod, total)}. "
+        ), POD
     for name, limit in limits.items():
         if used.get(name, 0) > limit:
             text = next(c.resources.limits[STORAGE] for c in pod.spec.containers if c.name == name and c.resources)
-            return _end(f'Container {name} exceeded its local ephemeral storage limit "{text}". ')
+            return _end(f'Container {name} exceeded its local ephemeral storage limit "{text}". '), CONTAINER
     return None
 
 

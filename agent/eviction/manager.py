@@ -111,10 +111,11 @@ class Eviction:
         used = await self._used()
         for uid, view in watched.items():
             use = used.get(uid)
-            end = local_storage.excess(view.pod, use) if use is not None and not view.terminating else None
-            if end is not None:
+            found = local_storage.excess(view.pod, use) if use is not None and not view.terminating else None
+            if found is not None:
+                end, signal = found
                 self._pods.evict(uid, end, AT_ONCE_SECONDS)
-                self._count(local_storage.signal_of(end))
+                self._count(signal)
                 ended = True
         return ended
 

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from agent.usage.observed import Observed
 from cri.client import Client
 from cri.errors import CRIError
 from cri.messages import Image
@@ -56,8 +57,10 @@ class ImageGC:
         maximum_age: float = 0.0,
         disk: Callable[[str], Disk] | None = None,
         seen: Callable[[Iterable[str]], None] | None = None,
+        observed: Observed | None = None,
     ) -> None:
         """`seen` is told the IDs of the images that there are; it may block."""
+        self._observed = observed or Observed()
         self._runtime, self._clock, self._high, self._low = runtime, clock, high, low
         self._minimum_age, self._maximum_age, self._disk = minimum_age, maximum_age, disk or read_disk
         self._tell = seen or (lambda ids: None)
@@ -94,7 +97,8 @@ class ImageGC:
         if not self._maximum_age:
             return 0
         now = self._clock.monotonic()
-        return await self._remove([i for i in await self._look() if now - self._seen[i].used >= self._maximum_age])
+        old = [i for i in await self._look() if now - self._seen[i].used >= self._maximum_age]
+        return await self._remove(old, "age")
 
     async def free(self, wanted: int) -> int:
         """Remove unused images until so many bytes are free, or none is left. Raise CRIError."""
@@ -105,10 +109,10 @@ class ImageGC:
             if freed >= wanted:
                 break
             if now - self._seen[image_id].first >= self._minimum_age:
-                freed += await self._remove([image_id])
+                freed += await self._remove([image_id], "space")
         return freed
 
-    async def _remove(self, image_ids: Iterable[str]) -> int:
+    async def _remove(self, image_ids: Iterable[str], reason: str) -> int:
         freed = 0
         for image_id in image_ids:
             try:
@@ -116,6 +120,7 @@ class ImageGC:
             except CRIError as error:
                 log.warning("removing image %s: %s", image_id, error)
                 continue
+            self._observed.images_collected.inc(reason)
             freed += self._seen.pop(image_id).size
         return freed
 

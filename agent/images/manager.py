@@ -18,6 +18,8 @@ from agent.images.names import InvalidImageName, with_default_tag
 from agent.images.records import ImageRecords
 from agent.images.registry_auth import Credential
 from agent.podspec.security import AnyContainer, ImageUser
+from agent.usage.observed import Observed, size_class
+from agent.usage.pod_starts import PodStarts
 from cri.client import Client
 from cri.errors import CRIError
 from cri.messages import Image, ImageSpec, PodSandboxConfig
@@ -61,9 +63,12 @@ class Images:
         back_off_max: float = 300.0,
         keyring: Keyring,
         records: ImageRecords,
+        observed: Observed,
+        starts: PodStarts,
         clock: Clock = SYSTEM,
     ) -> None:
         """`parallel`: pulls at a time; 0 is without limit."""
+        self._observed, self._starts = observed, starts
         self._keyring, self._records = keyring, records
         self._images, self._recorder, self._clock = runtime.images, recorder, clock
         self._pulls: contextlib.AbstractAsyncContextManager[object] = (
@@ -148,6 +153,8 @@ class Images:
                 self._last_error[key] = text
                 raise ImageError("ErrImagePull", text, at + RECHECK_SECONDS) from error
         ended = self._clock.monotonic()
+        self._observed.pull_seconds.observe(ended - began, size_class(found.size))
+        self._starts.pulled(pod.metadata.uid or "", now, self._now())
         self._back_off.collect(self._now())
         self._last_error.pop(key, None)
         times = f"{duration.render(ended - began)} ({duration.render(ended - asked)} including waiting)"

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.cgroups.tree import Cgroups
+from agent.usage.observed import Observed
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.manager import VolumeManager
 from kube.clock import Clock
@@ -36,7 +37,9 @@ class Housekeeping:
         container_logs_dir: Path,
         *,
         clock: Clock,
+        observed: Observed | None = None,
     ) -> None:
+        self._observed = observed or Observed()
         self._known, self._volumes, self._cgroups, self._clock = known, volumes, cgroups, clock
         self._pod_logs_dir, self._container_logs_dir = pod_logs_dir, container_logs_dir
 
@@ -48,14 +51,19 @@ class Housekeeping:
 
     async def sweep(self) -> None:
         """Remove what belongs to no pod now."""
+        cleaned = failed = 0
         for uid in await asyncio.to_thread(self._volumes.orphans, self._known()):
             if uid in self._known():
                 continue
             log.info("removing the folder of pod %s, which is gone", uid)
             try:
                 await self._volumes.clean(uid)
+                cleaned += 1
             except (CleanupError, OSError) as error:
+                failed += 1
                 log.warning("removing the folder of pod %s: %s", uid, error)
+        self._observed.orphan_volumes.set(cleaned)
+        self._observed.orphan_volume_errors.set(failed)
         await self._volumes.sweep()
         if self._cgroups is not None:
             for uid, path in (await asyncio.to_thread(self._cgroups.pod_uids)).items():

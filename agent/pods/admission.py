@@ -36,6 +36,8 @@ class Admission:
 
     rejected: End | None = None
     preempt: tuple[core_v1.Pod, ...] = ()
+    wanting: str = ""
+    """The resource, the first of several, for want of which others make way."""
 
 
 def admit(pod: core_v1.Pod, others: Iterable[core_v1.Pod], node: NodeState, config: AgentConfig) -> Admission:
@@ -54,7 +56,7 @@ def admit(pod: core_v1.Pod, others: Iterable[core_v1.Pod], node: NodeState, conf
     if refused:
         return Admission(_reject(*refused))
     try:
-        return Admission(preempt=tuple(preemption.victims(pod, others, short)))
+        return Admission(preempt=tuple(preemption.victims(pod, others, short)), wanting=short[0].name if short else "")
     except preemption.NothingToPreempt as error:
         text = f"Unexpected error while attempting to recover from admission failure: preemption: {error}"
         return Admission(_reject("UnexpectedAdmissionError", text))

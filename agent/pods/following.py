@@ -160,12 +160,14 @@ class PodManager:
                 self._group.create_task(self._ask_and_add(uid), name=f"node's labels for pod {uid}")
                 return
         worker = PodWorker(pod, self._tools, runtime, rejected=rejected)
+        self._tools.starts.seen(pod, self._tools.now())
         if rejected is not None:
             worker.event(WARNING, rejected.reason, rejected.message)
         if way:
             worker.waits_for = {victim.metadata.uid or "" for victim in way}
             for uid in worker.waits_for:
                 self.evict(uid, preemption.END)
+                self._tools.observed.preemptions.inc(admission.wanting)
         self._start(worker)
 
     async def _ask_and_add(self, uid: str) -> None:
@@ -189,6 +191,7 @@ class PodManager:
         if found.uid in self._workers:
             return
         log.info("pod %s/%s (%s) is not in the API: ending it", found.namespace, found.name, found.uid)
+        self._tools.observed.orphans.inc()
         metadata = meta_v1.ObjectMeta(name=found.name, namespace=found.namespace, uid=found.uid)
         grace = next((c.grace for c in found.runtime.containers if c.grace is not None), None)
         spec = core_v1.PodSpec(termination_grace_period_seconds=grace)
@@ -220,6 +223,7 @@ class PodManager:
         self._tasks.pop(worker.uid, None)
         self._freed(worker.uid)
         self._tools.writer.forget(worker.uid)
+        self._tools.starts.forget(worker.uid)
         self._pods_changed.set()
         for other in self._workers.values():
             if other.held is not None:
@@ -289,11 +293,16 @@ class PodManager:
     async def _relist(self) -> None:
         """Compare what workers know with what the runtime has; the slow repair of missed events."""
         before = {uid: worker.runtime for uid, worker in self._workers.items()}
+        observed, began = self._tools.observed, self._tools.now()
+        if last := observed.relist_seen.value():
+            observed.relist_interval.observe(began - last)
         try:
             found = await self._tools.runtime.pods(before)
         except CRIError as error:
             log.info("listing the runtime: %s", error)
             return
+        observed.relist_seconds.observe(self._tools.now() - began)
+        observed.relist_seen.set(began)
         for uid, worker in list(self._workers.items()):
             # Only where nothing moved meanwhile: a listing is older than a call's own return.
             if before.get(uid) is worker.runtime:

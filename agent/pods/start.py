@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_TYPES = {Kind.INIT: "init_container", Kind.MAIN: "container", Kind.EPHEMERAL: "ephemeral_container"}
+"""Upstream's names in metrics."""
 _TELL_SECONDS = 2.0
 _LOOKS_AT_SANDBOX, _LOOK_SECONDS = 4, 0.01  # the runtime writes an exit down some milliseconds after it
 
@@ -102,7 +104,10 @@ async def _make_sandbox(worker: PodWorker, attempt: int) -> bool:
     try:
         await tools.managers.prepare(pod)
         await pod_setup.make_folders(tools, pod)
+        tools.observed.started_pods.inc()
+        began = tools.clock.monotonic()
         sandbox = await tools.runtime.run_sandbox(config, handler)
+        tools.observed.sandbox_seconds.observe(tools.clock.monotonic() - began, handler)
     except DynamicResourceError as error:
         worker.event(WARNING, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
         _retry_later(worker, "")
@@ -110,6 +115,9 @@ async def _make_sandbox(worker: PodWorker, attempt: int) -> bool:
     except (CRIError, OSError) as error:
         text = error.grpc_text() if isinstance(error, CRIError) else str(error)
         worker.suspect |= isinstance(error, CRIError)  # it may be there all the same
+        tools.observed.started_pod_errors.inc()
+        if isinstance(error, CRIError):
+            tools.observed.sandbox_errors.inc(handler)
         _sandbox_failed(worker, f"Failed to create pod sandbox: {text}")
         return False
     else:
@@ -197,7 +205,11 @@ async def _start(worker: PodWorker, start: Start) -> bool:
         return False
     container, kind = found
     tools, pod = worker.tools, worker.pod
+    unstarted = worker.runtime.latest(start.name)
+    if unstarted is not None and unstarted.state is State.CREATED and not await _out_of_the_way(worker, unstarted):
+        return True
     worker.count_restart(start.name)
+    tools.observed.started_containers.inc(_TYPES[kind])
     config = worker.sandbox_config()
     try:
         secrets = await pod_setup.pull_secrets(tools, pod)
@@ -218,6 +230,7 @@ async def _start(worker: PodWorker, start: Start) -> bool:
         )
     except ImageError as error:
         worker.event(WARNING, "Failed", f"Error: {error.reason}", start.name)
+        tools.observed.started_container_errors.inc(_TYPES[kind], error.reason)
         worker.waiting[start.name] = Waiting(error.reason, error.message)
         worker.retry_at[start.name] = error.retry_at
         return False
@@ -264,6 +277,21 @@ async def _start(worker: PodWorker, start: Start) -> bool:
         if not started:
             return False
     worker.probe()
+    return True
+
+
+async def _out_of_the_way(worker: PodWorker, unstarted: ContainerRecord) -> bool:
+    """Remove a container that was made and not started, by an agent that was killed in between; False where it runs."""
+    try:
+        record = await worker.reload(unstarted.id)
+    except CRIError as error:
+        log.warning("pod %s: looking at %s: %s", worker.uid, unstarted.id[:13], error)
+        return True
+    if record is None:
+        return True
+    if record.state is not State.CREATED:
+        return False
+    await worker.remove_container(record.id)
     return True
 
 
@@ -332,6 +360,9 @@ async def _sandbox_lost(worker: PodWorker, sandbox_id: str, name: str) -> bool:
 
 
 def _failed(worker: PodWorker, name: str, reason: str, message: str) -> bool:
+    found = find_container(worker.pod, name)
+    if found is not None:
+        worker.tools.observed.started_container_errors.inc(_TYPES[found[1]], reason)
     worker.event(WARNING, "Failed", f"Error: {message}", name)
     worker.waiting[name] = Waiting(reason, message)
     _retry_later(worker, name)

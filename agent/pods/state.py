@@ -195,6 +195,7 @@ class PodState:
         if self._quiet:
             return
         status = self._last_status = self.status()
+        self.tools.starts.look(self.pod, status, self.tools.now())
         shown = self.api_pod
         if self.in_api and shown is not None:
             self.tools.writer.set(shown, status)

@@ -15,6 +15,8 @@ from agent.podspec.dns import Resolver
 from agent.podspec.userns import UserNamespaces
 from agent.runtime import Runtime
 from agent.status.writer import StatusWriter
+from agent.usage.observed import Observed
+from agent.usage.pod_starts import PodStarts
 from agent.volumes.manager import VolumeManager
 from kube.api import core_v1
 from kube.clock import Clock
@@ -72,6 +74,8 @@ class Toolbox:
     cgroups: Cgroups
     managers: ContainerManager
     users: UserNamespaces
+    observed: Observed
+    starts: PodStarts
     runtime_handler: Callable[[str], str]
     """Turns a RuntimeClass's name into the runtime's handler; KeyError where it does not exist."""
 

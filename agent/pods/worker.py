@@ -71,12 +71,17 @@ class PodWorker(PodState):
         self._timer: tuple[float, asyncio.Task[None]] | None = None
         self._child: asyncio.Task[None] | None = None
         self._ending_with: int | None = None
+        self._born = tools.clock.monotonic()
+        self._syncs = 0
+        self._updated = False
+        """The spec was changed since the last round."""
         self._backing_off: dict[str, str] = {}
 
     # -- what happens to the pod ----------------------------------------------------------------------------------
     def update(self, pod: core_v1.Pod) -> None:
         """Take in the API's newest version of the pod."""
         before, self.pod = self.pod.metadata, pod
+        self._updated |= before.generation != pod.metadata.generation
         if (before.labels, before.annotations) != (pod.metadata.labels, pod.metadata.annotations):
             self.contents_due = 0.0  # downward API volumes may show them
         self.look_again()
@@ -148,7 +153,7 @@ class PodWorker(PodState):
                         return
                     await self._work_on_end()
                 elif self._due and self._child is None and not self.waits_for:
-                    self._begin(self._sync(), "sync")
+                    self._begin(self._timed_sync(), "sync")
                 elif self._due:
                     self.publish()
         finally:
@@ -219,6 +224,15 @@ class PodWorker(PodState):
             self._timer = None
 
     # -- one round --------------------------------------------------------------------------------------------------
+    async def _timed_sync(self) -> None:
+        observed, began = self.tools.observed, self.tools.clock.monotonic()
+        if not self._syncs:
+            observed.worker_start.observe(began - self._born)
+        kind = "create" if not self._syncs else "update" if self._updated else "sync"
+        self._syncs, self._updated = self._syncs + 1, False
+        await self._sync()
+        observed.worker_seconds.observe(self.tools.clock.monotonic() - began, kind)
+
     async def _sync(self) -> None:
         """Do what the state machine says until it has nothing more to say."""
         if self.applied is None:

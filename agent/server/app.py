@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from agent.contracts import Pods
@@ -24,7 +24,14 @@ from agent.server import log_files, log_request
 from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.server.checkpoint import Checkpoints
+from agent.server.doors import Doors
+from agent.server.health import Health
+from agent.server.requests import Requests
 from agent.server.sessions import Receive, Scope, Send, SessionEndpoint, Sessions, answer
+from agent.server.system_logs import SystemLogs
+from agent.server.verbosity import set_verbosity
+from agent.server.zpages import ZPages
+from agent.usage.observed import Observed
 from agent.volumes.cleanup import CleanupError
 from cri.errors import CRIError
 from cri.messages import ContainerState
@@ -58,18 +65,29 @@ class Parts:
     """Seconds after which a session over which nothing goes is ended; 0: never."""
     metrics: Mapping[str, Text]
     """Prometheus texts by path: /metrics, /metrics/cadvisor, /metrics/resource, /metrics/probes."""
+    system_logs_dir: Path = Path("/var/log")
+    observed: Observed = field(default_factory=Observed)
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """What /flagz shows."""
 
 
 class Guard:
-    """Lets a request through to the application once it is known who asks and that they may."""
+    """Lets a request through to the application once it is known who asks and that they may; counts all."""
 
-    def __init__(self, app: Any, authenticator: Authenticator, authorizer: Authorizer) -> None:
+    def __init__(
+        self, app: Any, authenticator: Authenticator, authorizer: Authorizer, requests: Requests | None = None
+    ) -> None:
         self._app = app
         self._authenticator = authenticator
         self._authorizer = authorizer
+        self._requests = requests or Requests(Observed())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Authenticate, authorise, pass on."""
+        with self._requests.counted(scope):
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             authorization = next((v.decode("latin-1") for k, v in scope["headers"] if k == b"authorization"), "")
             certificate = scope.get("extensions", {}).get("tls", {}).get("client_certificate")
@@ -88,22 +106,48 @@ class Guard:
         await self._app(scope, receive, send)
 
 
-def build(parts: Parts, authenticator: Authenticator, authorizer: Authorizer, debugging: bool = True) -> Guard:
-    """Make the application; `debugging`: with logs, commands and sessions (enableDebuggingHandlers)."""
-    show = _Show(parts)
-    routes = [Route(path, show.health) for path in ("/healthz", "/healthz/ping", "/healthz/log", "/healthz/syncloop")]
+def build(parts: Parts, authenticator: Authenticator, authorizer: Authorizer, doors: Doors | None = None) -> Guard:
+    """Make the application with the handlers that `doors` opens, all that are open by default without it."""
+    doors = doors or Doors()
+    show, health = _Show(parts), Health(parts.health)
+    routes = [Route("/healthz", health.all), Route("/healthz/{name}", health.one), Route("/metrics/slis", health.slis)]
     routes += [Route(path, show.pods) for path in ("/pods", "/pods/")]
-    routes += [Route(path, show.running_pods) for path in ("/runningpods", "/runningpods/")]
-    routes += [Route("/configz", show.configuration), Route("/stats/summary", show.summary)]
+    routes += [Route("/stats/summary", show.summary)]
     routes += [Route(path, _metrics_endpoint(text)) for path, text in parts.metrics.items()]
     routes.append(Route("/localVolumes/{name}", _Volumes(parts).remove, methods=["DELETE"]))
-    if debugging:
-        routes += _debugging(parts)
-    return Guard(Starlette(routes=routes), authenticator, authorizer)
+    routes += _debugging(parts, show, doors) if doors.debugging else _without_debugging()
+    return Guard(Starlette(routes=routes), authenticator, authorizer, Requests(parts.observed))
 
 
-def _debugging(parts: Parts) -> list[Route]:
-    routes = [Route("/containerLogs/{namespace}/{pod}/{container}", _Logs(parts).read)]
+def _without_debugging() -> list[Route]:
+    shut = ("run", "exec", "attach", "portForward", "containerLogs", "runningpods", "debug/pprof", "logs")
+    return [_closed(f"/{path}/{{rest:path}}", "Debug endpoints are disabled.") for path in shut]
+
+
+def _closed(path: str, message: str) -> Route:
+    """Make a route that is there to say that it is switched off."""
+
+    async def answer(request: Request) -> Response:
+        return PlainTextResponse(f"{message}\n", 405)
+
+    return Route(path, answer, methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
+
+
+def _debugging(parts: Parts, show: _Show, doors: Doors) -> list[Route]:
+    if doors.system_logs:
+        logs = SystemLogs(parts.system_logs_dir, doors.system_log_queries)
+        routes = [Route("/logs", _to("logs/")), Route("/logs/{path:path}", logs.read)]
+    else:
+        routes = [_closed("/logs/{rest:path}", "logs endpoint is disabled.")]
+    if not doors.profiling:
+        routes.append(_closed("/debug/pprof/{rest:path}", "profiling endpoint is disabled."))
+    if doors.flags:
+        routes.append(Route("/debug/flags/v", set_verbosity, methods=["PUT"]))
+    else:
+        routes.append(_closed("/debug/flags/v", "flags endpoint is disabled."))
+    routes += [Route(path, show.running_pods) for path in ("/runningpods", "/runningpods/")]
+    routes.append(Route("/configz", show.configuration))
+    routes.append(Route("/containerLogs/{namespace}/{pod}/{container}", _Logs(parts).read))
     run = _Run(parts)
     for tail in ("{namespace}/{pod}/{container}", "{namespace}/{pod}/{uid}/{container}"):
         routes.append(Route(f"/run/{tail}", run.run, methods=["POST"]))
@@ -119,7 +163,15 @@ def _debugging(parts: Parts) -> list[Route]:
         endpoint = SessionEndpoint(session, with_container=with_container)
         for path in (f"/{name}/{{namespace}}/{{pod}}{tail}", f"/{name}/{{namespace}}/{{pod}}/{{uid}}{tail}"):
             routes.append(Route(path, endpoint, methods=["GET", "POST"]))
-    return routes
+    pages = ZPages(parts.clock, parts.flags, sorted({"/" + route.path.split("/")[1] for route in routes}))
+    return [*routes, Route("/statusz", pages.status), Route("/flagz", pages.flags)]
+
+
+def _to(place: str) -> Callable[[Request], Awaitable[Response]]:
+    async def redirect(request: Request) -> Response:
+        return RedirectResponse(place, 301)
+
+    return redirect
 
 
 class _Show:
@@ -127,10 +179,6 @@ class _Show:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-
-    async def health(self, request: Request) -> Response:
-        why = self._parts.health()
-        return PlainTextResponse(f"healthz check failed: {why}\n" if why else "ok", 500 if why else 200)
 
     async def configuration(self, request: Request) -> Response:
         return JSONResponse({"kubeletconfig": self._parts.configuration()})

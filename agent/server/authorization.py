@@ -24,6 +24,8 @@ _SUBRESOURCES = (
     ("/runningpods", ("pods", "proxy")),
     ("/healthz", ("healthz", "proxy")),
     ("/configz", ("configz", "proxy")),
+    ("/statusz", ("statusz", "proxy")),
+    ("/flagz", ("flagz", "proxy")),
 )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from agent.usage.observed import Observed
 from kube.api import core_v1
 from kube.client import STRATEGIC, Client
 from kube.clock import SYSTEM, Clock
@@ -45,6 +46,8 @@ class _Pod:
     seen: core_v1.Pod | None = None
     """The newest version of the object that a watch has shown."""
     wanted: core_v1.PodStatus | None = None
+    changed_at: float = 0.0
+    """When the oldest change that the API does not know of was told."""
     task: asyncio.Task[None] | None = None
     idle: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -52,8 +55,8 @@ class _Pod:
 class StatusWriter:
     """Sends statuses and, at a pod's end, the deletion that takes it out of the API."""
 
-    def __init__(self, client: Client, *, clock: Clock = SYSTEM) -> None:
-        self._client, self._clock = client, clock
+    def __init__(self, client: Client, *, clock: Clock = SYSTEM, observed: Observed | None = None) -> None:
+        self._client, self._clock, self._observed = client, clock, observed or Observed()
         self._pods: dict[str, _Pod] = {}
 
     def set(self, pod: core_v1.Pod, status: core_v1.PodStatus) -> None:
@@ -69,6 +72,8 @@ class StatusWriter:
             _take_in(entry)
         if difference(entry.told, status) is None and entry.wanted is None:
             return
+        if entry.wanted is None:
+            entry.changed_at = self._clock.monotonic()
         entry.wanted = status
         if entry.task is None:
             entry.idle.clear()
@@ -79,6 +84,7 @@ class StatusWriter:
         try:
             while entry.wanted is not None:
                 status, entry.wanted = entry.wanted, None
+                changed_at = entry.changed_at
                 patch = difference(entry.told, status)
                 if patch is None:
                     continue
@@ -89,6 +95,7 @@ class StatusWriter:
                         core_v1.Pod, entry.name, entry.namespace, body, type=STRATEGIC, subresource="status"
                     )
                     entry.told, entry.revision = status, _revision(answer)
+                    self._observed.status_sync.observe(self._clock.monotonic() - changed_at)
                     _take_in(entry)
                     if entry.told is not status and entry.wanted is None:
                         entry.wanted = status

@@ -14,6 +14,7 @@ from agent.probes.counts import ProbeCounts
 from agent.shutdown.state import last as last_shutdown
 from agent.usage import metrics, own_metrics, volume_metrics
 from agent.usage.collect import Collector
+from agent.usage.observed import Observed
 from agent.usage.operations import Operations
 from agent.usage.summary import summary
 from cri.errors import CRIError
@@ -29,9 +30,11 @@ class Figures:
         node_name: str,
         probes: ProbeCounts,
         operations: Operations | None = None,
+        observed: Observed | None = None,
         root_dir: Path | None = None,
     ) -> None:
         self._operations, self._root_dir = operations or Operations(), root_dir
+        self._observed = observed or Observed()
         self._collector = collector
         self._probe_counts = probes
         self._pods = pods
@@ -54,7 +57,8 @@ class Figures:
         shutdown = ("", "")
         if self._root_dir is not None:
             shutdown = await asyncio.to_thread(last_shutdown, self._root_dir)
-        own = metrics.agent(self._pods, self._node_name) + own_metrics.text(self._operations, shutdown)
+        own = own_metrics.state(self._pods, self._node_name) + own_metrics.text(self._operations, shutdown)
+        own += str(self._observed) + own_metrics.process()
         with contextlib.suppress(CRIError):  # a runtime that does not answer hides no other figures
             own += volume_metrics.text(await self._collector.snapshot())
         return own

@@ -1,48 +1,15 @@
-"""Snapshots as Prometheus texts: /metrics/resource, /metrics/cadvisor, and the agent's own /metrics.
+"""Snapshots as Prometheus texts: /metrics/resource, /metrics/cadvisor and /metrics/probes.
 
 Names and labels are those that dashboards and the metrics server expect of a kubelet (and of the cAdvisor in it).
 """
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 
-from agent.contracts import Pods
 from agent.probes.counts import BUCKETS, ProbeCounts
+from agent.usage.exposition import Sample, Text
 from agent.usage.model import ContainerUse, Memory, Snapshot
-
-Sample = tuple[Mapping[str, str], float, float]  # labels, value, time in seconds or 0.0
-
-
-class Text:
-    """Writes the exposition format, version 0.0.4."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-
-    def family(self, name: str, kind: str, help: str, samples: Iterable[Sample]) -> None:
-        """Add a metric; kind is counter or gauge."""
-        self._lines += [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
-        for labels, value, time in samples:
-            inside = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
-            stamp = f" {int(time * 1000)}" if time else ""
-            self._lines.append(f"{name}{{{inside}}} {value!r}{stamp}" if inside else f"{name} {value!r}{stamp}")
-
-    def histogram(
-        self, name: str, help: str, buckets: Iterable[Sample], sums: Iterable[Sample], counts: Iterable[Sample]
-    ) -> None:
-        """Add a histogram; the buckets carry `le` and are cumulative."""
-        self.family(name, "histogram", help, [])
-        for suffix, samples in (("_bucket", buckets), ("_sum", sums), ("_count", counts)):
-            for labels, value, _ in samples:
-                inside = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
-                self._lines.append(f"{name}{suffix}{{{inside}}} {value!r}")
-
-    def __str__(self) -> str:
-        return "\n".join(self._lines) + "\n"
 
 
 def resource(snapshot: Snapshot | None) -> str:
@@ -174,34 +141,6 @@ def cadvisor(snapshot: Snapshot, cores: int) -> str:
     return str(text)
 
 
-def agent(pods: Pods, node_name: str) -> str:
-    """Write the agent's own /metrics: the process, and how much runs."""
-    text = Text()
-    views = pods.views()
-    states = Counter(record.state.value for view in views for record in view.containers)
-    running = sum(1 for view in views if view.sandbox is not None and view.sandbox.ready)
-    text.family(
-        "kubelet_node_name", "gauge", "The node's name. The count is always 1.", [({"node": node_name}, 1, 0.0)]
-    )
-    text.family("kubelet_running_pods", "gauge", "Number of pods that have a running pod sandbox", [({}, running, 0.0)])
-    text.family(
-        "kubelet_running_containers",
-        "gauge",
-        "Number of containers currently running",
-        [({"container_state": state}, count, 0.0) for state, count in sorted(states.items())],
-    )
-    times = os.times()
-    text.family(
-        "process_cpu_seconds_total",
-        "counter",
-        "Total user and system CPU time spent in seconds.",
-        [({}, times.user + times.system, 0.0)],
-    )
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    text.family("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", [({}, resident, 0.0)])
-    return str(text)
-
-
 def probes(counts: ProbeCounts) -> str:
     """Write /metrics/probes: how often the probes of running containers were made, what they said, how long they took."""
     text = Text()
@@ -229,7 +168,3 @@ def probes(counts: ProbeCounts) -> str:
 def _slice(id: str, namespace: str = "", pod: str = "") -> dict[str, str]:
     """Return the labels of a cgroup that is no container's."""
     return {"container": "", "id": id, "image": "", "name": "", "namespace": namespace, "pod": pod}
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -30,7 +30,7 @@ from kube.errors import StatusError
 from tests.support.containerd import Containerd
 from tests.support.control import ApiUnderTest
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 class FastClock:
@@ -175,9 +175,13 @@ async def agent_node(
     name: str = "node-1",
     *,
     clock: Clock = SYSTEM,
+    start: bool = True,
     **changes: Any,
 ) -> AsyncIterator[NodeUnderTest]:
-    """Start the agent with its files below `folder`; `changes` replace fields of its configuration."""
+    """Start the agent with its files below `folder`; `changes` replace fields of its configuration.
+
+    Without `start` everything is there but the agent: a test runs it in a process of its own.
+    """
     user = (f"system:node:{name}", ("system:nodes",))
     config = AgentConfig(
         node_name=name,
@@ -203,7 +207,8 @@ async def agent_node(
     node = NodeUnderTest(config, server.client(), clock)
     try:
         await _default_account(node.client, server)
-        await node.start()
+        if start:
+            await node.start()
         yield node
     finally:
         await node.stop()

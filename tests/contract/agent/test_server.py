@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,18 +16,15 @@ from cri.fake import FakeRuntime
 from tests.support.control import ApiUnderTest
 from tests.support.fake_node import create
 from tests.support.node import FastClock, NodeUnderTest, agent_node
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
+from tests.support.ports import reserve
 
 
 @pytest.fixture
 async def node(
     tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, clock: FastClock
 ) -> AsyncIterator[NodeUnderTest]:
-    changes = {"enable_server": True, "port": free_port(), "authorization_mode": "AlwaysAllow", "anonymous": True}
+    (port,) = reserve()
+    changes = {"enable_server": True, "port": port, "authorization_mode": "AlwaysAllow", "anonymous": True}
     file = KubeletConfiguration(max_pods=77, cluster_dns=["10.96.0.10"])
     async with agent_node(tmp_path, runtime, api, clock=clock, file=file, **changes) as node:
         yield node
@@ -60,8 +56,12 @@ async def test_calls_to_the_runtime_are_counted(node: NodeUnderTest, runtime: Fa
     assert 'kubelet_runtime_operations_total{operation_type="create_container"} 1' in lines
     assert 'kubelet_runtime_operations_duration_seconds_count{operation_type="start_container"} 1' in lines
     assert 'kubelet_runtime_operations_duration_seconds_bucket{operation_type="start_container",le="+Inf"} 1' in lines
-    assert "kubelet_started_containers_total 1" in lines
-    assert 'kubelet_started_pods_errors_total{code="UNKNOWN"} 1.0' in lines
+    assert 'kubelet_started_containers_total{container_type="container"} 1.0' in lines
+    assert "kubelet_started_pods_total 2.0" in lines and "kubelet_started_pods_errors_total 1.0" in lines
+    assert 'kubelet_run_podsandbox_errors_total{runtime_handler=""} 1.0' in lines
+    assert "kubelet_pod_start_duration_seconds_count 1" in lines
+    assert "kubelet_pod_start_sli_duration_seconds_count 1" in lines
+    assert 'kubelet_desired_pods{static=""} 1' in lines
     assert "kubelet_graceful_shutdown_start_time_seconds 0.0" in lines
 
 

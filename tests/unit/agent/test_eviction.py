@@ -171,7 +171,7 @@ LIMIT: dict[str, Any] = {"resources": {"limits": {"ephemeral-storage": "10"}}}
 )
 def test_a_pod_over_its_own_limit_ends(spec: dict[str, Any], used: PodUse, message: str | None) -> None:
     found = local_storage.excess(pod("p", **spec), used)
-    assert (found.message if found else None) == message
+    assert (found[0].message if found else None) == message
 
 
 def test_one_container_over_its_limit_is_named_though_the_sum_is_kept() -> None:
@@ -185,7 +185,8 @@ def test_one_container_over_its_limit_is_named_though_the_sum_is_kept() -> None:
         },
     }
     found = local_storage.excess(msgspec.convert(body, core_v1.Pod), use("p", rootfs=11))
-    assert found is not None and found.message == 'Container c exceeded its local ephemeral storage limit "10". '
+    assert found is not None and found[1] == "ephemeralcontainerfs.limit"
+    assert found[0].message == 'Container c exceeded its local ephemeral storage limit "10". '
 
 
 def test_only_pods_with_limits_are_watched() -> None:

@@ -1,0 +1,41 @@
+"""Prometheus' text format, version 0.0.4, written line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+Sample = tuple[Mapping[str, str], float, float]  # labels, value, time in seconds or 0.0
+
+
+class Text:
+    """Writes the exposition format, version 0.0.4."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def family(self, name: str, kind: str, help: str, samples: Iterable[Sample]) -> None:
+        """Add a metric; kind is counter or gauge."""
+        self._lines += [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
+        for labels, value, time in samples:
+            stamp = f" {int(time * 1000)}" if time else ""
+            self._lines.append(f"{name}{_written(labels)} {value!r}{stamp}")
+
+    def histogram(
+        self, name: str, help: str, buckets: Iterable[Sample], sums: Iterable[Sample], counts: Iterable[Sample]
+    ) -> None:
+        """Add a histogram; the buckets carry `le` and are cumulative."""
+        self.family(name, "histogram", help, [])
+        for suffix, samples in (("_bucket", buckets), ("_sum", sums), ("_count", counts)):
+            self._lines += [f"{name}{suffix}{_written(labels)} {value!r}" for labels, value, _ in samples]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+
+def _written(labels: Mapping[str, str]) -> str:
+    inside = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
+    return f"{{{inside}}}" if inside else ""
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

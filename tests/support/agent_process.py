@@ -1,0 +1,78 @@
+"""An agent in a process of its own, to be ended as SIGKILL ends it: nothing is cleaned up, nothing more is said.
+
+The configuration and the clock are handed over in a file; `FastClock` counts from the machine's monotonic clock, so time
+goes on where it was for the next one. Run as a module it is the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pickle
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from agent import main
+from agent.config import AgentConfig
+from kube.clock import Clock
+
+ROOT = Path(__file__).parents[2]
+
+
+class AgentProcess:
+    """Starts agents one after the other, each with the same configuration; their words go into `log`."""
+
+    def __init__(self, folder: Path, config: AgentConfig, clock: Clock) -> None:
+        self.log = folder / "agent.log"
+        self._given, self._ready = folder / "agent.pickle", folder / "agent.ready"
+        self._given.write_bytes(pickle.dumps((config, clock, self._ready)))
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start the agent and return at once."""
+        self._ready.unlink(missing_ok=True)
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tests.support.agent_process", str(self._given)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                start_new_session=True,
+            )
+
+    @property
+    def ready(self) -> bool:
+        """The agent that runs now has said that its node is Ready."""
+        return self._ready.exists()
+
+    def strike(self) -> None:
+        """Kill the agent now; it is gone when `kill` has returned, too."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+
+    async def kill(self) -> None:
+        """Kill the agent and return when it is gone."""
+        self.strike()
+        process, self._process = self._process, None
+        if process is not None:
+            await process.wait()
+
+
+def _serve(given: Path) -> None:
+    config, clock, ready = pickle.loads(given.read_bytes())
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s", stream=sys.stderr
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main.run(config, ready=ready.touch, clock=clock))
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]))
