@@ -133,9 +133,10 @@ async def test_who_may_not_is_not_passed_on(started: Started) -> None:
 async def test_a_watch_is_a_stream_through_both_servers(started: Started) -> None:
     server, behind = started
     behind.changed.clear()
+    behind.stored.clear()
     async with server.session().get(f"{FLUNDERS}?watch=true") as watch:
         assert watch.status == 200
-        behind.stored.setdefault("one", {"metadata": {"name": "one"}})
+        behind.stored["one"] = {"metadata": {"name": "one"}}
         behind.changed.set()
         async with asyncio.timeout(30):
             event = json.loads(await watch.content.readline())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gzip
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -42,7 +43,8 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.body)
+        zipped = self.headers.get("Content-Encoding") == "gzip"  # as large bodies are
+        return json.loads(gzip.decompress(self.body) if zipped else self.body)
 
 
 class ApiUnderTest:

@@ -19,7 +19,7 @@ _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def command(*argv: str, check: bool = True, timeout: float = 20, input: str = "") -> str:
+def command(*argv: str, check: bool = True, timeout: float = 60, input: str = "") -> str:
     """Run a command and return what it printed."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, input=input, check=False)
     if check and done.returncode != 0:
@@ -35,7 +35,7 @@ class Namespace:
         self.path = Path("/var/run/netns") / name
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def run(self, *argv: str, check: bool = True, timeout: float = 20, input: str = "") -> str:
+    def run(self, *argv: str, check: bool = True, timeout: float = 60, input: str = "") -> str:
         """Run a command inside and return what it printed."""
         return command("nsenter", f"--net={self.path}", *argv, check=check, timeout=timeout, input=input)
 
@@ -51,7 +51,7 @@ class Namespace:
         self._processes.append(process)
         return process
 
-    def inside(self, main: Callable[[], Coroutine[Any, Any, T]], timeout: float = 60) -> T:
+    def inside(self, main: Callable[[], Coroutine[Any, Any, T]], timeout: float = 180) -> T:
         """Run a coroutine to its end in a thread that lives in the namespace, and return its result."""
         result: list[T] = []
         failure: list[BaseException] = []

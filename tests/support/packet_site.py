@@ -41,7 +41,7 @@ class Place:
 
 @contextlib.contextmanager
 def place() -> Iterator[Place]:
-    tag = f"np-t{os.getpid() % 10000}"
+    tag = f"np-t{os.getpid()}"
     with namespaces(*(f"{tag}-{name}" for name in ("node", "pod", "client", "world", "beyond"))) as made:
         node, pod, client, world, beyond = made
         for namespace, device, net in ((world, "uplink", "192.168.0"), (beyond, "downlink", "192.168.9")):

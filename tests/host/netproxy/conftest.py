@@ -32,13 +32,13 @@ class Site:
     folder: Path
     config: ProxyConfig
 
-    def fetch(self, origin: Namespace, address: str, port: int = 80, timeout: int = 2) -> str:
-        """Return what an HTTP server answers, or "" where none does."""
+    def fetch(self, origin: Namespace, address: str, port: int = 80, timeout: int = 10) -> str:
+        """Return what an HTTP server answers, or "" where none does; `timeout` in seconds, for where nothing comes back."""
         url = f"http://{address}:{port}/"
         return origin.run("curl", "-s", "-m", str(timeout), url, check=False).strip()
 
     def fetch_path(self, origin: Namespace, url: str) -> str:
-        return origin.run("curl", "-s", "-m", "2", f"http://{url}", check=False).strip()
+        return origin.run("curl", "-s", "-m", "10", f"http://{url}", check=False).strip()
 
     def error(self, origin: Namespace, address: str, port: int = 80) -> str:
         """Return the name of the error a TCP connection ends in ("ECONNREFUSED", "ETIMEDOUT"), or "" where it opens."""
@@ -75,7 +75,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 @contextlib.contextmanager
 def build_site(mode: str, tmp_path: Path) -> Iterator[Site]:
     """Make the namespaces, with a configuration for a mode (one of MODES)."""
-    tag = f"np-{os.getpid() % 10000}"
+    tag = f"np-{os.getpid()}"
     with namespaces(*(f"{tag}-{name}" for name in ("node", "client", *PODS))) as made:
         node, client, *pods = made
         wire(node, "uplink", client, "eth0")
@@ -111,8 +111,8 @@ def serve_http(pod: Namespace, folder: Path, text: str, port: int = 8080) -> Non
     folder.mkdir(exist_ok=True)
     (folder / "index.html").write_text(text)
     pod.start("busybox", "httpd", "-f", "-p", str(port), "-h", str(folder))
-    deadline = time.monotonic() + 10
-    while pod.run("curl", "-s", "-m", "1", f"http://127.0.0.1:{port}/", check=False).strip() != text:
+    deadline = time.monotonic() + 60
+    while pod.run("curl", "-s", "-m", "10", f"http://127.0.0.1:{port}/", check=False).strip() != text:
         assert time.monotonic() < deadline, "the test's own web server does not start"
 
 
@@ -134,7 +134,7 @@ def talk(site: Site, origin: Namespace, address: str, port: int) -> Callable[[],
     told = site.folder / "answers"
     program = (
         "import socket, time\n"
-        f"s = socket.create_connection(({address!r}, {port}), timeout=5)\n"
+        f"s = socket.create_connection(({address!r}, {port}), timeout=30)\n"
         "n = 0\n"
         "while True:\n"
         "    s.sendall(b'x'); assert s.recv(10) == b'x'; n += 1\n"
@@ -165,7 +165,7 @@ async def running(config: ProxyConfig, api: MemoryAPI) -> AsyncIterator[asyncio.
             await task
 
 
-async def until(condition: Callable[[], object], what: str, seconds: float = 15) -> None:
+async def until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Wait until a blocking check is true; the failure says what was waited for."""
     deadline = time.monotonic() + seconds
     while not await asyncio.to_thread(condition):

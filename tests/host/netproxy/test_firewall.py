@@ -21,7 +21,7 @@ def test_base_chains_are_read_with_hook_and_policy() -> None:
     async def read() -> set[Chain]:
         return set(read_chains())
 
-    with namespaces(f"fw-{os.getpid() % 10000}") as (namespace,):
+    with namespaces(f"fw-{os.getpid()}") as (namespace,):
         assert namespace.inside(read) == set()
         namespace.run("nft", "-f", "-", input=RULES)
         assert namespace.inside(read) == {

@@ -1,6 +1,7 @@
 """Network policies with real packets: between pods, through Services, from outside, while a pod starts."""
 
 import asyncio
+import os
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -189,5 +190,5 @@ def test_the_kernel_takes_every_change_and_holds_what_was_meant(family: int) -> 
         await backend.cleanup()
         assert TABLE not in node.run("nft", "list", "tables")
 
-    with namespaces("np-policy") as (node,):
+    with namespaces(f"np-p{os.getpid()}") as (node,):
         node.inside(check)

@@ -151,7 +151,7 @@ def test_packets_from_outside_to_the_loopback_range_are_dropped(site: Site) -> N
             )
             site.node.start("busybox", "httpd", "-f", "-p", "127.0.0.5:9998", "-h", str(site.folder / "pod-a"))
             await until(lambda: site.fetch(site.node, "127.0.0.5", 9998) == "pod-a", "the local server answers locally")
-            assert await asyncio.to_thread(site.fetch, site.client, "127.0.0.5", 9998) == ""
+            assert await asyncio.to_thread(site.fetch, site.client, "127.0.0.5", 9998, 2) == ""
             flavour = site.config.iptables_flavour
             # The guard is what drops it: without it, the packet would have arrived.
             listing = await asyncio.to_thread(site.node.run, f"iptables-{flavour}", "-nvL", "KUBE-FIREWALL", "-x")

@@ -64,8 +64,9 @@ def test_stale_chains_of_an_earlier_life_are_removed_at_the_start(site: Site) ->
             await until(lambda: site.fetch(site.node, "10.96.9.9"), "the old Service answers")
         async with running(site.config, populated(service("web", WEB), slice_of("web", PODS["pod-b"]))):
             await until(lambda: site.fetch(site.node, WEB) == "pod-b", "the new Service answers")
-            assert not any(
-                "10.96.9.9" in line or "default/old" in line for line in await asyncio.to_thread(rules, site)
+            await until(
+                lambda: not any("10.96.9.9" in line or "default/old" in line for line in rules(site)),
+                "nothing of the old Service is left",
             )
 
     site.node.inside(check)
@@ -249,14 +250,14 @@ def test_udp_flows_leave_an_endpoint_that_is_gone(site: Site) -> None:
         async with running(site.config, api):
             await until(lambda: ask() == "pod-a", "the first endpoint answers")
             api.put(slice_of("dns", PODS["pod-b"], ports={"udp": 5353}, protocol="UDP"))
-            await until(lambda: ask() == "pod-b", "the same client port reaches the new endpoint", 10)
+            await until(lambda: ask() == "pod-b", "the same client port reaches the new endpoint")
         # What changes while nobody follows is made up for at the next start.
         later = populated(
             service("dns", "10.96.5.3", dns),
             slice_of("dns", PODS["pod-a"], ports={"udp": 5353}, protocol="UDP"),
         )
         async with running(site.config, later):
-            await until(lambda: ask() == "pod-a", "the flow of the earlier life is gone", 20)
+            await until(lambda: ask() == "pod-a", "the flow of the earlier life is gone")
 
     site.node.inside(check)
 
@@ -291,7 +292,7 @@ def test_node_ports_are_served_only_on_the_addresses_named(site: Site) -> None:
         config = dataclasses.replace(site.config, node_port_addresses=("192.168.77.1/32",))
         async with running(config, populated(web, slice_of("web", PODS["pod-a"]))):
             await until(lambda: site.fetch(site.client, NODE_IP, 30080) == "pod-a", "the address named answers")
-            assert await asyncio.to_thread(site.fetch, site.client, "192.168.77.9", 30080) == ""
-            assert await asyncio.to_thread(site.fetch, site.node, "127.0.0.1", 30080) == ""
+            assert await asyncio.to_thread(site.fetch, site.client, "192.168.77.9", 30080, 2) == ""
+            assert await asyncio.to_thread(site.fetch, site.node, "127.0.0.1", 30080, 2) == ""
 
     site.node.inside(check)

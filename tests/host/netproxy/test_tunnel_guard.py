@@ -41,5 +41,5 @@ def test_the_table_is_written_anew_only_where_it_differs() -> None:
         assert await listed() == ""
         await guard.remove()
 
-    with namespaces(f"guard-{os.getpid() % 10000}") as (namespace,):
+    with namespaces(f"guard-{os.getpid()}") as (namespace,):
         namespace.inside(check)
