@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from control.auth import setup
+from control.auth import abac, authorization_modes, setup
 from control.auth.authenticators import HEALTH_PATHS, AnonymousPolicy
 from control.auth.authorization_configuration import Entry
 from control.auth.authorization_configuration import parse as parse_authorization
@@ -55,10 +55,17 @@ class Access:
             anonymous=found.anonymous,
             front_proxy=self._front_proxy(),
             make_token_webhook=self._token_webhook if config.authentication_webhook_file else None,
+            believed_keys=self._believed_keys(),
         )
         self._others: frozenset[str] | None = None
         text = self._authorization.first()
-        if text is not None:
+        if text is None:
+            if config.authorization_policy_file is not None:
+                self.auth.abac = abac.load(config.authorization_policy_file)
+            self.auth.ask(authorization_modes.entries(config), self._client)
+        else:
+            if config.authorization_modes != authorization_modes.DEFAULT:
+                raise ConfigurationError("authorization-mode and an authorization configuration exclude one another")
             entries = self._read_authorization(text)
             self.auth.ask(entries, self._client)
             self._others = frozenset(entry.type for entry in entries if entry.type != "Webhook")
@@ -89,6 +96,10 @@ class Access:
         client = ReviewClient(config.authentication_webhook_file, self._clock)
         ttl = config.authentication_webhook_cache_ttl
         return TokenWebhook(client, self._clock, audiences, config.authentication_webhook_version, ttl)
+
+    def _believed_keys(self) -> list[pki.PublicKey]:
+        path = self._config.service_account_public_key_file
+        return pki.decode_public_keys(path.read_bytes()) if path is not None else []
 
     def _front_proxy(self) -> RequestHeaderAuthenticator | None:
         config = self._config

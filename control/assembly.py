@@ -13,8 +13,11 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
+from control import start_steps
 from control.access import Access
-from control.admission.chain import Chain, default_plugins
+from control.admission import configuration as admission_configuration
+from control.admission import plugins
+from control.admission.chain import Chain
 from control.admission.plugin import Attributes
 from control.admission.policies.type_checking import TypeChecking
 from control.admission.webhooks.asking import Asker
@@ -49,7 +52,9 @@ from control.server.pipeline import Pipeline
 from control.server.resources import ResourceServer
 from control.server.serve import Listener
 from control.server.subresources import Subresources
+from control.server.zpages import ZPages
 from control.server_addresses import ServerAddresses
+from control.server_identity import ServerIdentity
 from control.storage.cache import WatchCache
 from control.storage.catching_up import CatchingUp
 from control.storage.engine import Engine, open_engine
@@ -96,17 +101,25 @@ class ApiServer:
         self.auth = self.access.auth
         self.webhooks = Caller(self.lookup)
         asker = Asker(self.lookup, self.webhooks, self.auth.authorizer)
-        admission.chain = Chain(
-            default_plugins(
-                self.lookup, self.auth.authorizer, self.auth.rbac, asker, disabled=config.disabled_admission
-            )
+        surroundings = plugins.Surroundings(
+            self.lookup,
+            self.auth.authorizer,
+            self.auth.rbac,
+            asker,
+            admission_configuration.load(config.admission_config_file),
+            clock,
+            (config.not_ready_toleration_seconds, config.unreachable_toleration_seconds),
         )
+        made = plugins.make(surroundings, config.enabled_admission, config.disabled_admission)
+        self.admission = admission.chain = Chain(made)
         self.background = Background()
         self.health = Health()
         self.stopping = False
         self.health.add("etcd", engine.check, live=True)
+        self.health.add("etcd-readiness", engine.check)
         self.catching_up = CatchingUp(self.cache, engine.check)
         self.health.add("informer-sync", self.catching_up.check)
+        self.health.expect(*start_steps.STEPS)
         self.health.add("shutdown", lambda: "process is shutting down" if self.stopping else None)
         self.listing = Listing(self.registry, config.min_watch_timeout)
         resources = ResourceServer(self.registry, self.listing, config.max_body_bytes, Subresources())
@@ -118,6 +131,7 @@ class ApiServer:
         self.mounted.debug = lambda request: fairness_debug.dump(
             request.path, self.pipeline.fairness, bool(request.option("includeRequestDetails"))
         )
+        self.mounted.pages = ZPages(config, clock).answer
         self.pipeline.list_size = functools.partial(list_size, self.registry)
         self.auditing = Auditing(config, clock)
         self.pipeline.auditor = self.auditing.auditor
@@ -148,26 +162,34 @@ class ApiServer:
             background.start(engine.compact(), "the compactor", may_end=True)
             try:
                 await background.until(server.cache.wait_ready())
+                done = server.health.done
+                done(start_steps.INFORMERS, start_steps.DEFINITION_INFORMERS, start_steps.DEFINITIONS_SYNCED)
+                done(start_steps.ADMISSION, start_steps.DEFINITIONS)
                 followed = asyncio.Event()
                 background.start(Keeper(server.registry, server.custom).run(), "looking after definitions")
                 background.start(server.auditing.run(), "sending audit events", may_end=True)
                 background.start(server.access.run(), "following configuration files", may_end=True)
                 background.start(follow_auth(server.auth, server.registry, followed), "following roles and pods")
                 await background.until(followed.wait())
-                bootstrap = Bootstrap(server.registry, config, server.listener.port)
+                bootstrap = Bootstrap(server.registry, config, server.listener.port, done)
                 await background.until(bootstrap.run())
                 front_proxy = FrontProxy(config.proxy_client_cert_file, config.proxy_client_key_file)
-                extensions = Aggregation(server.registry, server.aggregator, front_proxy)
+                extensions = Aggregation(server.registry, server.aggregator, front_proxy, done)
                 background.start(extensions.run(), "looking after APIServices")
                 uses = LegacyTokenUse(server.client(SERVER), clock)
                 server.auth.service_accounts.used = uses.used
                 background.start(uses.run(), "noting the use of legacy tokens")
                 checking = TypeChecking(server.registry, server.custom)
                 background.start(checking.run(), "checking the types of policies")
-                background.start(FlowControl(server.registry, server.pipeline.fairness).run(), "flow control")
+                background.start(FlowControl(server.registry, server.pipeline.fairness, done).run(), "flow control")
+                lease = ServerIdentity(server.registry, clock).run(
+                    lambda: done(start_steps.IDENTITY), lambda: done(start_steps.IDENTITY_COLLECTOR)
+                )
+                background.start(lease, "this server's identity lease")
                 await server.listener.start()
                 background.start(server.mounted.load(), "loading the finite routes", may_end=True)
                 log.info("serving on %s:%d", config.bind_address, server.listener.port)
+                await background.until(server.health.finished.wait())
                 try:
                     async with server._among_servers(bootstrap):
                         yield server
@@ -176,6 +198,7 @@ class ApiServer:
             finally:
                 await background.stop()
                 await server.webhooks.close()
+                await server.admission.close()
                 await server.access.close()
                 await server.auditing.close()
         finally:

@@ -11,11 +11,12 @@ import asyncio
 import ipaddress
 import json
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
+from control import start_steps
 from control.auth import bootstrap_policy
 from control.auth.joining_policy import joining_policy
 from control.config import ControlConfig
@@ -46,24 +47,34 @@ _PRIORITIES = (
 class Bootstrap:
     """Writes as the server itself, through the registry."""
 
-    def __init__(self, registry: Registry, config: ControlConfig, port: int) -> None:
+    def __init__(
+        self, registry: Registry, config: ControlConfig, port: int, done: Callable[[str], None] = lambda step: None
+    ) -> None:
         self.registry, self.config, self.port = registry, config, port
         self._attempts = ATTEMPTS
+        self._done = done
+        """Called with each of start_steps that has been taken."""
 
     async def run(self) -> None:
         """Write what is missing; all at once, so that it costs a few commits and not one for each object."""
         await _together(
             self._ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}) for name in NAMESPACES
         )
+        self._done(start_steps.NAMESPACES)
+        roles = (*bootstrap_policy.default_policy(), *joining_policy())
         await _together(
             (
-                *(self._role(wanted) for wanted in (*bootstrap_policy.default_policy(), *joining_policy())),
-                *(self._priority(*row) for row in _PRIORITIES),
-                self._service_range(),
-                self._client_authority(),
-                self._kubernetes_service(),
+                self._step(start_steps.ROLES, *(self._role(wanted) for wanted in roles)),
+                self._step(start_steps.PRIORITY_CLASSES, *(self._priority(*row) for row in _PRIORITIES)),
+                self._step(start_steps.SERVICE_RANGE, self._service_range()),
+                self._step(start_steps.AUTHORITIES, self._client_authority()),
+                self._step(start_steps.KUBERNETES_SERVICE, self._kubernetes_service()),
             )
         )
+
+    async def _step(self, name: str, *work: Coroutine[Any, Any, None]) -> None:
+        await _together(work)
+        self._done(name)
 
     # -- parts ----------------------------------------------------------------------------------------------------
     async def _role(self, wanted: Object) -> None:

@@ -17,6 +17,8 @@ class ControlConfig:
     """Whose client certificates are believed."""
     service_account_key_file: Path
     """The private key that signs service account tokens; its public half checks them."""
+    service_account_public_key_file: Path | None = None
+    """Further keys, private or public, whose tokens are believed, as after a rotation; None: none."""
     ca_file: Path | None = None
     """The CA that clients and pods check the server with (kube-root-ca.crt); None: the client CA."""
     ca_key_file: Path | None = None
@@ -60,7 +62,15 @@ class ControlConfig:
     authentication_webhook_version: str = "v1"
     authentication_webhook_cache_ttl: float = 120.0
     authorization_config_file: Path | None = None
-    """Which authorizers are asked (AuthorizationConfiguration); None: Node, then RBAC."""
+    """Which authorizers are asked (AuthorizationConfiguration); None: those of `authorization_modes`."""
+    authorization_modes: tuple[str, ...] = ("Node", "RBAC")
+    authorization_policy_file: Path | None = None
+    """What the mode ABAC allows, a policy in JSON on each line."""
+    authorization_webhook_file: Path | None = None
+    """A kubeconfig of the program that the mode Webhook asks."""
+    authorization_webhook_version: str = "v1beta1"
+    authorization_webhook_authorized_ttl: float = 300.0
+    authorization_webhook_unauthorized_ttl: float = 30.0
     configuration_check: float = 1.0
     """Seconds between two looks at whether one of the configuration files has changed."""
     max_readonly_in_flight: int = 400
@@ -82,6 +92,12 @@ class ControlConfig:
     etcd_key_file: Path | None = None
     etcd_prefix: str = "/registry"
     disabled_admission: tuple[str, ...] = ()
+    enabled_admission: tuple[str, ...] = ()
+    """Plugins that are off unless they are named, as upstream's --enable-admission-plugins."""
+    admission_config_file: Path | None = None
+    """What plugins are told (AdmissionConfiguration); None: nothing."""
+    not_ready_toleration_seconds: int = 300
+    unreachable_toleration_seconds: int = 300
     encryption_config_file: Path | None = None
     """Which resources are encrypted in the store (EncryptionConfiguration); None: none are."""
     audit_policy_file: Path | None = None

@@ -48,6 +48,9 @@ def control_config(settings: Settings) -> ControlConfig:
         audit_webhook_file=_present(layout.etc / "audit-webhook.kubeconfig"),
         audit_log_file=layout.logs / "audit.log",
         encryption_config_file=_present(layout.etc / "encryption.yaml"),
+        admission_config_file=_present(layout.etc / "admission.yaml"),
+        authorization_policy_file=_present(layout.etc / "abac-policy.jsonl"),
+        authorization_webhook_file=_present(layout.etc / "authorization-webhook.kubeconfig"),
         controller_config_file=_present(layout.etc / "controller-manager.yaml"),
         scheduler_config_file=_present(layout.etc / "scheduler.yaml"),
     )

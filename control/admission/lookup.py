@@ -30,6 +30,10 @@ class Lookup(Protocol):
         """Return an object as the store has it now; for what may have been made a moment ago."""
         ...
 
+    async def create(self, target: str, obj: Object) -> Object:
+        """Create an object as the server itself; StatusError where that cannot be."""
+        ...
+
     async def update_status(self, target: str, obj: Object) -> Object:
         """Write an object's status if its resourceVersion is still the newest; StatusError 409 otherwise."""
         ...

@@ -71,3 +71,6 @@ class Plugin:
 
     async def validate(self, attributes: Attributes) -> None:
         """Refuse the object or let it pass."""
+
+    async def close(self) -> None:
+        """Let go of what the plugin holds open."""

@@ -1,25 +1,25 @@
 """PodSecurity: a namespace's labels say how much its pods may do (the Pod Security Standards).
 
 pod-security.kubernetes.io/enforce refuses pods, /warn sends a Warning header to whoever makes a pod or a workload of pods; each
-has a version label beside it ("latest" or v1.x). Without labels everything is let in, as upstream's default has it.
+has a version label beside it ("latest" or v1.x); /audit notes in the audit log. Without labels the defaults of the plugin's
+configuration hold (pod_security_configuration.py), without these everything is let in. Who is exempt there is not looked at.
 Putting a stricter level on a namespace is warned about where pods that are there already break it.
 """
 
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from control.admission.lookup import Lookup, Object, find
 from control.admission.plugin import Attributes, Plugin
 from control.admission.pod_security_checks import Violation, violations
+from control.admission.pod_security_configuration import LEVELS, MODES, VERSION, parse
 from control.admission.refusal import refuse
 from kube.errors import FieldError, invalid, invalid_value
 
 PREFIX = "pod-security.kubernetes.io/"
-LEVELS = ("privileged", "baseline", "restricted")
-_VERSION = re.compile(r"latest|v1\.(0|[1-9]\d*)")
 _MAX_SHOWN = 10
 
 # Where a kind keeps the pod it is going to make.
@@ -51,13 +51,14 @@ class Policy:
         return violations(pod, self.level, minor)
 
 
-def read_policy(labels: Object, mode: str) -> Policy:
+def read_policy(labels: Object, mode: str, defaults: Mapping[str, str] | None = None) -> Policy:
     """Read one mode's labels; what is not valid counts as the strictest, as upstream fails closed."""
-    level = labels.get(PREFIX + mode, "privileged")
-    version = labels.get(f"{PREFIX}{mode}-version", "latest")
+    usual = defaults or {}
+    level = labels.get(PREFIX + mode, usual.get(mode, "privileged"))
+    version = labels.get(f"{PREFIX}{mode}-version", usual.get(f"{mode}-version", "latest"))
     if level not in LEVELS:
         level = "restricted"
-    return Policy(level, version if _VERSION.fullmatch(version) else "latest")
+    return Policy(level, version if VERSION.fullmatch(version) else "latest")
 
 
 def label_problems(labels: Object) -> list[FieldError]:
@@ -68,7 +69,7 @@ def label_problems(labels: Object) -> list[FieldError]:
         where = "metadata.labels[" + PREFIX + mode
         if level is not None and level not in LEVELS:
             found.append(invalid_value(where + "]", level, "must be one of " + ", ".join(LEVELS)))
-        if version is not None and not _VERSION.fullmatch(version):
+        if version is not None and not VERSION.fullmatch(version):
             found.append(invalid_value(where + "-version]", version, 'must be "latest" or "v1.x"'))
     return found
 
@@ -76,8 +77,10 @@ def label_problems(labels: Object) -> list[FieldError]:
 class PodSecurity(Plugin):
     name = "PodSecurity"
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: Lookup, configuration: Object | None = None) -> None:
         self._lookup = lookup
+        settings = parse(configuration or {})
+        self._defaults, self._exempt = settings.defaults, settings.exempt
 
     def handles(self, attributes: Attributes) -> bool:
         if attributes.operation not in ("CREATE", "UPDATE"):
@@ -94,7 +97,9 @@ class PodSecurity(Plugin):
             return
         namespace = await find(self._lookup, "namespaces", "", attributes.namespace)
         labels = (namespace or {}).get("metadata", {}).get("labels") or {}
-        if not any(key.startswith(PREFIX) for key in labels):
+        if not self._defaults and not any(key.startswith(PREFIX) for key in labels):
+            return
+        if self._is_exempt(attributes, obj):
             return
         if target == "pods":
             self._pod(attributes, obj, labels)
@@ -102,22 +107,49 @@ class PodSecurity(Plugin):
         template: Object | None = obj
         for part in _TEMPLATES[target]:
             template = (template or {}).get(part)
-        if template and template.get("spec"):
-            self._warn(attributes, template, read_policy(labels, "warn"))
+        if template and template.get("spec") and not self._of_exempt_class(attributes, template):
+            self._tell(attributes, template, labels)
+
+    def _is_exempt(self, attributes: Attributes, obj: Object) -> bool:
+        """Say whether the namespace, the user or a pod's runtime class is exempt, and note which for the audit log."""
+        if attributes.namespace in self._exempt.namespaces:
+            attributes.annotations[PREFIX + "exempt"] = "namespace"
+        elif attributes.user.name in self._exempt.users:
+            attributes.annotations[PREFIX + "exempt"] = "user"
+        elif attributes.resource.target == "pods":
+            return self._of_exempt_class(attributes, obj)
+        else:
+            return False
+        return True
+
+    def _of_exempt_class(self, attributes: Attributes, pod: Object) -> bool:
+        found = (pod.get("spec") or {}).get("runtimeClassName") in self._exempt.runtime_classes
+        if found:
+            attributes.annotations[PREFIX + "exempt"] = "runtimeClass"
+        return found
 
     def _pod(self, attributes: Attributes, pod: Object, labels: Object) -> None:
         if attributes.old is not None and attributes.old.get("spec") == pod.get("spec"):
             return
-        enforce = read_policy(labels, "enforce")
+        enforce = read_policy(labels, "enforce", self._defaults)
+        attributes.annotations[PREFIX + "enforce-policy"] = str(enforce)
         broken = enforce.broken_by(pod)
+        self._tell(attributes, pod, labels, warn=not broken)
         if broken:
             raise refuse(attributes, f'violates PodSecurity "{enforce}": {_detail(broken)}')
-        self._warn(attributes, pod, read_policy(labels, "warn"))
 
-    def _warn(self, attributes: Attributes, pod: Object, policy: Policy) -> None:
-        broken = policy.broken_by(pod)
-        if broken:
-            attributes.warnings.append(f'would violate PodSecurity "{policy}": {_detail(broken)}')
+    def _tell(self, attributes: Attributes, pod: Object, labels: Object, warn: bool = True) -> None:
+        """Say what breaks the policies that only tell: to the audit log, and to whoever asked."""
+        for mode in ("audit", "warn") if warn else ("audit",):
+            policy = read_policy(labels, mode, self._defaults)
+            broken = policy.broken_by(pod)
+            if not broken:
+                continue
+            text = f'would violate PodSecurity "{policy}": {_detail(broken)}'
+            if mode == "audit":
+                attributes.annotations[PREFIX + "audit-violations"] = text
+            else:
+                attributes.warnings.append(text)
 
     def _namespace(self, attributes: Attributes, obj: Object) -> None:
         labels = obj["metadata"].get("labels") or {}
@@ -125,9 +157,19 @@ class PodSecurity(Plugin):
         problems = label_problems(labels)
         if problems and [str(p) for p in problems] != [str(p) for p in label_problems(old_labels)]:
             raise invalid("", "Namespace", obj["metadata"].get("name", ""), problems)
-        new, old = read_policy(labels, "enforce"), read_policy(old_labels, "enforce")
+        name = attributes.name or obj["metadata"].get("name", "")
+        new = read_policy(labels, "enforce", self._defaults)
+        old = read_policy(old_labels, "enforce", self._defaults)
+        if name in self._exempt.namespaces:
+            held = {mode: read_policy(labels, mode, self._defaults) for mode in MODES if PREFIX + mode in labels}
+            if held and labels != old_labels:
+                shown = ", ".join(f"{mode}={policy}" for mode, policy in held.items())
+                attributes.warnings.append(
+                    f"namespace {json.dumps(name)} is exempt from Pod Security, and the policy ({shown}) will be ignored"
+                )
+            return
         if attributes.operation == "UPDATE" and LEVELS.index(new.level) > LEVELS.index(old.level):
-            attributes.warnings += self._existing(attributes.name or obj["metadata"]["name"], new)
+            attributes.warnings += self._existing(name, new)
 
     def _existing(self, namespace: str, policy: Policy) -> list[str]:
         """Say which pods a namespace already has that its new level would refuse."""

@@ -115,10 +115,11 @@ def matches(quota: Object, target: str, obj: Object) -> bool:
     terms += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     if not terms:
         return True
-    return target == "pods" and all(_in_scope(term, obj) for term in terms)
+    return target == "pods" and all(in_scope(term, obj) for term in terms)
 
 
-def _in_scope(term: Object, pod: Object) -> bool:
+def in_scope(term: Object, pod: Object) -> bool:
+    """Say whether a pod is within one scope of a quota or of a configuration."""
     spec, name, operator = pod["spec"], str(term.get("scopeName")), term.get("operator", "Exists")
     values: list[str] = list(term.get("values") or ())
     if name in ("Terminating", "NotTerminating"):

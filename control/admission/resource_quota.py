@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 
+from control.admission import limited_resources
 from control.admission import quota as quotas
 from control.admission.lookup import Lookup, Object
 from control.admission.plugin import Attributes, Plugin
@@ -24,8 +25,9 @@ _ON_UPDATE = frozenset({("services", ""), ("persistentvolumeclaims", ""), ("pods
 class ResourceQuota(Plugin):
     name = "ResourceQuota"
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: Lookup, configuration: Object | None = None) -> None:
         self._lookup = lookup
+        self._limited = limited_resources.parse(configuration or {})
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def handles(self, attributes: Attributes) -> bool:
@@ -36,13 +38,18 @@ class ResourceQuota(Plugin):
         return attributes.operation == "CREATE" and not attributes.subresource
 
     async def validate(self, attributes: Attributes) -> None:
-        if not any(True for _ in self._lookup.list("resourcequotas", attributes.namespace)):
+        present = list(self._lookup.list("resourcequotas", attributes.namespace))
+        if not present and not self._limited:
             return
         target, obj = attributes.resource.target, attributes.obj or {}
         asked = quotas.usage(target, obj)
         if attributes.old is not None:
             asked = quotas.subtract(asked, quotas.usage(target, attributes.old))
         if not asked:
+            return
+        if why := limited_resources.refusal(self._limited, target, obj, asked, present):
+            raise refuse(attributes, why)
+        if not present:
             return
         async with self._locks[attributes.namespace]:
             await self._charge(attributes, target, obj, asked)

@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import functools
 import logging
+from collections.abc import Callable
 from typing import Any
 
+from control import start_steps
 from control.aggregation import availability, registrations
 from control.aggregation.aggregator import Aggregator
 from control.aggregation.remote import FrontProxy, Remote
@@ -44,8 +46,14 @@ REACHED_BY = (_resource("", "services"), _resource("discovery.k8s.io", "endpoint
 class Keeper:
     """Keeps `aggregator.remotes` current."""
 
-    def __init__(self, registry: Registry, aggregator: Aggregator, front_proxy: FrontProxy) -> None:
-        self.registry, self.aggregator, self.front_proxy = registry, aggregator, front_proxy
+    def __init__(
+        self,
+        registry: Registry,
+        aggregator: Aggregator,
+        front_proxy: FrontProxy,
+        done: Callable[..., None] = lambda *steps: None,
+    ) -> None:
+        self.registry, self.aggregator, self.front_proxy, self._done = registry, aggregator, front_proxy, done
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -78,7 +86,10 @@ class Keeper:
             try:
                 await self._register(first)
                 first = False
+                self._done(start_steps.AUTOREGISTRATION, start_steps.AUTOREGISTERED, start_steps.LOCAL_AVAILABLE)
                 self._adopt()
+                # Whether the others answer is for their APIServices to say, not for this server's readiness.
+                self._done(start_steps.AGGREGATOR_INFORMERS, start_steps.REGISTRATION, start_steps.REMOTE_AVAILABLE)
                 await self._check()
             except (StatusError, StoreError) as error:
                 log.warning("APIServices are not as they should be yet: %s", error)

@@ -13,6 +13,7 @@ from typing import Any
 
 from cryptography import x509
 
+from control.auth.abac import ABACAuthorizer
 from control.auth.authenticators import AnonymousPolicy, UnionAuthenticator
 from control.auth.authorization_configuration import Entry, connected
 from control.auth.authorizers import AlwaysAllow, AlwaysDeny, Asking, Link, MastersAuthorizer, UnionAuthorizer
@@ -45,6 +46,7 @@ class Auth:
     node: NodeAuthorizer
     token_webhook: TokenWebhook | None
     clock: Clock
+    abac: ABACAuthorizer | None = None
 
     def believe(self, issuers: Sequence[Issuer]) -> None:
         """Believe ID tokens of these issuers; those that were believed before keep the keys that were fetched."""
@@ -64,6 +66,8 @@ class Auth:
         """Ask these authorizers from now on; return the webhooks that are not asked any more. Raises ConfigurationError."""
         own: dict[str, Authorizer] = {"Node": self.node, "RBAC": self.rbac}
         own |= {"AlwaysAllow": AlwaysAllow(), "AlwaysDeny": AlwaysDeny()}
+        if self.abac is not None:
+            own["ABAC"] = self.abac
         links = [Link("", "", MastersAuthorizer())]
         for entry in entries:
             authorizer = own.get(entry.type)
@@ -110,12 +114,13 @@ def build(
     anonymous: AnonymousPolicy | None = None,
     front_proxy: RequestHeaderAuthenticator | None = None,
     make_token_webhook: Callable[[Sequence[str]], TokenWebhook] | None = None,
+    believed_keys: Sequence[pki.PublicKey] = (),
 ) -> Auth:
     """Build it. `lookup(plural, namespace, name)` returns core objects from the watch cache.
 
     `make_token_webhook` is given the audiences of this server.
     """
-    signer = TokenSigner(service_account_key, issuer)
+    signer = TokenSigner(service_account_key, issuer, believed_keys)
     accounts = ServiceAccountAuthenticator(signer, lookup, clock, audiences)
     authenticators: list[Authenticator] = [front_proxy] if front_proxy else []
     authenticators.append(CertificateAuthenticator(client_authorities, clock))

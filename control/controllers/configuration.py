@@ -36,17 +36,31 @@ class Settings:
 
 def load(path: Path | None) -> Settings:
     """Read a file's settings, upstream's defaults where there is no file; raises ConfigurationError."""
-    return Settings() if path is None else parse(path.read_bytes())
+    return parse_document(read(path))
 
 
 def parse(text: str | bytes) -> Settings:
     """Read settings, with upstream's defaults for what is left out; raises ConfigurationError."""
+    return parse_document(_document(text))
+
+
+def read(path: Path | None) -> dict[str, Any]:
+    """Return a file's document, an empty one where there is no file; raises ConfigurationError, OSError."""
+    return {} if path is None else _document(path.read_bytes())
+
+
+def _document(text: str | bytes) -> dict[str, Any]:
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigurationError(str(error)) from error
     if not isinstance(found, dict) or found.get("kind") != KIND:
         raise ConfigurationError(f"the file's kind is not {KIND}")
+    return found
+
+
+def parse_document(found: dict[str, Any]) -> Settings:
+    """Read a document's settings; raises ConfigurationError."""
     return Settings(
         _autoscaling(_Section(found, "hPAController", "horizontalPodAutoscaler")),
         _lifecycle(_Section(found, "nodeLifecycleController")),

@@ -86,6 +86,11 @@ class ControllerConfig:
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
     legacy_tokens: float = YEAR
     """Seconds without use after which a token that was made by itself is marked, and deleted after as many more."""
+    controllers: tuple[str, ...] = ("*",)
+    """Which of them run: `*` is all, a name one more, `-name` one less, as upstream's --controllers."""
+
+    def runs(self, name: str) -> bool:
+        return name in self.controllers or ("*" in self.controllers and f"-{name}" not in self.controllers)
 
 
 class Runnable(Protocol):
@@ -162,7 +167,7 @@ async def run(
     """Run all controllers until cancelled, on informers of their own or on those of somebody who runs them."""
     with temporary_subscriptions():
         context = Context(client, clock, informers)
-        made = {name: make(context, config) for name, make in CONTROLLERS.items()}
+        made = {name: make(context, config) for name, make in CONTROLLERS.items() if config.runs(name)}
         controllers = {name: controller for name, controller in made.items() if controller is not None}
         async with asyncio.TaskGroup() as group:
             if informers is None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
+from control import start_steps
 from control.fairness import defaults
 from control.fairness.fairness import Fairness
 from control.registry import tending
@@ -49,8 +51,8 @@ def list_size(registry: Registry, info: RequestInfo) -> int:
 class Keeper:
     """Keeps `fairness` current with what is stored."""
 
-    def __init__(self, registry: Registry, fairness: Fairness) -> None:
-        self.registry, self.fairness = registry, fairness
+    def __init__(self, registry: Registry, fairness: Fairness, done: Callable[..., None] = lambda *steps: None) -> None:
+        self.registry, self.fairness, self._done = registry, fairness, done
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -71,6 +73,7 @@ class Keeper:
             if suggested:  # what is about to be written holds already
                 schemas, levels = _with(schemas, defaults.flow_schemas()), _with(levels, defaults.priority_levels())
             self.fairness.configure(schemas, levels)
+            self._done(start_steps.FAIRNESS_CONSUMER, start_steps.FAIRNESS_FILTER)
             try:
                 schemas, levels = self._stored(SCHEMAS), self._stored(LEVELS)
                 await self._ensure(LEVELS, levels, defaults.priority_levels(), suggested)
@@ -78,6 +81,7 @@ class Keeper:
                 await self._tell(schemas)
                 if suggested:
                     suggested = False
+                    self._done(start_steps.FAIRNESS_PRODUCER)
                     self._changed.set()
             except (StatusError, StoreError) as error:
                 log.warning("flow control is not as it should be yet: %s", error)
@@ -89,18 +93,21 @@ class Keeper:
 
     async def _ensure(self, resource: Resource, present: list[Object], wanted: list[Object], suggested: bool) -> None:
         have = {obj["metadata"]["name"]: obj for obj in present}
+        due = []
         for obj in wanted:
             name = obj["metadata"]["name"]
             found = have.get(name)
             if not suggested and name not in defaults.MANDATORY:
                 continue
             if found is None:
-                await tending.create(self.registry, resource, obj)
+                due.append(tending.create(self.registry, resource, obj))
             elif found.get("spec") != obj["spec"] and _kept(found):
-                await tending.write(self.registry, resource, name, {"spec": obj["spec"]})
+                due.append(tending.write(self.registry, resource, name, {"spec": obj["spec"]}))
+        await asyncio.gather(*due)  # one commit for all of them: the start waits for it
 
     async def _tell(self, schemas: list[Object]) -> None:
         """Write into each FlowSchema's status whether its level exists."""
+        due = []
         for schema in schemas:
             dangling = self.fairness.dangling(schema)
             conditions = (schema.get("status") or {}).get("conditions") or []
@@ -110,7 +117,9 @@ class Keeper:
             condition = self._condition(schema, dangling)
             others = [c for c in conditions if c.get("type") != "Dangling"]
             status = {"conditions": [*others, condition]}
-            await tending.write(self.registry, SCHEMAS, schema["metadata"]["name"], {"status": status}, "status")
+            name = schema["metadata"]["name"]
+            due.append(tending.write(self.registry, SCHEMAS, name, {"status": status}, "status"))
+        await asyncio.gather(*due)
 
     def _condition(self, schema: Object, dangling: bool) -> Object:
         level = schema["spec"]["priorityLevelConfiguration"]["name"]

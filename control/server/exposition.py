@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from control.fairness import metrics as fairness_metrics
+from control.features import GATES
 from control.server.finite import version
 from control.server.health import Health
 from control.server.metrics import exposed
@@ -74,6 +75,12 @@ class Exposition:
         names = ("major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion")
         build.add_metric([told[name] for name in (*names, "compiler", "platform")], 1)
         yield build
+        gates = GaugeMetricFamily(
+            "kubernetes_feature_enabled", "Whether a feature is on, by its stage.", labels=["name", "stage"]
+        )
+        for name, (stage, on) in GATES.items():
+            gates.add_metric([name, stage], 1 if on else 0)
+        yield gates
         away = GaugeMetricFamily(
             "aggregator_unavailable_apiservice", "APIServices that do not answer.", labels=["name"]
         )

@@ -21,26 +21,25 @@ from control.server.discovery import Aggregated, Discovery, aggregated_version
 from control.server.health import Health
 from control.server.negotiate import Wanted, negotiate
 from kube import errors
-
-VERSION = ("1", "36", "v1.36.2+wherry")
-BUILD_DATE = "2026-01-01T00:00:00Z"
+from kube.build import GIT_VERSION, MAJOR, MINOR
+from kube.build import build as this_build
 
 
 def version() -> dict[str, str]:
     """Return the version that clients are told: that of the API served."""
-    major, minor, git = VERSION
+    built = this_build()
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return {
-        "major": major,
-        "minor": minor,
-        "emulationMajor": major,
-        "emulationMinor": minor,
-        "minCompatibilityMajor": major,
-        "minCompatibilityMinor": str(int(minor) - 1),
-        "gitVersion": git,
-        "gitCommit": "",
-        "gitTreeState": "clean",
-        "buildDate": BUILD_DATE,
+        "major": MAJOR,
+        "minor": MINOR,
+        "emulationMajor": MAJOR,
+        "emulationMinor": MINOR,
+        "minCompatibilityMajor": MAJOR,
+        "minCompatibilityMinor": str(int(MINOR) - 1),
+        "gitVersion": GIT_VERSION,
+        "gitCommit": built.commit,
+        "gitTreeState": built.tree_state,
+        "buildDate": built.date,
         "goVersion": f"python{sys.version_info.major}.{sys.version_info.minor}",
         "compiler": platform.python_implementation().lower(),
         "platform": f"linux/{machine}",
@@ -127,9 +126,11 @@ def _paths(health: Health, discovery: Discovery) -> list[str]:
         "/.well-known/openid-configuration",
         "/api",
         "/apis",
+        "/flagz",
         "/metrics",
         "/metrics/slis",
         "/openid/v1/jwks",
+        "/statusz",
         "/version",
     }
     paths |= {"/openapi/v2", "/openapi/v3", "/healthz", "/livez", "/readyz"}

@@ -1,11 +1,17 @@
-"""/healthz, /livez and /readyz: named checks, each alone or together, as apiserver's healthz package answers them."""
+"""/healthz, /livez and /readyz: named checks, each alone or together, as apiserver's healthz package answers them.
+
+A hook is a step of the start under upstream's name (`poststarthook/rbac/bootstrap-roles`): a check that fails until the
+step is done. It stands in all three endpoints.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 
 Check = Callable[[], str | None]
 """Returns None where all is well, else what is wrong (which is not shown to the outside)."""
+HOOK = "poststarthook/"
 
 
 class Health:
@@ -14,6 +20,9 @@ class Health:
     def __init__(self) -> None:
         self.live: dict[str, Check] = {"ping": lambda: None, "log": lambda: None}
         self.ready: dict[str, Check] = dict(self.live)
+        self._unfinished: set[str] = set()
+        self.finished = asyncio.Event()
+        """Set once all steps of the start have been done."""
         self.counts: dict[tuple[str, str, bool], int] = {}
         """How often a check was found to be so by /metrics/slis."""
 
@@ -22,6 +31,18 @@ class Health:
         self.ready[name] = check
         if live:
             self.live[name] = check
+
+    def expect(self, *names: str) -> None:
+        """Add steps of the start, which have not been done yet."""
+        for name in names:
+            self._unfinished.add(name)
+            self.add(name, lambda name=name: "not finished" if name in self._unfinished else None, live=True)  # type: ignore[misc]
+
+    def done(self, *names: str) -> None:
+        """Say that steps of the start have been done; one of them may be done again and again."""
+        self._unfinished.difference_update(names)
+        if not self._unfinished:
+            self.finished.set()
 
     def states(self) -> Iterator[tuple[str, str, bool]]:
         """Yield name, endpoint and outcome of every check, for /metrics/slis."""

@@ -63,6 +63,13 @@ class Lookup:
         await self.registry.cache.wait_current()
         return self.get(target, namespace, name)
 
+    async def create(self, target: str, obj: Object) -> Object:
+        """Create an object as the server itself; raises 409 where it is there."""
+        namespace = obj["metadata"].get("namespace", "")
+        fresh = codec.decode(codec.encode(obj))
+        written = await self.registry.create(Context(SERVER), BY_TARGET[target], namespace, fresh)
+        return codec.decode(written.data)
+
     async def update_status(self, target: str, obj: Object) -> Object:
         """Write an object's status if nobody was faster; raises 409."""
         resource, meta = BY_TARGET[target], obj["metadata"]

@@ -27,6 +27,8 @@ class Mounted:
         self._make = make
         self.debug: Callable[[Request], str | None] = lambda request: None
         """What stands below /debug; None where there is nothing."""
+        self.pages: Callable[[Request], Response | None] = lambda request: None
+        """/statusz and /flagz."""
         self._loading: asyncio.Future[Application] | None = None
 
     async def load(self) -> Application:
@@ -39,6 +41,9 @@ class Mounted:
         root = request.path.strip("/").partition("/")[0]
         if root in HEALTH:
             return self._health(request)
+        page = self.pages(request)
+        if page is not None:
+            return page
         if root == "debug" and request.method in ("GET", "HEAD"):
             text = self.debug(request)
             if text is not None:

@@ -27,7 +27,8 @@ def load_yaml(body: bytes) -> Any:
     try:
         for event in yaml.parse(body, Loader=yaml.CSafeLoader):
             if isinstance(event, yaml.AliasEvent):
-                raise ValueError("yaml: aliases are not accepted")
+                line = event.start_mark.line + 1
+                raise ValueError(f"yaml: line {line}: aliases (*{event.anchor}) are not accepted: write the value out")
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
                 if depth > DEEPEST:

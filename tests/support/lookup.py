@@ -49,6 +49,12 @@ class Objects:
     async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
         return self._objects.get((target, namespace, name))
 
+    async def create(self, target: str, obj: Object) -> Object:
+        metadata = obj["metadata"]
+        if (target, metadata.get("namespace", ""), metadata["name"]) in self._objects:
+            raise errors.already_exists("", target, metadata["name"])
+        return self.put(target, copy.deepcopy(obj))
+
     async def update_status(self, target: str, obj: Object) -> Object:
         metadata = obj["metadata"]
         current = self._objects[target, metadata.get("namespace", ""), metadata["name"]]

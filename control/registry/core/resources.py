@@ -53,7 +53,7 @@ def amount_of(name: str, amount: Quantity, path: str) -> Errors:
     errors = quantity(amount, path)
     if errors:
         return errors
-    if (_is_extended(name) or name in _COUNTED) and parse(amount) % 1:
+    if (is_extended(name) or name in _COUNTED) and parse(amount) % 1:
         errors.append(invalid_value(path, str(amount), "must be an integer"))
     if name.startswith(HUGE):
         try:
@@ -68,7 +68,7 @@ def amount_of(name: str, amount: Quantity, path: str) -> Errors:
 def _within_limits(requests: Object, limits: Object, path: str) -> Errors:
     errors: Errors = []
     for name, amount in requests.items():
-        exact, limit = _is_extended(name) or name.startswith(HUGE), limits.get(name)
+        exact, limit = is_extended(name) or name.startswith(HUGE), limits.get(name)
         if limit is None:
             if exact:
                 errors.append(required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
@@ -106,13 +106,14 @@ def _claims(used: list[Object], claims: Collection[str], path: str) -> Errors:
     return errors
 
 
-def _is_extended(name: str) -> bool:
+def is_extended(name: str) -> bool:
+    """Whether a resource is somebody's own (a device), rather than one that Kubernetes knows."""
     return "/" in name and not name.partition("/")[0].endswith(_NATIVE_DOMAIN)
 
 
 def is_exact(name: str) -> bool:
     """Whether what is asked for of a resource is what one gets: no more may be promised than there is."""
-    return _is_extended(name) or name.startswith(HUGE)
+    return is_extended(name) or name.startswith(HUGE)
 
 
 def container_resource_name(name: str, path: str) -> Errors:
@@ -142,6 +143,6 @@ def _name(name: str, path: str, pod_level: bool) -> Errors:
     if "/" not in name:
         if name not in _STANDARD and not name.startswith(HUGE):
             errors.append(invalid_value(path, name, "must be a standard resource for containers"))
-    elif name.startswith("requests.") and _is_extended(name):
+    elif name.startswith("requests.") and is_extended(name):
         errors.append(invalid_value(path, name, "doesn't follow extended resource name standard"))
     return errors

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from control.config import ControlConfig
-from wherry.api_server_flags import FLAGS, load
+from control.flags.api_server import FLAGS, SETTINGS
+from wherry.api_server_flags import load
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.settings import Settings
@@ -32,8 +33,9 @@ def test_flags_are_read_in_upstreams_units_and_reach_the_server(tmp_path: Path) 
 def test_every_flag_has_a_field_and_a_line_in_the_documentation() -> None:
     fields = {field.name for field in dataclasses.fields(ControlConfig)}
     text = (Path(__file__).parents[3] / "docs" / "api.md").read_text()
-    for flag, (field, _) in FLAGS.items():
+    for field, _ in FLAGS.values():
         assert field in fields
+    for flag in SETTINGS:
         assert f"`{flag}`" in text, flag
 
 
@@ -41,6 +43,9 @@ def test_every_flag_has_a_field_and_a_line_in_the_documentation() -> None:
     ("text", "why"),
     [
         ("audit-log-max: 1", "audit-log-max: there is no such flag here; there are anonymous-auth"),
+        ("etcd-servers: a", "etcd-servers: `wherry up` settles this"),
+        ("profiling: true", "--profiling=true cannot be had here: there is no profiler"),
+        ("feature-gates: WatchList=false", "feature is locked to true"),
         ("audit-log-maxage: -1", "audit-log-maxage: -1: must be a whole number"),
         ("request-timeout: soon", "request-timeout: 'soon': invalid duration \"soon\""),
         ("anonymous-auth: 1", "anonymous-auth: 1: must be true or false"),

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from control.admission.certificates import CertificateApproval, CertificateSigning, CertificateSubjectRestriction
-from control.admission.chain import Chain, default_plugins
+from control.admission.chain import Chain
 from control.admission.default_ingress_class import DefaultIngressClass
 from control.admission.default_storage_class import DefaultStorageClass
 from control.admission.deny_external_ips import DenyServiceExternalIPs
 from control.admission.owner_references import OwnerReferencesPermissionEnforcement
 from control.admission.plugin import Attributes, Plugin
+from control.admission.plugins import Surroundings, make
 from control.admission.rbac_escalation import RBACEscalation
 from control.admission.storage_protection import StorageObjectInUseProtection
 from control.admission.volume_resize import PersistentVolumeClaimResize
@@ -249,18 +250,12 @@ async def test_blocking_an_owners_deletion_takes_the_right_to_its_finalizers() -
 # -- the chain --------------------------------------------------------------------------------------------------------
 async def test_the_chain_goes_in_upstreams_order_and_is_whole() -> None:
     rbac = holding()
-    names = [p.name for p in default_plugins(Objects(), rbac, rbac, asker(Objects()))]
+    surroundings = Surroundings(Objects(), rbac, rbac, asker(Objects()))
+    names = [p.name for p in make(surroundings)]
     assert names.index("LimitRanger") < names.index("ServiceAccount") < names.index("Priority")
     assert names[0] == "NamespaceLifecycle" and names[-1] == "ResourceQuota"
     assert "OwnerReferencesPermissionEnforcement" not in names
-    enabled = default_plugins(
-        Objects(),
-        rbac,
-        rbac,
-        asker(Objects()),
-        enabled=("OwnerReferencesPermissionEnforcement",),
-        disabled=("DenyServiceExternalIPs",),
-    )
+    enabled = make(surroundings, ("OwnerReferencesPermissionEnforcement",), ("DenyServiceExternalIPs",))
     assert {p.name for p in enabled} ^ set(names) == {"OwnerReferencesPermissionEnforcement", "DenyServiceExternalIPs"}
 
 
@@ -270,7 +265,7 @@ async def test_a_pod_comes_out_of_the_chain_ready_to_be_stored() -> None:
         ("namespaces", {"metadata": {"name": "shop"}}),
         ("serviceaccounts", {"metadata": {"name": "default", "namespace": "shop"}}),
     )
-    chain = Chain(default_plugins(objects, rbac, rbac, asker(objects)))
+    chain = Chain(make(Surroundings(objects, rbac, rbac, asker(objects))))
     pod: Object = {"metadata": {"name": "web", "namespace": "shop"}, "spec": {"containers": [{"name": "c"}]}}
     request = attributes("pods", obj=pod, user=JANE)
     await chain.admit(request)

@@ -1,0 +1,107 @@
+"""`python -m control kube-apiserver|kube-controller-manager|kube-scheduler FLAGS`: upstream's command lines, daemon by daemon.
+
+For machines whose units or manifests were written for upstream's. Flags that mean the same are taken; one that is not known,
+or that asks for what cannot be had here, ends the daemon with one sentence. `--data-dir` is Wherry's own: the folder of
+kube-apiserver's SQLite database, where no `--etcd-servers` are named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from control import features, standalone
+from control.config import ControlConfig
+from control.flags import api_server, controller_manager, scheduler
+from control.flags.command import FlagError, read
+from control.flags.kinds import NUMBER, PATH, Kind
+from kube.build import GIT_VERSION
+
+DATA = Path("/var/lib/wherry/control")
+OWN: dict[str, tuple[str, Kind]] = {"data-dir": ("data_dir", PATH), "v": ("verbosity", NUMBER)}
+REQUIRED = {
+    "cert_file": "tls-cert-file",
+    "key_file": "tls-private-key-file",
+    "client_ca_file": "client-ca-file",
+    "service_account_key_file": "service-account-signing-key-file",
+}
+DAEMONS = ("kube-apiserver", standalone.MANAGER, standalone.SCHEDULER)
+
+
+def api_server_config(given: dict[str, Any]) -> ControlConfig:
+    """Make kube-apiserver's configuration of the fields that flags gave; raises FlagError."""
+    for field, flag in REQUIRED.items():
+        if given.get(field) is None:
+            raise FlagError(f"--{flag} is required")
+    given.setdefault("data_dir", DATA)
+    if given.get("etcd_servers"):
+        given["store"] = "etcd"
+    if "audit_policy_file" in given and "audit_log_file" not in given and "audit_webhook_file" not in given:
+        raise FlagError("--audit-policy-file needs --audit-log-path or --audit-webhook-config-file")
+    config = ControlConfig(**given, enable_controllers=False, enable_scheduler=False)
+    try:
+        features.check(config.feature_gates)
+    except ValueError as error:
+        raise FlagError(f"--feature-gates: {error}") from error
+    return config
+
+
+def work(daemon: str, arguments: Sequence[str]) -> tuple[Coroutine[Any, Any, None], int]:
+    """Return what a daemon does with a command line, and how much it logs; raises FlagError."""
+    stop = asyncio.Event()
+    if daemon == "kube-apiserver":
+        from control.main import run
+
+        given = read(arguments, {**api_server.FLAGS, **OWN}, api_server.FIXED)
+        verbosity = given.pop("verbosity", 0)
+        return run(api_server_config(given), stop=stop), verbosity
+    if daemon not in DAEMONS:
+        raise FlagError(f"there is no daemon {daemon!r} here; there are {', '.join(DAEMONS)}")
+    table, port = (controller_manager, 10257) if daemon == standalone.MANAGER else (scheduler, 10259)
+    given = read(arguments, {**table.FLAGS, "v": OWN["v"]}, table.FIXED)
+    verbosity = given.pop("verbosity", 0)
+    return _until_told(standalone.run(standalone.options(daemon, port, given), stop), stop), verbosity
+
+
+async def _until_told(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await work
+
+
+def cli(argv: Sequence[str]) -> int:
+    """Run the command; 0 after an orderly end, 1 for what cannot be used."""
+    daemon, *arguments = argv or [""]
+    if daemon == "--version" or "--version" in arguments:
+        print(f"Kubernetes {GIT_VERSION}")
+        return 0
+    try:
+        coroutine, verbosity = work(daemon, arguments)
+    except FlagError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    logging.basicConfig(
+        level=logging.DEBUG if verbosity >= 4 else logging.INFO,
+        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    import uvloop
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(coroutine)
+    except Exception as error:  # whatever a file can provoke: one sentence, and its cause in the debug log
+        logging.getLogger("control").debug("ended", exc_info=True)
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(cli(sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""EventRateLimit (off by default): events past a rate are refused with 429, so that they cannot fill the store.
+
+Each limit of the configuration is a token bucket: one for the server, or one a namespace, user, or source and object, of which
+the least recently used ones are forgotten past `cacheSize`. A bucket that is empty takes nothing from the others' count.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from control.admission.configuration import of_kind
+from control.admission.plugin import Attributes, Plugin
+from control.admission.refusal import aggregate
+from control.auth.fields import ConfigurationError, known, list_at
+from kube.errors import too_many_requests
+
+Object = dict[str, Any]
+GROUP = "eventratelimit.admission.k8s.io"
+CACHE_SIZE = 4096
+EVENTS = ("events", "events.events.k8s.io")
+
+
+def _source_and_object(attributes: Attributes) -> str:
+    event = attributes.obj or {}
+    source = event.get("source") or event.get("deprecatedSource") or {}
+    what = event.get("involvedObject") or event.get("regarding") or {}
+    parts = [source.get(name, "") for name in ("component", "host")]
+    return "".join(parts + [what.get(name, "") for name in ("kind", "namespace", "name", "uid", "apiVersion")])
+
+
+KEYS: dict[str, Callable[[Attributes], str]] = {
+    "Server": lambda attributes: "",
+    "Namespace": lambda attributes: attributes.namespace,
+    "User": lambda attributes: attributes.user.name,
+    "SourceAndObject": _source_and_object,
+}
+
+
+class Limit:
+    """The buckets of one limit: `burst` tokens each at most, `qps` of them new a second."""
+
+    def __init__(self, entry: Object, path: str, monotonic: Callable[[], float]) -> None:
+        known(entry, path, ("type", "qps", "burst", "cacheSize"))
+        self.type = str(entry.get("type") or "")
+        if self.type not in KEYS:
+            shown = ", ".join(f'"{name}"' for name in KEYS)
+            raise ConfigurationError(f'{path}.type: Unsupported value: "{self.type}": supported values: {shown}')
+        self._qps, self._burst = _positive(entry, "qps", path), _positive(entry, "burst", path)
+        size = entry.get("cacheSize") or 0
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise ConfigurationError(f"{path}.cacheSize: must not be negative")
+        self._size, self._monotonic = (1 if self.type == "Server" else size or CACHE_SIZE), monotonic
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Key -> (tokens, when they were counted)."""
+
+    def refusal(self, attributes: Attributes) -> str:
+        """Take a token; return what to say where there is none."""
+        key, now = KEYS[self.type](attributes), self._monotonic()
+        tokens, counted = self._buckets.pop(key, (float(self._burst), now))
+        tokens = min(float(self._burst), tokens + (now - counted) * self._qps)
+        allowed = tokens >= 1
+        self._buckets[key] = (tokens - 1 if allowed else tokens, now)
+        if len(self._buckets) > self._size:
+            self._buckets.popitem(last=False)
+        return "" if allowed else f"limit reached on type {self.type} for key {key}"
+
+
+class EventRateLimit(Plugin):
+    name = "EventRateLimit"
+
+    def __init__(self, configuration: Object, monotonic: Callable[[], float]) -> None:
+        told = of_kind(configuration, GROUP, "Configuration", ("v1alpha1",))
+        entries = list_at(told, "limits", "")
+        if not entries:
+            raise ConfigurationError("limits: Invalid value: must not be empty")
+        self.limits = [Limit(entry, f"limits[{index}]", monotonic) for index, entry in enumerate(entries)]
+
+    def handles(self, attributes: Attributes) -> bool:
+        writes = attributes.operation in ("CREATE", "UPDATE") and not attributes.dry_run
+        return writes and attributes.resource.target in EVENTS
+
+    async def validate(self, attributes: Attributes) -> None:
+        refusals = [said for limit in self.limits if (said := limit.refusal(attributes))]
+        if refusals:
+            raise too_many_requests(f"Too many requests: {aggregate(refusals)}")
+
+
+def _positive(entry: Object, name: str, path: str) -> int:
+    value = entry.get(name) or 0
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise ConfigurationError(f"{path}.{name}: Invalid value: {value}: must be positive")
+    return value

@@ -1,0 +1,35 @@
+"""ExtendedResourceToleration (off by default): who asks for a device tolerates the taint of that name.
+
+Nodes with a rare resource are tainted by its name (effect NoSchedule), and pods that request it need not say so again.
+"""
+
+from __future__ import annotations
+
+from control.admission.plugin import Attributes, Plugin
+from control.registry.core.resources import is_extended
+
+
+class ExtendedResourceToleration(Plugin):
+    name = "ExtendedResourceToleration"
+
+    def handles(self, attributes: Attributes) -> bool:
+        return (
+            attributes.resource.target == "pods"
+            and attributes.operation in ("CREATE", "UPDATE")
+            and not attributes.subresource
+        )
+
+    async def admit(self, attributes: Attributes) -> None:
+        spec = (attributes.obj or {}).get("spec") or {}
+        wanted = {
+            name
+            for part in ("containers", "initContainers")
+            for container in spec.get(part) or ()
+            for name in (container.get("resources") or {}).get("requests") or ()
+            if is_extended(name)
+        }
+        fresh = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in sorted(wanted)]
+        present = spec.get("tolerations") or []
+        missing = [each for each in fresh if each not in present]
+        if missing:
+            spec["tolerations"] = [*present, *missing]

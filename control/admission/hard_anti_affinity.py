@@ -1,0 +1,31 @@
+"""LimitPodHardAntiAffinityTopology (off by default): a required anti-affinity may keep pods off one node, not off a zone."""
+
+from __future__ import annotations
+
+from control.admission.plugin import Attributes, Plugin
+from control.admission.refusal import refuse
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+class LimitPodHardAntiAffinityTopology(Plugin):
+    name = "LimitPodHardAntiAffinityTopology"
+
+    def handles(self, attributes: Attributes) -> bool:
+        return (
+            attributes.resource.target == "pods"
+            and attributes.operation in ("CREATE", "UPDATE")
+            and not attributes.subresource
+        )
+
+    async def validate(self, attributes: Attributes) -> None:
+        affinity = ((attributes.obj or {}).get("spec") or {}).get("affinity") or {}
+        required = (affinity.get("podAntiAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+        for term in required or ():
+            key = term.get("topologyKey", "")
+            if key != HOSTNAME:
+                raise refuse(
+                    attributes,
+                    f"affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key "
+                    f"{HOSTNAME} is allowed",
+                )

@@ -1,0 +1,108 @@
+"""ImagePolicyWebhook (off by default): another program says which images may run.
+
+It is asked over HTTPS with an `imagepolicy.k8s.io/v1alpha1` ImageReview that names the images, the namespace, and the pod's
+annotations whose names hold `.image-policy.k8s.io/`. Its answers are kept for a while. Where it cannot be asked, `defaultAllow`
+says whether pods are let in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import ssl
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from control.admission.plugin import Attributes, Plugin
+from control.admission.refusal import refuse
+from control.auth.fields import ConfigurationError, known, object_at
+from control.auth.webhooks.answers import Answers
+from control.auth.webhooks.client import ReviewClient, ReviewFailed
+from kube.clock import Clock
+from kube.kubeconfig import KubeconfigError
+
+log = logging.getLogger(__name__)
+Object = dict[str, Any]
+REMEMBERED = 1024
+_LISTS = ("containers", "initContainers", "ephemeralContainers")
+
+
+class ImagePolicyWebhook(Plugin):
+    name = "ImagePolicyWebhook"
+
+    def __init__(self, configuration: Object, clock: Clock) -> None:
+        told = object_at(configuration, "imagePolicy", "")
+        known(told, "imagePolicy", ("kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"))
+        self._allow_ttl = _within(told, "allowTTL", 300, 1, 1800)
+        self._deny_ttl = _within(told, "denyTTL", 30, 1, 1800)
+        pause = _within(told, "retryBackoff", 500, 1, 300_000) / 1000
+        self._default = bool(told.get("defaultAllow"))
+        path = str(told.get("kubeConfigFile") or "")
+        try:
+            self._client = ReviewClient(Path(path), clock, first_pause=pause)
+        except (KubeconfigError, ssl.SSLError, ValueError, OSError) as error:
+            raise ConfigurationError(f"imagePolicy.kubeConfigFile: {error}") from error
+        self._answers: Answers[Object] = Answers(clock, REMEMBERED)
+
+    def handles(self, attributes: Attributes) -> bool:
+        if attributes.resource.target != "pods":
+            return False
+        if attributes.subresource == "ephemeralcontainers":
+            return attributes.operation == "UPDATE"
+        return attributes.operation in ("CREATE", "UPDATE") and not attributes.subresource
+
+    async def validate(self, attributes: Attributes) -> None:
+        pod = attributes.obj or {}
+        if attributes.old is not None and _images(pod) == _images(attributes.old):
+            return
+        annotations = pod.get("metadata", {}).get("annotations") or {}
+        spec = {
+            "containers": _images(pod),
+            "annotations": {name: value for name, value in annotations.items() if ".image-policy.k8s.io/" in name},
+            "namespace": attributes.namespace,
+        }
+        try:
+            status = await self._review(spec)
+        except ReviewFailed as error:
+            if not self._default:
+                raise refuse(attributes, str(error)) from error
+            log.warning("the image policy's webhook cannot be asked, and the pod is let in: %s", error)
+            attributes.annotations[f"{self.name}/failed-open"] = "true"
+            return
+        for name, value in (status.get("auditAnnotations") or {}).items():
+            attributes.annotations[f"{self.name}/{name}"] = str(value)
+        if not status.get("allowed"):
+            reason = status.get("reason")
+            why = f"image policy webhook backend denied one or more images: {reason}"
+            raise refuse(attributes, why if reason else "one or more images rejected by webhook backend")
+
+    async def _review(self, spec: Object) -> Object:
+        key = hashlib.sha256(msgspec.json.encode(spec, order="sorted")).digest()
+        status = self._answers.get(key)
+        if status is None:
+            review = {"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "spec": spec}
+            status = await self._client.ask(review)
+            self._answers.put(key, status, self._allow_ttl if status.get("allowed") else self._deny_ttl)
+        return status
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _images(pod: Object) -> list[Object]:
+    spec = pod.get("spec") or {}
+    return [{"image": container.get("image", "")} for part in _LISTS for container in spec.get(part) or ()]
+
+
+def _within(told: Object, name: str, default: int, low: int, high: int) -> float:
+    """Read a number of seconds or milliseconds: 0 is the default, below zero is none at all."""
+    value = told.get(name) or default
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigurationError(f"imagePolicy.{name}: must be a number")
+    if value < 0:
+        return 0
+    if not low <= value <= high:
+        raise ConfigurationError(f"imagePolicy.{name}: valid value is between {low} and {high}, got {value}")
+    return float(value)

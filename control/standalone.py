@@ -1,0 +1,185 @@
+"""Controllers or scheduler as a process of their own, against any API server, as upstream's daemons of the name run.
+
+They act as the user of a kubeconfig and hold upstream's lease while they work, so that one can take the other's place.
+Health is served over TLS where upstream's is (10257, 10259), with a certificate of their own unless one is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import socket
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from control import features
+from control.flags.command import FlagError
+from kube import kubeconfig, pki
+from kube.client import Client
+from kube.clock import SYSTEM, Clock
+from kube.leases import Fenced, LeaderElector
+from kube.transport import HttpsTransport
+from kube.uid import new_uid
+
+log = logging.getLogger(__name__)
+HEALTH = ("/healthz", "/livez", "/readyz")
+MANAGER, SCHEDULER = "kube-controller-manager", "kube-scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What one of the daemons is told. Empty names of files leave out what needs them."""
+
+    name: str
+    port: int
+    kubeconfig: Path | None = None
+    config: Path | None = None
+    bind_address: str = "0.0.0.0"
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    leader_elect: bool = True
+    lease_name: str = ""
+    lease_namespace: str = "kube-system"
+    feature_gates: dict[str, bool] = field(default_factory=dict)
+    allocate_node_cidrs: bool = False
+    cluster_cidr: str = ""
+    node_mask: int = 24
+    root_ca_file: Path | None = None
+    signing_cert_file: Path | None = None
+    signing_key_file: Path | None = None
+    service_account_key_file: Path | None = None
+    controllers: tuple[str, ...] = ("*",)
+    sections: dict[str, Any] = field(default_factory=dict)
+    """Fields of the configuration file that flags stand for, over those of the file."""
+
+
+def options(name: str, port: int, given: dict[str, Any]) -> Options:
+    """Make options of the fields that flags gave; a dotted one is of the configuration file. Raises FlagError."""
+    plain, sections = {}, dict[str, Any]()
+    for path, value in given.items():
+        section, dot, last = path.partition(".")
+        if dot:
+            sections.setdefault(section, {})[last] = value
+        else:
+            plain[path] = value
+    found = dataclasses.replace(Options(name, port), **plain, sections=sections)
+    if found.kubeconfig is None:
+        raise FlagError("--kubeconfig is required: it says where the API server is, and who this daemon is there")
+    try:
+        features.check(found.feature_gates)
+    except ValueError as error:
+        raise FlagError(f"--feature-gates: {error}") from error
+    return found
+
+
+async def run(chosen: Options, stop: asyncio.Event, clock: Clock = SYSTEM) -> None:
+    """Work, while holding the lease, until told to stop. Raises KubeconfigError, OSError, and what a file provokes."""
+    work = _controllers(chosen, clock) if chosen.name == MANAGER else _scheduler(chosen, clock)
+    assert chosen.kubeconfig is not None
+    transport = HttpsTransport(kubeconfig.load(chosen.kubeconfig), chosen.name)
+    client = Client(transport)
+    try:
+        async with _health(chosen):
+            running = asyncio.ensure_future(_elected(chosen, client, transport, work, clock))
+            stopped = asyncio.ensure_future(stop.wait())
+            await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            running.cancel()
+            (result,) = await asyncio.gather(running, return_exceptions=True)
+            if isinstance(result, Exception):
+                raise result
+    finally:
+        await client.close()
+
+
+async def _elected(
+    chosen: Options, client: Client, transport: HttpsTransport, work: Callable[[Client], Awaitable[None]], clock: Clock
+) -> None:
+    if not chosen.leader_elect:
+        return await work(client)
+    identity = f"{socket.gethostname()}_{new_uid()}"
+    name = chosen.lease_name or chosen.name
+    elector = LeaderElector(client, name, identity, namespace=chosen.lease_namespace, clock=clock)
+    fenced = Client(Fenced(transport, elector))
+    await elector.run(lambda: work(fenced))
+
+
+def _controllers(chosen: Options, clock: Clock) -> Callable[[Client], Awaitable[None]]:
+    from control.controllers import configuration, manager
+
+    document = configuration.read(chosen.config)
+    for section, fields in chosen.sections.items():
+        document[section] = {**(document.get(section) or {}), **fields}
+    file = configuration.parse_document(document)
+    unknown = {name.lstrip("-") for name in chosen.controllers} - {*manager.CONTROLLERS, "*"}
+    if unknown:
+        raise FlagError(f"--controllers: {sorted(unknown)[0]!r} is not in the list of known controllers")
+    settings = manager.ControllerConfig(
+        cluster_cidr=chosen.cluster_cidr if chosen.allocate_node_cidrs else "",
+        node_mask=chosen.node_mask,
+        root_ca=_text(chosen.root_ca_file),
+        signing_cert=_text(chosen.signing_cert_file),
+        signing_key=_text(chosen.signing_key_file),
+        service_account_key=_text(chosen.service_account_key_file),
+        service_load_balancer=False,
+        autoscaling=file.autoscaling,
+        lifecycle=file.lifecycle,
+        controllers=chosen.controllers,
+    )
+    return lambda client: manager.run(client, settings, clock)
+
+
+def _scheduler(chosen: Options, clock: Clock) -> Callable[[Client], Awaitable[None]]:
+    from control.scheduler import configuration, main
+
+    settings = configuration.parse(chosen.config.read_bytes()) if chosen.config is not None else None
+    return lambda client: main.run(client, settings, clock)
+
+
+def _text(path: Path | None) -> str:
+    return path.read_text() if path is not None else ""
+
+
+@contextlib.asynccontextmanager
+async def _health(chosen: Options) -> AsyncIterator[None]:
+    """Serve health where upstream does; port 0 serves none."""
+    from aiohttp import web
+
+    if not chosen.port:
+        yield
+        return
+
+    async def ok(request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    app = web.Application()
+    app.add_routes([web.get(path, ok) for path in HEALTH])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, chosen.bind_address, chosen.port, ssl_context=_tls(chosen)).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def _tls(chosen: Options) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if chosen.cert_file is not None and chosen.key_file is not None:
+        context.load_cert_chain(chosen.cert_file, chosen.key_file)
+        return context
+    name = f"{chosen.name}@{socket.gethostname()}"
+    now = SYSTEM.now()
+    pair = pki.issue(pki.new_ca(chosen.name, now), name, usages=(pki.SERVER,), sans=("localhost", "127.0.0.1"), now=now)
+    with tempfile.NamedTemporaryFile() as file:  # the ssl module loads keys from files alone
+        file.write(pair.key_pem + pair.cert_pem)
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context

@@ -1,0 +1,58 @@
+"""The steps of the start that the health endpoints tell of, under the names that upstream gives the same steps.
+
+Each is named where it happens: bootstrap.py, the keepers of aggregation and of flow control, server_identity.py. A step
+that upstream has and this server does not take (its OpenAPI aggregation, its token tracker) is not told of.
+"""
+
+from __future__ import annotations
+
+from control.server.health import HOOK
+
+ADMISSION = HOOK + "start-apiserver-admission-initializer"
+INFORMERS = HOOK + "generic-apiserver-start-informers"
+DEFINITION_INFORMERS = HOOK + "start-apiextensions-informers"
+DEFINITIONS_SYNCED = HOOK + "crd-informer-synced"
+DEFINITIONS = HOOK + "start-apiextensions-controllers"
+NAMESPACES = HOOK + "start-system-namespaces-controller"
+ROLES = HOOK + "rbac/bootstrap-roles"
+PRIORITY_CLASSES = HOOK + "scheduling/bootstrap-system-priority-classes"
+SERVICE_RANGE = HOOK + "start-kubernetes-service-cidr-controller"
+AUTHORITIES = HOOK + "start-cluster-authentication-info-controller"
+KUBERNETES_SERVICE = HOOK + "bootstrap-controller"
+IDENTITY = HOOK + "start-kube-apiserver-identity-lease-controller"
+IDENTITY_COLLECTOR = HOOK + "start-kube-apiserver-identity-lease-garbage-collector"
+FAIRNESS_CONSUMER = HOOK + "priority-and-fairness-config-consumer"
+FAIRNESS_FILTER = HOOK + "priority-and-fairness-filter"
+FAIRNESS_PRODUCER = HOOK + "priority-and-fairness-config-producer"
+AGGREGATOR_INFORMERS = HOOK + "start-kube-aggregator-informers"
+REGISTRATION = HOOK + "apiservice-registration-controller"
+LOCAL_AVAILABLE = HOOK + "apiservice-status-local-available-controller"
+REMOTE_AVAILABLE = HOOK + "apiservice-status-remote-available-controller"
+AUTOREGISTRATION = HOOK + "kube-apiserver-autoregistration"
+AUTOREGISTERED = "autoregister-completion"
+
+STEPS = (
+    ADMISSION,
+    INFORMERS,
+    FAIRNESS_CONSUMER,
+    FAIRNESS_FILTER,
+    DEFINITION_INFORMERS,
+    DEFINITIONS,
+    DEFINITIONS_SYNCED,
+    NAMESPACES,
+    AUTHORITIES,
+    IDENTITY,
+    IDENTITY_COLLECTOR,
+    SERVICE_RANGE,
+    ROLES,
+    PRIORITY_CLASSES,
+    FAIRNESS_PRODUCER,
+    KUBERNETES_SERVICE,
+    AGGREGATOR_INFORMERS,
+    REGISTRATION,
+    LOCAL_AVAILABLE,
+    REMOTE_AVAILABLE,
+    AUTOREGISTRATION,
+    AUTOREGISTERED,
+)
+"""In upstream's order."""

@@ -1,0 +1,67 @@
+"""Which build this is: the API's version, and the commit and date of what runs.
+
+`scripts/install` writes `build.json` beside this file into the copy that a machine runs. A source tree that runs as it
+stands has no such file: there the last line of git's own log of HEAD tells commit and time, and the tree counts as
+"dirty", since what is edited is what runs. Where there is neither (an unpacked archive), the package's version and the
+age of this file stand in.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kube.clock import format_time
+
+MAJOR, MINOR = "1", "36"
+GIT_VERSION = "v1.36.2+wherry"
+"""What clients are told: the version of the API that is served."""
+_HERE = Path(__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """`date` is RFC 3339; `tree_state` is clean, dirty or archive, as upstream's."""
+
+    commit: str
+    date: str
+    tree_state: str
+
+
+@functools.cache
+def build() -> Build:
+    """Return what runs here; nothing of it is ever empty."""
+    return _recorded(_HERE.with_name("build.json")) or _source_tree(_HERE.parents[1]) or _archive()
+
+
+def _recorded(path: Path) -> Build | None:
+    try:
+        found = json.loads(path.read_text())
+        return Build(found["gitCommit"], found["buildDate"], found["gitTreeState"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _source_tree(root: Path) -> Build | None:
+    """Read the newest line of .git/logs/HEAD: old commit, new commit, who <address> seconds zone, a tab, what."""
+    git = root / ".git"
+    try:
+        if git.is_file():  # a further work tree: its folder is elsewhere
+            git = root / git.read_text().removeprefix("gitdir:").strip()
+        line = (git / "logs" / "HEAD").read_text().splitlines()[-1]
+        told = line.partition("\t")[0].split()
+        return Build(told[1], format_time(datetime.fromtimestamp(int(told[-2]), UTC)), "dirty")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _archive() -> Build:
+    try:
+        version = importlib.metadata.version("wherry")
+    except importlib.metadata.PackageNotFoundError:
+        version = GIT_VERSION
+    return Build(version, format_time(datetime.fromtimestamp(_HERE.stat().st_mtime, UTC)), "archive")

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.auth.abac import ABACAuthorizer, load, parse
+from control.auth.authorization_modes import entries
+from control.auth.fields import ConfigurationError
+from control.auth.user import AuthzAttributes, Decision, UserInfo
+from control.config import ControlConfig
+
+JANE = UserInfo("jane", "", ("dev", "system:authenticated"))
+NOWHERE = Path("/nowhere")
+
+
+def line(**spec: Any) -> bytes:
+    head = {"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy"}
+    return json.dumps({**head, "spec": spec}).encode()
+
+
+def asked(
+    verb: str, resource: str = "pods", namespace: str = "shop", group: str = "", path: str = ""
+) -> AuthzAttributes:
+    return AuthzAttributes(JANE, verb, group, "v1", "" if path else resource, "", namespace, "", path)
+
+
+@pytest.mark.parametrize(
+    ("spec", "question", "allowed"),
+    [
+        ({"user": "jane", "namespace": "shop", "resource": "pods"}, asked("create"), True),
+        ({"user": "jane", "namespace": "shop", "resource": "pods", "readonly": True}, asked("create"), False),
+        ({"user": "jane", "namespace": "shop", "resource": "pods", "readonly": True}, asked("watch"), True),
+        ({"user": "jane", "namespace": "other", "resource": "pods"}, asked("get"), False),
+        ({"user": "bob", "namespace": "*", "resource": "*", "apiGroup": "*"}, asked("get"), False),
+        ({"group": "dev", "namespace": "*", "resource": "*", "apiGroup": "*"}, asked("get", group="apps"), True),
+        ({"group": "dev", "namespace": "*", "resource": "*"}, asked("get", group="apps"), False),
+        ({"user": "jane", "group": "ops", "namespace": "*", "resource": "*"}, asked("get"), False),
+        ({"user": "*", "nonResourcePath": "/version"}, asked("get", path="/version"), True),
+        ({"user": "*", "nonResourcePath": "/metrics*"}, asked("get", path="/metrics/slis"), True),
+        ({"user": "*", "nonResourcePath": "*"}, asked("get"), False),
+        ({"namespace": "*", "resource": "*", "apiGroup": "*"}, asked("get"), False),
+    ],
+)
+def test_a_policy_allows_what_it_names(spec: dict[str, Any], question: AuthzAttributes, allowed: bool) -> None:
+    decision, reason = ABACAuthorizer((parse(line(**spec)),)).authorize(question)
+    assert decision is (Decision.ALLOW if allowed else Decision.NO_OPINION)
+    assert reason == ("" if allowed else "No policy matched.")
+
+
+def test_comments_are_passed_over_and_a_bad_line_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "policy.jsonl"
+    file.write_bytes(b"# who may what\n\n" + line(user="jane", nonResourcePath="*") + b"\n")
+    assert load(file).authorize(asked("get", path="/x"))[0] is Decision.ALLOW
+    file.write_bytes(line(user="jane") + b'\n{"kind": "Policy"}\n')
+    with pytest.raises(ConfigurationError, match="line 2"):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"authorization_modes": ()}, "at least one authorization-mode must be passed"),
+        ({"authorization_modes": ("RBAC", "Magic")}, '"Magic" is not a valid mode'),
+        ({"authorization_modes": ("RBAC", "RBAC")}, "more than once"),
+        ({"authorization_modes": ("ABAC",)}, "authorization-mode ABAC's authorization config file not passed"),
+        ({"authorization_policy_file": NOWHERE}, "--authorization-policy-file without mode ABAC"),
+        ({"authorization_webhook_file": NOWHERE}, "--authorization-webhook-config-file without mode Webhook"),
+    ],
+)
+def test_modes_that_cannot_be_meant_stop_the_server(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        entries(ControlConfig(NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE, **changes))
+    assert why in str(caught.value)
+
+
+def test_modes_are_asked_in_the_order_given() -> None:
+    modes = ("Node", "ABAC", "Webhook")
+    config = ControlConfig(
+        *[NOWHERE] * 5,
+        authorization_modes=modes,
+        authorization_policy_file=NOWHERE,
+        authorization_webhook_file=NOWHERE,
+    )
+    found = entries(config)
+    assert [entry.type for entry in found] == list(modes)
+    assert found[2].webhook is not None and found[2].webhook.version == "v1beta1" and found[2].kubeconfig == NOWHERE

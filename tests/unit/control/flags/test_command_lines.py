@@ -1,0 +1,99 @@
+"""Upstream's command lines: what a kubeadm manifest says is understood, and what cannot be had is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from control import standalone
+from control.__main__ import api_server_config, cli
+from control.config import ControlConfig
+from control.flags import api_server, controller_manager, scheduler
+from control.flags.command import FlagError, read
+from control.standalone import Options, options
+
+FILES = "--tls-cert-file=/p/a.crt --tls-private-key-file=/p/a.key --client-ca-file=/p/ca.crt "
+KUBEADM = (
+    FILES
+    + "--advertise-address=192.0.2.1 --allow-privileged=true --authorization-mode=Node,RBAC "
+    + "--enable-admission-plugins=NodeRestriction --enable-bootstrap-token-auth=true "
+    + "--etcd-cafile=/p/etcd.crt --etcd-certfile=/p/c.crt --etcd-keyfile=/p/c.key --etcd-servers=https://127.0.0.1:2379 "
+    + "--kubelet-client-certificate=/p/k.crt --kubelet-client-key=/p/k.key "
+    + "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname --proxy-client-cert-file=/p/f.crt "
+    + "--proxy-client-key-file=/p/f.key --requestheader-allowed-names=front-proxy-client "
+    + "--requestheader-client-ca-file=/p/fca.crt --requestheader-extra-headers-prefix=X-Remote-Extra- "
+    + "--requestheader-group-headers=X-Remote-Group --requestheader-username-headers=X-Remote-User --secure-port=6443 "
+    + "--service-account-issuer=https://kubernetes.default.svc.cluster.local --service-account-key-file=/p/sa.pub "
+    + "--service-account-signing-key-file=/p/sa.key --service-cluster-ip-range=10.96.0.0/12"
+)
+
+
+def config(line: str) -> ControlConfig:
+    return api_server_config(read(line.split(), {**api_server.FLAGS}, api_server.FIXED))
+
+
+def test_the_command_line_of_a_kubeadm_manifest_is_understood() -> None:
+    found = config(KUBEADM + " --request-timeout 90s --anonymous-auth --service-node-port-range 31000+99")
+    assert (found.store, found.etcd_servers, found.enable_controllers) == ("etcd", ("https://127.0.0.1:2379",), False)
+    assert (found.request_timeout, found.anonymous_auth, found.node_port_range) == (90, True, (31000, 31099))
+    assert found.service_account_public_key_file == Path("/p/sa.pub") and found.enabled_admission == (
+        "NodeRestriction",
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("--no-such-flag=1", "unknown flag: --no-such-flag"),
+        ("-x", "unknown shorthand flag: -x"),
+        ("stray", "unexpected argument: stray"),
+        ("--secure-port", "flag needs an argument: --secure-port"),
+        ("--secure-port=many", "--secure-port: 'many': must be a whole number"),
+        ("--profiling", "--profiling=true cannot be had here: there is no profiler"),
+        ("--storage-backend=etcd2", "--storage-backend=etcd2 cannot be had here"),
+        ("--service-node-port-range=5-1", "must be a range of ports"),
+        ("--service-cluster-ip-range=x", "--service-cluster-ip-range: 'x'"),
+        (FILES, "--service-account-signing-key-file is required"),
+        (FILES + "--service-account-signing-key-file=/p/sa.key --feature-gates=WatchList=false", "locked to true"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_in_one_sentence(line: str, why: str) -> None:
+    with pytest.raises(FlagError) as caught:
+        config(line)
+    assert why in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_controllers_flags_are_theirs_or_their_files_fields() -> None:
+    line = (
+        "--kubeconfig=/p/cm.conf --authentication-kubeconfig=/p/cm.conf --leader-elect=false --controllers=*,-job "
+        "--allocate-node-cidrs=true --cluster-cidr=10.244.0.0/16 --use-service-account-credentials=true "
+        "--horizontal-pod-autoscaler-sync-period=30s --node-monitor-grace-period=40s --bind-address=127.0.0.1"
+    )
+    given = read(line.split(), controller_manager.FLAGS, controller_manager.FIXED)
+    found = options(standalone.MANAGER, 10257, given)
+    assert (found.leader_elect, found.controllers, found.cluster_cidr) == (False, ("*", "-job"), "10.244.0.0/16")
+    assert found.sections["hPAController"] == {"horizontalPodAutoscalerSyncPeriod": "30s"}
+    standalone._controllers(found, standalone.SYSTEM)
+    with pytest.raises(FlagError, match="'nothing' is not in the list"):
+        standalone._controllers(dataclasses.replace(found, controllers=("nothing",)), standalone.SYSTEM)
+
+
+def test_a_daemon_needs_to_know_where_its_server_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(["kube-scheduler", "--leader-elect=true"]) == 1
+    assert capsys.readouterr().err == (
+        "Error: --kubeconfig is required: it says where the API server is, and who this daemon is there\n"
+    )
+    assert cli(["kube-other"]) == 1 and "there is no daemon" in capsys.readouterr().err
+    assert cli(["--version"]) == 0 and capsys.readouterr().out.startswith("Kubernetes v1.36")
+
+
+def test_every_flag_has_a_field() -> None:
+    servers = {field.name for field in dataclasses.fields(ControlConfig)}
+    assert {field for field, _ in api_server.FLAGS.values()} <= servers
+    others = {field.name for field in dataclasses.fields(Options)}
+    for table in (controller_manager, scheduler):
+        assert {field for field, _ in table.FLAGS.values() if "." not in field} <= others
+        assert not set(table.FLAGS) & set(table.FIXED)
+    assert not set(api_server.FLAGS) & set(api_server.FIXED)
