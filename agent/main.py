@@ -290,6 +290,7 @@ async def _assemble(
         runtime,
         clock,
         seen=records.prune,
+        mounted=lambda: [id for view in pods.views() for c in view.containers for id in c.mounted_images],
         high=config.image_gc_high_percent,
         low=config.image_gc_low_percent,
         minimum_age=config.image_minimum_age,

@@ -69,6 +69,8 @@ class ContainerRecord:
     message_policy: str = "File"
     stop_signal: str = ""
     """By the API's name, as SIGRTMIN+1; "" where the runtime does not tell (containerd before 2.1)."""
+    mounted_images: frozenset[str] = frozenset()
+    """The IDs of images that it has as volumes."""
     deep_read_only: frozenset[str] = frozenset()
     """Where something is mounted that is read-only with everything mounted below."""
     user: tuple[int, int, tuple[int, ...]] | None = None
@@ -180,6 +182,7 @@ def container_record(status: ContainerStatus, sandbox_id: str = "") -> Container
         message_file=message_file,
         message_policy=annotations.get(MESSAGE_POLICY, "File"),
         stop_signal=_signal(status.stop_signal),
+        mounted_images=frozenset(m.image.image for m in status.mounts if m.image.image),
         deep_read_only=frozenset(m.container_path for m in status.mounts if m.recursive_read_only),
         user=_user(status),
         grace=_number(annotations.get(POD_DELETION_GRACE)) or _number(annotations.get(POD_GRACE)),

@@ -44,7 +44,7 @@ class Disk:
 
 
 class ImageGC:
-    """Frees the images' disk. `in_use` returns the image IDs that pods of the agent still name."""
+    """Frees the images' disk. `mounted` returns the IDs of images that containers have as volumes: no list tells of those."""
 
     def __init__(
         self,
@@ -57,12 +57,14 @@ class ImageGC:
         maximum_age: float = 0.0,
         disk: Callable[[str], Disk] | None = None,
         seen: Callable[[Iterable[str]], None] | None = None,
+        mounted: Callable[[], Iterable[str]] = tuple,
         observed: Observed | None = None,
     ) -> None:
         """`seen` is told the IDs of the images that there are; it may block."""
         self._observed = observed or Observed()
         self._runtime, self._clock, self._high, self._low = runtime, clock, high, low
         self._minimum_age, self._maximum_age, self._disk = minimum_age, maximum_age, disk or read_disk
+        self._mounted = mounted
         self._tell = seen or (lambda ids: None)
         self._seen: dict[str, _Seen] = {}
 
@@ -130,7 +132,8 @@ class ImageGC:
         images, containers = await asyncio.gather(
             self._runtime.images.list_images(), self._runtime.runtime.list_containers()
         )
-        used = used_images(images, [name for c in containers for name in (c.image.image, c.image_ref, c.image_id)])
+        named = [name for c in containers for name in (c.image.image, c.image_ref, c.image_id)]
+        used = used_images(images, [*named, *self._mounted()])
         present = {image.id for image in images}
         await asyncio.to_thread(self._tell, present)
         for image in images:

@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+from agent.images.collection import Disk, ImageGC
+from agent.records import container_record
 from agent.volumes import mounts
+from cri.client import Client as RuntimeClient
 from kube.api import core_v1, meta_v1
+from kube.clock import SYSTEM
 from kube.process import run
 from tests.support import runtimes
 from tests.support.containerd import Containerd
@@ -102,6 +106,21 @@ async def test_an_image_is_a_volume_that_is_read_only(node: NodeUnderTest, data:
     pod = await node.ready("web")
     assert await node.execute(pod, "cat", "/image/model", "/image/www/page/index.html") == "weights\nhello\n"
     assert await node.execute(pod, "sh", "-c", "touch /image/x 2>/dev/null || echo no") == "no\n"
+
+    # No container runs from it, and yet it is in use.
+    async with RuntimeClient(node.config.runtime_endpoint) as runtime:
+
+        async def there() -> set[str]:
+            return {image.id for image in await runtime.images.list_images() if "wherry.test/data:1" in image.repo_tags}
+
+        ids = await there()
+        (container_id,) = ((s.container_id or "").partition("://")[2] for s in pod.status.container_statuses)
+        record = container_record(await runtime.runtime.container_status(container_id))
+        assert ids and record.mounted_images == ids
+        for mounted, left in ((ids, ids), (set[str](), set[str]())):
+            full = ImageGC(runtime, SYSTEM, high=85, low=80, minimum_age=0, disk=_full, mounted=mounted.copy)
+            await full.collect()
+            assert await there() == left
     await node.delete("web", 0)
     await node.gone("web")
 
@@ -210,6 +229,10 @@ async def waiting(node: NodeUnderTest, name: str) -> tuple[str, str]:
         return (found.reason or "", found.message or "") if found else ("", "")
 
     return why(await node.wait(name, lambda pod: why(pod)[0] not in ("", "ContainerCreating", "PodInitializing")))
+
+
+def _full(mountpoint: str) -> Disk:
+    return Disk(100 << 30, 1 << 30)
 
 
 def _host_users(pod: core_v1.Pod) -> dict[str, int]:
