@@ -4,13 +4,24 @@ The tests run in the order they are written in; each leaves the cluster whole.
 """
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.vm.vagrant import FOLDER, NETWORK, NODES, PREFIX, inside, kubectl, objects, run, vagrant
+from tests.vm.vagrant import (
+    FOLDER,
+    NETWORK,
+    NODES,
+    PREFIX,
+    eventually,
+    inside,
+    kubectl,
+    objects,
+    ready_nodes,
+    run,
+    vagrant,
+)
 
 pytestmark = pytest.mark.timeout(3600)
 UNITS = {
@@ -68,23 +79,6 @@ WEB = {
         },
     ],
 }
-
-
-def eventually(what: str, holds: Callable[[], bool], seconds: float = 300.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
-        time.sleep(2)
-
-
-def ready_nodes() -> dict[str, str]:
-    """Return the Ready nodes with their addresses."""
-    found = {}
-    for node in objects("nodes"):
-        if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"]):
-            addresses = {a["type"]: a["address"] for a in node["status"]["addresses"]}
-            found[node["metadata"]["name"]] = addresses["InternalIP"]
-    return found
 
 
 def pods_of_web() -> dict[str, str]:

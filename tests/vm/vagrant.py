@@ -6,12 +6,13 @@ out, so no packet for a Service or a pod can leave this host.
 """
 
 import contextlib
+import functools
 import json
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +68,31 @@ def run(*argv: str, seconds: float = 5 * MINUTE, cwd: Path = ROOT, check: bool =
 def vagrant(*argv: str, seconds: float = 40 * MINUTE, check: bool = True) -> str:
     """Run vagrant on this tree's machines; what it says is shown, with the time it took."""
     began = time.monotonic()
+    _way_into.cache_clear()  # addresses and keys may be others afterwards
     output = run("vagrant", *argv, "--no-tty", seconds=seconds, cwd=FOLDER, check=check)
     print(f"{output}\nvagrant {' '.join(argv)}: {time.monotonic() - began:.0f} s", flush=True)
     return output
 
 
+@functools.cache
+def _way_into(machine: str) -> tuple[str, ...]:
+    """Return ssh's options for a machine. Vagrant takes seconds to find the way, a login even more: one is kept open.
+
+    Where that one has ended, with a reboot, ssh logs in anew by itself; without a machine it ends within a minute.
+    """
+    file = STATE / f"ssh-{machine}"
+    file.write_text(run("vagrant", "ssh-config", machine, cwd=FOLDER))
+    common = ("-F", str(file), "-o", "BatchMode=yes", "-o", "ConnectTimeout=60", "-o", "ServerAliveInterval=15")
+    way = (*common, "-S", str(STATE / f"ssh-{machine}-{os.getpid()}"))
+    nowhere = subprocess.DEVNULL
+    login = ["ssh", *way, "-f", "-N", "-M", machine]
+    subprocess.run(login, check=False, timeout=5 * MINUTE, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+    return way
+
+
 def inside(machine: str, command: str, *, seconds: float = 5 * MINUTE, check: bool = True) -> str:
     """Run a shell command as root in a machine and return its output."""
-    return run("vagrant", "ssh", machine, "--no-tty", "-c", f"sudo {command}", cwd=FOLDER, seconds=seconds, check=check)
+    return run("ssh", *_way_into(machine), machine, f"sudo {command}", seconds=seconds, check=check)
 
 
 def kubectl(*argv: str, check: bool = True) -> str:
@@ -85,6 +103,23 @@ def kubectl(*argv: str, check: bool = True) -> str:
 def objects(kind: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = json.loads(kubectl("get", kind, "-o", "json"))["items"]
     return items
+
+
+def eventually(what: str, holds: Callable[[], bool], seconds: float = 300.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
+        time.sleep(2)
+
+
+def ready_nodes() -> dict[str, str]:
+    """Return the Ready nodes with their addresses."""
+    found = {}
+    for node in objects("nodes"):
+        if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"]):
+            addresses = {a["type"]: a["address"] for a in node["status"]["addresses"]}
+            found[node["metadata"]["name"]] = addresses["InternalIP"]
+    return found
 
 
 def prepare() -> None:
