@@ -20,7 +20,7 @@ def settled(cluster: Cluster) -> set[str]:
         namespaces = cluster.get("namespaces")["items"]
         return all(ns["status"]["phase"] == "Active" for ns in namespaces)
 
-    eventually(quiet, "other tests' namespaces are gone", 60)
+    eventually(quiet, "other tests' namespaces are gone", 120)
     return traces(cluster)
 
 
@@ -30,7 +30,7 @@ def test_nothing_stays_of_pods_that_came_and_went(shared: Cluster, ns: str) -> N
     shared.kubectl("create", "deployment", "many", f"--image={BUSYBOX}", "-n", ns, "--", "sleep", "1000")
     shared.kubectl("expose", "deployment", "many", "--port=80", "-n", ns)
     end, number = time.monotonic() + CHURN_SECONDS, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or number < 3:
         number += 1
         manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": batch(number)})
         shared.kubectl("apply", "-n", ns, "-f", "-", input=manifest)
@@ -38,15 +38,14 @@ def test_nothing_stays_of_pods_that_came_and_went(shared: Cluster, ns: str) -> N
         # Some go while they start, some at once and by force.
         force = ["--force"] if number % 3 == 0 else []
         shared.kubectl("delete", "pods", "-l", "churn=yes", "-n", ns, "--wait=false", *force)
-    assert number >= 3
-    shared.kubectl("delete", "namespace", ns, "--timeout=60s")
+    shared.kubectl("delete", "namespace", ns, "--timeout=120s")
 
     def clean() -> bool:
         left = traces(shared) - before
         assert left == set()
         return True
 
-    eventually(clean, "nothing is left", 40, every=1)
+    eventually(clean, "nothing is left", 90, every=1)
     assert "Traceback" not in shared.log("agent")
 
 
@@ -62,7 +61,7 @@ def test_many_kubectls_at_once_all_get_their_answers(shared: Cluster, ns: str) -
     try:
         running += [shared.host.popen(*shared.kubectl_argv(*kinds[n % len(kinds)](n))) for n in range(AT_ONCE)]
         for process in running:
-            said = process.communicate(timeout=60)[0]
+            said = process.communicate(timeout=200)[0]
             assert process.returncode == 0, said
     finally:
         for process in running:
@@ -76,4 +75,4 @@ def test_many_kubectls_at_once_all_get_their_answers(shared: Cluster, ns: str) -
         pods = shared.get("pods", "-n", ns)["items"]
         return [p["status"]["phase"] for p in pods] == ["Succeeded"] * each
 
-    eventually(all_ended, "every pod ends well", 60)
+    eventually(all_ended, "every pod ends well", 120)

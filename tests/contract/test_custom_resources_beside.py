@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.test_custom_resources import (
+from tests.support.control import ApiUnderTest, api_server
+from tests.support.custom_resources import (
     DEFINITIONS,
     GROUP,
     conditions,
@@ -21,7 +22,6 @@ from tests.contract.test_custom_resources import (
     settled,
     version,
 )
-from tests.support.control import ApiUnderTest, api_server
 from tests.support.etcd import etcd
 from tests.support.webhook import webhook
 

@@ -1,24 +1,21 @@
-"""Joining against a real API server with its controllers: discovery, tokens, certificates, and every way it is refused."""
+"""Joining against a real API server with its controllers: tokens, certificates, and what they open."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from control.auth import certificates as signers
-from kube import bootstrap_tokens, certificates, kubeconfig, pki, pki_layout, servers
+from kube import bootstrap_tokens, certificates, kubeconfig, pki, servers
 from kube.api import core_v1, meta_v1
 from kube.api.certificates_v1 import CertificateSigningRequest
-from kube.bootstrap_tokens import CONTROL_PLANE_GROUP, NODE_GROUP, Token
+from kube.bootstrap_tokens import CONTROL_PLANE_GROUP, NODE_GROUP
 from kube.certificates import PROXY, PROXY_USER, Rotation
 from kube.client import Client
 from kube.clock import SYSTEM
@@ -26,67 +23,19 @@ from kube.errors import StatusError
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
 from netproxy import own_certificate
-from tests.support.control import ApiUnderTest, api_server
-from wherry import certificate_bundle, discovery, join, published, tokens
+from tests.support.offered import INFO, Offered, offered, until
+from wherry import certificate_bundle, published, tokens
 from wherry import cluster as wherry_cluster
 from wherry.errors import WherryError
 from wherry.settings import Settings
 
-INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
-WRONG_PIN = "sha256:" + "ab" * 32
-
-
 Make = Callable[[pki.PrivateKey], bytes]
-
-
-class Offered:
-    """A cluster that other machines can join, and a token."""
-
-    def __init__(self, api: ApiUnderTest, settings: Settings, token: Token) -> None:
-        self.api, self.settings, self.token = api, settings, token
-        self.admin = api.client()
-        self.ca = api.keys.ca.cert_pem
-        self.pin = pki.ca_hash(api.keys.ca.certificate)
-
-    def as_joining(self, token: Token | None = None) -> Client:
-        access = Access(server=self.api.url, ca=self.ca, token=str(token or self.token))
-        client = Client(HttpsTransport(access))
-        self.api._clients.append(client)
-        return client
-
-    async def signatures(self) -> set[str]:
-        data = (await self.admin.get(core_v1.ConfigMap, "cluster-info", "kube-public")).data
-        return {key.removeprefix("jws-kubeconfig-") for key in data if key.startswith("jws-kubeconfig-")}
-
-
-@contextlib.asynccontextmanager
-async def offered(path: Path) -> AsyncIterator[Offered]:
-    keys = pki_layout.ensure(path / "pki", now=SYSTEM.now(), hosts=("127.0.0.1", "192.0.2.100"))
-    async with api_server(path, enable_controllers=True) as api:
-        assert api.keys.apiserver.cert_pem == keys.apiserver.cert_pem
-        settings = Settings(
-            prefix=str(path / "first"),
-            node_name="n1",
-            node_ip="127.0.0.1",
-            api_port=int(api.url.rpartition(":")[2]),
-            cluster_dns="10.96.0.10",
-        )
-        api.keys.ca.save(settings.layout.pki, "ca")
-        client = api.client()
-        await published.publish(client, settings)
-        yield Offered(api, settings, await tokens.create(client))
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Offered]:
     async with offered(tmp_path) as made:
         yield made
-
-
-async def until(look: Callable[[], Any], seconds: float = 30) -> None:
-    async with asyncio.timeout(seconds):
-        while not await look():
-            await asyncio.sleep(0.02)
 
 
 async def test_everybody_may_read_the_discovery_document_and_nothing_else(cluster: Offered) -> None:
@@ -165,131 +114,6 @@ async def test_tokens_are_listed_with_what_is_known_of_them(cluster: Offered) ->
         await tokens.create(cluster.admin, token=made)
     with pytest.raises(WherryError, match="there is no token zzzzzz"):
         await tokens.delete(cluster.admin, "zzzzzz")
-
-
-# -- discovery --------------------------------------------------------------------------------------------------------
-async def test_the_cluster_is_found_with_token_and_hash(cluster: Offered) -> None:
-    found = await discovery.discover(cluster.api.url, cluster.token, cluster.pin)
-    assert (found.server, found.ca) == (cluster.api.url, cluster.ca)
-
-
-async def test_each_wrong_credential_is_told_apart(cluster: Offered, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "SIGNATURE_SECONDS", 0.3)
-    with pytest.raises(WherryError, match=f"has the hash {cluster.pin}, not the one given"):
-        await discovery.discover(cluster.api.url, cluster.token, WRONG_PIN)
-    with pytest.raises(WherryError, match="second half is wrong"):
-        await discovery.discover(cluster.api.url, Token(cluster.token.id, "0" * 16), cluster.pin)
-    with pytest.raises(WherryError, match="does not know the token zzzzzz, or it has expired"):
-        await discovery.discover(cluster.api.url, Token("zzzzzz", "0" * 16), cluster.pin)
-
-
-class Shifted:
-    """The system's clock, wrong by some time."""
-
-    def __init__(self, shift: timedelta) -> None:
-        self._shift = shift
-
-    def now(self) -> datetime:
-        return SYSTEM.now() + self._shift
-
-    def monotonic(self) -> float:
-        return SYSTEM.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await SYSTEM.sleep(seconds)
-
-
-@pytest.mark.parametrize(("shift", "said"), [(timedelta(hours=-2), "behind"), (timedelta(days=3), "ahead of")])
-async def test_a_clock_that_is_wrong_is_noticed_before_certificates_fail(
-    cluster: Offered, shift: timedelta, said: str
-) -> None:
-    with pytest.raises(WherryError, match=f"this machine's clock is .* {said} the server's"):
-        await discovery.discover(cluster.api.url, cluster.token, cluster.pin, clock=Shifted(shift))
-
-
-async def test_a_server_by_a_name_that_its_certificate_lacks_is_told_so(cluster: Offered) -> None:
-    forward = await asyncio.start_server(
-        lambda reader, writer: _splice(reader, writer, cluster.settings.api_port), "127.0.0.2", 0
-    )
-    port = forward.sockets[0].getsockname()[1]
-    async with forward:
-        with pytest.raises(WherryError, match=r"does not name 127\.0\.0\.2: .*`wherry up --name 127\.0\.0\.2`"):
-            await discovery.discover(f"https://127.0.0.2:{port}", cluster.token, cluster.pin)
-
-
-async def _splice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
-    inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
-
-    async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await source.read(65536):
-                sink.write(data)
-                await sink.drain()
-        sink.close()
-
-    await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
-
-
-async def test_a_server_that_does_not_answer_is_told_apart_from_one_that_is_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(discovery, "CONNECT_SECONDS", 0.5)
-    token = bootstrap_tokens.new()
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        port = silent.getsockname()[1]
-        with pytest.raises(WherryError, match="check the address, and that the server runs"):
-            await discovery.discover(f"https://127.0.0.1:{port}", token, WRONG_PIN)
-        # A gateway that takes any connection and says nothing.
-        silent.listen()
-        with pytest.raises(WherryError, match=r"no API server answers .* within 0\.5 s"):
-            await discovery.discover(f"https://127.0.0.1:{port}", token, WRONG_PIN)
-
-    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
-
-    async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
-        with pytest.raises(WherryError, match="does not speak TLS"):
-            await discovery.discover(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", token, WRONG_PIN)
-
-
-async def test_a_server_that_is_not_a_clusters_is_told_so(tmp_path: Path) -> None:
-    async with api_server(tmp_path) as api:
-        with pytest.raises(WherryError, match="offers nothing to join"):
-            await discovery.discover(api.url, bootstrap_tokens.new(), WRONG_PIN)
-
-
-async def test_another_ca_is_not_trusted_though_its_holder_knows_the_token(cluster: Offered, tmp_path: Path) -> None:
-    """Somebody between who learned the token, and so can sign, but has not the CA's key."""
-    impostor = pki.new_ca("kubernetes", SYSTEM.now())
-    pair = pki.issue(impostor, "kube-apiserver", usages=(pki.SERVER,), sans=("127.0.0.1",), now=SYSTEM.now())
-    pair.save(tmp_path, "impostor")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "impostor.crt", tmp_path / "impostor.key")
-    document = kubeconfig.render_cluster(Access(server=cluster.api.url, ca=cluster.ca))
-    data = {
-        "kubeconfig": document,
-        f"jws-kubeconfig-{cluster.token.id}": bootstrap_tokens.sign(document, cluster.token),
-    }
-    body = json.dumps({"metadata": {"name": "cluster-info"}, "data": data}).encode()
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-            await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(WherryError, match="is not from the cluster's CA"):
-            await discovery.discover(f"https://127.0.0.1:{port}", cluster.token, cluster.pin)
-
-
-def test_the_address_of_a_node_is_the_one_towards_the_server() -> None:
-    assert join.address_towards("https://127.0.0.1:6443") == "127.0.0.1"
 
 
 # -- what the token opens ---------------------------------------------------------------------------------------------

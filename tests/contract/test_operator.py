@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.contract.test_custom_resources import definition, install, post
 from tests.contract.test_custom_resources_beside import MERGE, until
 from tests.support.control import ApiUnderTest, api_server
+from tests.support.custom_resources import definition, install, post
 
 OPERATOR = Path(__file__).parents[1] / "support" / "operator.py"
 GROUP = "greet.example.com"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from kubernetes import client, config, dynamic, watch
 
-from tests.contract.test_custom_resources import GROUP, definition, obj, settled, version
 from tests.support.control import api_server
+from tests.support.custom_resources import GROUP, definition, obj, settled, version
 
 
 def work(kubeconfig: str, made: dict[str, Any], established: Any) -> None:

@@ -69,7 +69,7 @@ class Cluster:
         return ["--node-name", self.node, "--node-ip", self.host.address, "--resolv-conf", str(resolv)]
 
     def kubectl(
-        self, *arguments: str, check: bool = True, input: str | None = None, timeout: float = 60
+        self, *arguments: str, check: bool = True, input: str | None = None, timeout: float = 180
     ) -> subprocess.CompletedProcess[str]:
         return self.host.run(*self.kubectl_argv(*arguments), check=check, input=input, timeout=timeout)
 
@@ -81,7 +81,7 @@ class Cluster:
         """`kubectl get ... -o json`."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
 
-    def http(self, address: str, path: str = "/", timeout: int = 3) -> str:
+    def http(self, address: str, path: str = "/", timeout: int = 10) -> str:
         """GET from the node; "" where nobody answers. What answers is checked by content, never by connecting alone."""
         url = f"http://{address}{path}"
         done = self.host.run("curl", "-sS", "--max-time", str(timeout), url, check=False)
@@ -151,7 +151,7 @@ def cluster(name: str) -> Iterator[Cluster]:
             made.remove()
 
 
-def eventually(look: Callable[[], T | None], what: str, seconds: float = 30, every: float = 0.1) -> T:
+def eventually(look: Callable[[], T | None], what: str, seconds: float = 60, every: float = 0.1) -> T:
     """Look until there is something to see; fail with what was waited for and what was seen last."""
     end = time.monotonic() + seconds
     last: Any = None

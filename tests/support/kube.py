@@ -37,7 +37,7 @@ def wait_pods(cluster: Cluster, ns: str, selector: str, count: int) -> list[dict
         assert len(found) == count, [(p["metadata"]["name"], p["status"]) for p in found]
         return found
 
-    return eventually(enough, f"{count} Ready pods of {selector}", 60)
+    return eventually(enough, f"{count} Ready pods of {selector}", 120)
 
 
 def pod_phase(cluster: Cluster, ns: str, name: str) -> str:
@@ -51,7 +51,7 @@ def wait_phase(cluster: Cluster, ns: str, name: str, phase: str) -> dict[str, An
         assert pod["status"].get("phase") == phase, pod["status"]
         return pod
 
-    return eventually(reached, f"pod {name} is {phase}", 60)
+    return eventually(reached, f"pod {name} is {phase}", 120)
 
 
 def container_ids(cluster: Cluster) -> dict[str, tuple[str, int]]:

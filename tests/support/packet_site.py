@@ -11,7 +11,8 @@ from netproxy.backend import Backend
 from netproxy.model import plan_service
 from netproxy.sysctl import ensure
 from tests.support.netns import Namespace, namespaces, wire
-from tests.support.packet_cases import CASES, ELSEWHERE, NODE, NODE_VIEW, POD, Case
+from tests.support.packet_case import ELSEWHERE, NODE, NODE_VIEW, POD, Case
+from tests.support.packet_cases import CASES
 from tests.support.packet_probe import REFUSED, SERVER, SILENT, arrived, send, watch_sctp
 from tests.support.packet_tracer import ACCEPT, DROP, Outcome, Packet
 

@@ -50,7 +50,7 @@ def execute(cluster: Cluster, ns: str, name: str, script: str, check: bool = Tru
 
 def wait_running(cluster: Cluster, ns: str, *names: str) -> None:
     for name in names:
-        cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "-n", ns, "--timeout=60s")
+        cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "-n", ns, "--timeout=120s")
 
 
 def wait_terminated(cluster: Cluster, ns: str, name: str, which: str = "c") -> dict[str, Any]:

@@ -17,16 +17,8 @@ from netproxy.ipvs.sync import IPVSBackend
 from netproxy.model import ServicePort, plan_service
 from tests.support.churn import Churn
 from tests.support.ipvs import IPVSTracer, MemoryKernel
-from tests.support.packet_cases import (
-    CASES,
-    FIXED,
-    IP,
-    IPVS_OTHERWISE,
-    NODE,
-    NODE_VIEW,
-    RULES,
-    Case,
-)
+from tests.support.packet_case import IP, NODE, NODE_VIEW, Case
+from tests.support.packet_cases import CASES, FIXED, IPVS_OTHERWISE, RULES
 from tests.support.services import endpoint, port, service, slice_of
 
 

@@ -14,25 +14,23 @@ from netproxy.model import plan_service
 from netproxy.nftables import writer as nftables_writer
 from netproxy.nftables.sync import NFTablesBackend
 from tests.support.nft_tracer import TableTracer
-from tests.support.packet_cases import (
+from tests.support.packet_case import (
     BOTH,
     BOTH_SNAT,
-    CASES,
     ELSEWHERE,
-    FIXED,
     HERE,
     IP,
     NODE,
     NODE_VIEW,
     POD,
     PODS,
-    RULES,
     THERE,
     THERE_ADDRESS,
     WORLD,
     Case,
     to,
 )
+from tests.support.packet_cases import CASES, FIXED, RULES
 from tests.support.packet_tracer import Host, Packet, RuleTracer, trace_model
 from tests.support.second_family import likeness
 from tests.support.services import port, service, slice_of
