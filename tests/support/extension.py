@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import pytest
 from aiohttp import web
 
 from kube import pki
@@ -140,8 +142,24 @@ class Extension:
         return web.json_response(found)
 
 
+def own_address() -> str:
+    """Return an address of this machine that is not loopback, which the server does not dial."""
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+            address: str = probe.getsockname()[0]
+        except OSError:
+            address = "127.0.0.1"
+    if address.startswith("127."):
+        pytest.skip("this machine has no address besides loopback")
+    return address
+
+
+E = TypeVar("E", bound=Extension)
+
+
 @contextlib.asynccontextmanager
-async def extension(directory: Path, address: str, service: str, front_proxy_ca: Path) -> AsyncIterator[Extension]:
+async def serve(directory: Path, address: str, service: str, front_proxy_ca: Path, kind: type[E]) -> AsyncIterator[E]:
     """Serve an extension at an address of this machine, under a Service's name (NAME.NAMESPACE.svc)."""
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
     now = datetime.now(UTC)
@@ -151,7 +169,7 @@ async def extension(directory: Path, address: str, service: str, front_proxy_ca:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(front_proxy_ca))
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(directory / "serving.crt", directory / "serving.key")
-    found = Extension(authority, front_proxy_ca)
+    found = kind(authority, front_proxy_ca)
     runner = web.AppRunner(found.app(), shutdown_timeout=1)
     await runner.setup()
     try:
@@ -161,3 +179,10 @@ async def extension(directory: Path, address: str, service: str, front_proxy_ca:
         yield found
     finally:
         await runner.cleanup()
+
+
+def extension(
+    directory: Path, address: str, service: str, front_proxy_ca: Path
+) -> contextlib.AbstractAsyncContextManager[Extension]:
+    """Serve flunders."""
+    return serve(directory, address, service, front_proxy_ca, Extension)
