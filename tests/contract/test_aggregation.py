@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.control import ApiUnderTest, api_server
-from tests.support.extension import GROUP, LISTED, ROOT, STATUS, VERSION, Extension, extension
+from tests.support.extension import GROUP, LISTED, ROOT, STATUS, VERSION, Extension, extension, own_address
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -24,19 +22,6 @@ SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 AGGREGATED = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
 MERGE = {"Content-Type": "application/merge-patch+json"}
 Started = tuple[ApiUnderTest, Extension]
-
-
-def own_address() -> str:
-    """Return an address of this machine that is not loopback, which the server does not dial."""
-    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing
-            address: str = probe.getsockname()[0]
-        except OSError:
-            address = "127.0.0.1"
-    if address.startswith("127."):
-        pytest.skip("this machine has no address besides loopback")
-    return address
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
