@@ -97,7 +97,7 @@ def plan(job: batch_v1.Job, pods: Sequence[core_v1.Pod], settled: bool, backoff:
         waits = _index_waits(job, pods, now)
         _manage(job, counted, active, terminating, backoff, waits, result, now)
     if verdict is not None:
-        conditions = _concluded(conditions, verdict, counted, active, terminating, result, now)
+        conditions = _concluded(job, conditions, verdict, counted, active, terminating, result, now)
     ended = any(c.type in ("Complete", "Failed") and c.status == "True" for c in conditions)
     complete = any(c.type == "Complete" and c.status == "True" for c in conditions)
     deadline = job.spec.active_deadline_seconds
@@ -186,6 +186,7 @@ def _suspension(
 
 
 def _concluded(
+    job: batch_v1.Job,
     conditions: list[Condition],
     verdict: Verdict,
     counted: Tally,
@@ -200,6 +201,9 @@ def _concluded(
     if active or terminating or counted.uncounted_succeeded or counted.uncounted_failed or counted.untrack:
         return conditions
     if type_ == "SuccessCriteriaMet":
+        if job.spec.completions is not None and counted.succeeded > job.spec.completions:
+            text = "Too many succeeded pods running after completion count reached"
+            result.events.append(("Warning", "TooManySucceededPods", text))
         result.events.append(("Normal", "Completed", "Job completed"))
         return _set(conditions, "Complete", "True", reason, message, now)
     result.events.append(("Warning", reason, message))

@@ -119,8 +119,12 @@ class StatefulSetController:
         if not todo.create and not todo.delete:
             return None
         for pod in todo.failed:
-            message = f"StatefulSet {key} is recreating failed Pod {name_of(pod)}"
-            self._recorder.event(sts, "Warning", "RecreatingFailedPod", message)
+            if pod.status.phase == "Failed":
+                message = f"StatefulSet {key} is recreating failed Pod {name_of(pod)}"
+                self._recorder.event(sts, "Warning", "RecreatingFailedPod", message)
+            else:
+                message = f"StatefulSet {key} is recreating terminated Pod {name_of(pod)}"
+                self._recorder.event(sts, "Normal", "RecreatingTerminatedPod", message)
         self._expectations.expect(key, len(todo.create), [pod.metadata.uid or "" for pod in todo.delete])
         works = [self._delete(key, sts, pod) for pod in todo.delete]
         works += [self._create(key, sts, ordinal, revisions[name]) for ordinal, name in todo.create]

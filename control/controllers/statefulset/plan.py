@@ -23,7 +23,7 @@ class StatefulPlan:
     """(ordinal, name of the revision) of pods to make."""
     delete: list[core_v1.Pod] = field(default_factory=list)
     failed: list[core_v1.Pod] = field(default_factory=list)
-    """Those among the pods to delete that have failed."""
+    """Those among the pods to delete that have ended, well or not."""
     condemned: list[core_v1.Pod] = field(default_factory=list)
     """Pods beyond the wanted ordinals, the highest first."""
     status: apps_v1.StatefulSetStatus = field(default_factory=apps_v1.StatefulSetStatus)

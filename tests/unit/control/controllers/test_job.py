@@ -142,6 +142,15 @@ def test_more_failures_than_the_limit_end_the_job_when_all_pods_are_gone() -> No
     assert last.status.failed == 1 and last.status.conditions[-1].type == "Failed"
 
 
+def test_more_successes_than_were_asked_for_are_told() -> None:
+    wish, pods = job(completions=1), [worker("a", "Succeeded"), worker("b", "Succeeded")]
+    wish, pods = advance(wish, pods, look(wish, pods))
+    last = look(wish, pods)
+    text = "Too many succeeded pods running after completion count reached"
+    assert last.events == [("Warning", "TooManySucceededPods", text), ("Normal", "Completed", "Job completed")]
+    assert last.status.succeeded == 2
+
+
 def test_restarts_count_as_failures_where_containers_are_restarted() -> None:
     wish = job(backoff_limit=2)
     wish.spec.template.spec.restart_policy = "OnFailure"
