@@ -178,7 +178,7 @@ def test_pods_have_together_what_is_not_reserved(memory: tuple[int, int]) -> Non
 
 
 def test_burstable_containers_swap_in_proportion_to_their_requests(tmp_path: Path, memory: tuple[int, int]) -> None:
-    small = {"cpu": "10m", "memory": "32Mi"}
+    small = {"cpu": "200m", "memory": "32Mi"}
     create(
         tmp_path,
         pod("part", container(requests={"memory": "64Mi"}, limits={"memory": "128Mi"})),
