@@ -185,6 +185,14 @@ def test_credentials_come_from_pull_secrets_of_the_pod_or_its_account(
     assert shared.get("pod", "by-account", "-n", ns)["spec"]["imagePullSecrets"] == [{"name": "good"}]
 
 
+def test_a_mirror_is_asked_in_a_registrys_place(shared: Cluster, ns: str, public: Registry) -> None:
+    public.push(images.busybox_of(public.host, "team/tools:1"))
+    shared.up("--registry-mirror", f"registry.example=http://{public.host}")
+    apply(shared, ns, pod("mirrored", container(image="registry.example/team/tools:1", imagePullPolicy="Always")))
+    wait_running(shared, ns, "mirrored")
+    assert "/v2/team/tools/manifests/1" in public.requests
+
+
 def test_a_new_image_under_the_same_tag_is_fetched_by_always(shared: Cluster, ns: str, public: Registry) -> None:
     name = f"{public.host}/moving:1"
 
