@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kube.build import GIT_VERSION
 from kube.kubeconfig import KubeconfigError
 from netproxy import config, configuration_file, logs, main, sysctl
 from netproxy import flags as kube_proxy
@@ -35,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     )
     flags.add_argument("--init-only", nargs="?", const=True, type=kube_proxy.boolean, help="set kernel limits and exit")
     flags.add_argument("--write-config-to", metavar="FILE", help="write the configuration in force to a file and exit")
-    flags.add_argument("--version", action="version", version="Kubernetes v1.36.2+wherry")
+    flags.add_argument("--version", action="version", version=f"Kubernetes {GIT_VERSION}")
     flags.add_argument(
         "--service-cidr", dest="service_cidrs", type=kube_proxy.listing, help="the Services' address ranges"
     )

@@ -20,6 +20,7 @@ from netproxy.backend import Backend, Remover
 from netproxy.config import ProxyConfig
 from netproxy.dns.directory import InformerDirectory
 from netproxy.dns.forward import Forwarder, ResolvConf
+from netproxy.dns.namespaces import Namespaces
 from netproxy.dns.responder import Responder
 from netproxy.dns.server import DNSServer
 from netproxy.dns.zone import Zone
@@ -70,6 +71,7 @@ class Parts:
     """None where others run the pod network: policies are theirs to enforce."""
     named_pods: Informer[SlimPod] | None = None
     """All pods, where DNS answers only for those that exist."""
+    namespaces: Namespaces | None = None
 
 
 async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) -> Parts:
@@ -90,7 +92,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
     named_pods = (
         Informer(client, SlimPod, clock=clock) if config.dns.enabled and config.dns.pods == "verified" else None
     )
-    responder, server = _cluster_dns(config, services, slices, named_pods, clock)
+    responder, server, namespaces = _cluster_dns(config, client, services, slices, named_pods, clock)
     recorder = EventRecorder(client, "kube-proxy", node_name, clock=clock)
     # As upstream, the node's name stands for its uid: that is how `kubectl describe node` finds the event.
     node = core_v1.ObjectReference(kind="Node", name=node_name, uid=node_name)
@@ -140,6 +142,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         stale,
         policy,
         named_pods,
+        namespaces,
     )
 
 
@@ -209,16 +212,18 @@ def removers(family: int) -> dict[str, Remover]:
 
 def _cluster_dns(
     config: ProxyConfig,
+    client: Client,
     services: Informer[core_v1.Service],
     slices: Informer[discovery_v1.EndpointSlice],
     pods: Informer[SlimPod] | None,
     clock: Clock,
-) -> tuple[Responder | None, DNSServer | None]:
+) -> tuple[Responder | None, DNSServer | None, Namespaces | None]:
     settings = config.dns
     if not settings.enabled:
-        return None, None
+        return None, None, None
+    namespaces = Namespaces(client, clock, lambda: responder.forget(""))
     zone = Zone(
-        InformerDirectory(services, slices, pods),
+        InformerDirectory(services, slices, pods, namespaces),
         settings.domain,
         ttl=settings.ttl,
         addresses=settings.addresses,
@@ -230,7 +235,7 @@ def _cluster_dns(
     responder = Responder(zone, forwarder, lambda: all(each.synced for each in followed))
     if pods is not None:
         pods.subscribe(lambda change: responder.forget(""))
-    return responder, DNSServer(responder, settings.addresses, settings.port)
+    return responder, DNSServer(responder, settings.addresses, settings.port), namespaces
 
 
 def static_settings(

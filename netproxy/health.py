@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 
 from aiohttp import web
@@ -22,6 +23,7 @@ from netproxy.errors import ConfigError
 from netproxy.validation import host_port
 
 log = logging.getLogger(__name__)
+Look = Callable[[], Awaitable[None]]
 TIMEOUT = 120.0
 DELETION_TAINT = "ToBeDeletedByClusterAutoscaler"
 
@@ -110,10 +112,12 @@ def _answer(good: bool, health: Health, counter: Counter) -> web.Response:
     )
 
 
-def metrics_app(mode: str) -> web.Application:
-    """Build the server of the metrics port."""
+def metrics_app(mode: str, looks: Iterable[Look] = ()) -> web.Application:
+    """Build the server of the metrics port; `looks` are called before each scrape."""
 
     async def exposition(_: web.Request) -> web.Response:
+        for look in looks:
+            await look()
         return web.Response(body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
     async def proxy_mode(_: web.Request) -> web.Response:
@@ -137,12 +141,12 @@ async def serve(app: web.Application, host: str, port: int) -> web.AppRunner:
     return runner
 
 
-async def serve_both(config: ProxyConfig, mode: str, state: Health) -> list[web.AppRunner]:
+async def serve_both(config: ProxyConfig, mode: str, state: Health, looks: Iterable[Look] = ()) -> list[web.AppRunner]:
     """Serve health and metrics where the configuration says; ConfigError where they cannot be and must."""
     runners = []
     for path, address, app in (
         ("healthzBindAddress", config.healthz_bind_address, health_app(state)),
-        ("metricsBindAddress", config.metrics_bind_address, metrics_app(mode)),
+        ("metricsBindAddress", config.metrics_bind_address, metrics_app(mode, looks)),
     ):
         if not address:
             continue

@@ -32,6 +32,7 @@ from netproxy.backend import Remover
 from netproxy.config import ProxyConfig
 from netproxy.errors import ConfigError, WriteError
 from netproxy.iptables.static import StaticSettings
+from netproxy.iptables.sync import IPTablesBackend
 from netproxy.nftables.writer import NftWriter
 from netproxy.podnet import kernel, network, routes
 from netproxy.podnet.network import PodNetwork
@@ -79,7 +80,8 @@ async def run(
         parts = await build(config, mode, client, clock)
         if known is not None:
             parts.slices.subscribe(known.changed)
-        runners = await health.serve_both(config, mode, parts.health)
+        looks = [each.count_packets for each in parts.backends if isinstance(each, IPTablesBackend)]
+        runners = await health.serve_both(config, mode, parts.health, looks)
         extra = [] if renewal is None else [renewal.run()]
         await _run_parts(config, mode, parts, clock, ready, extra)
     finally:
@@ -149,6 +151,8 @@ async def _run_parts(
         group.create_task(_tell_ready(parts.proxy, ready), name="readiness")
         if parts.dns is not None:
             group.create_task(parts.dns.run(), name="cluster DNS")
+        if parts.namespaces is not None:
+            group.create_task(parts.namespaces.run(), name="follow namespaces for DNS")
         if parts.named_pods is not None:
             group.create_task(parts.named_pods.run(), name="follow pods for DNS")
         group.create_task(_follow_node(config, mode, parts, node_known, clock), name="configure this node")

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
+from kube.build import GIT_VERSION, MAJOR, MINOR, build
+
 REGISTRY = CollectorRegistry(auto_describe=False)
 _BUCKETS = tuple(0.001 * 2**power for power in range(15))
 _PROGRAMMING = (0.25, 0.5, *range(1, 60), *range(60, 120, 5), *range(120, 300, 30))
@@ -84,8 +86,13 @@ IPTABLES_LAST = Gauge(
 FLOWS_DELETED = Counter(
     "kubeproxy_conntrack_reconciler_deleted_entries", "Stale flows that were deleted", ["ip_family"], registry=REGISTRY
 )
-BUILD_INFO = Gauge("kubernetes_build_info", "What this is", ["git_version", "major", "minor"], registry=REGISTRY)
-BUILD_INFO.labels("v1.36.2+wherry", "1", "36").set(1)
+BUILD_INFO = Gauge(
+    "kubernetes_build_info",
+    "What this is",
+    ["git_version", "major", "minor", "git_commit", "git_tree_state", "build_date"],
+    registry=REGISTRY,
+)
+BUILD_INFO.labels(GIT_VERSION, MAJOR, MINOR, build().commit, build().tree_state, build().date).set(1)
 ProcessCollector(registry=REGISTRY)
 RESTORE_FAILURES = Counter(
     "kubeproxy_sync_proxy_rules_iptables_restore_failures",
@@ -97,6 +104,16 @@ PARTIAL_RESTORE_FAILURES = Counter(
     "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures",
     "Deltas that the kernel refused, made up for by writing everything",
     ["ip_family"],
+    registry=REGISTRY,
+)
+INVALID_DROPPED = Counter(
+    "kubeproxy_iptables_ct_state_invalid_dropped_packets",
+    "Packets dropped because connection tracking could not place them",
+    registry=REGISTRY,
+)
+LOCALHOST_NODE_PORTS = Counter(
+    "kubeproxy_iptables_localhost_nodeports_accepted_packets",
+    "Connections to node ports on 127.0.0.1, by their first packets",
     registry=REGISTRY,
 )
 RULES = Gauge(

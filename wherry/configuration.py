@@ -25,7 +25,7 @@ def shared_kubelet(settings: Settings) -> dict[str, Any]:
         "authorization": {"mode": "Webhook"},
         "rotateCertificates": True,
         "serverTLSBootstrap": True,
-        "clusterDNS": [settings.cluster_dns],
+        "clusterDNS": list(settings.dns_addresses),
         "clusterDomain": settings.cluster_domain,
         "seccompDefault": True,
         "failSwapOn": False,

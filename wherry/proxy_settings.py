@@ -15,7 +15,7 @@ def proxy_config(settings: Settings, upstream: ProxyConfig) -> ProxyConfig:
         upstream,
         service_cidrs=tuple(settings.service_cidr.split(",")),
         dns=DNSConfig(
-            addresses=(settings.cluster_dns,), domain=settings.cluster_domain, resolv_conf=settings.resolv_conf
+            addresses=settings.dns_addresses, domain=settings.cluster_domain, resolv_conf=settings.resolv_conf
         ),
         pod_network=PodNetworkConfig(
             cni_conf_dir=str(layout.cni_configuration),

@@ -62,5 +62,23 @@ def node_addresses(given: str, taken: tuple[Network, ...]) -> tuple[str, ...]:
     return tuple(map(str, found))
 
 
+def cluster_dns(given: str, services: tuple[Network, ...]) -> str:
+    """Return the addresses of cluster DNS, the 10th of each service range if none is given; WherryError else."""
+    if not given:
+        return ",".join(str(network[10]) for network in services)
+    found: list[Address] = []
+    for part in given.split(","):
+        try:
+            found.append(ipaddress.ip_address(part.strip()))
+        except ValueError as error:
+            raise WherryError(f"--cluster-dns {part}: not an IP address") from error
+    if len({address.version for address in found}) != len(found):
+        raise WherryError(f"--cluster-dns {given}: one address, or one of IPv4 and one of IPv6")
+    for address in found:
+        if not any(address in network for network in services):
+            raise WherryError(f"--cluster-dns {address} lies outside of the service range {text(services)}")
+    return ",".join(map(str, found))
+
+
 def text(found: tuple[Network, ...]) -> str:
     return ",".join(map(str, found))

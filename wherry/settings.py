@@ -36,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     service_cidr: str = "10.96.0.0/12"
     cluster_domain: str = "cluster.local"
     cluster_dns: str = ""
+    """Where pods ask for names: one address, or one of each family, with a comma between."""
     proxy_mode: str = "iptables"
     node_routes: str = "auto"
     """How pods of other nodes are reached: host-gw, vxlan, auto (host-gw on a shared link, vxlan otherwise), none."""
@@ -64,6 +65,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_worker(self) -> bool:
         return self.role == "worker"
+
+    @property
+    def dns_addresses(self) -> tuple[str, ...]:
+        return tuple(self.cluster_dns.split(","))
 
     @property
     def layout(self) -> Layout:
@@ -125,9 +130,7 @@ def complete(settings: Settings, default_address: str) -> Settings:
     services = ranges.networks("--service-cidr", settings.service_cidr)
     pods = ranges.networks("--pod-cidr", settings.pod_cidr)
     ranges.check(services, pods)
-    changes["cluster_dns"] = settings.cluster_dns or str(services[0][10])
-    if ipaddress.ip_address(changes["cluster_dns"]) not in services[0]:
-        raise WherryError(f"--cluster-dns {settings.cluster_dns} lies outside of the service range {services[0]}")
+    changes["cluster_dns"] = ranges.cluster_dns(settings.cluster_dns, services)
     address = settings.node_ip or default_address
     if not address:
         raise WherryError("this machine has no address that others could reach: name it with --node-ip")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from kube.api import core_v1, discovery_v1
 from kube.informer import Informer, by_namespace
+from netproxy.dns.namespaces import Namespaces
 from netproxy.model import owner_of
 from netproxy.policy.objects import FINISHED, SlimPod
 
@@ -18,7 +19,9 @@ class InformerDirectory:
         services: Informer[core_v1.Service],
         slices: Informer[discovery_v1.EndpointSlice],
         pods: Informer[SlimPod] | None = None,
+        namespaces: Namespaces | None = None,
     ) -> None:
+        self._namespaces = namespaces
         self._services, self._slices, self._pods = services, slices, pods
         if pods is not None:
             pods.add_index("address", _pod_addresses)
@@ -33,9 +36,12 @@ class InformerDirectory:
     def slices(self, key: str) -> Iterable[discovery_v1.EndpointSlice]:
         return self._slices.by_index("service", key)
 
-    def has_namespace(self, namespace: str) -> bool:
-        """Tell whether any Service lives there; the proxy's role may not list namespaces."""
-        return bool(self._services.by_index("namespace", namespace))
+    def has_namespace(self, namespace: str) -> bool | None:
+        """Tell whether a namespace exists; None where it has no Service and more is not known."""
+        known = self._namespaces.known(namespace) if self._namespaces is not None else None
+        if known is None and self._services.by_index("namespace", namespace):
+            return True
+        return known
 
     def service_by_ip(self, ip: str) -> core_v1.Service | None:
         return next(iter(self._services.by_index("cluster-ip", ip)), None)

@@ -24,7 +24,7 @@ class Directory(Protocol):
 
     def service(self, key: str) -> core_v1.Service | None: ...
     def slices(self, key: str) -> Iterable[discovery_v1.EndpointSlice]: ...
-    def has_namespace(self, namespace: str) -> bool: ...
+    def has_namespace(self, namespace: str) -> bool | None: ...
     def service_by_ip(self, ip: str) -> core_v1.Service | None: ...
     def slices_by_ip(self, ip: str) -> Iterable[discovery_v1.EndpointSlice]: ...
     def has_pod(self, namespace: str, ip: str) -> bool: ...
@@ -130,13 +130,14 @@ class Zone:
         """`1-2-3-4.namespace.pod`: the address is taken from the name; mode "verified" asks for a pod that has it."""
         if self._pods == "disabled":
             return self._missing()
+        if labels:
+            exists = self._directory.has_namespace(labels[-1])
+            # Where namespaces are not known, there may be names below every one: any address has one, or any pod.
+            if exists is False or (exists is None and len(labels) == 1 and self._pods == "verified"):
+                return self._missing()
         match labels:
-            case []:
+            case [] | [_]:
                 return self._records((), kind)
-            case [namespace]:
-                # Where any address has a name, there are names below every namespace's.
-                known = self._pods == "insecure" or self._directory.has_namespace(namespace)
-                return self._records((), kind) if known else self._missing()
             case [dashed, namespace]:
                 for text in (dashed.replace("-", "."), dashed.replace("-", ":")):
                     try:

@@ -5,6 +5,7 @@ switched on (CVE-2020-8558). WHERRY-SERVICE-RANGE rejects what is addressed to a
 otherwise would leave the host through the default gateway; translated packets no longer carry such an address when they
 come by, and the node's own (cluster DNS) are local. WHERRY-POD-MASQ gives pods the node's address towards
 the world outside the cluster; WHERRY-POD-FORWARD lets pods through where the FORWARD policy is DROP (Docker).
+WHERRY-LOCAL-NODEPORTS counts who comes to node ports on 127.0.0.1 (packet_counters.py).
 """
 
 from __future__ import annotations
@@ -114,9 +115,17 @@ def fixed(settings: StaticSettings) -> dict[Chain, tuple[str, ...]]:
             for rule in (f"-s {cidr} -j ACCEPT", f"-d {cidr} -j ACCEPT")
         ),
     }
+    chains["nat", names.LOCALHOST_NODE_PORTS] = (
+        (f"-j {names.NODE_PORTS}", comment("no node port")) if counts_localhost(settings) else ()
+    )
     for table in CANARY_TABLES:
         chains[table, names.CANARY] = ()
     return chains
+
+
+def counts_localhost(settings: StaticSettings) -> bool:
+    """Whether node ports are served on 127.0.0.1, on all addresses alike, and who comes there is counted."""
+    return settings.family == 4 and settings.localhost_node_ports and not settings.node_port_cidrs
 
 
 def tail(settings: StaticSettings) -> dict[Chain, tuple[str, ...]]:
@@ -133,6 +142,8 @@ def tail(settings: StaticSettings) -> dict[Chain, tuple[str, ...]]:
         elif not settings.localhost_node_ports:
             spare = "! -d 127.0.0.0/8 "
         rules = [f"{spare}{to_local}"]
+    if counts_localhost(settings):
+        rules.insert(0, f"-d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j {names.LOCALHOST_NODE_PORTS}")
     return {("nat", names.SERVICES): tuple(rules)}
 
 

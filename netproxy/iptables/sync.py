@@ -15,6 +15,7 @@ from netproxy import metrics
 from netproxy.drift import DriftWatch
 from netproxy.errors import WriteError
 from netproxy.iptables import shadow, static
+from netproxy.iptables.packet_counters import PacketCounters
 from netproxy.iptables.rules import fragment
 from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.shadow import Shadow
@@ -42,6 +43,7 @@ class IPTablesBackend:
     ) -> None:
         self._writer, self._rules, self._clock = writer, rules, clock
         self._shadow = Shadow(settings, layout)
+        self._packets = PacketCounters(writer)
         self._ports: dict[str, tuple[ServicePort, ...]] = {}
         self._endpoints = 0
         self._drift = DriftWatch(writer.fingerprint, clock, None if writer.tells_all else period)
@@ -121,6 +123,10 @@ class IPTablesBackend:
     async def verify(self) -> bool:
         """Look whether anybody changed the tables and repair what is ours; return whether anything had to be."""
         return self._drift.due and await self._compare("check")
+
+    async def count_packets(self) -> None:
+        """Bring the metrics that count packets up to date."""
+        await self._packets.look(self._shadow.settings)
 
     async def cleanup(self) -> None:
         """Remove everything of ours, whoever wrote it."""

@@ -34,6 +34,10 @@ class Writer(Protocol):
         """List all tables."""
         ...
 
+    async def packets(self, table: str, chain: str) -> list[int]:
+        """Return how many packets each rule of a chain has seen; WriteError where there is no such chain."""
+        ...
+
     def fingerprint(self) -> bytes:
         """Return a value that changes when the tables do; b"" where none is to be had."""
         ...
@@ -55,6 +59,7 @@ class RestoreWriter:
     def __init__(self, flavour: str, family: int = 4) -> None:
         self.flavour, self.family = flavour, family
         program = "iptables" if family == 4 else "ip6tables"
+        self._list = f"{program}-{flavour}"
         self._restore = f"{program}-{flavour}-restore"
         self._save = f"{program}-{flavour}-save"
 
@@ -77,6 +82,14 @@ class RestoreWriter:
             return parse_save((await run([self._save], timeout=60)).stdout)
         except CommandError as error:
             raise WriteError(str(error)) from error
+
+    async def packets(self, table: str, chain: str) -> list[int]:
+        try:
+            found = await run([self._list, "-w", "5", "-t", table, "-n", "-v", "-x", "-L", chain], timeout=60)
+        except CommandError as error:
+            raise WriteError(str(error)) from error
+        # Two lines of headings; then a line a rule, which begins with its packets and bytes.
+        return [int(line.split(None, 1)[0]) for line in found.stdout.splitlines()[2:] if line.strip()]
 
     def fingerprint(self) -> bytes:
         try:
@@ -166,6 +179,7 @@ class RecordingWriter:
             "mangle": {name: [] for name in ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")},
         }
         self.applied: list[str] = []
+        self.counted: dict[tuple[str, str], list[int]] = {}
         self.generation = 0
         self.tells_all, self.copies_whole = True, False
 
@@ -182,6 +196,11 @@ class RecordingWriter:
 
     async def read(self) -> Tables:
         return {table: {name: list(rules) for name, rules in chains.items()} for table, chains in self.tables.items()}
+
+    async def packets(self, table: str, chain: str) -> list[int]:
+        if chain not in self.tables[table]:
+            raise WriteError(f"iptables: no chain {chain}")
+        return self.counted.get((table, chain)) or [0] * len(self.tables[table][chain])
 
     def fingerprint(self) -> bytes:
         return self.generation.to_bytes(4, "big")

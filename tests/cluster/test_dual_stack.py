@@ -68,6 +68,18 @@ def test_both_families_reach_pods_on_the_other_machine(pair: Machines) -> None:
                     lambda m=machine, u=url, n=pod["metadata"]["name"]: m.http(u).split(" ")[0] == n,  # type: ignore[misc]
                     f"{machine.node} reaches {ip}",
                 )
+    dns = pair.get("service", "kube-dns", "-n", "kube-system")["spec"]
+    assert dns["clusterIPs"] == ["10.96.0.10", "fd00:96::a"] and dns["ipFamilyPolicy"] == "RequireDualStack"
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        resolvers = pair.kubectl("exec", name, "--", "cat", "/etc/resolv.conf").stdout
+        for address in dns["clusterIPs"]:
+            assert f"nameserver {address}\n" in resolvers
+            asked = ("exec", name, "--", "nslookup", "kubernetes.default.svc.cluster.local", address)
+            eventually(
+                lambda a=asked: "10.96.0.1" in pair.kubectl(*a, check=False).stdout,  # type: ignore[misc]
+                f"{name} is answered at {address}",
+            )
     found = pair.get("service", "web")
     assert found["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
     addresses = found["spec"]["clusterIPs"] + [second_address(machine) for machine in pair]

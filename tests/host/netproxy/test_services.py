@@ -5,6 +5,8 @@ import collections
 
 import pytest
 
+from netproxy.iptables.names import FORWARD, LOCALHOST_NODE_PORTS
+from netproxy.iptables.writer import RestoreWriter
 from tests.host.netproxy.conftest import CLIENT_IP, NODE_IP, PODS, Site, populated, running, until
 from tests.support.services import endpoint, port, service, slice_of
 
@@ -37,6 +39,11 @@ def test_a_node_port_answers_from_outside_and_on_localhost(site: Site) -> None:
             # As upstream: node ports on 127.0.0.1 are a matter of the iptables mode alone.
             expected = "" if site.config.mode == "nftables" else "pod-a"
             await until(lambda: site.fetch(site.node, "127.0.0.1", 30080) == expected, "localhost is served or not")
+            if expected:
+                writer = RestoreWriter(site.config.iptables_flavour)
+                entered, left = await writer.packets("nat", LOCALHOST_NODE_PORTS)
+                assert entered > left, "who came by localhost is counted, for the metric"
+                assert len(await writer.packets("filter", FORWARD)) == 3
 
     site.node.inside(check)
 

@@ -46,8 +46,8 @@ class Directory:
         name = key.split("/")[1]
         return [each for each in self.all_slices if each.metadata.labels["kubernetes.io/service-name"] == name]
 
-    def has_namespace(self, namespace: str) -> bool:
-        return any(key.startswith(namespace + "/") for key in self.services)
+    def has_namespace(self, namespace: str) -> bool | None:
+        return any(key.startswith(namespace + "/") for key in self.services) or None
 
     def service_by_ip(self, ip: str) -> core_v1.Service | None:
         return next((each for each in self.services.values() if ip in each.spec.cluster_ips), None)
@@ -301,14 +301,14 @@ def test_before_the_cluster_is_known_names_fail_for_now_and_are_not_denied() -> 
     assert ask("web.default.svc.cluster.local", on=server).rcode() == dns.rcode.SERVFAIL
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300))
 def test_no_packet_breaks_the_server(data: bytes) -> None:
     answer = responder().quick(data)
     assert answer is None or answer == b"" or (answer[:2] == data[:2] and answer[2] & 0x80)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 4))
 def test_no_damaged_query_breaks_the_server(seed: int, bites: int) -> None:
     chance = random.Random(seed)
@@ -325,6 +325,7 @@ def test_no_damaged_query_breaks_the_server(seed: int, bites: int) -> None:
             assert len(answer) <= wire.OUR_UDP_SIZE
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789-_.", max_size=80), st.sampled_from([1, 12, 28, 33, 255]))
 def test_every_name_inside_the_zone_gets_an_answer_that_parses(text: str, kind: int) -> None:
     try:

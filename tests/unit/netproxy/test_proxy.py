@@ -62,7 +62,7 @@ async def test_changes_of_one_turn_are_written_as_one() -> None:
             api.put(service(f"s{number}", f"10.96.5.{number + 1}"))
             api.put(slice_of(f"s{number}", "10.244.1.2"))
         await settle(60)
-        assert len(writer.tables["nat"]["KUBE-SERVICES"]) == 20 + 1
+        assert len(writer.tables["nat"]["KUBE-SERVICES"]) == 20 + 2
         assert len(writer.applied) <= 2
 
 
@@ -96,7 +96,7 @@ async def test_a_least_time_between_two_writes_is_kept_where_one_is_asked_for() 
         await clock.advance(10)
         await settle(60)
         assert len(writer.applied) == 3
-        assert len(writer.tables["nat"]["KUBE-SERVICES"]) == 3 + 1
+        assert len(writer.tables["nat"]["KUBE-SERVICES"]) == 3 + 2
 
 
 async def test_a_new_service_and_its_first_slice_are_one_write_though_the_slice_comes_a_moment_later() -> None:

@@ -25,7 +25,7 @@ def test_a_machine_of_both_families_has_an_address_of_each() -> None:
     full = complete(Settings(node_name="n1", node_ip="192.0.2.10, fd99::1", **DUAL), "")
     assert (full.node_ip, full.second_node_ip) == ("192.0.2.10", "fd99::1")
     assert full.node_ips == ["192.0.2.10", "fd99::1"]
-    assert (full.cluster_dns, full.kubernetes_service) == ("10.96.0.10", "10.96.0.1")
+    assert full.dns_addresses == ("10.96.0.10", "fd00:96::a") and full.kubernetes_service == "10.96.0.1"
     # Completed once more, as on every later start, it stays as it is.
     assert complete(full, "198.51.100.7") == full
 
@@ -35,6 +35,9 @@ def test_a_machine_of_both_families_has_an_address_of_each() -> None:
     [
         ({"node_ip": "192.0.2.1,192.0.2.2"}, "one address, or one of IPv4 and one of IPv6"),
         ({"node_ip": "192.0.2.1,fd00:244::5"}, "lies in fd00:244::/56"),
+        ({"cluster_dns": "10.96.0.10,10.96.0.11"}, "one address, or one of IPv4 and one of IPv6"),
+        ({"cluster_dns": "10.96.0.10,fd00:97::a"}, "--cluster-dns fd00:97::a lies outside of the service range"),
+        ({"cluster_dns": "10.96.0.x"}, "--cluster-dns 10.96.0.x: not an IP address"),
         ({"pod_cidr": "10.244.0.0/16"}, "ranges of the same families"),
         ({"service_cidr": "fd00:96::/112,10.96.0.0/12"}, "in the same order"),
         ({"service_cidr": "10.96.0.0/12,10.112.0.0/12"}, "one range, or one of IPv4 and one of IPv6"),
