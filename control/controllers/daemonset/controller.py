@@ -13,6 +13,7 @@ import msgspec
 from control.controllers import history
 from control.controllers import pods as pod_rules
 from control.controllers.context import Context
+from control.controllers.daemonset.failing import Failures
 from control.controllers.daemonset.plan import GENERATION, GENERATION_LABEL, DaemonPlan, plan, pod_spec
 from control.controllers.expectations import Expectations
 from control.controllers.overlay import Overlay
@@ -42,6 +43,7 @@ class DaemonSetController:
         self._revisions.add_index("claim", by_controller_or_orphan)
         self._latest_revisions = Overlay(self._revisions, context.clock)
         self._expectations = Expectations(self._clock)
+        self._failures: dict[str, Failures] = {}
         self._control = PodControl(self._client, self._recorder)
         self.controller = Controller("daemonset", self.reconcile, workers=2, clock=self._clock)
         self._sets.subscribe(self._set_changed)
@@ -56,6 +58,7 @@ class DaemonSetController:
     def _set_changed(self, change: Change[apps_v1.DaemonSet]) -> None:
         if change.type == "DELETED":
             self._expectations.forget(change.key)
+            self._failures.pop(change.new.metadata.uid or "", None)
         self.controller.enqueue(change.key)
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
@@ -105,7 +108,13 @@ class DaemonSetController:
         self._latest_revisions.wrote(past.current)
         revision = past.current.metadata.labels[history.HASH_LABEL]
         nodes = {node.metadata.name or "": node for node in self._nodes.list()}
-        todo = plan(ds, pods, nodes, revision, self._expectations.satisfied(key), self._clock.now())
+        failures = self._failures.setdefault(ds.metadata.uid or "", Failures()).at(ds.metadata.generation or 0)
+        monotonic = self._clock.monotonic()
+        settled = self._expectations.satisfied(key)
+        todo = plan(ds, pods, nodes, revision, settled, self._clock.now(), lambda node: failures.wait(node, monotonic))
+        for pod, node in todo.failed:
+            if pod.status.phase == "Failed":
+                failures.note(node, monotonic)
         todo.status.collision_count = past.collision_count
         failure = await self._apply(key, ds, todo, revision)
         in_use = {pod.metadata.labels.get(history.HASH_LABEL, "") for pod in pods}
@@ -114,12 +123,17 @@ class DaemonSetController:
             await self._client.update_status(msgspec.structs.replace(ds, status=todo.status))
         if failure is not None:
             raise failure
-        return pod_rules.next_availability(pods, ds.spec.min_ready_seconds or 0, self._clock.now())
+        available = pod_rules.next_availability(pods, ds.spec.min_ready_seconds or 0, self._clock.now())
+        return min((each for each in (available, todo.again) if each is not None), default=None)
 
     async def _apply(self, key: str, ds: apps_v1.DaemonSet, todo: DaemonPlan, revision: str) -> StatusError | None:
         for pod, node in todo.failed:
-            message = f"Found failed daemon pod {key_of(pod)} on node {node}, will try to kill it"
-            self._recorder.event(ds, "Warning", "FailedDaemonPod", message)
+            if pod.status.phase == "Failed":
+                message = f"Found failed daemon pod {key_of(pod)} on node {node}, will try to kill it"
+                self._recorder.event(ds, "Warning", "FailedDaemonPod", message)
+            else:
+                message = f"Found succeeded daemon pod {key_of(pod)} on node {node}, will try to delete it"
+                self._recorder.event(ds, "Normal", "SucceededDaemonPod", message)
         failure: StatusError | None = None
         wanted, doomed = todo.create[:BURST], todo.delete[:BURST]
         if doomed or wanted:

@@ -7,7 +7,7 @@ Upstream: pkg/controller/daemon/{daemon_controller,update}.go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -38,8 +38,10 @@ class DaemonPlan:
     """Names of nodes to make a pod for."""
     delete: list[core_v1.Pod] = field(default_factory=list)
     failed: list[tuple[core_v1.Pod, str]] = field(default_factory=list)
-    """Failed pods, among those to delete, with their nodes."""
+    """Pods that have ended, well or not, among those to delete, with their nodes."""
     status: apps_v1.DaemonSetStatus = field(default_factory=apps_v1.DaemonSetStatus)
+    again: float | None = None
+    """Seconds after which a failed pod may be replaced that may not be now."""
 
 
 def pod_spec(spec: core_v1.PodSpec, node: str) -> core_v1.PodSpec:
@@ -89,8 +91,12 @@ def plan(
     revision: str,
     settled: bool,
     now: datetime,
+    wait: Callable[[str], float] = lambda node: 0.0,
 ) -> DaemonPlan:
-    """Compare a DaemonSet with its pods; `revision` is the hash of the current template."""
+    """Compare a DaemonSet with its pods; `revision` is the hash of the current template.
+
+    `wait` gives the seconds until a failed pod of a node may be replaced.
+    """
     by_node: dict[str, list[core_v1.Pod]] = {}
     for pod in pods:
         by_node.setdefault(node_of(pod), []).append(pod)
@@ -100,7 +106,7 @@ def plan(
     surge, unavailable = _limits(ds, len(wanted))
     if settled and ds.metadata.deletion_timestamp is None:
         for name, (should, stays) in verdicts.items():
-            _manage(ds, name, should, stays, by_node.get(name, []), revision, surge, result, now)
+            _manage(ds, name, should, stays, by_node.get(name, []), revision, surge, result, now, wait)
         for pod in by_node.get("", []):
             result.delete.append(pod)
         strategy = ds.spec.update_strategy
@@ -142,6 +148,7 @@ def _manage(
     surge: int,
     result: DaemonPlan,
     now: datetime,
+    wait: Callable[[str], float],
 ) -> None:
     """See to it that a node has the one pod it should have, or none."""
     if not stays:
@@ -151,10 +158,11 @@ def _manage(
     for pod in here:
         if pod.metadata.deletion_timestamp is not None:
             continue
-        if pod.status.phase in ("Failed", "Succeeded"):
+        if pod.status.phase == "Failed" and (seconds := wait(node)) > 0:
+            result.again = min(seconds, result.again or seconds)
+        elif pod.status.phase in ("Failed", "Succeeded"):
             result.delete.append(pod)
-            if pod.status.phase == "Failed":
-                result.failed.append((pod, node))
+            result.failed.append((pod, node))
         else:
             alive.append(pod)
     if not alive:

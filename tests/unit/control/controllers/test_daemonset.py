@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from control.controllers.daemonset.failing import Failures
 from control.controllers.daemonset.plan import belongs, node_of, plan, pod_spec
 from control.controllers.history import HASH_LABEL
 from kube.api import apps_v1, core_v1, meta_v1
@@ -99,6 +100,28 @@ def test_a_failed_pod_is_killed_first_and_replaced_when_it_is_gone() -> None:
     todo = look(daemon(), [on("a", phase="Failed")], nodes("a"))
     assert names(todo.delete) == ["a-new"] and todo.create == [] and todo.failed[0][1] == "a"
     assert look(daemon(), [], nodes("a")).create == ["a"]
+
+
+def test_pods_that_fail_on_a_node_again_and_again_are_replaced_later_and_later() -> None:
+    known, now = Failures(), 0.0
+    waits = []
+    for _ in range(13):
+        now += known.wait("a", now)
+        known.note("a", now)
+        waits.append(known.wait("a", now))
+    assert waits[:5] == [1, 2, 4, 8, 16] and waits[-3:] == [900, 900, 900]
+    assert known.wait("b", now) == 0
+    both = [on("a", phase="Failed"), on("b", phase="Failed")]
+    todo = plan(daemon(), both, nodes("a", "b"), "new", True, NOW, lambda name: known.wait(name, now))
+    assert names(todo.delete) == ["b-new"] and todo.create == [] and todo.again == 900
+    known.note("a", now + 1801)
+    assert known.wait("a", now + 1801) == 1
+    assert known.at(2).wait("a", now + 1801) == 0
+
+
+def test_a_pod_that_ended_well_is_replaced_at_once() -> None:
+    todo = plan(daemon(), [on("a", phase="Succeeded")], nodes("a"), "new", True, NOW, lambda name: 60.0)
+    assert names(todo.delete) == ["a-new"] and todo.failed[0][0].status.phase == "Succeeded"
 
 
 def test_a_terminating_pod_keeps_its_place() -> None:
