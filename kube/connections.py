@@ -62,11 +62,11 @@ class Connections:
         seconds: float | None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Return status, headers and body; `seconds` count the wait for a free connection too. Raises ERRORS."""
-        pool, start, code = self._pool(REQUESTS), time.perf_counter(), "<error>"
+        start, code = time.perf_counter(), "<error>"
         url = self._url(path, query)
         try:
             async with self._wait(seconds), self._turns:
-                async with pool.request(
+                async with self._pool(REQUESTS).request(
                     method,
                     url,
                     headers=headers,
@@ -92,9 +92,10 @@ class Connections:
 
     async def open(self, path: str, query: Mapping[str, str], headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         """Begin a watch; the answer's head must come within a minute. Raises ERRORS."""
-        pool = self._pool(0)
         async with self._wait(60):
-            return await pool.get(self._url(path, query), headers=headers, timeout=NO_LIMIT, allow_redirects=False)
+            return await self._pool(0).get(
+                self._url(path, query), headers=headers, timeout=NO_LIMIT, allow_redirects=False
+            )
 
     async def chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         """Yield a watch's bytes as they come. Raises ERRORS."""
@@ -132,7 +133,7 @@ class Connections:
         return URL(self.server + path, encoded=True).update_query(query)
 
     def _pool(self, size: int) -> aiohttp.ClientSession:
-        """Return the session with that many connections at most (0: no limit)."""
+        """Return the session with that many connections at most (0: no limit); within `_wait`, so that none is made late."""
         pool = self._pools.get(size)
         if pool is None:
             pool = self._pools[size] = aiohttp.ClientSession(

@@ -53,6 +53,7 @@ class HttpsTransport:
         self._chosen = float("-inf")
         self._heard = float("-inf")
         self._keeper: asyncio.Task[None] | None = None
+        self._closed = False
 
     @property
     def server(self) -> str:
@@ -120,6 +121,8 @@ class HttpsTransport:
         """Return the connections to a server. Raises StatusError where the client's own certificate cannot be read."""
         found = self._connections.get(server)
         if found is None:
+            if self._closed:
+                raise _unreachable(server, "the client is closed")
             try:
                 found = self._connections[server] = Connections(server, self._access, self._agent)
             except OSError as error:
@@ -179,6 +182,8 @@ class HttpsTransport:
             await each.leave()
 
     async def close(self) -> None:
+        """End all that is under way, and refuse what comes after: nobody would close its connections."""
+        self._closed = True
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -195,5 +200,5 @@ def _words(error: BaseException | str) -> str:
     return str(error) or type(error).__name__
 
 
-def _unreachable(server: str, error: BaseException) -> StatusError:
+def _unreachable(server: str, error: BaseException | str) -> StatusError:
     return StatusError(503, "ServiceUnavailable", f"cannot reach the API server at {server}: {_words(error)}")

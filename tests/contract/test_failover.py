@@ -28,7 +28,7 @@ class Server:
         self.name, self.ready = name, True
         self.going = asyncio.Event()
         self.going.set()
-        self.writes = 0
+        self.asked = self.writes = 0
         self.url = ""
         self._runner: web.AppRunner | None = None
         (self._port,) = reserve()
@@ -55,6 +55,7 @@ class Server:
 
     async def _answer(self, request: web.Request) -> web.Response:
         await self.going.wait()
+        self.asked += 1
         self.writes += request.method == "POST"
         if request.path == "/drop":
             assert request.transport is not None
@@ -62,6 +63,7 @@ class Server:
         return web.Response(text=self.name)
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
+        self.asked += 1
         answer = web.StreamResponse()
         await answer.prepare(request)
         await answer.write(f"{self.name}\n".encode())
@@ -207,6 +209,22 @@ async def test_requests_under_way_survive_a_change_of_the_certificate(tmp_path: 
             assert set(await asyncio.gather(*reads)) == {"s0"}
         finally:
             await transport.close()
+
+
+async def test_a_closed_client_asks_nobody_and_leaves_no_connection_open(tmp_path: Path) -> None:
+    async with running(2) as servers, transport_to(servers, tmp_path) as transport:
+        assert await said(transport) == "s0"
+        async with transport.stream("/watch") as chunks:
+            assert await anext(chunks) == b"s0\n"
+            await transport.close()
+            with pytest.raises(StatusError):
+                await anext(chunks)
+        with pytest.raises(StatusError, match="the client is closed"):
+            await said(transport)
+        with pytest.raises(StatusError, match="the client is closed"):
+            async with transport.stream("/watch"):
+                pass
+        assert [server.asked for server in servers] == [2, 0]
 
 
 async def test_clients_of_a_lost_server_spread_over_the_others(tmp_path: Path) -> None:
