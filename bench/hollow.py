@@ -66,16 +66,22 @@ async def each(count: int, act: object) -> None:
 
 
 class Leases:
-    """Renews all nodes' leases in turn, each every ten seconds."""
+    """Renews the leases that were made in turn, each every ten seconds; one that is late puts no other off.
 
-    def __init__(self, client: Client, nodes: int) -> None:
-        self._client, self._nodes, self.renewed = client, nodes, 0
-        self._room = asyncio.Semaphore(AT_ONCE)
+    They are renewed while further nodes register, too: where that takes more than the grace period the first ones would
+    fall silent meanwhile, and the control plane would be busy with driving pods off them.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client, self.renewed = client, 0
+        self._made: list[str] = []
+        self._under_way: set[str] = set()
 
     async def make(self, number: int) -> None:
         name = f"hollow-{number}"
         metadata = meta_v1.ObjectMeta(name=name, namespace="kube-node-lease")
         await self._client.create(coordination_v1.Lease(metadata=metadata, spec=self._spec(name)))
+        self._made.append(name)
 
     def _spec(self, name: str) -> coordination_v1.LeaseSpec:
         now = format_micro_time(SYSTEM.now())
@@ -83,18 +89,23 @@ class Leases:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            began, number = time.monotonic(), 0
+            due, number = time.monotonic(), 0
             while True:
-                group.create_task(self._renew(number % self._nodes))
-                number += 1
-                await asyncio.sleep(max(0.0, began + number * LEASE_SECONDS / self._nodes - time.monotonic()))
+                due = max(due, time.monotonic() - LEASE_SECONDS) + LEASE_SECONDS / max(1, len(self._made))
+                if self._made:
+                    number = (number + 1) % len(self._made)
+                    if (name := self._made[number]) not in self._under_way:
+                        group.create_task(self._renew(name))
+                await asyncio.sleep(max(0.0, due - time.monotonic()) if self._made else 1.0)
 
-    async def _renew(self, number: int) -> None:
-        name = f"hollow-{number}"
-        async with self._room:
+    async def _renew(self, name: str) -> None:
+        self._under_way.add(name)
+        try:
             patch = {"spec": {"renewTime": format_micro_time(SYSTEM.now())}}
             await self._client.patch(coordination_v1.Lease, name, "kube-node-lease", patch)
             self.renewed += 1
+        finally:
+            self._under_way.discard(name)
 
 
 async def measure(nodes: int, pods: int, idle: float) -> dict[str, object]:
@@ -119,17 +130,17 @@ async def measure(nodes: int, pods: int, idle: float) -> dict[str, object]:
 
 async def run(client: Client, control: Control, nodes: int, pods: int, idle: float) -> dict[str, object]:
     result: dict[str, object] = {"nodes": nodes, "pods": pods, "memory_empty_mib": control.memory()}
-    hollow, leases = HollowNodes(client), Leases(client, nodes)
+    hollow, leases = HollowNodes(client, silent=True), Leases(client)
 
     async def register(number: int) -> None:
         await leases.make(number)
         await hollow.register(f"hollow-{number}", **{"topology.kubernetes.io/zone": f"zone-{number % 3}"})
 
-    began, used = time.perf_counter(), control.cpu()
-    await each(nodes, register)
-    result["nodes_per_second"] = round(nodes / (time.perf_counter() - began))
-    result["cpu_ms_per_node"] = round((control.cpu() - used) / nodes * 1e3, 2)
     async with running(hollow.run(), leases.run()):
+        began, used = time.perf_counter(), control.cpu()
+        await each(nodes, register)
+        result["nodes_per_second"] = round(nodes / (time.perf_counter() - began))
+        result["cpu_ms_per_node"] = round((control.cpu() - used) / nodes * 1e3, 2)
         used, renewed = control.cpu(), leases.renewed
         result |= await deploy(client, hollow, pods)
         spent, beside = control.cpu() - used, leases.renewed - renewed

@@ -13,6 +13,7 @@ from control.controllers import manager
 from control.scheduler import main as scheduler
 from kube import pki
 from kube.api import certificates_v1, coordination_v1, core_v1, meta_v1
+from kube.client import Client
 from kube.clock import FakeClock, format_micro_time
 from tests.support.control import api_server
 from tests.support.hollow import HollowNodes, eventually, running
@@ -68,14 +69,16 @@ async def test_a_silent_node_is_tainted_at_fifty_seconds_and_its_pods_leave_afte
 ) -> None:
     async with api_server(tmp_path, enable_controllers=False, enable_scheduler=False) as server:
         client, clock = server.client(), FakeClock()
-        nodes = HollowNodes(client)
+        nodes = HollowNodes(client, silent=True)
         config = manager.ControllerConfig()
         async with running(manager.run(client, config, clock), scheduler.run(client), nodes.run()):
             await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
             await nodes.register("n1")
             await nodes.register("n2")
-            await client.create(deployment(replicas=2))
             cluster = Cluster(server, client, nodes)
+            for name in ("n1", "n2"):  # each takes a pod of its own only when the scheduler knows both
+                await known_to_the_scheduler(client, name)
+            await client.create(deployment(replicas=2))
             await eventually(lambda: running_pods(cluster, 2))
             assert {p.spec.node_name for p in await cluster.pods()} == {"n1", "n2"}
 
@@ -117,6 +120,22 @@ async def test_a_silent_node_is_tainted_at_fifty_seconds_and_its_pods_leave_afte
                 await asyncio.sleep(0.05)
                 await clock.advance(8)
             await eventually(lambda: _all_on(cluster, "n2"))
+
+
+async def known_to_the_scheduler(client: Client, node: str) -> None:
+    """Wait until the scheduler puts a pod on a node that the pod asks for."""
+    spec = core_v1.PodSpec(
+        containers=[core_v1.Container(name="c", image="x")], node_selector={"kubernetes.io/hostname": node}
+    )
+    metadata = meta_v1.ObjectMeta(name=f"first-of-{node}", namespace="kube-system")
+    await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "kube-system"))
+    await client.create(core_v1.Pod(metadata=metadata, spec=spec))
+
+    async def placed() -> bool:
+        return bool((await client.get(core_v1.Pod, f"first-of-{node}", "kube-system")).spec.node_name)
+
+    await eventually(placed)
+    await client.delete(core_v1.Pod, f"first-of-{node}", "kube-system", grace_period_seconds=0)
 
 
 async def _all_on(cluster: Cluster, node: str) -> bool:

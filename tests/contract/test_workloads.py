@@ -45,7 +45,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     """Three nodes; the controllers' clock is a fake one, so back-offs and schedules pass when told."""
     async with api_server(tmp_path, enable_controllers=False, enable_scheduler=False) as server:
         client, clock = server.client(), FakeClock()
-        nodes = HollowNodes(client)
+        nodes = HollowNodes(client, silent=True)  # in the controllers' time
         config = manager.ControllerConfig()
         async with running(manager.run(client, config, clock), scheduler.run(client), nodes.run()):
             await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))

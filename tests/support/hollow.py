@@ -13,12 +13,14 @@ from typing import Any
 
 import msgspec
 
-from kube.api import core_v1, meta_v1
+from kube.api import coordination_v1, core_v1, meta_v1
 from kube.client import STRATEGIC, Client, name_of, namespace_of
-from kube.clock import SYSTEM, Clock, format_time
+from kube.clock import SYSTEM, Clock, format_micro_time, format_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change, Informer
+
+LEASES, RENEW_SECONDS = "kube-node-lease", 10.0
 
 
 def ready_condition(now: str) -> core_v1.NodeCondition:
@@ -33,10 +35,14 @@ def ready_condition(now: str) -> core_v1.NodeCondition:
 
 
 class HollowNodes:
-    """The kubelets of all nodes of a cluster. `behave` decides what a pod becomes (phase, ready)."""
+    """The kubelets of all nodes of a cluster. `behave` decides what a pod becomes (phase, ready).
 
-    def __init__(self, client: Client, clock: Clock = SYSTEM) -> None:
-        self._client, self._clock = client, clock
+    Their leases are renewed, or controllers would take nodes for silent after 50 s; `silent` leaves that to the test.
+    """
+
+    def __init__(self, client: Client, clock: Clock = SYSTEM, *, silent: bool = False) -> None:
+        self._client, self._clock, self._silent = client, clock, silent
+        self._names: list[str] = []
         self.pods: Informer[core_v1.Pod] = Informer(client, core_v1.Pod)
         self.behave: Callable[[core_v1.Pod], tuple[str, bool]] = lambda pod: ("Running", True)
         self._addresses = itertools.count(1)
@@ -54,11 +60,30 @@ class HollowNodes:
         patch: dict[str, Any] = {"status": msgspec.to_builtins(status)}
         await self._client.patch(core_v1.Node, name, "", patch, subresource="status")
         await self._client.patch(core_v1.Node, name, "", {"spec": {"taints": None}})
+        self._names.append(name)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pods.run())
             group.create_task(self._controller.run())
+            if not self._silent:
+                group.create_task(self._beat())
+
+    async def _beat(self) -> None:
+        while True:
+            for name in tuple(self._names):
+                with contextlib.suppress(StatusError):
+                    await self._renew(name)
+            await asyncio.sleep(RENEW_SECONDS)
+
+    async def _renew(self, name: str) -> None:
+        spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": format_micro_time(self._clock.now())}
+        try:
+            await self._client.patch(coordination_v1.Lease, name, LEASES, {"spec": spec})
+        except StatusError as error:
+            if error.not_found:
+                body = {"metadata": {"name": name, "namespace": LEASES}, "spec": spec}
+                await self._client.create(msgspec.convert(body, coordination_v1.Lease))
 
     def _changed(self, change: Change[core_v1.Pod]) -> None:
         if change.type != "DELETED" and change.new.spec.node_name:
