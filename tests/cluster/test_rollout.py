@@ -21,12 +21,12 @@ def test_scaling_up_and_down(shared: Cluster, ns: str) -> None:
 def test_a_rolling_update_loses_no_request_and_can_be_undone(shared: Cluster, ns: str) -> None:
     address = web(shared, ns, 3)
     patch = """{"spec":{"template":{"spec":{"containers":[{"name":"web","readinessProbe":{"httpGet":{"path":"/","port":80},
-      "periodSeconds":1},"lifecycle":{"preStop":{"sleep":{"seconds":1}}}}]}}}}"""
+      "periodSeconds":1,"timeoutSeconds":10},"lifecycle":{"preStop":{"sleep":{"seconds":3}}}}]}}}}"""
     shared.kubectl("patch", "deployment", "web", "-n", ns, "-p", patch)
-    shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=60s")
+    shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=120s")
     with Load(shared, address) as load:
         shared.kubectl("set", "image", "deployment/web", f"web={WEB2_IMAGE}", "-n", ns)
-        done = shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=90s").stdout
+        done = shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=120s").stdout
         assert 'deployment "web" successfully rolled out' in done
         eventually(lambda: "v2" in load.answers[-1], "answers of the new version")
     assert len(load.answers) > 20
@@ -42,7 +42,7 @@ def test_a_rolling_update_loses_no_request_and_can_be_undone(shared: Cluster, ns
     shown = shared.kubectl("rollout", "history", "deployment/web", "--revision=3", "-n", ns).stdout
     assert WEB2_IMAGE in shown
     shared.kubectl("rollout", "undo", "deployment/web", "-n", ns)
-    shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=90s")
+    shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=120s")
     image = shared.get("deployment", "web", "-n", ns)["spec"]["template"]["spec"]["containers"][0]["image"]
     assert image == WEB_IMAGE
     eventually(lambda: "v1" in shared.http(address), "the old version answers again")

@@ -46,15 +46,15 @@ def test_a_client_stays_with_one_pod_when_asked_to(shared: Cluster, ns: str) -> 
 
 def test_node_ports_answer_at_the_nodes_address_from_inside_and_outside(shared: Cluster, ns: str) -> None:
     web(shared, ns, 2)
-    apply(shared, ns, service("ports", {"port": 80, "nodePort": 31234}, type="NodePort"))
+    apply(shared, ns, service("ports", {"port": 80, "nodePort": 30034}, type="NodePort"))
     free = shared.kubectl("expose", "deployment", "web", "--name=any", "--port=80", "--type=NodePort", "-n", ns)
     assert free.stdout == "service/any exposed\n"
     chosen = shared.get("service", "any", "-n", ns)["spec"]["ports"][0]["nodePort"]
     assert 30000 <= chosen <= 32767
-    for port in (31234, chosen):
+    for port in (30034, chosen):
         eventually(lambda p=port: answers(shared, f"{ADDRESS}:{p}") == names(shared, ns), "both answer")  # type: ignore[misc]
     outside = {
-        shared.host.run("curl", "-sS", "--max-time", "3", f"http://{ADDRESS}:31234/", outside=True).stdout.split(" ")[0]
+        shared.host.run("curl", "-sS", "--max-time", "3", f"http://{ADDRESS}:30034/", outside=True).stdout.split(" ")[0]
         for _ in range(20)
     }
     assert outside == names(shared, ns)
@@ -64,15 +64,15 @@ def test_node_ports_answer_at_the_nodes_address_from_inside_and_outside(shared: 
         ns,
         "-f",
         "-",
-        input=json.dumps(service("again", {"port": 80, "nodePort": 31234}, type="NodePort")),
+        input=json.dumps(service("again", {"port": 80, "nodePort": 30034}, type="NodePort")),
         check=False,
     )
-    assert "spec.ports[0].nodePort: Invalid value: 31234: provided port is already allocated" in taken.stderr
+    assert "spec.ports[0].nodePort: Invalid value: 30034: provided port is already allocated" in taken.stderr
     table = shared.kubectl("get", "service", "ports", "-n", ns, "--no-headers").stdout
-    assert re.fullmatch(r"ports +NodePort +10\.\S+ +<none> +80:31234/TCP +\d+s\n", table), table
+    assert re.fullmatch(r"ports +NodePort +10\.\S+ +<none> +80:30034/TCP +\d+s\n", table), table
     shared.kubectl("delete", "service", "ports", "-n", ns)
     eventually(
-        lambda: shared.http(f"{ADDRESS}:31234", timeout=1) == "", "nobody answers at the port of a deleted Service"
+        lambda: shared.http(f"{ADDRESS}:30034", timeout=1) == "", "nobody answers at the port of a deleted Service"
     )
 
 
@@ -104,18 +104,20 @@ def test_a_headless_service_names_all_its_pods(shared: Cluster, ns: str) -> None
     full = f"{ns}.svc.cluster.local"
     eventually(lambda: addresses(f"web.{full}") == wanted, "every pod's address")
     nick = next(p["status"]["podIP"] for p in pods if p["metadata"]["name"] == "member")
-    assert addresses(f"nick.web.{full}") == {nick}
-    assert f"canonical name = web.{full}" in lookup(f"alias.{full}", "cname")
-    assert addresses(f"alias.{full}") == wanted
-    assert re.search(rf"service = 0 \d+ 80 nick\.web\.{re.escape(full)}", lookup(f"_http._tcp.web.{full}", "srv"))
-    assert f"name = nick.web.{full}" in execute(shared, ns, "client", f"nslookup {nick}")
-    assert "NXDOMAIN" in lookup(f"nonsuch.{full}")
+    eventually(lambda: addresses(f"nick.web.{full}") == {nick}, "the name of one")
+    eventually(lambda: f"canonical name = web.{full}" in lookup(f"alias.{full}", "cname"), "the alias")
+    eventually(lambda: addresses(f"alias.{full}") == wanted, "what the alias leads to")
+    record = rf"service = 0 \d+ 80 nick\.web\.{re.escape(full)}"
+    eventually(lambda: re.search(record, lookup(f"_http._tcp.web.{full}", "srv")), "the named port")
+    back = f"name = nick.web.{full}"
+    eventually(lambda: back in execute(shared, ns, "client", f"nslookup {nick}", check=False), "the name of an address")
+    eventually(lambda: "NXDOMAIN" in lookup(f"nonsuch.{full}"), "a name that nobody has")
     assert execute(shared, ns, "client", "wget -q -O - http://nick.web || true") == "", "it serves nothing at :80"
     assert execute(shared, ns, "client", "wget -q -O - http://kubernetes.default:443 2>&1 || true") != ""
 
 
 def test_a_service_with_nobody_behind_it_refuses_at_once(shared: Cluster, ns: str) -> None:
-    apply(shared, ns, service("nobody", {"port": 80, "nodePort": 31235}, type="NodePort"), pod("client"))
+    apply(shared, ns, service("nobody", {"port": 80, "nodePort": 30035}, type="NodePort"), pod("client"))
     wait_running(shared, ns, "client")
     address = shared.get("service", "nobody", "-n", ns)["spec"]["clusterIP"]
 
@@ -125,7 +127,7 @@ def test_a_service_with_nobody_behind_it_refuses_at_once(shared: Cluster, ns: st
         return True
 
     eventually(lambda: refused(address), "refused at the ClusterIP")
-    eventually(lambda: refused(f"{ADDRESS}:31235"), "refused at the node port")
+    eventually(lambda: refused(f"{ADDRESS}:30035"), "refused at the node port")
     assert (
         "Connection refused"
         in shared.kubectl(
@@ -161,11 +163,11 @@ def test_external_ips_are_refused_and_local_traffic_stays(shared: Cluster, ns: s
         ns,
         service(
             "local",
-            {"port": 80, "nodePort": 31236},
+            {"port": 80, "nodePort": 30036},
             type="NodePort",
             externalTrafficPolicy="Local",
             internalTrafficPolicy="Local",
         ),
     )
-    eventually(lambda: answers(shared, f"{ADDRESS}:31236", 3) == names(shared, ns), "the local pod answers")
+    eventually(lambda: answers(shared, f"{ADDRESS}:30036", 3) == names(shared, ns), "the local pod answers")
     assert shared.get("node", NODE)["status"]["addresses"][0] == {"type": "InternalIP", "address": ADDRESS}
