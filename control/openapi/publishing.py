@@ -74,12 +74,15 @@ def _gvk(resource: CustomResource, kind: str) -> list[dict[str, str]]:
 
 def _object(resource: CustomResource, style: Style) -> Schema:
     source = resource.parts.schema.source
+    gvk = _gvk(resource, resource.kind)
+    if style == "v2" and source.get("x-kubernetes-preserve-unknown-fields"):
+        # Fields that are named would make a client of v2 refuse all others.
+        return {"type": "object", "x-kubernetes-group-version-kind": gvk}
     shown = _v2(source) if style == "v2" else dict(source)
     properties = dict(shown.get("properties") or {})
     properties["apiVersion"] = {"description": _VERSION, "type": "string"}
     properties["kind"] = {"description": _KIND, "type": "string"}
     properties["metadata"] = _reference(OBJECT_META, style, "Standard object's metadata.")
-    gvk = _gvk(resource, resource.kind)
     return {**shown, "type": "object", "properties": properties, "x-kubernetes-group-version-kind": gvk}
 
 

@@ -85,7 +85,7 @@ class NodeDialer:
 
     async def dial(self, endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to an agent; raises 400 for a forbidden address and 500 where nobody answers, as upstream words it."""
-        address = await self._resolve(endpoint)
+        address = await address_of(endpoint)
         try:
             async with asyncio.timeout(self._config.kubelet_timeout):
                 return await asyncio.open_connection(
@@ -99,17 +99,19 @@ class NodeDialer:
             why = (os.strerror(error.errno) if error.errno else str(error)).lower()
             raise _unreachable(endpoint, f"dial tcp {_joined(address, endpoint.port)}: connect: {why}") from error
 
-    async def _resolve(self, endpoint: Endpoint) -> str:
+
+async def address_of(endpoint: Endpoint) -> str:
+    """Return the IP address of a node, checked; raises 400 for a forbidden one and 500 where a name is unknown."""
+    try:
+        ipaddress.ip_address(endpoint.host)
+    except ValueError:
+        loop = asyncio.get_running_loop()
         try:
-            ipaddress.ip_address(endpoint.host)
-        except ValueError:
-            loop = asyncio.get_running_loop()
-            try:
-                found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-            except OSError as error:
-                raise _unreachable(endpoint, f"lookup {endpoint.host}: no such host") from error
-            return check_address(str(found[0][4][0]))
-        return check_address(endpoint.host)
+            found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise _unreachable(endpoint, f"lookup {endpoint.host}: no such host") from error
+        return check_address(str(found[0][4][0]))
+    return check_address(endpoint.host)
 
 
 def _joined(address: str, port: int) -> str:

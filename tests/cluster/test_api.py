@@ -52,7 +52,10 @@ def test_kubectl_proxy_leads_to_the_api_to_pods_services_and_nodes(shared: Clust
                 lambda place=place: pod in shared.http(address, f"/api/v1/namespaces/{ns}/{place}"),  # type: ignore[misc]
                 f"{place} answers with the pod's name",
             )
-        assert "ok" in shared.http(address, f"/api/v1/nodes/{NODE}/proxy/healthz")
+        for name in (NODE, f"{NODE}:10250", f"https:{NODE}:10250"):
+            assert "ok" in shared.http(address, f"/api/v1/nodes/{name}/proxy/healthz")
+        # Another port is another server on the node: here the proxy's health.
+        assert "lastUpdated" in shared.http(address, f"/api/v1/nodes/{NODE}:10256/proxy/healthz")
 
 
 def test_a_client_that_speaks_protobuf_sees_the_running_pods(shared: Cluster, ns: str) -> None:

@@ -117,6 +117,11 @@ async def test_kubectl_checks_and_explains_what_is_published(at: Site, group: st
         assert unknown.returncode != 0 and 'field "bars2" does not exist' in unknown.stderr
     else:
         await at.kubectl("-n", namespace, "apply", "-f", "-", input=json.dumps(odd))
+    if group == "root":
+        published = (await at.read("/openapi/v2"))["definitions"]["com.example.root.v1.Waldo"]
+        # As upstream has it: whatever v2 named, its clients would take for all that there may be.
+        gvk = {"group": "root.example.com", "version": "v1", "kind": "Waldo"}
+        assert published == {"type": "object", "x-kubernetes-group-version-kind": [gvk]}
     explained = await at.kubectl("explain", "waldos", f"--api-version={api}")
     assert "KIND:       Waldo" in explained and "DESCRIPTION:" in explained
     await at.delete(path)

@@ -23,7 +23,7 @@ _PART = {"get": "parts:get", "update": "parts:update", "patch": "parts:patch"}
 _SCALE = {"get": "scale:get", "update": "scale:update", "patch": "scale:patch"}
 _CUSTOM_SCALE = {"get": "custom_scale:get", "update": "custom_scale:update", "patch": "custom_scale:patch"}
 _STREAM = {"create": "kubelet:connect", "get": "kubelet:connect"}
-_PROXY = {verb: "kubelet:proxy" for verb in ("get", "create", "update", "patch", "delete")}
+_PROXY = {verb: "backends:node" for verb in ("get", "create", "update", "patch", "delete")}
 
 # (resource target, subresource) -> (verb -> "module:function")
 _HANDLERS: dict[tuple[str, str], dict[str, str]] = {

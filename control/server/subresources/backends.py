@@ -1,4 +1,4 @@
-"""pods/proxy and services/proxy: a request passed on to a container, found by the pod's name or the Service's endpoints.
+"""nodes/proxy, pods/proxy and services/proxy: a request passed on to a node's agent, a container, a Service's endpoint.
 
 The name in the URL may carry scheme and port ("https:web:8443"). A Service's port is looked up by name or number, and one
 of its ready endpoints is taken at random. Only addresses that a node's agent may have are dialled (see
@@ -14,9 +14,10 @@ from urllib.parse import quote
 from control.server import links
 from control.server.exchange import Answer, Request
 from control.server.lookup import Lookup
-from control.server.nodes import check_address
+from control.server.nodes import address_of, check_address, endpoint_of
 from control.server.passing import pass_on
 from control.server.resources import ResourceServer
+from control.server.subresources import kubelet
 from control.server.subresources.kubelet import wants_upgrade
 from control.service_backend import backend
 from kube import errors
@@ -48,6 +49,21 @@ async def pod(server: ResourceServer, request: Request, resource: Resource) -> A
     if not port.isdigit():
         raise errors.bad_request(f'invalid port "{port}"')
     return await _pass_on(server, request, scheme, address, int(port))
+
+
+async def node(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+    """Pass a request on to a node: to its agent, or where another port is named, to whatever listens there.
+
+    The agent is spoken to with the server's own certificate, whatever scheme is named (node's ResourceLocation upstream).
+    """
+    scheme, name, port = split_name(request.info.name)
+    found = (await server.registry.get(resource, "", name)).obj
+    endpoint = endpoint_of(found)
+    if not port or port == str(endpoint.port):
+        return await kubelet.proxy(server, request, endpoint)
+    if not port.isdigit():
+        raise errors.bad_request(f'invalid port "{port}"')
+    return await _pass_on(server, request, scheme, await address_of(endpoint), int(port))
 
 
 async def service(server: ResourceServer, request: Request, resource: Resource) -> Answer:

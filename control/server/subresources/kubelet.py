@@ -131,15 +131,13 @@ def _stream_options(request: Request, what: str) -> list[tuple[str, str]]:
     return query + [("command", command) for command in commands]
 
 
-async def proxy(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def proxy(server: ResourceServer, request: Request, endpoint: Endpoint) -> Answer:
     """nodes/proxy: any path of the agent's API, with the caller's right to that checked as nodes/proxy."""
-    node = (await server.registry.get(resource, "", request.info.name)).obj
     path = "/" + quote(request.info.rest, safe="/:@!$&'()*+,;=~")
     if ".." in path.split("/"):
         raise errors.bad_request("invalid path")
     if request.query_string:
         path += "?" + request.query_string.decode("latin-1")
-    endpoint = endpoint_of(node)
     if wants_upgrade(request):
         return _upgraded(server, request, endpoint, path)
     if (moved := links.to_the_root(request)) is not None:
