@@ -1,5 +1,6 @@
 """The unmodified kubectl against the bare API server: no node, no controllers, so that only the server is asked."""
 
+import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator
@@ -116,8 +117,17 @@ async def test_what_it_prints_comes_from_the_server(server: ApiUnderTest) -> Non
     assert lines[1].split()[:4] == ["printed", "0/2", "0", "0"] and lines[1].split()[5:] == ["c", "nginx:1", "app=web"]
     scale = (await server.kubectl("get", "deployment", "printed", "--subresource=scale")).stdout.splitlines()
     assert scale[0].split() == ["NAME", "DESIRED", "AVAILABLE", "AGE"] and scale[1].split()[:3] == ["printed", "2", "0"]
-    watched = await server.kubectl("get", "namespaces", "--watch", "--request-timeout=1s", check=False)
-    assert watched.stdout.splitlines()[0].split() == ["NAME", "STATUS", "AGE"] and "kube-system" in watched.stdout
+    argv = ["kubectl", "--kubeconfig", str(server.kubeconfig()), "get", "namespaces", "--watch"]
+    watching = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert watching.stdout is not None
+        async with asyncio.timeout(60):
+            assert (await watching.stdout.readline()).split() == [b"NAME", b"STATUS", b"AGE"]
+            while b"kube-system" not in await watching.stdout.readline():
+                pass
+    finally:
+        watching.terminate()
+        await watching.wait()
     nothing = await server.kubectl("get", "pods", "-n", "kube-public")
     assert nothing.stderr == "No resources found in kube-public namespace.\n"
 

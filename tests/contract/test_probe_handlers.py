@@ -56,9 +56,10 @@ def _target(handlers: Handlers, **settings: object) -> Target:
     return Target(container, handlers.container_id, "127.0.0.1")  # type: ignore[attr-defined]
 
 
-def _get(port: int | str, path: str = "/", **headers: str) -> core_v1.Probe:
+def _get(port: int | str, path: str = "/", timeout: int = 30, **headers: str) -> core_v1.Probe:
     wanted = [core_v1.HTTPHeader(name=name.replace("_", "-"), value=value) for name, value in headers.items()]
-    return core_v1.Probe(http_get=core_v1.HTTPGetAction(port=port, path=path, http_headers=wanted), timeout_seconds=1)
+    action = core_v1.HTTPGetAction(port=port, path=path, http_headers=wanted)
+    return core_v1.Probe(http_get=action, timeout_seconds=timeout)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ async def test_a_server_that_does_not_answer_in_time_fails_the_probe(handlers: H
         return web.Response()
 
     async with _http(reply) as port:
-        result = await handlers.run(_get(port), _target(handlers))
+        result = await handlers.run(_get(port, timeout=1), _target(handlers))
     assert result.verdict is Verdict.FAILURE
     assert result.message == (
         f'Get "http://127.0.0.1:{port}/": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
@@ -132,7 +133,9 @@ async def test_a_server_that_does_not_answer_in_time_fails_the_probe(handlers: H
 async def test_a_closed_port_fails_http_and_tcp_probes_with_the_reason(handlers: Handlers) -> None:
     http = await handlers.run(_get(1), _target(handlers))
     assert http.message == 'Get "http://127.0.0.1:1/": dial tcp 127.0.0.1:1: connect: connection refused'
-    tcp = await handlers.run(core_v1.Probe(tcp_socket=core_v1.TCPSocketAction(port=1)), _target(handlers))
+    tcp = await handlers.run(
+        core_v1.Probe(tcp_socket=core_v1.TCPSocketAction(port=1), timeout_seconds=30), _target(handlers)
+    )
     assert (tcp.verdict, tcp.message) == (Verdict.FAILURE, "dial tcp 127.0.0.1:1: connect: connection refused")
 
 
@@ -140,7 +143,7 @@ async def test_an_open_port_is_enough_for_tcp(handlers: Handlers) -> None:
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        probe = core_v1.Probe(tcp_socket=core_v1.TCPSocketAction(port=port))
+        probe = core_v1.Probe(tcp_socket=core_v1.TCPSocketAction(port=port), timeout_seconds=30)
         assert (await handlers.run(probe, _target(handlers))).verdict is Verdict.SUCCESS
 
 
@@ -149,15 +152,15 @@ async def test_a_port_name_that_the_container_lacks_is_the_probes_error(handlers
 
 
 async def test_a_commands_exit_code_decides_and_its_output_is_the_message(handlers: Handlers) -> None:
-    def probe(script: str) -> core_v1.Probe:
-        return core_v1.Probe(exec=core_v1.ExecAction(command=["sh", "-c", script]), timeout_seconds=1)
+    def probe(script: str, timeout: int = 30) -> core_v1.Probe:
+        return core_v1.Probe(exec=core_v1.ExecAction(command=["sh", "-c", script]), timeout_seconds=timeout)
 
     env = [core_v1.EnvVar(name="WORD", value="well")]
     good = await handlers.run(probe("echo $(WORD)"), _target(handlers, env=env))
     assert (good.verdict, good.message) == (Verdict.SUCCESS, "well\n")
     bad = await handlers.run(probe("echo broken >&2; exit 1"), _target(handlers))
     assert (bad.verdict, bad.message) == (Verdict.FAILURE, "broken\n")
-    late = await handlers.run(probe("sleep 60"), _target(handlers))
+    late = await handlers.run(probe("sleep 60", 1), _target(handlers))
     assert (late.verdict, late.message) == (Verdict.FAILURE, 'command "sh -c sleep 60" timed out')
 
 
@@ -184,7 +187,7 @@ async def test_a_grpc_health_service_is_asked_about_the_service(
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        probe = core_v1.Probe(grpc=core_v1.GRPCAction(port=port, service=service))
+        probe = core_v1.Probe(grpc=core_v1.GRPCAction(port=port, service=service), timeout_seconds=30)
         result = await handlers.run(probe, _target(handlers))
     finally:
         await server.stop(None)
@@ -197,7 +200,8 @@ async def test_a_grpc_server_without_a_health_service_and_none_at_all_fail(handl
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        result = await handlers.run(core_v1.Probe(grpc=core_v1.GRPCAction(port=port)), _target(handlers))
+        probe = core_v1.Probe(grpc=core_v1.GRPCAction(port=port), timeout_seconds=30)
+        result = await handlers.run(probe, _target(handlers))
     finally:
         await server.stop(None)
     assert "does not implement the grpc health protocol" in result.message
