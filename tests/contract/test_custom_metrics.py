@@ -95,7 +95,8 @@ async def test_what_the_adapter_refuses_is_told_and_changes_nothing(site: tuple[
     found = (await cluster.server.request("GET", f"{HPAS}/web")).json["status"]
     active = next(c for c in found["conditions"] if c["type"] == "ScalingActive")
     assert (active["status"], active["reason"]) == ("False", "FailedGetPodsMetric")
-    assert found["desiredReplicas"] == 2
+    # Nothing was ever wished for: `kubectl describe` shows "2 current / 0 desired", as it does elsewhere.
+    assert (found["currentReplicas"], found["desiredReplicas"]) == (2, 0)
     asked = [path for method, path, _ in adapter.asked if "/pods/" in path]
     assert "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/unknown?labelSelector=app%3Dweb" in asked
     raw = await cluster.kubectl("get", "--raw", "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queued")

@@ -108,7 +108,7 @@ class AutoscalingController:
         history = self._histories.get(key)
         if history is None:
             history = self._histories[key] = shaping.History(wishes=[(self._clock.monotonic(), current)])
-        outlook.current = outlook.desired = current
+        outlook.current = current
         wanted, reason = current, ""
         if current == 0 and least != 0:
             outlook.desired = 0
@@ -126,6 +126,7 @@ class AutoscalingController:
                 reason = "All metrics below target"
             wanted = self._shaped(history, autoscaler, current, wish, least, outlook)
         if wanted == current:
+            outlook.desired = current
             return
         try:
             await self._targets.rescale(resource, namespace, scale, wanted)
@@ -162,10 +163,10 @@ class AutoscalingController:
         self, key: str, autoscaler: Autoscaler, scale: autoscaling_v1.Scale, outlook: Outlook
     ) -> tuple[int, str]:
         """Return the largest wish of all metrics, and which one it is of; raises _Failed where none can be trusted."""
+        outlook.metrics = []
         situation = self._situation(key, autoscaler, scale, outlook)
         metrics = autoscaler.spec.metrics
         wish, name, failures = 0, "", []
-        outlook.metrics = []
         for metric in metrics:
             try:
                 outcome = await self._calculator.outcome(metric, situation)

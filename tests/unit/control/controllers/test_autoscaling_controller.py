@@ -200,6 +200,12 @@ async def test_metrics_that_are_missing_are_told_and_change_nothing() -> None:
         assert ("FailedGetResourceMetric", why) in world.events
         first = f"invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource metric value: {why}"
         assert ("FailedComputeMetricsReplicas", first) in world.events
+        # What was wished for last is kept, and nothing was where no wish has ever come about.
+        assert (world.statuses[-1].current_replicas, world.statuses[-1].desired_replicas) == (4, 4)
+    other = v2.MetricSpec(type="External", external=v2.ExternalMetricSource(metric=v2.MetricIdentifier(name="queued")))
+    async with running(other) as (world, clock):
+        await clock.advance(15)
+        assert (world.statuses[-1].current_replicas, world.statuses[-1].desired_replicas) == (2, 0)
 
 
 async def test_with_a_metric_missing_it_grows_but_does_not_shrink() -> None:
