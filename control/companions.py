@@ -4,9 +4,10 @@ They are clients like any other, over the in-process transport. One that ends by
 server goes on meanwhile. Controllers act as the controller manager with the rights of system:masters, since upstream gives
 each controller a service account of its own, and here they share one client.
 
-Where servers share a store, controllers and scheduler work in one of them each, which holds upstream's lease of their name. One
-that was stopped and wakes writes nothing until it holds the lease again (kube.leases.Fenced); what it had sent before does no
-harm: writes are compare-and-swap, and bindings are unique.
+Controllers and scheduler hold upstream's lease of their name while they work. A server with a store of its own simply writes
+it: there is nobody to wait for. Where servers share a store they work in one of them each, which was elected. One that was
+stopped and wakes writes nothing until it holds the lease again (kube.leases.Fenced); what it had sent before does no harm:
+writes are compare-and-swap, and bindings are unique.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from control.config import ControlConfig
 from kube import pki
 from kube.client import Client
 from kube.clock import Clock
-from kube.leases import Fenced, LeaderElector
+from kube.leases import Fenced, LeaderElector, hold
 from kube.uid import new_uid
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ def companions(
         """Return work that is done only while this server holds the lease; all of it where the store is its own."""
         client = make_client(user, name)
         if config.store == "sqlite":
-            return lambda: work(client)
+            return lambda: hold(make_client(CONTROLLERS, name), name, identity, lambda: work(client), clock)
         elector = LeaderElector(make_client(CONTROLLERS, name), name, identity, clock=clock)
         fenced = Client(Fenced(client.transport, elector))
         return lambda: elector.run(lambda: work(fenced))

@@ -31,9 +31,18 @@ class LeaderElector:
     """Run `lead` while holding the lease `namespace/name` as `identity`; begin again when it is lost."""
 
     def __init__(
-        self, client: Client, name: str, identity: str, *, namespace: str = "kube-system", clock: Clock = SYSTEM
+        self,
+        client: Client,
+        name: str,
+        identity: str,
+        *,
+        namespace: str = "kube-system",
+        clock: Clock = SYSTEM,
+        alone: bool = False,
     ) -> None:
         self._client, self._name, self._namespace = client, name, namespace
+        self._alone = alone
+        """Whether nobody else can be a candidate."""
         self.identity = identity
         self._clock = clock
         self._seen: tuple[str, float] = ("", float("-inf"))
@@ -60,6 +69,15 @@ class LeaderElector:
                     MASTER.set(self._name, value=0)
                     work.cancel()
                     await asyncio.gather(work, return_exceptions=True)
+        finally:
+            await asyncio.shield(self._release())
+
+    async def keep(self) -> None:
+        """Write the lease and renew it until cancelled; released on the way out."""
+        try:
+            while True:
+                await self._try()
+                await self._clock.sleep(RENEW_SECONDS if self._held is not None else RETRY_SECONDS)
         finally:
             await asyncio.shield(self._release())
 
@@ -112,7 +130,8 @@ class LeaderElector:
             if record != self._seen[0]:
                 self._seen = (record, self._clock.monotonic())
             ours = spec.holder_identity == self.identity
-            expired = self._clock.monotonic() - self._seen[1] > (spec.lease_duration_seconds or LEASE_SECONDS)
+            seen = self._clock.monotonic() - self._seen[1]
+            expired = self._alone or seen > (spec.lease_duration_seconds or LEASE_SECONDS)
             if spec.holder_identity and not ours and not expired:
                 return False
             lease = serialize.copy(lease)
@@ -139,6 +158,24 @@ class LeaderElector:
             await self._client.update(lease)
         except StatusError as error:
             log.debug("%s: releasing the lease: %s", self.identity, error)
+
+
+async def hold(
+    client: Client, name: str, identity: str, lead: Callable[[], Awaitable[None]], clock: Clock = SYSTEM
+) -> None:
+    """Run `lead` as the only candidate there can be, and keep the lease `kube-system/name` for those who look at it.
+
+    Whoever held it before is gone: nobody waits for its end, and nothing waits for the lease to be written.
+    """
+    elector = LeaderElector(client, name, identity, clock=clock, alone=True)
+    renewing = asyncio.ensure_future(elector.keep())
+    MASTER.set(name, value=1)
+    try:
+        await lead()
+    finally:
+        MASTER.set(name, value=0)
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
 
 
 class Fenced:

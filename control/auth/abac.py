@@ -18,7 +18,7 @@ import msgspec
 
 from control.auth.authorizers import Answer
 from control.auth.fields import ConfigurationError, known
-from control.auth.user import Authorizer, AuthzAttributes, Decision
+from control.auth.user import Authorizer, AuthzAttributes, Decision, UserInfo
 
 VERSION, KIND = "abac.authorization.kubernetes.io/v1beta1", "Policy"
 _READS = frozenset({"get", "list", "watch"})
@@ -38,7 +38,7 @@ class Policy:
     readonly: bool = False
 
     def allows(self, asked: AuthzAttributes) -> bool:
-        if not self._is_about(asked) or (self.readonly and asked.verb not in _READS):
+        if not self.is_about(asked.user) or (self.readonly and asked.verb not in _READS):
             return False
         if asked.is_resource:
             pairs = ((self.namespace, asked.namespace), (self.resource, asked.resource), (self.api_group, asked.group))
@@ -47,12 +47,22 @@ class Policy:
             return asked.path.startswith(self.path.rstrip("*"))
         return self.path == asked.path
 
-    def _is_about(self, asked: AuthzAttributes) -> bool:
-        if self.user and self.user not in ("*", asked.user.name):
+    def is_about(self, user: UserInfo) -> bool:
+        if self.user and self.user not in ("*", user.name):
             return False
-        if self.group and self.group != "*" and self.group not in asked.user.groups:
+        if self.group and self.group != "*" and self.group not in user.groups:
             return False
         return bool(self.user or self.group)
+
+    def rules(self) -> list[dict[str, list[str]]]:
+        """Return what it allows as rules of a role."""
+        found: list[dict[str, list[str]]] = []
+        verbs = sorted(_READS) if self.readonly else ["*"]
+        if self.resource:
+            found.append({"verbs": verbs, "apiGroups": [self.api_group], "resources": [self.resource]})
+        if self.path:
+            found.append({"verbs": verbs, "nonResourceURLs": [self.path]})
+        return found
 
 
 class ABACAuthorizer(Authorizer):
@@ -65,6 +75,11 @@ class ABACAuthorizer(Authorizer):
         if any(policy.allows(attributes) for policy in self._policies):
             return Decision.ALLOW, ""
         return Decision.NO_OPINION, "No policy matched."
+
+    def rules_for(self, user: UserInfo, namespace: str) -> list[dict[str, list[str]]]:
+        """Return what a user may do in a namespace, as rules of a role."""
+        mine = (policy for policy in self._policies if policy.is_about(user))
+        return [rule for policy in mine if policy.namespace in ("*", namespace) for rule in policy.rules()]
 
 
 def load(path: Path) -> ABACAuthorizer:

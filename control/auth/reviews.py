@@ -89,6 +89,8 @@ def self_subject_rules_review(auth: Auth, user: UserInfo, namespace: str) -> Obj
     if not namespace:
         raise bad_request("no namespace on request")
     rules = auth.rbac.rules_for(user, namespace) if auth.authorizer.has("RBAC") else []
+    if auth.abac is not None and auth.authorizer.has("ABAC"):
+        rules = [*rules, *auth.abac.rules_for(user, namespace)]
     if SYSTEM_MASTERS in user.groups or auth.authorizer.has("AlwaysAllow"):
         rules = [*_EVERYTHING, *rules]
     status: Object = {

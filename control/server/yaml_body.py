@@ -27,7 +27,7 @@ def load_yaml(body: bytes) -> Any:
     try:
         for event in yaml.parse(body, Loader=yaml.CSafeLoader):
             if isinstance(event, yaml.AliasEvent):
-                line = event.start_mark.line + 1
+                line = event.start_mark.line + 1 if event.start_mark is not None else 1
                 raise ValueError(f"yaml: line {line}: aliases (*{event.anchor}) are not accepted: write the value out")
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1

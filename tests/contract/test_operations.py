@@ -218,6 +218,15 @@ async def test_a_server_that_goes_says_so_first_and_serves_on_for_a_while(tmp_pa
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_who_runs_the_controllers_holds_their_lease(api: ApiUnderTest) -> None:
+    path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"
+    async with asyncio.timeout(30):
+        while (answer := await api.request("GET", path)).status == 404:
+            await asyncio.sleep(0.05)
+    holder = answer.json["spec"]["holderIdentity"]
+    assert "_" in holder and answer.json["spec"]["leaseDurationSeconds"] == 15
+
+
 async def test_the_parts_say_how_they_are(api: ApiUnderTest) -> None:
     found = (await api.request("GET", "/api/v1/componentstatuses")).json["items"]
     assert [item["metadata"]["name"] for item in found] == ["controller-manager", "etcd-0", "scheduler"]

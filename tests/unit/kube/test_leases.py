@@ -8,7 +8,7 @@ import pytest
 from kube.client import Client, Response
 from kube.clock import FakeClock
 from kube.errors import StatusError
-from kube.leases import Fenced, LeaderElector
+from kube.leases import Fenced, LeaderElector, hold
 from tests.unit.kube.fake_api import FakeAPI
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/boss"
@@ -116,3 +116,29 @@ async def test_a_leader_that_was_stopped_writes_nothing_when_it_wakes() -> None:
     await clock.advance(5)
     assert (await fenced.request("DELETE", "/api/v1/namespaces/default/configmaps/x")).status == 200
     await first.stop()
+
+
+async def test_the_only_candidate_takes_the_lease_of_its_dead_forerunner_at_once() -> None:
+    api, clock, working = FakeAPI(), FakeClock(), asyncio.Event()
+    dead = Candidate(api, clock, "a")
+    await clock.advance(1)
+    dead.elector._release = _nothing  # type: ignore[method-assign]  # it was killed
+    await dead.stop()
+
+    async def lead() -> None:
+        working.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(hold(Client(api), "boss", "b", lead, clock))
+    await clock.advance(0)
+    assert working.is_set() and spec(api)["holderIdentity"] == "b"
+    first = spec(api)["renewTime"]
+    await clock.advance(10)
+    assert spec(api)["renewTime"] > first
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert spec(api).get("holderIdentity", "") == ""
+
+
+async def _nothing() -> None:
+    """What a process does that is killed."""

@@ -50,6 +50,26 @@ def test_a_policy_allows_what_it_names(spec: dict[str, Any], question: AuthzAttr
     assert reason == ("" if allowed else "No policy matched.")
 
 
+def test_what_a_user_may_do_can_be_listed() -> None:
+    allowed = ABACAuthorizer(
+        tuple(
+            map(
+                parse,
+                (
+                    line(user="jane", namespace="*", resource="pods", readonly=True),
+                    line(group="dev", namespace="other", resource="*", apiGroup="*"),
+                    line(user="bob", namespace="*", resource="*"),
+                    line(user="*", namespace="*", nonResourcePath="/version"),
+                ),
+            )
+        )
+    )
+    assert allowed.rules_for(JANE, "shop") == [
+        {"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["pods"]},
+        {"verbs": ["*"], "nonResourceURLs": ["/version"]},
+    ]
+
+
 def test_comments_are_passed_over_and_a_bad_line_is_named(tmp_path: Path) -> None:
     file = tmp_path / "policy.jsonl"
     file.write_bytes(b"# who may what\n\n" + line(user="jane", nonResourcePath="*") + b"\n")

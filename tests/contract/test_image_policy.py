@@ -1,0 +1,73 @@
+"""ImagePolicyWebhook against a real program: what it is asked, what its answers do, and what happens without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.admission.image_policy import ImagePolicyWebhook
+from kube.clock import FakeClock, SystemClock
+from kube.errors import StatusError
+from tests.support.lookup import attributes
+from tests.support.reviewer import reviewer
+
+Object = dict[str, Any]
+
+
+class Clock(SystemClock):
+    """Waits for nothing between tries."""
+
+    async def sleep(self, seconds: float) -> None:
+        return None
+
+
+def pod(image: str) -> Object:
+    annotations = {"team.image-policy.k8s.io/ticket": "1", "other": "2"}
+    metadata = {"name": "p", "namespace": "shop", "annotations": annotations}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": image}]}}
+
+
+async def test_the_program_decides_and_is_asked_once_for_the_same(tmp_path: Path) -> None:
+    async with reviewer(tmp_path) as hook:
+        hook.answers["/images"] = lambda review: {
+            "allowed": review["spec"]["containers"][0]["image"] == "good",
+            "reason": "it was not signed",
+            "auditAnnotations": {"seen": "yes"},
+        }
+        told = {"imagePolicy": {"kubeConfigFile": str(hook.kubeconfig("/images")), "denyTTL": -1}}
+        plugin = ImagePolicyWebhook(told, FakeClock())
+        request = attributes("pods", obj=pod("good"))
+        await plugin.validate(request)
+        await plugin.validate(attributes("pods", obj=pod("good")))
+        (asked,) = hook.at("/images")
+        assert (asked["apiVersion"], asked["kind"]) == ("imagepolicy.k8s.io/v1alpha1", "ImageReview")
+        assert asked["spec"] == {
+            "containers": [{"image": "good"}],
+            "annotations": {"team.image-policy.k8s.io/ticket": "1"},
+            "namespace": "shop",
+        }
+        assert request.annotations == {"ImagePolicyWebhook/seen": "yes"}
+        for _ in range(2):  # refusals are not kept here
+            with pytest.raises(StatusError, match="webhook backend denied one or more images: it was not signed"):
+                await plugin.validate(attributes("pods", obj=pod("bad")))
+        assert len(hook.at("/images")) == 3
+        old = pod("bad")
+        await plugin.validate(attributes("pods", "UPDATE", pod("bad"), old))  # nothing new to ask about
+        await plugin.close()
+
+
+@pytest.mark.parametrize("default", [True, False])
+async def test_without_an_answer_the_default_decides(tmp_path: Path, default: bool) -> None:
+    async with reviewer(tmp_path) as hook:
+        hook.failures = [500] * 9
+        told = {"imagePolicy": {"kubeConfigFile": str(hook.kubeconfig("/images")), "defaultAllow": default}}
+        plugin, request = ImagePolicyWebhook(told, Clock()), attributes("pods", obj=pod("any"))
+        if default:
+            await plugin.validate(request)
+            assert request.annotations == {"ImagePolicyWebhook/failed-open": "true"}
+        else:
+            with pytest.raises(StatusError, match="answered 500"):
+                await plugin.validate(request)
+        await plugin.close()
