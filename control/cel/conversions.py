@@ -104,7 +104,7 @@ def to_string(a: Any) -> str:
         except UnicodeDecodeError:
             raise EvaluationError("invalid UTF-8 in bytes, cannot convert to string") from None
     if kind is Timestamp:
-        moment = datetime.fromtimestamp(a.ns // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        moment = datetime.fromtimestamp(a.ns // SECOND, UTC).isoformat()[:19]
         rest = a.ns % SECOND
         return moment + (f".{rest:09d}".rstrip("0") if rest else "") + "Z"
     if kind is Duration:

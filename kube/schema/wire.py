@@ -17,6 +17,8 @@ import struct
 from datetime import UTC, datetime
 from typing import Any
 
+from kube.clock import format_micro_time, format_time
+
 MAGIC = b"k8s\x00"
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 
@@ -223,7 +225,7 @@ def _time(data: bytes) -> str | None:
     if not data:
         return None
     seconds = _signed(_numbers(data).get(1))
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(datetime.fromtimestamp(seconds, UTC))
 
 
 def _micro_time(data: bytes) -> str | None:
@@ -231,7 +233,7 @@ def _micro_time(data: bytes) -> str | None:
         return None
     parts = _numbers(data)
     moment = datetime.fromtimestamp(_signed(parts.get(1)), UTC).replace(microsecond=_signed(parts.get(2)) // 1000)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return format_micro_time(moment)
 
 
 def _int_or_string(data: bytes) -> int | str:

@@ -104,8 +104,38 @@ async def test_attaching_is_denied_by_a_webhook(at: Site, hook: Webhook) -> None
 
     await eventually(denied)
     asked = [request for path, request in hook.asked if request["operation"] == "CONNECT"][-1]
-    assert (asked["subResource"], asked["name"], asked["object"]["kind"]) == ("attach", "p", "PodAttachOptions")
+    assert (asked["subResource"], asked["name"]) == ("attach", "p")
+    kind = {"apiVersion": "v1", "kind": "PodAttachOptions"}
+    assert asked["object"] == {**kind, "stdout": True, "container": "c"}  # a client decodes it: a flag is no text
     await at.delete(f"{configurations}/attach")
+
+
+async def test_webhooks_see_the_options_of_all_that_connects(at: Site, hook: Webhook) -> None:
+    namespace = await at.namespace()
+    await at.post(place("pods", namespace), {"metadata": {"name": "p"}, "spec": template({})["spec"]})
+    await at.settles(place("pods", namespace, "p"), lambda o: o["status"].get("phase") == "Running")
+    configurations = place("validatingwebhookconfigurations")
+    for part in ("exec", "portforward", "proxy"):
+        await at.post(configurations, configured(part, namespace, hook.client("/deny"), f"pods/{part}", "CONNECT"))
+
+    async def object_of(part: str, path: str) -> Any:
+        async def denied() -> bool:
+            return "denied the request" in (await at.send("POST", path))[1].get("message", "")
+
+        await eventually(denied)
+        return [request["object"] for _, request in hook.asked if request.get("subResource") == part][-1]
+
+    command = place("pods", namespace, "p", "exec", container="c", stdin="1", tty="false") + "&command=sh&command=-c"
+    assert await object_of("exec", command) == {
+        **{"apiVersion": "v1", "kind": "PodExecOptions", "container": "c"},
+        **{"stdin": True, "command": ["sh", "-c"]},
+    }
+    ports = {"apiVersion": "v1", "kind": "PodPortForwardOptions", "ports": [80, 443]}
+    assert await object_of("portforward", place("pods", namespace, "p", "portforward", ports="80,443")) == ports
+    proxied = {"apiVersion": "v1", "kind": "PodProxyOptions", "path": "/a/b"}
+    assert await object_of("proxy", place("pods", namespace, "p", "proxy/a/b")) == proxied
+    for part in ("exec", "portforward", "proxy"):
+        await at.delete(f"{configurations}/{part}")
 
 
 async def test_a_webhook_that_nobody_can_believe_fails_closed(at: Site, hook: Webhook) -> None:

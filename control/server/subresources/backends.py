@@ -18,6 +18,7 @@ from control.server.nodes import address_of, check_address, endpoint_of
 from control.server.passing import pass_on
 from control.server.resources import ResourceServer
 from control.server.subresources import kubelet
+from control.server.subresources.connecting import admit
 from control.server.subresources.kubelet import wants_upgrade
 from control.service_backend import backend
 from kube import errors
@@ -40,6 +41,7 @@ async def pod(server: ResourceServer, request: Request, resource: Resource) -> A
     """Pass a request on to a pod."""
     scheme, name, port = split_name(request.info.name)
     found = (await server.registry.get(resource, request.info.namespace, name)).obj
+    await admit(server, request, resource)
     address = (found.get("status") or {}).get("podIP")
     if not address:
         raise errors.bad_request(f"address not allowed: pod {name} has no address")
@@ -58,6 +60,7 @@ async def node(server: ResourceServer, request: Request, resource: Resource) -> 
     """
     scheme, name, port = split_name(request.info.name)
     found = (await server.registry.get(resource, "", name)).obj
+    await admit(server, request, resource)
     endpoint = endpoint_of(found)
     if not port or port == str(endpoint.port):
         return await kubelet.proxy(server, request, endpoint)
@@ -70,6 +73,7 @@ async def service(server: ResourceServer, request: Request, resource: Resource) 
     """Pass a request on to one of a Service's endpoints; 503 where none is ready."""
     scheme, name, wanted = split_name(request.info.name)
     await server.registry.get(resource, request.info.namespace, name)
+    await admit(server, request, resource)
     address, port = backend(Lookup(server.registry), request.info.namespace, name, wanted)
     return await _pass_on(server, request, scheme, address, port)
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from control.admission.plugin import Attributes
 from control.server import links, relay
 from control.server.exchange import Answer, Header, Request, Response, Stream, Upgrade
 from control.server.nodes import Endpoint, NodeDialer, endpoint_of
 from control.server.protocol import ApiProtocol
 from control.server.resources import ResourceServer
 from control.server.socket_stream import over_socket, wants_socket
+from control.server.subresources.connecting import admit
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource, by_path
@@ -87,20 +87,7 @@ async def connect(server: ResourceServer, request: Request, resource: Resource) 
     """exec, attach and port-forward: the connection itself goes to the agent."""
     what = request.info.subresource
     pod = (await server.registry.get(resource, request.info.namespace, request.info.name)).obj
-    context = server.context(request, "ConnectOptions")
-    attributes = Attributes(
-        resource,
-        "CONNECT",
-        request.user,
-        request.info.namespace,
-        request.info.name,
-        what,
-        {"kind": _OPTIONS[what], "apiVersion": "v1", **{k: v[0] for k, v in request.query.items()}},
-        options=context.options,
-        warnings=context.warnings,
-    )
-    await server.registry.admission.admit(attributes)
-    await server.registry.admission.validate(attributes)
+    await admit(server, request, resource)
     if what == "portforward":
         endpoint = await _endpoint(server, pod)
         query = [("port", port) for value in request.query.get("ports", []) for port in value.split(",")]
@@ -114,9 +101,6 @@ async def connect(server: ResourceServer, request: Request, resource: Resource) 
         endpoint = await _endpoint(server, pod)
         path = _agent_path(what, pod, container, _stream_options(request, what))
     return _upgraded(server, request, endpoint, path)
-
-
-_OPTIONS = {"exec": "PodExecOptions", "attach": "PodAttachOptions", "portforward": "PodPortForwardOptions"}
 
 
 def _stream_options(request: Request, what: str) -> list[tuple[str, str]]:

@@ -6,11 +6,13 @@ from typing import Any
 
 from control.admission.pod_topology_labels import topology_labels
 from control.registry import deletion
-from control.registry.context import Context
+from control.registry.context import SERVER, Context
+from control.registry.metadata import precondition
 from control.server.decode import Decoder, directive
 from control.server.exchange import Answer, Request, typed_response
 from control.server.resources import ResourceServer, success
 from control.server.subresources.budgets import charge
+from control.storage import codec
 from kube import errors
 from kube.api import core_v1, policy_v1
 from kube.clock import format_time
@@ -105,8 +107,42 @@ async def evict(server: ResourceServer, request: Request, resource: Resource) ->
         await charge(server.registry, pod, options.dry_run)
         # The budget was charged for this very pod: another of the same name is not to go in its place.
         options.preconditions = {"uid": pod["metadata"]["uid"], **(options.preconditions or {})}
+    if not options.dry_run:
+        await _mark_evicted(server, resource, namespace, name, options)
     await server.registry.delete(context, resource, namespace, name, options)
     return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
+
+
+async def _mark_evicted(
+    server: ResourceServer, resource: Resource, namespace: str, name: str, options: deletion.DeleteOptions
+) -> None:
+    """Say on a pod why it goes, for whoever owns it: pod failure policies of Jobs read it."""
+
+    async def change(pod: Object | None) -> Object:
+        assert pod is not None
+        precondition(resource, pod["metadata"], options.preconditions)
+        conditions = pod.setdefault("status", {}).setdefault("conditions", [])
+        known: Object = next((c for c in conditions if c.get("type") == "DisruptionTarget"), {})
+        now = format_time(server.registry.clock.now())
+        since = known.get("lastTransitionTime", now) if known.get("status") == "True" else now
+        condition: Object = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+            "lastProbeTime": None,
+            "lastTransitionTime": since,
+        }
+        if pod["metadata"].get("generation"):
+            condition["observedGeneration"] = pod["metadata"]["generation"]
+        conditions[:] = [c for c in conditions if c.get("type") != "DisruptionTarget"]
+        conditions.append(condition)
+        return pod
+
+    written = await server.registry.update(Context(SERVER), resource, namespace, name, change, subresource="status")
+    if (options.preconditions or {}).get("resourceVersion"):
+        version = codec.decode(written.data)["metadata"]["resourceVersion"]
+        options.preconditions = {**(options.preconditions or {}), "resourceVersion": version}
 
 
 def _free_to_go(pod: Object) -> bool:

@@ -51,6 +51,9 @@ def test_bytes_times_quantities_and_numbers_or_strings() -> None:
     assert secret["data"] == {"k": "AP8="}
     time = wire.decode(field(8, field(1, 1767225600)), "meta_v1", "ObjectMeta")
     assert time == {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    # Go's zero time and two seconds: years have four digits.
+    early = wire.decode(field(2, field(4, field(1, -62135596798))), "coordination_v1", "Lease")
+    assert early["spec"] == {"renewTime": "0001-01-01T00:00:02.000000Z"}
     limits = field(1, field(1, "cpu") + field(2, field(1, "500m")))
     assert wire.decode(limits, "core_v1", "ResourceRequirements") == {"limits": {"cpu": "500m"}}
     action: dict[str, Any] = wire.decode(field(2, field(1, 1) + field(3, "http")), "core_v1", "HTTPGetAction")

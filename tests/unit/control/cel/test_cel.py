@@ -77,6 +77,7 @@ double(self.replicas) * 1.5 == 4.5
 int('42') == 42 && string(42) == '42' && string(1.0) == '1'
 type(self.replicas) == int && type(1u) == uint && type([]) == list
 timestamp('2026-01-02T03:04:05Z').getHours() == 3
+string(timestamp('0009-01-02T03:04:05Z')) == '0009-01-02T03:04:05Z'
 timestamp('2026-01-02T03:04:05Z').getHours('+02:00') == 5
 timestamp('2026-01-02T00:00:00Z') - timestamp('2026-01-01T00:00:00Z') == duration('24h')
 duration('1h30m').getMinutes() == 90 && duration('90s') > duration('1m')
