@@ -16,6 +16,7 @@ async def disrupt(client: Client, clock: Clock, pod: core_v1.Pod, reason: str, m
         "reason": reason,
         "message": message,
         "lastTransitionTime": format_time(clock.now()),
+        "observedGeneration": pod.metadata.generation,
     }
     patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
     name, namespace = name_of(pod), namespace_of(pod)

@@ -99,6 +99,7 @@ class PodGC:
                         "reason": "DeletionByPodGC",
                         "message": why,
                         "lastTransitionTime": format_time(self._clock.now()),
+                        "observedGeneration": pod.metadata.generation,
                     }
                 ]
         try:

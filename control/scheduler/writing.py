@@ -88,6 +88,7 @@ class Writer:
                 "reason": "PreemptionByScheduler",
                 "message": f"{who}: preempting to accommodate a higher priority pod",
                 "lastTransitionTime": format_time(self._clock.now()),
+                "observedGeneration": pod.metadata.generation,
             }
             try:
                 await self._patch_status(pod, {"conditions": [condition]})

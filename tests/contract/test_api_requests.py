@@ -304,10 +304,17 @@ async def test_eviction_asks_the_budget(server: ApiUnderTest) -> None:
         {"reason": "DisruptionBudget", "message": "The disruption budget pdb needs 1 healthy pods and has 1 currently"}
     ]
     await server.request("PATCH", f"{budgets}/pdb/status", {"status": {"disruptionsAllowed": 1}}, headers=MERGE)
+    await server.request("PATCH", f"{PODS}/evicted", {"metadata": {"finalizers": ["example.com/look"]}}, headers=MERGE)
     allowed = await server.request("POST", f"{PODS}/evicted/eviction", eviction)
     assert allowed.status == 201
     after = (await server.request("GET", f"{budgets}/pdb")).json["status"]
     assert not after.get("disruptionsAllowed") and "evicted" in after["disruptedPods"]
+    going = (await server.request("GET", f"{PODS}/evicted")).json
+    (target,) = (c for c in going["status"]["conditions"] if c["type"] == "DisruptionTarget")
+    assert (target["status"], target["reason"]) == ("True", "EvictionByEvictionAPI")
+    assert target["message"] == "Eviction API: evicting"
+    assert target["observedGeneration"] == going["metadata"]["generation"] - 1  # the deletion is one more
+    await server.request("PATCH", f"{PODS}/evicted", {"metadata": {"finalizers": None}}, headers=MERGE)
     assert (await server.request("GET", f"{PODS}/evicted")).status == 404
 
 

@@ -282,6 +282,7 @@ async def test_a_preempted_pod_says_that_it_was_disrupted(at: Site) -> None:
     found = await at.settles(place("pods", namespace, "victim"), lambda p: "deletionTimestamp" in p["metadata"])
     (told,) = (c for c in found["status"]["conditions"] if c["type"] == "DisruptionTarget")
     assert (told["status"], told["reason"]) == ("True", "PreemptionByScheduler")
+    assert 1 <= told["observedGeneration"] < found["metadata"]["generation"]
     await at.patch(place("pods", namespace, "victim"), {"metadata": {"finalizers": None}}, MERGE)
     await at.settles(place("pods", namespace, "preemptor"), lambda p: p["status"].get("phase") == "Running")
 

@@ -178,10 +178,13 @@ class NodeLifecycleController:
         await asyncio.gather(*changes)
 
     async def _unready(self, pod: core_v1.Pod, now: str) -> None:
-        patch = {
-            "metadata": {"uid": pod.metadata.uid},
-            "status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": now}]},
+        ready = {
+            "type": "Ready",
+            "status": "False",
+            "lastTransitionTime": now,
+            "observedGeneration": pod.metadata.generation,
         }
+        patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [ready]}}
         try:
             await self._client.patch(
                 core_v1.Pod, name_of(pod), namespace_of(pod), patch, type=STRATEGIC, subresource="status"
