@@ -12,6 +12,7 @@ from kube import kubeconfig, servers
 from kube.api import core_v1, discovery_v1, meta_v1
 from kube.client import Client
 from kube.errors import StatusError
+from kube.patience import Patient
 from kube.servers import Servers
 from kube.transport import HttpsTransport
 from wherry.daemons import where_logged
@@ -49,7 +50,7 @@ async def _as(path: Path, remembered: Path | None) -> AsyncIterator[Client]:
         access = kubeconfig.load(path)
     except kubeconfig.KubeconfigError as error:
         raise WherryError(f"{error}: run `wherry up` first") from error
-    client = Client(HttpsTransport(access, "wherry", Servers(access.server, remembered)))
+    client = Client(Patient(HttpsTransport(access, "wherry", Servers(access.server, remembered))))
     try:
         yield client
     finally:

@@ -24,6 +24,7 @@ from kube.client import Client
 from kube.clock import SYSTEM
 from kube.errors import StatusError
 from kube.kubeconfig import Access
+from kube.patience import Patient
 from kube.transport import HttpsTransport
 from wherry import certificate_bundle, check, cluster, daemons, published, starting, storage, units
 from wherry.certificate_bundle import Bundle
@@ -127,7 +128,7 @@ async def _prepare(settings: Settings, given: Credentials) -> Prepared:
     with step(f"discover the cluster at {given.server}"):
         found = await discover(given.server, given.token, given.pin)
     access = Access(server=found.server, ca=found.ca, token=str(given.token))
-    client = Client(HttpsTransport(access, "wherry"))
+    client = Client(Patient(HttpsTransport(access, "wherry")))
     bundle: Bundle | None = None
     identities: list[Identity] = []
     try:

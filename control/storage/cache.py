@@ -170,6 +170,8 @@ class WatchCache:
                 await self._ready.wait()
                 await future
         except TimeoutError as error:
+            if self.revision >= revision and self._ready.is_set():
+                return  # it came, while the loop was held up so long that both were due at once
             raise FutureRevision(revision, self.revision) from error
 
     async def wait_current(self) -> int:

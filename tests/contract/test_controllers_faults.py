@@ -166,9 +166,9 @@ async def test_two_of_each_at_once_do_no_harm(tmp_path: Path) -> None:
             await nodes.register("n1")
             await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
             await make(client)
-            await eventually(lambda: _quiet(client, "one"), within=40)
+            await eventually(lambda: _quiet(client, "one"))
             await roll(client)
-            await eventually(lambda: _quiet(client, "two"), within=40)
+            await eventually(lambda: _quiet(client, "two"))
 
 
 async def _quiet(client: Client, image: str) -> bool:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -76,6 +77,23 @@ async def test_deletions_and_labels_are_followed(bench: Bench) -> None:
 async def test_waiting_for_a_revision_that_does_not_come_fails(bench: Bench) -> None:
     with pytest.raises(FutureRevision):
         await bench.cache.wait_fresh(bench.cache.revision + 100, timeout=0.01)
+
+
+async def test_a_revision_that_came_is_not_too_large_however_long_the_loop_was_held_up(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrive, wanted = bench.cache._arrive, bench.cache.revision + 1
+
+    def late(revision: int) -> None:
+        time.sleep(0.2)  # longer than the reader waits
+        arrive(revision)
+
+    monkeypatch.setattr(bench.cache, "_arrive", late)
+    waiting = asyncio.create_task(bench.cache.wait_fresh(wanted, timeout=0.1))
+    await asyncio.sleep(0)
+    await bench.store.create(bench.key(pod("a")), codec.encode(pod("a")))
+    await waiting
+    assert bench.cache.revision >= wanted
 
 
 async def test_waiting_for_now_covers_writes_to_resources_nobody_caches(bench: Bench) -> None:
