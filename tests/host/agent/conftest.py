@@ -102,7 +102,7 @@ class Node:
         """Serve a pod whose main container runs the script, and hold the body against it."""
 
         async def inside() -> None:
-            async with asyncio.timeout(60), Client(self.daemon.endpoint) as client:
+            async with asyncio.timeout(180), Client(self.daemon.endpoint) as client:
                 parent = f"/{self.daemon.name}/pod"
                 async with (
                     _pod(client, self.folder / "pods", script, parent) as pods,
@@ -110,7 +110,7 @@ class Node:
                 ):
                     await body(served)
 
-        Namespace(self.daemon.name).inside(inside, timeout=70)
+        Namespace(self.daemon.name).inside(inside, timeout=190)
 
 
 @pytest.fixture(scope="module")

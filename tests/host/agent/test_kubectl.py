@@ -133,7 +133,7 @@ def _run(node: Node, body: Callable[[Kubectl, Front, Path], Awaitable[None]], sc
                 env={**os.environ, "KUBECONFIG": str(config), "HOME": str(served.folder), **(off if spdy else {})},
             )
             try:
-                out, err = await asyncio.wait_for(process.communicate(stdin), 30)
+                out, err = await asyncio.wait_for(process.communicate(stdin), 60)
             finally:
                 if process.returncode is None:
                     process.kill()
@@ -175,7 +175,7 @@ def test_exec_in_a_container_that_does_not_run_says_so(node: Node) -> None:
         assert 'container not found ("main")' in err
 
     async def ended(kubectl: Kubectl, front: Front, folder: Path) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 await front._served.pods.refresh()
                 if front._served.pods.seen.running("main") is None:
@@ -216,12 +216,12 @@ def test_a_port_is_forwarded_for_several_connections(node: Node, spdy: bool) -> 
         )
         try:
             assert process.stdout is not None
-            line = (await asyncio.wait_for(process.stdout.readline(), 20)).decode()
+            line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
             port = int(line.split("127.0.0.1:")[1].split()[0])
             for _attempt in range(3):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(b"GET / HTTP/1.0\r\n\r\n")
-                answer = await asyncio.wait_for(reader.read(), 20)
+                answer = await asyncio.wait_for(reader.read(), 60)
                 writer.close()
                 assert answer.endswith(b"served\n")
             assert front.upgrades == ["SPDY/3.1" if spdy else "websocket"]
@@ -255,7 +255,7 @@ def test_an_interactive_shell_has_a_terminal_of_the_right_size(node: Node, spdy:
             command = b"while [ \"$(stty size)\" != '33 77' ]; do sleep 0.1; done; echo size is $(stty size); exit 6\n"
             os.write(master, command)
             await _until(master, screen, b"size is 33 77")
-            assert await asyncio.wait_for(process.wait(), 20) == 6
+            assert await asyncio.wait_for(process.wait(), 60) == 6
         finally:
             if process.returncode is None:
                 process.kill()
@@ -268,7 +268,7 @@ def test_an_interactive_shell_has_a_terminal_of_the_right_size(node: Node, spdy:
 async def _until(master: int, screen: bytearray, text: bytes) -> None:
     """Read from a terminal until it shows a text."""
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while text not in screen:
             ready = asyncio.Event()
             loop.add_reader(master, ready.set)

@@ -271,9 +271,14 @@ def test_following_goes_on_in_the_new_file_after_rotation(node: Node) -> None:
             async with http.get(url, ssl=served.tls) as answer:
                 assert await answer.content.readline() == b"1\n"
                 path.rename(path.with_suffix(".log.20260101-000000"))
-                await served.pods.client.runtime.reopen_container_log(served.pods.containers["main"])
+                runtime, main = served.pods.client.runtime, served.pods.containers["main"]
+                await runtime.reopen_container_log(main)
+                async with asyncio.timeout(30):
+                    while not (path.exists() and path.read_text()):
+                        await asyncio.sleep(0.02)
+                await runtime.exec_sync(main, ["touch", "/stop"])
                 rest = (await answer.content.read()).split()
-        assert rest == [b"%d" % number for number in range(2, 21)]
-        assert path.read_text()
+        assert rest == [b"%d" % number for number in range(2, len(rest) + 2)]
+        assert path.read_text().splitlines()[-1].endswith(f" {len(rest) + 1}")
 
-    node.run(body, script="for i in $(seq 20); do echo $i; sleep 0.05; done")
+    node.run(body, script="i=0; until [ -e /stop ]; do i=$((i + 1)); echo $i; sleep 0.05; done")

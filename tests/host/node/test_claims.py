@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def _write(name: str, specification: dict[str, Any]) -> Path:
 
 
 async def test_a_claims_device_is_in_the_container(node: NodeUnderTest, tmp_path: Path) -> None:
-    claim = f"dice-{tmp_path.name}".replace("_", "-").lower()
+    claim = f"dice-{os.getpid()}"
     edits = {
         "env": ["CARD=card-0"],
         "deviceNodes": [{"path": "/dev/dice", "hostPath": "/dev/urandom"}],

@@ -6,7 +6,7 @@ from typing import Any
 
 from kube.api import core_v1, meta_v1
 from tests.support.images import BUSYBOX_IMAGE
-from tests.support.node import NodeUnderTest, is_ready
+from tests.support.node import NodeUnderTest, eventually, is_ready
 
 TRAP = "trap 'exit 0' TERM; sleep 1000 & wait"
 
@@ -171,13 +171,19 @@ async def test_images_that_cannot_be_had_are_told_apart(node: NodeUnderTest) -> 
         'Container image "example.test/none:1" is not present with pull policy of Never'
     )
     await node.wait("name", lambda p: reason(p) == "InvalidImageName")
-    await node.wait("pull", lambda p: reason(p) == "ErrImagePull")
     pod = await node.wait("pull", lambda p: reason(p) == "ImagePullBackOff")
     message = state(pod).waiting.message or ""  # type: ignore[union-attr]
     assert message.startswith('Back-off pulling image "127.0.0.1:1/none:1": ErrImagePull: rpc error: code = ')
-    reasons = {r for r, _ in await node.events("pull")}
-    assert {"Pulling", "Failed", "BackOff"} <= reasons
     assert pod.status.phase == "Pending"
+
+    async def told() -> bool:
+        events = await node.events("pull")
+        return {"Pulling", "Failed", "BackOff"} <= {r for r, _ in events} and (
+            "Failed",
+            "Error: ErrImagePull",
+        ) in events
+
+    await eventually(told, "the events do not tell of the pull")
     for name in ("never", "name", "pull"):
         await node.delete(name)
         await node.gone(name)
@@ -201,9 +207,13 @@ async def test_a_command_that_does_not_exist_is_a_run_error(node: NodeUnderTest)
     await node.create("nocommand", {"containers": [container]})
     pod = await node.wait(
         "nocommand",
-        lambda p: (w := state(p).waiting) is not None and w.reason in ("RunContainerError", "CrashLoopBackOff"),
+        lambda p: (
+            (w := state(p).waiting) is not None
+            and w.reason in ("RunContainerError", "CrashLoopBackOff")
+            and last(p) is not None
+        ),
     )
-    assert last(pod) is not None and last(pod).reason == "StartError" and last(pod).exit_code == 128  # type: ignore[union-attr]
+    assert last(pod).reason == "StartError" and last(pod).exit_code == 128  # type: ignore[union-attr]
     await node.delete("nocommand")
     await node.gone("nocommand")
 
@@ -285,10 +295,12 @@ async def test_an_exec_probe_decides_on_readiness_and_restarts(node: NodeUnderTe
     await node.execute(pod, "touch", "/tmp/ready")
     pod = await node.ready("probed")
     await node.execute(pod, "touch", "/tmp/dead")
-    pod = await node.wait("probed", lambda p: p.status.container_statuses[0].restart_count == 1)
-    assert "Container main failed liveness probe, will be restarted" in [
-        m for r, m in await node.events("probed") if r == "Killing"
-    ]
+    await node.wait("probed", lambda p: p.status.container_statuses[0].restart_count == 1)
+
+    async def told() -> bool:
+        return ("Killing", "Container main failed liveness probe, will be restarted") in await node.events("probed")
+
+    await eventually(told, "no event tells why it was restarted")
 
 
 async def test_an_active_deadline_ends_the_pod(node: NodeUnderTest) -> None:

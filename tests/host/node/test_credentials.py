@@ -16,7 +16,7 @@ from tests.support import images
 from tests.support.containerd import Containerd
 from tests.support.control import ApiUnderTest
 from tests.support.credential_plugin import CredentialPlugin
-from tests.support.node import NodeUnderTest, agent_node
+from tests.support.node import NodeUnderTest, agent_node, eventually
 from tests.support.registry import PASSWORD, USER, Registry, registry
 
 
@@ -73,8 +73,12 @@ async def test_a_plugins_password_opens_the_registry(
     pod = await node.ready("opens")
     assert pod.status.container_statuses[0].image == image
     assert [request["image"] for request in plugin.asked] == [image]
-    log = await asyncio.to_thread(lambda: private.requests)
-    assert "/v2/team/tools/manifests/" in log and f"auth.user.name={USER}" in log
+
+    async def noted() -> bool:
+        log = await asyncio.to_thread(lambda: private.requests)
+        return "/v2/team/tools/manifests/" in log and f"auth.user.name={USER}" in log
+
+    await eventually(noted, "the registry has not noted who asked")
     await node.stop()
     plugin.answer(private.host, USER, "wrong")
     await node.start()

@@ -257,7 +257,7 @@ async def test_pods_that_use_more_disk_than_their_limits_are_evicted(node: NodeU
         "layer": "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ",
     }
     for name, message in messages.items():
-        pod = await node.wait(name, lambda p: p.status.phase == "Failed", timeout=60)
+        pod = await node.wait(name, lambda p: p.status.phase == "Failed", timeout=120)
         assert (pod.status.reason, pod.status.message) == ("Evicted", message)
         assert await node.event(name, "Evicted") == message
     assert (await node.get("within")).status.phase == "Running"

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent.cgroups import qos
 from agent.cgroups.tree import Cgroups
+from kube import quantity
 from kube.api import core_v1
 from kube.client import STRATEGIC
+from kube.errors import StatusError
 from tests.support.images import BUSYBOX_IMAGE
 from tests.support.node import NodeUnderTest, eventually
 
@@ -79,20 +83,31 @@ async def test_a_container_that_wants_a_restart_for_it_is_restarted(node: NodeUn
     await node.ready("restarts")
     await resize(node, "restarts", requests={"memory": "96Mi"})
     pod = await node.wait("restarts", lambda p: p.status.container_statuses[0].restart_count == 1)
-    assert "Container main resize requires restart" in [m for r, m in await node.events("restarts") if r == "Killing"]
+
+    async def told() -> bool:
+        return ("Killing", "Container main resize requires restart") in await node.events("restarts")
+
+    await eventually(told, "no event tells why it was restarted")
     assert pod.status.container_statuses[0].resources
 
 
 async def test_a_size_that_the_node_cannot_hold_waits_and_says_why(node: NodeUnderTest) -> None:
-    container = sized("100m", "64Mi")
-    container["resources"]["limits"] = {"memory": "256Mi"}
+    allocatable = (await node.client.get(core_v1.Node, node.config.node_name)).status.allocatable["cpu"]
+    all_but_300 = f"{int(quantity.parse(allocatable) * 1000) - 300}m"
+    beside, container = sized(all_but_300, "64Mi"), sized("100m", "64Mi")
+    for each in (beside, container):
+        each["resources"]["limits"] = {"memory": "256Mi"}
+    await node.create("beside", {"containers": [beside]})
     await node.create("large", {"containers": [container]})
-    await node.ready("large")
-    await resize(node, "large", requests={"cpu": "900"})
-    pod = await node.wait("large", lambda p: condition(p) is not None)
+    for name in ("beside", "large"):
+        await node.ready(name)
+    with pytest.raises(StatusError, match="Node didn't have enough allocatable resources: cpu, requested: 900000,"):
+        await resize(node, "large", requests={"cpu": "900"})
+    await resize(node, "large", requests={"cpu": "400m"})
+    pod = await node.wait("large", lambda p: (condition(p) or ("", ""))[1] == "Deferred")
     found = condition(pod)
-    assert found and found[:2] == ("PodResizePending", "Infeasible")
-    assert (found[2] or "").startswith("Node didn't have enough capacity: cpu, requested: 900000, capacity: ")
+    assert found and found[0] == "PodResizePending"
+    assert (found[2] or "").startswith("Node didn't have enough resource: cpu, requested: 400, used: ")
     assert pod.status.container_statuses[0].allocated_resources["cpu"] == "100m"
     await resize(node, "large", requests={"cpu": "200m"})
     await node.wait(
