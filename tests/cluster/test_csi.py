@@ -63,9 +63,13 @@ def test_a_claim_of_a_drivers_class_is_provisioned_attached_grown_and_gone(
     shared: Cluster, ns: str, driver: Path
 ) -> None:
     assert NAME in shared.kubectl("get", "csidrivers").stdout
-    node = shared.get("node", NODE)["metadata"]
-    assert json.loads(node["annotations"]["csi.volume.kubernetes.io/nodeid"]) == {NAME: NODE}
-    assert node["labels"][f"topology.{NAME}/node"] == NODE
+
+    def known() -> bool:
+        node = shared.get("node", NODE)["metadata"]
+        assert json.loads(node["annotations"]["csi.volume.kubernetes.io/nodeid"]) == {NAME: NODE}
+        return bool(node["labels"][f"topology.{NAME}/node"] == NODE)
+
+    eventually(known, "the node says what it is to the driver")
 
     claim = {
         "apiVersion": "v1",
@@ -90,7 +94,11 @@ def test_a_claim_of_a_drivers_class_is_provisioned_attached_grown_and_gone(
     assert attachment["spec"]["source"] == {"persistentVolumeName": volume} and attachment["status"]["attached"]
     status = shared.get("node", NODE)["status"]
     assert status["volumesInUse"] == [f"kubernetes.io/csi/{NAME}^{volume}"]
-    assert "SuccessfulAttachVolume" in [event["reason"] for event in events(shared, ns, "web")]
+
+    def told(name: str, reason: str) -> bool:
+        return reason in [event["reason"] for event in events(shared, ns, name)]
+
+    eventually(lambda: told("web", "SuccessfulAttachVolume"), "the event of the attachment")
     assert calls_of(driver, "NodePublishVolume")[0]["volumeContext"]["csi.storage.k8s.io/pod.name"] == "web"
 
     def figures() -> Any:
@@ -112,8 +120,8 @@ def test_a_claim_of_a_drivers_class_is_provisioned_attached_grown_and_gone(
         "the claim has grown while its pod runs",
         120,
     )
-    assert "ExternalExpanding" in [event["reason"] for event in events(shared, ns, "data")]
-    assert shared.get("pvc", "data", "-n", ns)["status"].get("conditions", []) == []
+    eventually(lambda: told("data", "ExternalExpanding"), "the event of the growth")
+    eventually(lambda: not shared.get("pvc", "data", "-n", ns)["status"].get("conditions"), "nothing is left to do")
 
     # Another pod finds the data; the agent is killed in between.
     shared.kubectl("delete", "pod", "web", "-n", ns)

@@ -14,7 +14,7 @@ def test_a_kind_comes_is_used_by_others_and_goes_with_everything_it_owns(shared:
     mine = CRONTAB.replace("namespace: default", f"namespace: {ns}")
     try:
         shared.kubectl("apply", "-f", "-", input=MANIFEST)
-        shared.kubectl("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=60s")
+        shared.kubectl("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=120s")
         shared.kubectl("apply", "-f", "-", input=mine)
         uid = json.loads(shared.kubectl("get", "ct", "mine", "-n", ns, "-o", "json").stdout)["metadata"]["uid"]
         owner = {"apiVersion": "stable.example.com/v1", "kind": "CronTab", "name": "mine", "uid": uid}
@@ -40,5 +40,5 @@ def test_a_kind_comes_is_used_by_others_and_goes_with_everything_it_owns(shared:
         )
         shared.kubectl("apply", "-f", "-", input=mine)
     finally:
-        shared.kubectl("delete", "crd", NAME, "--ignore-not-found", "--timeout=60s")
+        shared.kubectl("delete", "crd", NAME, "--ignore-not-found", "--timeout=120s")
     assert "the server" in shared.kubectl("get", "crontabs", "-n", ns, check=False).stderr

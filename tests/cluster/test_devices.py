@@ -91,9 +91,13 @@ async def test_a_claimed_device_is_in_its_pod_and_is_given_back(shared: Cluster,
         assert claim["status"]["allocation"]["devices"]["results"][0]["device"] == "card-0"
         found = execute(shared, ns, "player", "echo $CARD; head -c 3 /dev/card | wc -c")
         assert found.split() == ["card-0", "3"]
-        (status,) = shared.get("pod", "player", "-n", ns)["status"]["containerStatuses"]
-        (told,) = status["allocatedResourcesStatus"]
-        assert told["name"] == "claim:card" and told["resources"][0]["health"] == "Unknown"
+
+        def shown() -> bool:
+            (status,) = shared.get("pod", "player", "-n", ns)["status"]["containerStatuses"]
+            (told,) = status["allocatedResourcesStatus"]
+            return bool(told["name"] == "claim:card" and told["resources"][0]["health"] == "Unknown")
+
+        eventually(shown, "the status tells of the card's health")
         shared.kubectl("delete", "pod", "player", "-n", ns, "--now")
         eventually(lambda: not shared.get("resourceclaims", "-n", ns)["items"], "the claim is gone")
 

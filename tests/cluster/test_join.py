@@ -64,7 +64,7 @@ def test_what_runs_on_a_joined_machine_is_reached_through_the_api_server(three: 
     three.kubectl(
         "run", "p", "-n", ns3, f"--image={BUSYBOX}", f"--overrides={on_node(three[1], BUSYBOX, 'sh', '-c', script)}"
     )
-    three.kubectl("wait", "-n", ns3, "--for=condition=Ready", "pod/p", "--timeout=60s", timeout=90)
+    three.kubectl("wait", "-n", ns3, "--for=condition=Ready", "pod/p", "--timeout=120s", timeout=180)
     assert three.kubectl("logs", "-n", ns3, "p").stdout == "hello from p\n"
     assert three.kubectl("exec", "-n", ns3, "p", "--", "hostname").stdout == "p\n"
 
@@ -75,7 +75,7 @@ def test_a_joined_machine_shows_its_state_stops_and_starts_again(three: Machines
     assert "node node2: Ready" in shown and "control " not in shown
     assert f"API server https://{three.first.host.address}:6443: ready" in shown
     three.kubectl("run", "p", "-n", ns3, f"--image={WEB_IMAGE}", f"--overrides={on_node(second, WEB_IMAGE)}")
-    three.kubectl("wait", "-n", ns3, "--for=condition=Ready", "pod/p", "--timeout=60s", timeout=90)
+    three.kubectl("wait", "-n", ns3, "--for=condition=Ready", "pod/p", "--timeout=120s", timeout=180)
     before = three.get("pod", "p", "-n", ns3)["status"]["containerStatuses"][0]["containerID"]
     assert "stopped" in second.wherry("down").stdout
     assert second.wherry("status", check=False).returncode == 1
@@ -163,8 +163,8 @@ def test_a_node_is_drained_deleted_reset_refused_and_joins_again_under_its_name(
     assert "cordoned" in three.kubectl("cordon", "node2").stdout
     assert three.get("node", "node2")["spec"]["unschedulable"] is True
     assert "uncordoned" in three.kubectl("uncordon", "node2").stdout
-    argv = ("drain", "node2", "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
-    assert "node/node2 drained" in three.kubectl(*argv, timeout=90).stdout
+    argv = ("drain", "node2", "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=120s")
+    assert "node/node2 drained" in three.kubectl(*argv, timeout=180).stdout
     pods = wait_pods(first, ns3, "app=web", 3)
     assert "node2" not in {pod["spec"]["nodeName"] for pod in pods}
     three.kubectl("delete", "node", "node2")
@@ -194,7 +194,7 @@ def test_a_node_is_drained_deleted_reset_refused_and_joins_again_under_its_name(
     three.wait_ready("node2")
     second.load_usual()
     three.kubectl("run", "again", "-n", ns3, f"--image={WEB_IMAGE}", f"--overrides={on_node(second, WEB_IMAGE)}")
-    three.kubectl("wait", "-n", ns3, "--for=condition=Ready", "pod/again", "--timeout=60s", timeout=90)
+    three.kubectl("wait", "-n", ns3, "--for=condition=Ready", "pod/again", "--timeout=120s", timeout=180)
 
 
 def test_tokens_are_made_listed_and_deleted(three: Machines) -> None:

@@ -15,22 +15,22 @@ def test_a_large_manifest_comes_up_is_rolled_and_goes(shared: Cluster, ns: str) 
     created = shared.kubectl("apply", "-n", ns, "-f", "-", input=MANIFEST).stdout
     assert created.count(" created\n") == MANIFEST.count("\nkind: ")
     for workload in ("deployment/big", "statefulset/big", "daemonset/big"):
-        shared.kubectl("rollout", "status", workload, "-n", ns, "--timeout=90s")
-    waited = shared.kubectl("wait", "--for=condition=complete", "job/big", "-n", ns, "--timeout=90s").stdout
+        shared.kubectl("rollout", "status", workload, "-n", ns, "--timeout=120s")
+    waited = shared.kubectl("wait", "--for=condition=complete", "job/big", "-n", ns, "--timeout=120s").stdout
     assert waited == "job.batch/big condition met\n"
-    shared.kubectl("wait", "--for=jsonpath={.status.readyReplicas}=1", "deployment/big", "-n", ns, "--timeout=60s")
+    shared.kubectl("wait", "--for=jsonpath={.status.readyReplicas}=1", "deployment/big", "-n", ns, "--timeout=120s")
     shared.kubectl("apply", "--server-side", "-n", ns, "-f", "-", input=MANIFEST)
     assert shared.get("job", "big", "-n", ns)["status"]["succeeded"] == 1, (
         "an apply of what was applied changes nothing"
     )
     shared.kubectl("rollout", "restart", "deployment/big", "-n", ns)
-    shared.kubectl("rollout", "status", "deployment/big", "-n", ns, "--timeout=90s")
+    shared.kubectl("rollout", "status", "deployment/big", "-n", ns, "--timeout=120s")
     assert "2" in shared.kubectl("rollout", "history", "deployment/big", "-n", ns).stdout.split()
     pod = shared.get("pods", "-n", ns, "-l", "app=big")["items"][0]["metadata"]["name"]
     shared.kubectl("delete", "deployment", "big", "-n", ns, "--cascade=orphan")
     assert pod in shared.kubectl("get", "pods", "-n", ns, "-l", "app=big", "-o", "name").stdout
     shared.kubectl("apply", "-n", ns, "-f", "-", input=MANIFEST)
-    shared.kubectl("delete", "deployment", "big", "-n", ns, "--cascade=foreground", "--timeout=60s")
+    shared.kubectl("delete", "deployment", "big", "-n", ns, "--cascade=foreground", "--timeout=120s")
     assert shared.get("replicasets,pods", "-n", ns, "-l", "app=big")["items"] == []
 
 

@@ -30,7 +30,7 @@ def test_a_deleted_namespace_takes_everything_with_it(shared: Cluster) -> None:
     text = f"unable to create new content in namespace {ns} because it is being terminated"
     assert answer.refusal == (403, "Forbidden", f'configmaps "late" is forbidden: {text}')
     assert answer.json["details"]["causes"][0]["reason"] == "NamespaceTerminating"
-    shared.kubectl("wait", "--for=delete", f"namespace/{ns}", "--timeout=60s")
+    shared.kubectl("wait", "--for=delete", f"namespace/{ns}", "--timeout=120s")
     kinds = shared.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").stdout.split()
     left = shared.kubectl("get", ",".join(kinds), "-n", ns, "--ignore-not-found", "-o", "name").stdout
     assert left == ""
@@ -67,7 +67,7 @@ def test_a_finalizer_holds_an_object_and_its_namespace(shared: Cluster) -> None:
     refused = shared.kubectl("patch", "configmap", "held", "-n", ns, "--type=json", "-p", more, check=False)
     assert "Forbidden: no new finalizers can be added if the object is being deleted" in refused.stderr
     shared.kubectl("patch", "configmap", "held", "-n", ns, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-    shared.kubectl("wait", "--for=delete", f"namespace/{ns}", "--timeout=60s")
+    shared.kubectl("wait", "--for=delete", f"namespace/{ns}", "--timeout=120s")
 
 
 def test_owners_take_their_dependents_along_unless_told_to_orphan_them(shared: Cluster, ns: str) -> None:
@@ -108,7 +108,7 @@ def test_owners_take_their_dependents_along_unless_told_to_orphan_them(shared: C
     for found in shared.get("pods", "-n", ns)["items"]:
         free = '{"metadata":{"finalizers":null}}'
         shared.kubectl("patch", "pod", found["metadata"]["name"], "-n", ns, "--type=merge", "-p", free)
-    shared.kubectl("wait", "--for=delete", "deployment/kept", "-n", ns, "--timeout=60s")
+    shared.kubectl("wait", "--for=delete", "deployment/kept", "-n", ns, "--timeout=120s")
     assert shared.get("rs,pods", "-n", ns)["items"] == [], "in the foreground the dependents go first"
 
 
@@ -147,7 +147,7 @@ def test_a_budget_refuses_evictions_and_a_drain_waits_for_it(shared: Cluster, ns
         "The disruption budget keep needs 2 healthy pods and has 2 currently"
     )
     refused = shared.kubectl(
-        "drain", NODE, "--ignore-daemonsets", "--force", "--pod-selector=app=web", "--timeout=2s", check=False
+        "drain", NODE, "--ignore-daemonsets", "--force", "--pod-selector=app=web", "--timeout=6s", check=False
     )
     try:
         assert refused.returncode == 1
@@ -158,7 +158,7 @@ def test_a_budget_refuses_evictions_and_a_drain_waits_for_it(shared: Cluster, ns
         assert [t["key"] for t in node["spec"]["taints"]] == ["node.kubernetes.io/unschedulable"]
         assert re.search(rf"^{NODE} +Ready,SchedulingDisabled ", shared.kubectl("get", "nodes").stdout, re.M)
         shared.kubectl("delete", "poddisruptionbudget", "keep", "-n", ns)
-        done = shared.kubectl("drain", NODE, "--force", "--pod-selector=app=web", "--timeout=60s")
+        done = shared.kubectl("drain", NODE, "--force", "--pod-selector=app=web", "--timeout=120s")
         assert f"node/{NODE} drained" in done.stdout
 
         def pending() -> bool:
@@ -176,14 +176,14 @@ def test_a_budget_refuses_evictions_and_a_drain_waits_for_it(shared: Cluster, ns
 
 def test_waiting_for_what_happens(shared: Cluster, ns: str) -> None:
     shared.kubectl("create", "deployment", "web", f"--image={WEB_IMAGE}", "--replicas=2", "-n", ns)
-    told = shared.kubectl("wait", "--for=condition=Available", "deployment/web", "-n", ns, "--timeout=60s").stdout
+    told = shared.kubectl("wait", "--for=condition=Available", "deployment/web", "-n", ns, "--timeout=120s").stdout
     assert told == "deployment.apps/web condition met\n"
     path = "--for=jsonpath={.status.readyReplicas}=2"
-    assert "condition met" in shared.kubectl("wait", path, "deployment/web", "-n", ns, "--timeout=60s").stdout
+    assert "condition met" in shared.kubectl("wait", path, "deployment/web", "-n", ns, "--timeout=120s").stdout
     late = shared.kubectl("wait", "--for=condition=Complete", "deployment/web", "-n", ns, "--timeout=1s", check=False)
     assert late.stderr == "error: timed out waiting for the condition on deployments/web\n"
     shared.kubectl("delete", "deployment", "web", "-n", ns, "--wait=false")
-    shared.kubectl("wait", "--for=delete", "pods", "-l", "app=web", "-n", ns, "--timeout=60s")
+    shared.kubectl("wait", "--for=delete", "pods", "-l", "app=web", "-n", ns, "--timeout=120s")
 
 
 def test_a_force_deleted_pod_is_gone_at_once_and_its_containers_soon(shared: Cluster, ns: str) -> None:

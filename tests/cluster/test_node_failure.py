@@ -194,7 +194,7 @@ def test_drain_empties_a_node_within_its_budget_and_uncordon_opens_it(three: Mac
     address = deploy(three, ns3, 3, seconds=300)
     three.kubectl("create", "poddisruptionbudget", "web", "--selector=app=web", "--min-available=2", "-n", ns3)
     run(three, ns3, "bare", "node2")
-    refused = three.kubectl("drain", "node2", "--pod-selector=run=bare", "--timeout=60s", check=False)
+    refused = three.kubectl("drain", "node2", "--pod-selector=run=bare", "--timeout=120s", check=False)
     assert refused.returncode != 0
     assert "cannot delete" in refused.stderr, refused.stderr
     try:
@@ -205,7 +205,7 @@ def test_drain_empties_a_node_within_its_budget_and_uncordon_opens_it(three: Mac
                 "--ignore-daemonsets",
                 "--force",
                 "--delete-emptydir-data",
-                "--timeout=90s",
+                "--timeout=120s",
                 timeout=120,
             )
             assert "node/node2 drained" in done.stdout

@@ -267,9 +267,13 @@ def test_a_claim_is_a_folder_on_the_node_that_outlives_pods_and_goes_with_the_cl
     name = bound["spec"]["volumeName"]
     folder = shared.prefix / "var/lib/kubelet/local-path" / name
     assert (folder / "file").read_text() == "kept\n"
-    reasons = [event["reason"] for event in events(shared, ns, "data")]
-    assert {"WaitForFirstConsumer", "ExternalProvisioning", "Provisioning", "ProvisioningSucceeded"} >= set(reasons)
-    assert "ProvisioningSucceeded" in reasons
+
+    def provisioned() -> bool:
+        reasons = {event["reason"] for event in events(shared, ns, "data")}
+        assert reasons <= {"WaitForFirstConsumer", "ExternalProvisioning", "Provisioning", "ProvisioningSucceeded"}
+        return "ProvisioningSucceeded" in reasons
+
+    eventually(provisioned, "the events tell of it")
     shared.kubectl("delete", "pod", "reads", "-n", ns)
     shared.kubectl("delete", "pvc", "data", "-n", ns)
     eventually(lambda: shared.kubectl("get", "pv", name, check=False).returncode == 1, "the volume's object is gone")

@@ -59,7 +59,7 @@ def test_a_stateful_set_keeps_names_and_storage(shared: Cluster, ns: str) -> Non
         shared, ns, *volumes, {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": spec}
     )
     try:
-        shared.kubectl("rollout", "status", "sts/db", "-n", ns, "--timeout=60s")
+        shared.kubectl("rollout", "status", "sts/db", "-n", ns, "--timeout=120s")
         claims = {c["metadata"]["name"]: c["status"]["phase"] for c in shared.get("pvc", "-n", ns)["items"]}
         assert claims == {"data-db-0": "Bound", "data-db-1": "Bound"}
         first = shared.get("pod", "db-1", "-n", ns)["metadata"]["uid"]
