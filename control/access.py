@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from control.auth import abac, authorization_modes, setup
+from control.auth import abac, authorization_modes, oidc_flags, setup
 from control.auth.authenticators import HEALTH_PATHS, AnonymousPolicy
 from control.auth.authorization_configuration import Entry
 from control.auth.authorization_configuration import parse as parse_authorization
@@ -74,7 +74,8 @@ class Access:
     def _read_authentication(self, text: bytes | None) -> Authentication:
         closed = AnonymousPolicy(True, None if self._config.anonymous_auth else HEALTH_PATHS)
         if text is None:
-            return Authentication((), closed)
+            return Authentication(oidc_flags.authentication(self._config).issuers, closed)
+        oidc_flags.authentication(self._config)
         try:
             found = parse_authentication(text)
         except ConfigurationError as error:

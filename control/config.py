@@ -55,6 +55,15 @@ class ControlConfig:
     """Let requests without credentials through as system:anonymous; health is open to all in any case."""
     authentication_config_file: Path | None = None
     """Issuers of ID tokens and who may be anonymous (AuthenticationConfiguration); None: none, and `anonymous_auth`."""
+    oidc_issuer_url: str = ""
+    """One issuer of ID tokens, as kube-apiserver's flags name it, in place of that file; empty: none."""
+    oidc_client_id: str = ""
+    oidc_username_claim: str = "sub"
+    oidc_username_prefix: str = ""
+    oidc_groups_claim: str = ""
+    oidc_groups_prefix: str = ""
+    oidc_ca_file: Path | None = None
+    oidc_required_claim: dict[str, str] = field(default_factory=dict)
     token_file: Path | None = None
     """Static tokens, a line `token,user,uid,"group1,group2"` each; None: none."""
     authentication_webhook_file: Path | None = None
