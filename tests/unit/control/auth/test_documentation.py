@@ -8,17 +8,25 @@ from pathlib import Path
 
 import yaml
 
+from control.admission.configuration import load
+from control.admission.plugins import IDLE, OFF_BY_DEFAULT, Surroundings, make
+from control.admission.webhooks.asking import Asker
+from control.admission.webhooks.caller import Caller
+from control.auth import abac
 from control.auth.audit_policy import Policy
 from control.auth.authorization_configuration import parse as parse_authorization
 from control.auth.configuration import parse
-from control.auth.user import AuthzAttributes, UserInfo
+from control.auth.rbac import RBACAuthorizer
+from control.auth.user import AuthzAttributes, Decision, UserInfo
 from control.registry.strategies import strategy_for
 from control.registry.strategy import Settings
 from control.storage import encryption_configuration
 from kube.resources import RESOURCES, by_kind
+from tests.support.lookup import Objects
 
 TEXT = (Path(__file__).parents[4] / "docs" / "security.md").read_text()
-AUTHENTICATION, AUTHORIZATION, POLICY, AUDIT, ENCRYPTION, KMS = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
+AUTHENTICATION, AUTHORIZATION, ADMISSION, POLICY, AUDIT, ENCRYPTION, KMS = re.findall(r"```yaml\n(.*?)```", TEXT, re.S)
+(ABAC,) = re.findall(r"```\n(\{.*?)```", TEXT, re.S)
 
 
 def test_the_authentication_configuration_in_the_documentation_is_read() -> None:
@@ -32,6 +40,25 @@ def test_the_authentication_configuration_in_the_documentation_is_read() -> None
 
 def test_the_authorization_configuration_in_the_documentation_is_read() -> None:
     assert [entry.type for entry in parse_authorization(AUTHORIZATION)] == ["Node", "RBAC", "Webhook"]
+
+
+def test_the_policy_file_in_the_documentation_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "policy.jsonl"
+    file.write_text(ABAC)
+    allowed = abac.load(file)
+    asked = AuthzAttributes(UserInfo("jane"), "list", "", "v1", "pods", "", "shop")
+    assert allowed.authorize(asked)[0] is Decision.ALLOW
+    metrics = AuthzAttributes(UserInfo("bob", "", ("monitors",)), "get", path="/metrics/slis")
+    assert allowed.authorize(metrics)[0] is Decision.ALLOW
+
+
+def test_the_admission_plugins_take_the_configuration_in_the_documentation(tmp_path: Path) -> None:
+    file = tmp_path / "admission.yaml"
+    file.write_text(ADMISSION)
+    told, objects, rbac = load(file), Objects(), RBACAuthorizer()
+    around = Surroundings(objects, rbac, rbac, Asker(objects, Caller(objects), rbac), told)
+    assert {"PodSecurity", "ResourceQuota", "EventRateLimit"} <= {p.name for p in make(around, ("EventRateLimit",))}
+    assert all(f"{name}" in TEXT for name in (*OFF_BY_DEFAULT, *IDLE))
 
 
 def test_the_admission_policy_in_the_documentation_is_valid() -> None:
