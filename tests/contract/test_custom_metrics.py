@@ -39,13 +39,13 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
             running(manager.run(client, config), scheduler.run(client), nodes.run()),
         ):
             adapter.client = client
-            await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"), within=30)
+            await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
             await install(server, adapter, address)
             await nodes.register("n1", cpu="16")
             cluster = Cluster(server, client, nodes)
             await client.create(service())
             await client.create(deployment(replicas=2))
-            await eventually(lambda: running_pods(cluster, 2), within=30)
+            await eventually(lambda: running_pods(cluster, 2))
             yield cluster, adapter
 
 
@@ -67,7 +67,12 @@ async def scaled(cluster: Cluster, kind: str, replicas: int, current: dict[str, 
         nonlocal found
         web = await cluster.client.get(apps_v1.Deployment, "web", "default")
         found = (await cluster.server.request("GET", f"{HPAS}/web")).json.get("status", {})
-        counts = (web.spec.replicas, web.status.ready_replicas, found.get("currentReplicas"), found["desiredReplicas"])
+        counts = (
+            web.spec.replicas,
+            web.status.ready_replicas,
+            found.get("currentReplicas"),
+            found.get("desiredReplicas"),
+        )
         seen = [
             (each["type"], each[kind.lower()]["current"])
             for each in found.get("currentMetrics", ())
@@ -75,7 +80,7 @@ async def scaled(cluster: Cluster, kind: str, replicas: int, current: dict[str, 
         ]
         return counts == (replicas,) * 4 and seen == [(kind, current)]
 
-    await eventually(there, within=60)
+    await eventually(there)
     return found
 
 
@@ -88,13 +93,13 @@ async def test_what_the_adapter_refuses_is_told_and_changes_nothing(site: tuple[
     target = {"type": "AverageValue", "averageValue": "100"}
     await autoscale(cluster, {"type": "Pods", "pods": {"metric": {"name": "unknown"}, "target": target}})
 
-    async def failed() -> bool:
-        return await told(cluster, "the server could not find the metric unknown for pods")
+    async def noted() -> dict[str, Any] | None:
+        status: dict[str, Any] = (await cluster.server.request("GET", f"{HPAS}/web")).json.get("status", {})
+        conditions = {(c["type"], c["status"], c["reason"]) for c in status.get("conditions", ())}
+        return status if ("ScalingActive", "False", "FailedGetPodsMetric") in conditions else None
 
-    await eventually(failed, within=30)
-    found = (await cluster.server.request("GET", f"{HPAS}/web")).json["status"]
-    active = next(c for c in found["conditions"] if c["type"] == "ScalingActive")
-    assert (active["status"], active["reason"]) == ("False", "FailedGetPodsMetric")
+    await eventually(lambda: told(cluster, "the server could not find the metric unknown for pods"))
+    found = await eventually(noted)
     # Nothing was ever wished for: `kubectl describe` shows "2 current / 0 desired", as it does elsewhere.
     assert (found["currentReplicas"], found["desiredReplicas"]) == (2, 0)
     asked = [path for method, path, _ in adapter.asked if "/pods/" in path]
