@@ -177,6 +177,7 @@ def _suspension(
         if was is None or was.status != "True":
             conditions = _set(conditions, "Suspended", "True", "JobSuspended", "Job suspended", now)
             result.events.append(("Normal", "Suspended", "Job suspended"))
+            start = None  # its pods may be given another place or size meanwhile (KEP-5440)
         return conditions, start
     if was is not None and was.status == "True":
         conditions = _set(conditions, "Suspended", "False", "JobResumed", "Job resumed", now)

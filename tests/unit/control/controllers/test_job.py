@@ -178,6 +178,7 @@ def test_suspending_deletes_pods_and_resuming_starts_the_clock_anew() -> None:
     wish.status.start_time = ago(1000)
     stopped = look(wish, [worker("a")])
     assert len(stopped.delete) == 1 and stopped.events == [("Normal", "Suspended", "Job suspended")]
+    assert stopped.status.start_time is None
     wish = msgspec.structs.replace(wish, status=stopped.status, spec=msgspec.structs.replace(wish.spec, suspend=False))
     resumed = look(wish, [])
     assert resumed.events == [("Normal", "Resumed", "Job resumed")] and resumed.status.start_time == ago(0)
