@@ -51,10 +51,19 @@ _STATUSES = (
 )
 
 
-def _fixed_template(spec: Object, before: Object) -> Object:
+def _rests(job: Object) -> bool:
+    """Say whether a job is suspended, the controller has seen it, and no pod of it is active any more (KEP-5440)."""
+    status = job.get("status") or {}
+    conditions = status.get("conditions") or ()
+    seen = any(c.get("type") == "Suspended" and c.get("status") == "True" for c in conditions)
+    suspended = bool((job.get("spec") or {}).get("suspend"))
+    return suspended and not status.get("active") and (seen or not status.get("startTime"))
+
+
+def _fixed_template(spec: Object, old: Object) -> Object:
     """Return the new template with what a suspended job may change put back: where its pods go and what they ask for."""
-    template = dict(spec.get("template") or {})
-    if not before.get("suspend"):
+    template, before = dict(spec.get("template") or {}), old.get("spec") or {}
+    if not _rests(old):
         return template
     pod, was = dict(template.get("spec") or {}), (before.get("template") or {}).get("spec") or {}
     put_back_node_affinity(pod, was)
@@ -149,7 +158,7 @@ class JobStrategy(Strategy):
             detail = "can only be modified in tandem with spec.parallelism"
             errors.append(invalid_value("spec.completions", spec["completions"], detail))
         errors += unchanged(spec, before, "selector", "spec.selector")
-        if not same(_fixed_template(spec, before), before.get("template")):
+        if not same(_fixed_template(spec, old), before.get("template")):
             errors.append(invalid_value("spec.template", spec.get("template"), IMMUTABLE))
         for key in ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
             errors += unchanged(spec, before, key, f"spec.{key}")

@@ -203,6 +203,11 @@ def test_a_suspended_job_may_be_moved_and_resized_but_not_otherwise_changed() ->
     pod = moved["spec"]["template"]["spec"]
     pod["nodeSelector"], pod["containers"][0]["resources"] = {"zone": "a"}, {"requests": {"cpu": "1"}}
     assert update_problems(old, moved) == []
+    for status in ({"active": 1}, {"startTime": "2026-01-01T00:00:00Z"}):
+        (found,) = update_problems({**old, "status": status}, {**moved, "status": status})
+        assert found.endswith(": field is immutable")
+    seen = {"startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Suspended", "status": "True"}]}
+    assert update_problems({**old, "status": seen}, {**moved, "status": seen}) == []
     pod["hostNetwork"] = True
     (found,) = update_problems(old, moved)
     assert found.startswith("spec.template: Invalid value: ") and found.endswith(": field is immutable")
