@@ -359,7 +359,19 @@ async def _assemble(
         group.create_task(static.run(), name="static pods")
     if config.enable_server:
         group.create_task(
-            serving.serve(config, client, runtime, pods, node, collector, prober.counts, operations, observed, clock),
+            serving.serve(
+                config,
+                client,
+                runtime,
+                pods,
+                node,
+                collector,
+                prober.counts,
+                operations,
+                observed,
+                clock,
+                cgroups if config.cgroups_per_qos else None,
+            ),
             name="server",
         )
     await volumes.csi.restore()

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from agent.cgroups.tree import Cgroups
 from agent.config import AgentConfig
 from agent.kubelet_configuration import shown
 from agent.node.registration import Node
@@ -44,9 +45,20 @@ async def serve(
     operations: Operations,
     observed: Observed,
     clock: Clock,
+    cgroups: Cgroups | None = None,
 ) -> None:
     """Serve the kubelet's API and the health port until cancelled."""
-    figures = Figures(collector, pods, config.node_name, probes, operations, observed, config.root_dir)
+    figures = Figures(
+        collector,
+        pods,
+        config.node_name,
+        probes,
+        operations,
+        observed,
+        node.machine,
+        cgroups,
+        config.root_dir,
+    )
     parts = Parts(
         pods=pods,
         runtime=runtime.runtime,

@@ -139,9 +139,10 @@ class _Decisions:
 
     # -- containers -----------------------------------------------------------------------------------------------
     def ephemeral(self) -> None:
-        """Start debug containers once; they are never restarted."""
+        """Start debug containers once; they are never restarted, and one that was only made has not been started."""
         for container in self.s.pod.spec.ephemeral_containers:
-            if self.s.runtime.latest(container.name) is None:
+            record = self.s.runtime.latest(container.name)
+            if record is None or record.state is State.CREATED:
                 self._start(container.name, Kind.EPHEMERAL)
 
     def init(self) -> bool:

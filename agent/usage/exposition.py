@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 Sample = tuple[Mapping[str, str], float, float]  # labels, value, time in seconds or 0.0
 
@@ -20,6 +20,11 @@ class Text:
             stamp = f" {int(time * 1000)}" if time else ""
             self._lines.append(f"{name}{_written(labels)} {value!r}{stamp}")
 
+    def present(self, name: str, kind: str, help: str, samples: Sequence[Sample]) -> None:
+        """Add a metric that is left out where it has no samples."""
+        if samples:
+            self.family(name, kind, help, samples)
+
     def histogram(
         self, name: str, help: str, buckets: Iterable[Sample], sums: Iterable[Sample], counts: Iterable[Sample]
     ) -> None:
@@ -33,7 +38,8 @@ class Text:
 
 
 def _written(labels: Mapping[str, str]) -> str:
-    inside = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
+    ordered = sorted(labels.items(), key=lambda label: (label[0] == "le", label[0]))
+    inside = ",".join(f'{key}="{_escape(text)}"' for key, text in ordered)
     return f"{{{inside}}}" if inside else ""
 
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.contracts import Pods
+from agent.cgroups.tree import Cgroups
+from agent.contracts import Pods, PodView
+from agent.node.machine import Machine
 from agent.probes.counts import ProbeCounts
 from agent.shutdown.state import last as last_shutdown
-from agent.usage import metrics, own_metrics, volume_metrics
+from agent.usage import cadvisor, metrics, own_metrics, volume_metrics
+from agent.usage.cgroup_details import device_name
 from agent.usage.collect import Collector
+from agent.usage.model import Snapshot
 from agent.usage.observed import Observed
 from agent.usage.operations import Operations
 from agent.usage.summary import summary
@@ -31,10 +36,13 @@ class Figures:
         probes: ProbeCounts,
         operations: Operations | None = None,
         observed: Observed | None = None,
+        machine: Machine | None = None,
+        cgroups: Cgroups | None = None,
         root_dir: Path | None = None,
     ) -> None:
         self._operations, self._root_dir = operations or Operations(), root_dir
         self._observed = observed or Observed()
+        self._machine, self._cgroups = machine, cgroups
         self._collector = collector
         self._probe_counts = probes
         self._pods = pods
@@ -64,7 +72,17 @@ class Figures:
         return own
 
     async def _cadvisor(self) -> str:
-        return metrics.cadvisor(await self._collector.snapshot(), os.cpu_count() or 1)
+        snapshot = await self._collector.snapshot()
+        views = {view.pod.metadata.uid or "": view for view in self._pods.views()}
+        return await asyncio.to_thread(self._cadvisor_text, snapshot, views)
+
+    def _cadvisor_text(self, snapshot: Snapshot, views: Mapping[str, PodView]) -> str:
+        device = ""
+        if self._root_dir is not None:
+            number = os.stat(self._root_dir).st_dev
+            device = device_name(f"{os.major(number)}:{os.minor(number)}")
+        groups = cadvisor.gather(snapshot, views, self._cgroups)
+        return cadvisor.text(groups, snapshot, self._machine, time.time(), device)
 
     async def _resource(self) -> str:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import logging
 import os
 import pickle
@@ -57,6 +58,13 @@ class AgentProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
 
+    async def explain(self) -> None:
+        """Have the agent write down where its tasks stand."""
+        if self._process is not None and self._process.returncode is None:
+            for number in (signal.SIGUSR1, signal.SIGUSR2):
+                self._process.send_signal(number)
+            await asyncio.sleep(1.0)
+
     async def kill(self) -> None:
         """Kill the agent and return when it is gone."""
         self.strike()
@@ -66,11 +74,16 @@ class AgentProcess:
 
 
 def _serve(given: Path) -> None:
+    faulthandler.register(signal.SIGUSR2)
     config, clock, ready = pickle.loads(given.read_bytes())
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s", stream=sys.stderr
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        loop = runner.get_loop()
+        loop.add_signal_handler(
+            signal.SIGUSR1, lambda: [print(task, file=sys.stderr) for task in asyncio.all_tasks(loop)]
+        )
         runner.run(main.run(config, ready=ready.touch, clock=clock))
 
 

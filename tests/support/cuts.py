@@ -42,13 +42,17 @@ class Seen:
 
     phases: list[str] = field(default_factory=list)
     ready: list[str] = field(default_factory=list)
+    states: list[str] = field(default_factory=list)
 
 
 class Life:
     """One node with its pods, and the knife over its agent."""
 
-    def __init__(self, node: NodeUnderTest, agent: AgentProcess, knife: Knife, passage: RuntimePassage) -> None:
-        self.node, self.agent, self.knife, self.passage = node, agent, knife, passage
+    def __init__(
+        self, node: NodeUnderTest, agent: AgentProcess, knife: Knife, passage: RuntimePassage, script: str = TRAP
+    ) -> None:
+        """`script`: what runs until it is told to end."""
+        self.node, self.agent, self.knife, self.passage, self.script = node, agent, knife, passage, script
         self.client: Client = node.client
         self.seen: dict[str, Seen] = {}
         self.manifests = node.config.static_pod_path or Path("/nowhere")
@@ -57,7 +61,9 @@ class Life:
         """Keep what a watch tells."""
         seen = self.seen.setdefault(change.new.metadata.name or "", Seen())
         ready = next((c.status for c in change.new.status.conditions if c.type == "Ready"), "")
-        for kept, value in ((seen.phases, change.new.status.phase or ""), (seen.ready, ready)):
+        states = " ".join(f"{s.name}: {s.state}" for s in change.new.status.container_statuses)
+        now = ((seen.phases, change.new.status.phase or ""), (seen.ready, ready), (seen.states, states))
+        for kept, value in now:
             if change.type != "DELETED" and value and kept[-1:] != [value]:
                 kept.append(value)
 
@@ -85,18 +91,21 @@ class Life:
 
     async def _told(self) -> str:
         pods = (await self.client.list(core_v1.Pod, NS)).items
-        return "\n".join([repr(p.status) for p in pods] + self.agent.log.read_text().splitlines()[-30:])
+        await self.agent.explain()
+        return "\n".join(
+            [repr(self.seen)] + [repr(p.status) for p in pods] + self.agent.log.read_text().splitlines()[-300:]
+        )
 
     # -- the parts ----------------------------------------------------------------------------------------------------
     async def make(self, n: int) -> None:
-        for name, containers, spec in _pods(n):
+        for name, containers, spec in _pods(n, self.script):
             body = {"containers": containers, **spec}
             await self.node.create(name, body)
         manifest = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": f"static-{n}", "namespace": NS},
-            "spec": {"containers": [container(TRAP)], "terminationGracePeriodSeconds": 2},
+            "spec": {"containers": [container(self.script)], "terminationGracePeriodSeconds": 2},
         }
         self.manifests.mkdir(exist_ok=True)
         (self.manifests / ".part").write_text(json.dumps(manifest))
@@ -112,7 +121,7 @@ class Life:
     async def change(self, n: int) -> None:
         name = f"web-{n}"
         await self._patch(name, "", {"spec": {"containers": [{"name": "main", "image": OTHER_IMAGE}]}})
-        debug = {"name": "debug", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", TRAP]}
+        debug = {"name": "debug", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", self.script]}
         await self._patch(name, "ephemeralcontainers", {"spec": {"ephemeralContainers": [debug]}})
         sized = {"name": "side", "resources": {"requests": {"cpu": "20m"}}}
         await self._patch(name, "resize", {"spec": {"initContainers": [sized]}})
@@ -142,7 +151,7 @@ class Life:
 
     async def delete(self, n: int) -> None:
         (self.manifests / f"static-{n}.json").unlink()
-        for name, _, _ in _pods(n):
+        for name, _, _ in _pods(n, self.script):
             await self.node.delete(name)
 
     async def deleted(self) -> bool:
@@ -185,7 +194,7 @@ async def live(life: Life, n: int, call: int, after: bool) -> list[str]:
     for pod_name, seen in life.seen.items():
         ranks = [RANKS[phase] for phase in seen.phases]
         assert ranks == sorted(ranks), f"{cut}: {pod_name} was {seen.phases}"
-        if not pod_name.startswith("web"):  # whose change made it unready for a while
+        if pod_name.startswith("static"):  # the others end or were changed, which makes them unready
             assert len(before.get(pod_name, [])) <= 2, f"{cut}: {pod_name}'s Ready was {before[pod_name]}"
     life.seen.clear()
     return [where for where in cut if where]
@@ -201,11 +210,11 @@ def _containers(pods: dict[str, core_v1.Pod]) -> dict[str, Sequence[tuple[str, i
     }
 
 
-def _pods(n: int) -> list[tuple[str, list[dict[str, Any]], dict[str, Any]]]:
+def _pods(n: int, script: str) -> list[tuple[str, list[dict[str, Any]], dict[str, Any]]]:
     hook = {"postStart": {"exec": {"command": ["true"]}}, "preStop": {"exec": {"command": ["true"]}}}
     mounted = [{"name": name, "mountPath": f"/{name}"} for name in ("words", "scratch")]
-    web = [container(TRAP, lifecycle=hook, volumeMounts=mounted)]
-    side = container(TRAP, "side", restartPolicy="Always", resources={"requests": {"cpu": "10m"}})
+    web = [container(script, lifecycle=hook, volumeMounts=mounted)]
+    side = container(script, "side", restartPolicy="Always", resources={"requests": {"cpu": "10m"}})
     volumes = [{"name": "words", "configMap": {"name": "words"}}, {"name": "scratch", "emptyDir": {"medium": "Memory"}}]
     once = {"restartPolicy": "Never", "automountServiceAccountToken": False}
     return [

@@ -72,11 +72,17 @@ def test_the_metrics_server_finds_its_counters(node: Node) -> None:
         assert "kubelet_running_pods 1\n" in texts["/metrics"]
         assert 'kubelet_running_containers{container_state="running"} 2\n' in texts["/metrics"]
         assert "process_resident_memory_bytes" in texts["/metrics"]
-        assert re.search(r'^container_network_receive_bytes_total\{interface="eth0"', texts["/metrics/cadvisor"], re.M)
-        assert "# TYPE prober_probe_total counter\n" in texts["/metrics/probes"]
-        slice_ = r'container="",id="/kubepods/poduid",image="",name="",namespace="default",pod="pod"'
         assert re.search(
-            rf'^container_cpu_usage_seconds_total{{cpu="total",{slice_}}}', texts["/metrics/cadvisor"], re.M
+            r'^container_network_receive_bytes_total\{container="",id="[^"]+",image="",interface="eth0"',
+            texts["/metrics/cadvisor"],
+            re.M,
+        )
+        assert "# TYPE prober_probe_total counter\n" in texts["/metrics/probes"]
+        slice_ = r'id="/kubepods/poduid",image="",name="",namespace="default",pod="pod"'
+        assert re.search(
+            rf'^container_cpu_usage_seconds_total{{container="",cpu="total",{slice_}}}',
+            texts["/metrics/cadvisor"],
+            re.M,
         )
         assert re.search(r'^container_memory_rss\{container="",id="/",', texts["/metrics/cadvisor"], re.M)
 
