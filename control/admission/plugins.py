@@ -46,6 +46,7 @@ from control.admission.service_account import ServiceAccount
 from control.admission.storage_protection import StorageObjectInUseProtection
 from control.admission.taint_nodes import TaintNodesByCondition
 from control.admission.volume_resize import PersistentVolumeClaimResize
+from control.admission.webhooks import credentials
 from control.admission.webhooks.asking import Asker
 from control.admission.webhooks.mutating import MutatingAdmissionWebhook
 from control.admission.webhooks.validating import ValidatingAdmissionWebhook
@@ -143,13 +144,16 @@ CONFIGURED = frozenset(
     {
         "EventRateLimit",
         "ImagePolicyWebhook",
+        "MutatingAdmissionWebhook",
         "PodNodeSelector",
         "PodSecurity",
         "PodTolerationRestriction",
         "ResourceQuota",
+        "ValidatingAdmissionWebhook",
     }
 )
 """Those that a file can tell something."""
+WEBHOOKS = ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
 
 
 def make(surroundings: Surroundings, enabled: Collection[str] = (), disabled: Collection[str] = ()) -> list[Plugin]:
@@ -164,6 +168,11 @@ def make(surroundings: Surroundings, enabled: Collection[str] = (), disabled: Co
     for name in surroundings.told:
         if name not in CONFIGURED:
             raise ConfigurationError(f'admission plugin "{name}" takes no configuration')
+    try:
+        told = [dict(surroundings.told.get(name) or {}) for name in WEBHOOKS]
+        surroundings.asker.caller.credentials = credentials.load(told)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"failed to initialize admission webhooks: {error}") from error
     off = (OFF_BY_DEFAULT - set(enabled)) | set(disabled)
     found = []
     for name, made in PLUGINS.items():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from control.admission.lookup import Lookup
+from control.admission.webhooks.credentials import Credential, Credentials
 from control.server.nodes import check_address
 from control.service_backend import backend
 from kube.errors import StatusError
@@ -36,6 +37,7 @@ class Caller:
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
         self._session: aiohttp.ClientSession | None = None
+        self.credentials = Credentials()
 
     async def call(self, client: Object, body: Object, timeout: float) -> bytes:
         """Post to what an admission or conversion webhook's clientConfig names; raises CallFailed."""
@@ -68,11 +70,14 @@ class Caller:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if name:
             headers["Host"] = name
+        credential = self.credentials.of(f"{URL(url).host}:{URL(url).port}")
+        if credential.authorization:
+            headers["Authorization"] = credential.authorization
         async with self._opened().post(
             target,
             data=msgspec.json.encode(body),
             headers=headers,
-            ssl=_context(bundle),
+            ssl=_context(bundle, credential),
             server_hostname=name,
             timeout=aiohttp.ClientTimeout(total=timeout),
             allow_redirects=False,
@@ -102,8 +107,9 @@ class Caller:
 
 
 @functools.lru_cache(maxsize=64)
-def _context(bundle: str) -> ssl.SSLContext:
+def _context(bundle: str, credential: Credential) -> ssl.SSLContext:
     """Return a context that trusts a CA bundle (base64 of PEM), or the machine's authorities without one."""
-    if not bundle:
-        return ssl.create_default_context()
-    return ssl.create_default_context(cadata=base64.b64decode(bundle).decode("ascii"))
+    data = base64.b64decode(bundle).decode("ascii") if bundle else None
+    context = ssl.create_default_context(cadata=data)
+    credential.show(context)
+    return context

@@ -1,4 +1,7 @@
-"""ImagePolicyWebhook against a real program: what it is asked, what its answers do, and what happens without it."""
+"""ImagePolicyWebhook against a real program: what it is asked, what its answers do, and what happens without it.
+
+And who the server is to admission webhooks.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from control.admission.image_policy import ImagePolicyWebhook
+from control.admission.webhooks.caller import Caller
+from control.admission.webhooks.credentials import Credential, Credentials
 from kube.clock import FakeClock, SystemClock
 from kube.errors import StatusError
-from tests.support.lookup import attributes
+from tests.support.lookup import Objects, attributes
 from tests.support.reviewer import reviewer
 
 Object = dict[str, Any]
@@ -31,8 +37,8 @@ def pod(image: str) -> Object:
 
 async def test_the_program_decides_and_is_asked_once_for_the_same(tmp_path: Path) -> None:
     async with reviewer(tmp_path) as hook:
-        hook.answers["/images"] = lambda review: {
-            "allowed": review["spec"]["containers"][0]["image"] == "good",
+        hook.answers["/images"] = lambda spec: {
+            "allowed": spec["containers"][0]["image"] == "good",
             "reason": "it was not signed",
             "auditAnnotations": {"seen": "yes"},
         }
@@ -71,3 +77,15 @@ async def test_without_an_answer_the_default_decides(tmp_path: Path, default: bo
             with pytest.raises(StatusError, match="answered 500"):
                 await plugin.validate(request)
         await plugin.close()
+
+
+async def test_a_webhook_is_shown_the_credential_that_is_meant_for_its_host(tmp_path: Path) -> None:
+    async with reviewer(tmp_path) as hook:
+        cluster = yaml.safe_load(hook.kubeconfig("/hook").read_text())["clusters"][0]["cluster"]
+        client = {"url": cluster["server"], "caBundle": cluster["certificate-authority-data"]}
+        caller = Caller(Objects())
+        await caller.call(client, {}, 10)
+        caller.credentials = Credentials({f"127.0.0.1:{hook.port}": Credential("Bearer ours")})
+        await caller.call(client, {}, 10)
+        assert [headers.get("Authorization") for headers in hook.headers] == [None, "Bearer ours"]
+        await caller.close()
