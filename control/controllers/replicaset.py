@@ -19,6 +19,7 @@ from control.controllers import pods as pod_rules
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, controller_uid
+from control.controllers.pace import Pace
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
 from kube import selectors
 from kube.api import apps_v1, core_v1
@@ -31,9 +32,6 @@ from kube.informer import Change, Informer
 Owner = apps_v1.ReplicaSet | core_v1.ReplicationController
 BURST = 500
 """Most creations or deletions in one reconcile (upstream: BurstReplicas)."""
-MANY, PACE = 200, 50e-6
-"""Each look at a set goes through all its pods. A set of more than so many is looked at again only this time a pod (seconds)
-after one of them has changed, with whatever changed meanwhile: else thousands that become ready cost the square of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,7 @@ class ReplicaSetController:
         self._sets.add_index("claim", by_controller_or_orphan)
         self._pods.add_index("claim", by_controller_or_orphan)
         self._expectations = Expectations(self._clock)
-        self._sizes: dict[str, int] = {}
+        self._pace = Pace()
         self._control = PodControl(self._client, context.recorder(f"{name}-controller"))
         self.controller = Controller(name, self.reconcile, workers=5, clock=self._clock)
         self._sets.subscribe(self._set_changed)
@@ -136,9 +134,9 @@ class ReplicaSetController:
     def _set_changed(self, change: Change[Any]) -> None:
         if change.type == "DELETED":
             self._expectations.forget(change.key)
-            self._sizes.pop(change.key, None)
+            self._pace.forget(change.key)
         elif change.old is not None and change.old.metadata.generation == change.new.metadata.generation:
-            self.controller.enqueue_after(change.key, self._pace(change.key))
+            self.controller.enqueue_after(change.key, self._pace.wait(change.key))
             return
         self.controller.enqueue(change.key)
 
@@ -153,14 +151,10 @@ class ReplicaSetController:
                 self._expectations.creation_observed(key)
             if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
                 self._expectations.deletion_observed(key, pod.metadata.uid or "")
-            self.controller.enqueue_after(key, self._pace(key))
+            self.controller.enqueue_after(key, self._pace.wait(key))
         elif controller_of(pod) is None and change.type != "DELETED":
             if old is None or old.metadata.labels != pod.metadata.labels or controller_of(old) is not None:
                 self._enqueue_matching(pod)
-
-    def _pace(self, key: str) -> float:
-        size = self._sizes.get(key, 0)
-        return size * PACE if size > MANY else 0.0
 
     def _owner_of(self, pod: core_v1.Pod) -> Owner | None:
         reference = controller_of(pod)
@@ -189,7 +183,7 @@ class ReplicaSetController:
         settled = self._expectations.satisfied(key)
         selector = _selector(rs)
         claimed = await claim(self._client, rs, claimable(self._pods, rs), selector.matches)
-        self._sizes[key] = len(claimed)
+        self._pace.saw(key, len(claimed))
         active = [pod for pod in claimed if pod_rules.is_active(pod)]
         terminating = sum(1 for pod in claimed if pod_rules.is_terminating(pod))
         failure: StatusError | None = None

@@ -26,6 +26,7 @@ from control.controllers.endpoints.backends import (
 from control.controllers.endpoints.slice_plan import HEADLESS, Ports, ports_of
 from control.controllers.endpoints.trigger_time import ANNOTATION, TriggerTimes
 from control.controllers.overlay import Overlay
+from control.controllers.pace import Pace
 from control.controllers.pod_control import namespace_terminating
 from kube.api import core_v1, meta_v1
 from kube.client import name_of, namespace_of
@@ -106,10 +107,15 @@ class EndpointsController:
         self._pods.add_index(PAIR, by_label_pair)
         self._latest = Overlay(self._endpoints, context.clock)
         self._trigger_times = TriggerTimes()
+        self._pace = Pace()
         self.controller = Controller("endpoints", self.reconcile, workers=2, clock=context.clock)
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))
-        follow_pods(self._pods, ServicesOfPods(self._services), self.controller.enqueue)
-        self._endpoints.subscribe(lambda change: self.controller.enqueue(change.key))
+        follow_pods(
+            self._pods,
+            ServicesOfPods(self._services),
+            lambda key: self.controller.enqueue_after(key, self._pace.wait(key)),
+        )
+        self._endpoints.subscribe(lambda change: self.controller.enqueue_after(change.key, self._pace.wait(change.key)))
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -120,12 +126,14 @@ class EndpointsController:
         service, existing = self._services.get(key), self._latest.get(key)
         if service is None:
             self._trigger_times.forget(key)
+            self._pace.forget(key)
             if existing is not None and existing.metadata.labels.get(MANAGED_BY) == MANAGER:
                 await self._delete(existing)
             return
         if service.spec.type == "ExternalName" or not service.spec.selector:
             return
         pods = pods_of(service, self._pods)
+        self._pace.saw(key, len(pods))
         trigger_time = self._trigger_times.next(key, service, pods)
         wanted = _wanted(service, pods, existing, trigger_time)
         if existing is not None and _same(existing, wanted):

@@ -14,6 +14,7 @@ from control.controllers.endpoints.backends import PAIR, ServicesOfPods, by_labe
 from control.controllers.endpoints.slice_plan import MANAGED_BY, MANAGER, SERVICE_NAME, ZONE, plan
 from control.controllers.endpoints.trigger_time import TriggerTimes
 from control.controllers.overlay import Overlay
+from control.controllers.pace import Pace
 from control.controllers.pod_control import namespace_terminating
 from kube.api import core_v1, discovery_v1
 from kube.client import key_of, name_of, namespace_of
@@ -47,9 +48,14 @@ class EndpointSliceController:
         self._slices.add_index(SERVICE, by_managed_service)
         self._latest = Overlay(self._slices, context.clock)
         self._trigger_times = TriggerTimes()
+        self._pace = Pace()
         self.controller = Controller("endpointslice", self.reconcile, workers=5, clock=context.clock)
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))
-        follow_pods(self._pods, ServicesOfPods(self._services), self.controller.enqueue)
+        follow_pods(
+            self._pods,
+            ServicesOfPods(self._services),
+            lambda key: self.controller.enqueue_after(key, self._pace.wait(key)),
+        )
         self._nodes.subscribe(self._node_changed)
         self._slices.subscribe(self._slice_changed)
 
@@ -68,7 +74,7 @@ class EndpointSliceController:
         """A slice that somebody else changed or deleted is put right."""
         for found in (change.old, change.new):
             for key in by_managed_service(found) if found is not None else ():
-                self.controller.enqueue(key)
+                self.controller.enqueue_after(key, self._pace.wait(key))
 
     async def reconcile(self, key: str) -> None:
         """Write the slices of one Service."""
@@ -77,12 +83,14 @@ class EndpointSliceController:
         existing = [found for found in existing if key in by_managed_service(found)]
         if service is None or service.spec.type == "ExternalName" or not service.spec.selector:
             self._trigger_times.forget(key)
+            self._pace.forget(key)
             if service is not None:
                 await self._delete(existing)
             return
         if service.metadata.deletion_timestamp is not None:
             return
         pods = pods_of(service, self._pods)
+        self._pace.saw(key, len(pods))
         trigger_time = self._trigger_times.next(key, service, pods)
         nodes = {name: node for pod in pods if (name := pod.spec.node_name) and (node := self._nodes.get(name))}
         changes = plan(service, pods, nodes, existing, trigger_time)

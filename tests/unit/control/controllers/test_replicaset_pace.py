@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from control.controllers.context import Context
-from control.controllers.replicaset import MANY, ReplicaSetController
+from control.controllers.pace import MANY
+from control.controllers.replicaset import ReplicaSetController
 from kube import serialize
 from kube.api import apps_v1, meta_v1
 from kube.client import Response
