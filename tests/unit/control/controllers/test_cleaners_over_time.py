@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 from control.controllers.certificates.cleaner import CertificateCleaner
-from control.controllers.context import Context
-from control.controllers.manager import Runnable
 from control.controllers.token_cleaner import TYPE, TokenCleaner
 from kube.api import certificates_v1, core_v1, meta_v1
 from kube.client import Response
 from kube.clock import FakeClock, format_time, settle
 from tests.support.memory_api import MemoryAPI
+from tests.support.working import working
 
 
 class World(MemoryAPI):
@@ -41,22 +38,6 @@ def _everywhere(path: str) -> str:
     return path.replace("/namespaces/kube-system", "")
 
 
-@contextlib.asynccontextmanager
-async def cleaning(world: World, clock: FakeClock, make: Callable[[Context], Runnable]) -> AsyncIterator[None]:
-    context = Context(world.client(), clock)
-    controller = make(context)
-    tasks = [asyncio.create_task(context.informers.run())]
-    await context.informers.wait_synced()
-    tasks.append(asyncio.create_task(controller.run()))
-    await settle(50)
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 def token(name: str, expires: str) -> core_v1.Secret:
     metadata = meta_v1.ObjectMeta(name=name, namespace="kube-system")
     return core_v1.Secret(
@@ -69,7 +50,7 @@ async def test_a_bootstrap_token_goes_the_moment_it_expires_also_when_that_is_pu
     soon = format_time(clock.now() + timedelta(minutes=10))
     world.put(token("bootstrap-token-first", soon))
     world.put(token("bootstrap-token-second", soon))
-    async with cleaning(world, clock, TokenCleaner):
+    async with working(world, clock, TokenCleaner):
         await clock.advance(300)
         world.put(token("bootstrap-token-second", format_time(clock.now() + timedelta(minutes=10))))
         await settle(50)
@@ -98,7 +79,7 @@ async def test_signing_requests_go_an_hour_after_they_were_decided_and_after_a_d
     start = clock.now()
     world.put(request("forgotten"))
     world.put(request("refused"))
-    async with cleaning(world, clock, CertificateCleaner):
+    async with working(world, clock, CertificateCleaner):
         await clock.advance(7200)
         world.put(request("refused", "Denied"))
         await settle(50)

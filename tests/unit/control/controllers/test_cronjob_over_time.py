@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
-from control.controllers.context import Context
 from control.controllers.cronjob import CronJobController
 from kube import serialize
 from kube.api import batch_v1, meta_v1
 from kube.client import Response
-from kube.clock import FakeClock, format_time, settle
+from kube.clock import FakeClock, format_time
 from kube.errors import StatusError
 from tests.support.memory_api import MemoryAPI
+from tests.support.working import working
 
 CRONS = "/apis/batch/v1/namespaces/default/cronjobs/c"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -108,21 +107,8 @@ async def world(start: datetime = datetime(2026, 1, 1, tzinfo=UTC), **spec: Any)
         yield made
 
 
-@contextlib.asynccontextmanager
-async def controller(made: World) -> AsyncIterator[None]:
-    context = Context(made.client(), made.clock)
-    cronjobs = CronJobController(context)
-    tasks = [asyncio.create_task(context.informers.run())]
-    await context.informers.wait_synced()
-    tasks += [asyncio.create_task(cronjobs.run())]
-    tasks += [asyncio.create_task(recorder.run()) for recorder in context.recorders()]
-    await settle(50)
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def controller(made: World) -> contextlib.AbstractAsyncContextManager[None]:
+    return working(made, made.clock, CronJobController)
 
 
 async def minutes(made: World, count: float) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from control.controllers.context import Context
 from control.controllers.pod_gc import OUT_OF_SERVICE, PodGC
 from kube import serialize
 from kube.api import core_v1, meta_v1
 from kube.client import Response
-from kube.clock import FakeClock, settle
+from kube.clock import FakeClock
 from kube.errors import StatusError
 from tests.support.memory_api import MemoryAPI
+from tests.support.working import working
 
 from .makers import pod
 
@@ -71,18 +70,8 @@ def node(name: str, *taints: str, ready: str = "True") -> core_v1.Node:
 @contextlib.asynccontextmanager
 async def collecting(world: World, threshold: int = 12500) -> AsyncIterator[FakeClock]:
     clock = FakeClock()
-    context = Context(world.client(), clock)
-    collector = PodGC(context, threshold)
-    tasks = [asyncio.create_task(context.informers.run())]
-    await context.informers.wait_synced()
-    tasks.append(asyncio.create_task(collector.run()))
-    await settle(50)
-    try:
+    async with working(world, clock, lambda context: PodGC(context, threshold)):
         yield clock
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_pods_of_a_node_that_is_gone_go_after_forty_seconds() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from control.controllers.context import Context
 from control.controllers.pace import MANY
 from control.controllers.replicaset import ReplicaSetController
 from kube import serialize
@@ -18,6 +16,7 @@ from kube.api import apps_v1, meta_v1
 from kube.client import Response
 from kube.clock import FakeClock, settle
 from tests.support.memory_api import MemoryAPI
+from tests.support.working import working
 
 from .makers import pod, replica_set
 
@@ -57,19 +56,9 @@ def wish(size: int, generation: int = 1) -> apps_v1.ReplicaSet:
 @contextlib.asynccontextmanager
 async def controlled(world: World) -> AsyncIterator[FakeClock]:
     clock = FakeClock()
-    context = Context(world.client(), clock)
-    controller = ReplicaSetController(context)
-    tasks = [asyncio.create_task(context.informers.run())]
-    await context.informers.wait_synced()
-    tasks.append(asyncio.create_task(controller.run()))
-    await settle(50)
-    await clock.advance(1)
-    try:
+    async with working(world, clock, ReplicaSetController):
+        await clock.advance(1)
         yield clock
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.mark.parametrize(("size", "at_once"), [(MANY, 3), (MANY + 1, 0)])
