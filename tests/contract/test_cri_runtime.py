@@ -425,3 +425,20 @@ async def test_a_runtime_that_is_away_is_unavailable_at_once(tmp_path: Path) -> 
     async with Client(f"unix://{tmp_path}/nobody.sock") as client, asyncio.timeout(30):
         with pytest.raises(errors.UnavailableError):
             await client.runtime.version()
+
+
+async def test_a_busy_runtime_has_time_to_take_a_connection(tmp_path: Path) -> None:
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        runtime_reader, runtime_writer = await asyncio.open_unix_connection(tmp_path / "runtime.sock")
+        await asyncio.sleep(1)  # the first frame is waited for before anything is asked
+        await asyncio.gather(_pass_on(reader, runtime_writer), _pass_on(runtime_reader, writer))
+
+    async with FakeRuntime(tmp_path / "runtime.sock"), await asyncio.start_unix_server(late, tmp_path / "late.sock"):
+        async with Client(f"unix://{tmp_path}/late.sock") as client, asyncio.timeout(30):
+            assert (await client.runtime.version()).runtime_name
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while chunk := await reader.read(1 << 16):
+        writer.write(chunk)
+    writer.close()
