@@ -251,6 +251,4 @@ class _Decisions:
         latest = self.s.runtime.latest(name)
         # The API remembers the counts of containers that were removed for a restart of all.
         before = latest.restart_count if latest else told_restarts(self.s.pod, name)
-        if latest is not None and latest.state is State.CREATED:
-            before = latest.restart_count - 1  # never started, so this is no restart: made anew under its number
         self.starts.append(Start(name, kind, 0 if before is None else before + 1))

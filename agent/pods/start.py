@@ -205,9 +205,6 @@ async def _start(worker: PodWorker, start: Start) -> bool:
         return False
     container, kind = found
     tools, pod = worker.tools, worker.pod
-    unstarted = worker.runtime.latest(start.name)
-    if unstarted is not None and unstarted.state is State.CREATED and not await _out_of_the_way(worker, unstarted):
-        return True
     worker.count_restart(start.name)
     tools.observed.started_containers.inc(_TYPES[kind])
     config = worker.sandbox_config()
@@ -277,21 +274,6 @@ async def _start(worker: PodWorker, start: Start) -> bool:
         if not started:
             return False
     worker.probe()
-    return True
-
-
-async def _out_of_the_way(worker: PodWorker, unstarted: ContainerRecord) -> bool:
-    """Remove a container that was made and not started, by an agent that was killed in between; False where it runs."""
-    try:
-        record = await worker.reload(unstarted.id)
-    except CRIError as error:
-        log.warning("pod %s: looking at %s: %s", worker.uid, unstarted.id[:13], error)
-        return True
-    if record is None:
-        return True
-    if record.state is not State.CREATED:
-        return False
-    await worker.remove_container(record.id)
     return True
 
 

@@ -63,10 +63,12 @@ def pod_status(
     status.pod_ip = ips[0] if ips else None
     status.pod_ips = [core_v1.PodIP(ip=ip) for ip in ips]
     status.phase = phase(pod, status, runtime, finished)
-    if old.phase == "Running" and not finished and may_restart_all(pod):
-        if status.phase == "Pending" or _begin_again(pod, runtime):
-            status.phase = "Running"  # containers that were taken away to start together
-    if end is not None and end.phase:
+    if old.phase == "Running" and not finished:
+        if status.phase == "Pending" or (may_restart_all(pod) and _begin_again(pod, runtime)):
+            status.phase = "Running"  # what ran and is to start again was lost or taken away; a phase never goes back
+    # What still runs may hold what its successor wants: the end is told when the last container has stopped.
+    ended = end is not None and not runtime.alive
+    if end is not None and end.phase and ended:
         status.phase, status.reason, status.message = end.phase, end.reason or None, end.message or None
     if old.phase in ENDED_PHASES:
         status.phase, status.reason, status.message = old.phase, old.reason, old.message
@@ -76,7 +78,7 @@ def pod_status(
             if shown.state is None or shown.state.terminated is None:
                 shown.state = core_v1.ContainerState(terminated=lost())
     status.conditions = _conditions(pod, runtime, status, known, now)
-    if end is not None and end.disruption:
+    if end is not None and end.disruption and ended:
         _disrupted(pod, status, end.disruption, now)
     return status
 

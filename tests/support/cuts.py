@@ -179,7 +179,8 @@ async def live(life: Life, n: int, call: int, after: bool) -> list[str]:
     pods = await life._pods()
     for pod in pods.values():
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-            assert status.restart_count == 0, f"{cut}: {status}"
+            # One that was made and not started is made again under the next number, as upstream has it.
+            assert status.restart_count <= 1, f"{cut}: {status}"
     cut.append(await life.part(call, after, lambda: life.restart(), life.restarted))
     settled = await life._pods()
     assert _containers(settled) == _containers(pods), f"{cut}: containers are others than before the restart"

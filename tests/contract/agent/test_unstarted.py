@@ -1,4 +1,4 @@
-"""A container that a killed agent made and did not start is started by the next one, under its number."""
+"""A container that a killed agent made and did not start is started by the next one, once, whatever the restart policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.fake_node import container, create
 from tests.support.node import NodeUnderTest
 
 
-async def test_a_container_that_was_never_started_is_no_restart_and_no_failure(
+async def test_a_container_that_was_never_started_is_no_failure(
     node: NodeUnderTest, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unary, cut, killed = Channel.unary, asyncio.Event(), asyncio.Event()
@@ -34,6 +34,5 @@ async def test_a_container_that_was_never_started_is_no_restart_and_no_failure(
         await node.stop()
     await node.start()
     pod = await node.wait("once", lambda pod: pod.status.phase in ("Succeeded", "Failed"))
-    (status,) = pod.status.container_statuses
-    assert (pod.status.phase, status.restart_count) == ("Succeeded", 0), pod.status
-    assert len(runtime.containers.containers) == 1
+    assert pod.status.phase == "Succeeded", pod.status
+    assert sum(c.status.started_at > 0 for c in runtime.containers.containers.values()) == 1
