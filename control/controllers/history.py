@@ -24,8 +24,11 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 def data_of(template: core_v1.PodTemplateSpec) -> dict[str, Any]:
-    """Return a template as the patch that a revision holds."""
-    return {"spec": {"template": {**msgspec.to_builtins(template), "$patch": "replace"}}}
+    """Return a template as the patch that a revision holds.
+
+    Its keys are sorted: `kubectl rollout undo` compares the bytes with its own to see that there is nothing to undo.
+    """
+    return {"spec": {"template": {"$patch": "replace", **msgspec.to_builtins(template, order="sorted")}}}
 
 
 def hash_of(data: dict[str, Any], collision_count: int | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from control.controllers import history
@@ -173,6 +175,7 @@ def test_claims_are_owned_as_the_retention_policy_says(deleted, scaled, condemne
 
 def test_revisions_hold_the_template_and_tell_templates_apart() -> None:
     data = history.data_of(template("one"))
+    assert json.dumps(data) == json.dumps(data, sort_keys=True), "kubectl compares bytes"
     revision = apps_v1.ControllerRevision(data=data)
     assert history.template_of(revision) == template("one")
     assert (
