@@ -1,0 +1,112 @@
+"""Upstream's end-to-end tests, built from the sources that Debian 12 carries (Kubernetes v1.20.2 with all that it needs).
+
+They are the newest that can be had from a package index. What they ask has grown since, and little of it has changed:
+`known.toml` says what. Everything is kept in .cache/conformance, so only the first run builds (a quarter of an hour).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import tarfile
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache/conformance"
+SOURCE = CACHE / "go/src/k8s.io/kubernetes"
+BINARIES = CACHE / "bin"
+DEBIAN = CACHE / "debian"
+ARCHIVE = "kubernetes_1.20.5+really1.20.2.orig.tar.gz"
+SHA256 = "b83c0780efb182d928dc63d46488a847f161f04e40a94b96bf5247dd671ecdfc"
+PACKAGES = (
+    *("apache2", "bind9-dnsutils", "busybox-static", "ca-certificates", "curl", "etcd-server", "iperf", "iproute2"),
+    *("iputils-ping", "netcat-openbsd", "nginx-light", "procps"),
+)
+"""What the tests' containers call: name lookups, transfers, web servers, etcd."""
+_DATA = ("test/conformance/testdata/...", "test/e2e/testing-manifests/...", "test/images/...", "test/fixtures/...")
+_TARGETS = {
+    "ginkgo": "./vendor/github.com/onsi/ginkgo/ginkgo",
+    "agnhost": "./test/images/agnhost",
+    "nnp": "./test/images/nonewprivs",
+    "sample-apiserver": "./vendor/k8s.io/sample-apiserver",
+}
+
+
+def build() -> None:
+    """Fetch, unpack and compile what is not there yet; raises CalledProcessError with what the tool printed."""
+    BINARIES.mkdir(parents=True, exist_ok=True)
+    if not SOURCE.exists():
+        _unpack(_fetch())
+    if not (BINARIES / "e2e.test").exists():
+        _go("build", "-o", str(BINARIES / "go-bindata"), "./vendor/github.com/go-bindata/go-bindata/go-bindata")
+        made = "test/e2e/generated/bindata.go"
+        _run([str(BINARIES / "go-bindata"), "-nometadata", "-o", made, "-pkg", "generated", *_DATA], SOURCE)
+        for name, package in _TARGETS.items():
+            _go("build", "-o", str(BINARIES / name), package)
+        _go("test", "-c", "-o", str(BINARIES / "e2e.test"), "./test/e2e")
+    if not (DEBIAN / "usr/sbin/nginx").exists():
+        _run(["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", "bookworm", str(DEBIAN)], CACHE)
+
+
+def _fetch() -> Path:
+    """Bring the sources of the package kubernetes-client from where apt finds that package."""
+    path = CACHE / ARCHIVE
+    if not path.exists():
+        printed = _run(["apt-get", "download", "--print-uris", "kubernetes-client"], CACHE)
+        found = re.search(r"'(\S+/)kubernetes-client_[^/']+\.deb'", printed)
+        assert found, f"apt knows no package kubernetes-client: {printed}"
+        part = path.with_suffix(".part")
+        with urllib.request.urlopen(found[1] + ARCHIVE.replace("+", "%2b")) as answer, part.open("wb") as file:
+            while chunk := answer.read(1 << 20):
+                file.write(chunk)
+        part.rename(path)
+    found_sum = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert found_sum == SHA256, f"{path} is not the archive that is known here: SHA-256 {found_sum}"
+    return path
+
+
+def _unpack(archive: Path) -> None:
+    fresh = SOURCE.with_name("unpacking")
+    fresh.mkdir(parents=True, exist_ok=True)
+    _run(["tar", "xzf", str(archive), "-C", str(fresh), "--strip-components=1"], CACHE)
+    fresh.rename(SOURCE)
+
+
+def _go(*arguments: str) -> None:
+    # Without modules: the sources carry what they need, in a list that newer tools want rewritten.
+    settings = {
+        "GO111MODULE": "off",
+        "GOPATH": str(CACHE / "go"),
+        "GOCACHE": str(CACHE / "go-cache"),
+        "CGO_ENABLED": "0",
+        "PATH": f"/usr/lib/go-1.19/bin:{os.environ['PATH']}",
+    }
+    _run(["go", *arguments], SOURCE, settings)
+
+
+def _run(argv: list[str], folder: Path, settings: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        argv, cwd=folder, env={**os.environ, **(settings or {})}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{argv[:3]} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def open_root(tar: tarfile.TarFile) -> None:
+    """Add the Debian root to a layer, without what no test reads."""
+    left_out = (
+        "./usr/share/doc/",
+        "./usr/share/man/",
+        "./usr/share/locale/",
+        "./var/cache/apt/",
+        "./var/lib/apt/",
+        "./dev/",
+    )
+
+    def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if entry.name.startswith(left_out) else entry
+
+    tar.add(DEBIAN, ".", filter=wanted)
