@@ -19,9 +19,7 @@ ALL = bool(os.environ.get("WHERRY_ALL_CUTS"))
 """At each call, one after the other, before it and after it (half an hour); else at a few."""
 FIRST = int(os.environ.get("WHERRY_FIRST_CUT", "1"))
 CUTS: Iterable[tuple[int, bool]] = (
-    ((n, after) for n in itertools.count(FIRST) for after in (False, True))
-    if ALL
-    else ((4, True), (11, False))
+    ((n, after) for n in itertools.count(FIRST) for after in (False, True)) if ALL else ((4, True), (11, False))
 )
 ENOUGH = 4
 """Lives in which nothing was cut any more, after which there is nothing left to cut."""
