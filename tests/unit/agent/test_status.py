@@ -10,7 +10,7 @@ import pytest
 
 from agent.contracts import ProbeOutcome
 from agent.lifecycle import End
-from agent.records import PodRuntime
+from agent.records import ContainerRecord, PodRuntime
 from agent.status.container import Known, Waiting
 from agent.status.pod import NodeFacts, pod_status
 from agent.status.writer import difference
@@ -271,8 +271,20 @@ def test_addresses_are_the_sandboxes_or_the_nodes() -> None:
 
 
 def test_an_end_gives_the_phase_and_its_reason() -> None:
-    status = status_of(pod(), runtime(record("main")), end=End("Failed", "Evicted", "The node was low on memory"))
+    stopped = runtime(record("main", "exited", 137))
+    status = status_of(pod(), stopped, end=End("Failed", "Evicted", "The node was low on memory"))
     assert (status.phase, status.reason, status.message) == ("Failed", "Evicted", "The node was low on memory")
+
+
+def test_an_end_is_told_when_the_last_container_has_stopped() -> None:
+    end = End("Failed", "Evicted", "The node was low on memory", disruption="The node was low on memory")
+
+    def told(*records: ContainerRecord) -> tuple[str | None, str | None, bool]:
+        status = status_of(pod(), runtime(*records), end=end)
+        return status.phase, status.reason, any(c.type == "DisruptionTarget" for c in status.conditions)
+
+    assert told(record("main")) == ("Running", None, False)
+    assert told(record("main", "exited", 137)) == ("Failed", "Evicted", True)
 
 
 def test_a_container_that_never_ran_counts_as_failed_when_the_pod_has_ended() -> None:
