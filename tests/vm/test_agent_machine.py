@@ -60,7 +60,7 @@ def left_as_it_was(machines: None) -> Iterator[None]:
     eventually("the node is Ready", lambda: MACHINE in ready_nodes())
     kubectl("create", "namespace", NAMESPACE, check=False)
     shell(
-        "swapoff -a; dd if=/dev/zero of=/swap bs=1M count=256 status=none && chmod 600 /swap && mkswap -q /swap && swapon /swap",
+        "swapoff -a; dd if=/dev/zero of=/swap bs=1M count=256 status=none; chmod 600 /swap; mkswap -q /swap && swapon /swap",
         f"echo {encoded(RESERVED)} | base64 -d > /etc/systemd/system/reserved.service",
         "systemctl daemon-reload && systemctl --quiet enable --now reserved",
     )
