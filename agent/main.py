@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from agent import serving
@@ -79,11 +79,15 @@ class _Stop(Exception):
 
 
 async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, clock: Clock = SYSTEM) -> None:
-    """Run the agent until cancelled or told to stop by SIGTERM; `ready` is called when the node is Ready."""
+    """Run the agent until cancelled or told to stop by SIGTERM; `ready` is called when the node is Ready.
+
+    Raise ConfigError where the configuration does not fit itself or the machine.
+    """
     if config.kubeconfig is None:
         raise ConfigError("--kubeconfig is required")
     if config.fail_swap_on and await asyncio.to_thread(swap_is_on):
         raise ConfigError("running with swap on is not supported, please disable swap or set failSwapOn to false")
+    limits = _thresholds(config)
     users = await _user_namespaces(config)
     if config.not_acted_on:
         log.warning("accepted without effect: %s", ", ".join(config.not_acted_on))
@@ -102,6 +106,7 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
         request_timeout=config.runtime_request_timeout,
         observe=operations.note,
     )
+    refused: list[ConfigError] = []
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(_until_stopped(), name="signals")
@@ -116,12 +121,25 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
                     clock=clock,
                 )
                 group.create_task(rotation.run(), name="client certificate")
-            await _assemble(group, config, client, runtime, operations, users, own_address(access.server), ready, clock)
+            address = own_address(access.server)
+            await _assemble(group, config, client, runtime, operations, users, limits, address, ready, clock)
     except* _Stop:
         log.info("stopping; containers run on")
+    except* ConfigError as errors:
+        refused += _alone(errors)
     finally:
         await runtime.close()
         await client.close()
+    if refused:
+        raise refused[0]  # by itself, not in a group of errors: it is a sentence for who wrote the configuration
+
+
+def _alone(errors: BaseExceptionGroup[ConfigError]) -> Iterator[ConfigError]:
+    for error in errors.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _alone(error)
+        else:
+            yield error
 
 
 async def _until_stopped() -> None:
@@ -169,6 +187,7 @@ async def _assemble(
     runtime: RuntimeClient,
     operations: Operations,
     users: UserNamespaces,
+    limits: tuple[Threshold, ...],
     address: str,
     ready: Callable[[], None] | None,
     clock: Clock,
@@ -299,7 +318,7 @@ async def _assemble(
     )
     eviction = Eviction(
         pods,
-        Watch(_thresholds(config), config.eviction_pressure_transition),
+        Watch(limits, config.eviction_pressure_transition),
         signals.reader(
             config.root_dir,
             state.memory_capacity,

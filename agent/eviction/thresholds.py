@@ -8,11 +8,13 @@ flaps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.eviction.signals import CONDITIONS, Reading
 from agent.node.status import threshold
+from kube import quantity
 
 MEMORY, ALLOCATABLE = "memory.available", "allocatableMemory.available"
 
@@ -56,6 +58,7 @@ def thresholds(
         for signal in given:
             if signal not in CONDITIONS:
                 raise ValueError(f"{name}: {signal} is not a signal: {', '.join(CONDITIONS)}")
+            _check(f"{name}[{signal}]", given[signal])
     for signal in soft:
         if signal not in grace:
             raise ValueError(f"evictionSoftGracePeriod: missing for the soft threshold of {signal}")
@@ -67,6 +70,16 @@ def thresholds(
     made += [Threshold(signal, amount, grace[signal], reclaim.get(signal, "0")) for signal, amount in soft.items()]
     # "0" and "0%" switch a threshold off.
     return tuple(one for one in made if one.amount.rstrip("%") not in ("0", "0.0"))
+
+
+def _check(name: str, amount: str) -> None:
+    share = amount.endswith("%")
+    try:
+        number = float(amount[:-1]) if share else quantity.parse(amount)
+    except ValueError as error:
+        raise ValueError(f"{name}: {amount!r} is neither a quantity nor a percentage") from error
+    if not 0 <= number <= (100 if share else math.inf):
+        raise ValueError(f"{name}: {amount} is {'not between 0% and 100%' if share else 'negative'}")
 
 
 class Watch:

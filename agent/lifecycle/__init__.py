@@ -11,6 +11,7 @@ from agent.lifecycle.rules import (
     may_restart_all,
     policy_of,
     restarts,
+    restarts_after,
     restarts_all,
     termination_waves,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "plan",
     "policy_of",
     "restarts",
+    "restarts_after",
     "restarts_all",
     "termination_waves",
 ]

@@ -117,11 +117,12 @@ class _Decisions:
         pod, runtime = self.s.pod, self.s.runtime
         if restarts_all(pod, runtime) is not None:
             return True
+        ran = any(record.state is not State.CREATED for record in runtime.containers)
         for container in pod.spec.containers:
             latest = runtime.latest(container.name)
-            if latest is None:
+            if latest is None or latest.state is State.CREATED:
                 # Not yet started: with policy Never, upstream lets the pod end where a sandbox died under way.
-                if policy_of(pod, container) != "Never" or not runtime.containers:
+                if policy_of(pod, container) != "Never" or not ran:
                     return True
             elif latest.running or restarts(pod, container, latest):
                 if policy_of(pod, container) != "Never":

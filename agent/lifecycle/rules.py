@@ -30,17 +30,30 @@ def restarts(pod: core_v1.Pod, container: core_v1.Container, record: ContainerRe
     """Tell whether a container that ended like this one is to be started again."""
     if not record.exited:
         return record.state is State.CREATED
-    if rule_for(container, record) is not None:
-        return True
+    if record.state is State.EXITED:
+        return restarts_after(pod, container, record.exit_code)
+    return _policy_restarts(pod, container, record.exit_code)  # nobody knows how it ended, so no rule is for it
+
+
+def restarts_after(pod: core_v1.Pod, container: core_v1.Container, exit_code: int) -> bool:
+    """Tell whether a container that exited so is to be started again, by its rules and then by its policy."""
+    return _rule(container, exit_code) is not None or _policy_restarts(pod, container, exit_code)
+
+
+def _policy_restarts(pod: core_v1.Pod, container: core_v1.Container, exit_code: int) -> bool:
     policy = policy_of(pod, container)
-    return policy == "Always" or (policy == "OnFailure" and record.exit_code != 0)
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
 def rule_for(container: core_v1.Container, record: ContainerRecord) -> core_v1.ContainerRestartRule | None:
     """Return the first of the container's own rules that is for such an end (KEP-5307)."""
-    for rule in container.restart_policy_rules if record.state is State.EXITED else ():
+    return _rule(container, record.exit_code) if record.state is State.EXITED else None
+
+
+def _rule(container: core_v1.Container, exit_code: int) -> core_v1.ContainerRestartRule | None:
+    for rule in container.restart_policy_rules:
         codes = rule.exit_codes
-        if codes is not None and (record.exit_code in codes.values) == (codes.operator == "In"):
+        if codes is not None and (exit_code in codes.values) == (codes.operator == "In"):
             return rule
     return None
 
@@ -82,12 +95,19 @@ def main_begun(pod: core_v1.Pod, runtime: PodRuntime) -> bool:
 
 
 def superfluous(runtime: PodRuntime) -> tuple[str, ...]:
-    """Choose the dead instances beyond the newest and the one before it (for `logs --previous`)."""
-    seen: dict[str, int] = {}
+    """Choose the instances beyond the newest and the last before it that ran (for `logs --previous`).
+
+    One that was made and never started tells nothing: it must not take the place of one that ran and ended.
+    """
+    newest: set[str] = set()
+    ended: set[str] = set()
     gone = []
     for record in runtime.containers:
-        seen[record.name] = seen.get(record.name, 0) + 1
-        if seen[record.name] > 2 and not record.running:
+        if record.name not in newest:
+            newest.add(record.name)
+        elif record.exited and record.name not in ended:
+            ended.add(record.name)
+        elif not record.running:
             gone.append(record.id)
     return tuple(gone)
 

@@ -28,6 +28,7 @@ from agent.pods.state import PodState
 from agent.pods.toolbox import Toolbox
 from agent.records import ContainerRecord, PodRuntime
 from agent.status.container import Waiting
+from agent.status.pod import ENDED_PHASES
 from cri.errors import CRIError
 from kube import duration
 from kube.api import core_v1
@@ -275,6 +276,11 @@ class PodWorker(PodState):
             # its containers is told only where it lasts.
             if rounds == 0:
                 self.publish()
+                if self._last_status is not None and self._last_status.phase in ENDED_PHASES:
+                    # What may not run again was lost by the runtime: told as ended, the pod gets nothing started.
+                    self.end = End()
+                    self._wake.set()
+                    return
             else:
                 self.publish_late()
             rounds += 1

@@ -92,6 +92,8 @@ def _states(
     known: Known,
 ) -> tuple[core_v1.ContainerState, core_v1.ContainerState]:
     last = core_v1.ContainerState(terminated=terminated(previous, known.runtime_name) if previous else None)
+    if previous is None and record is not None and record.state is State.CREATED:
+        last = _told_end(pod, container, kind)  # what was before is gone from the runtime, and it does not run yet
     waiting = known.waiting.get(container.name)
     if record is None or record.state is State.CREATED:
         first = "PodInitializing" if pod.spec.init_containers and kind is not Kind.EPHEMERAL else "ContainerCreating"
@@ -131,22 +133,40 @@ def lost() -> core_v1.ContainerStateTerminated:
     )
 
 
-def _carry_over(
-    pod: core_v1.Pod, container: AnyContainer, kind: Kind, status: core_v1.ContainerStatus, known: Known
-) -> None:
-    """Keep what the API knows of a container of which the runtime has nothing (any more)."""
+def _told(pod: core_v1.Pod, container: AnyContainer, kind: Kind) -> core_v1.ContainerStatus | None:
     lists = {
         Kind.MAIN: pod.status.container_statuses,
         Kind.INIT: pod.status.init_container_statuses,
         Kind.EPHEMERAL: pod.status.ephemeral_container_statuses,
     }
-    old = next((s for s in lists[kind] if s.name == container.name), None)
-    if old is None or not (old.container_id or (old.last_state is not None and old.last_state.terminated is not None)):
+    return next((s for s in lists[kind] if s.name == container.name), None)
+
+
+def _told_end(pod: core_v1.Pod, container: AnyContainer, kind: Kind) -> core_v1.ContainerState:
+    """Return the newest end of a container that the API was told of."""
+    old = _told(pod, container, kind)
+    for state in (old.state, old.last_state) if old is not None else ():
+        if state is not None and state.terminated is not None:
+            return core_v1.ContainerState(terminated=state.terminated)
+    return core_v1.ContainerState()
+
+
+def _carry_over(
+    pod: core_v1.Pod, container: AnyContainer, kind: Kind, status: core_v1.ContainerStatus, known: Known
+) -> None:
+    """Keep what the API knows of a container of which the runtime has nothing (any more).
+
+    One that ran when it was last told of has ended unseen; of one that did not run an end is never made up.
+    """
+    old = _told(pod, container, kind)
+    if old is None:
         return
     status.restart_count = old.restart_count
     state = old.state or core_v1.ContainerState()
-    before = old.last_state.terminated if old.last_state is not None and state.waiting is not None else None
-    ended = state.terminated or before or lost()
+    before = old.last_state.terminated if old.last_state is not None and state.running is None else None
+    ended = state.terminated or before or (lost() if state.running is not None else None)
+    if ended is None:
+        return  # made perhaps, but never started: nothing of it has ended
     initialised = kind is Kind.INIT and state.terminated is not None and state.terminated.exit_code == 0
     if known.ended or initialised:
         status.state, status.last_state = core_v1.ContainerState(terminated=ended), old.last_state

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.cgroups import qos
-from agent.lifecycle import End, Kind, is_sidecar, main_begun, may_restart_all, policy_of, restarts_all
+from agent.lifecycle import End, Kind, is_sidecar, main_begun, may_restart_all, restarts_after, restarts_all
 from agent.pods import resize
 from agent.records import PodRuntime
 from agent.status.container import Known, container_status, lost, stamp
@@ -63,9 +63,9 @@ def pod_status(
     status.pod_ip = ips[0] if ips else None
     status.pod_ips = [core_v1.PodIP(ip=ip) for ip in ips]
     status.phase = phase(pod, status, runtime, finished)
-    if old.phase == "Running" and not finished:
-        if status.phase == "Pending" or (may_restart_all(pod) and _begin_again(pod, runtime)):
-            status.phase = "Running"  # what ran and is to start again was lost or taken away; a phase never goes back
+    if old.phase == "Running" and not finished and may_restart_all(pod):
+        if status.phase == "Pending" or _begin_again(pod, runtime):
+            status.phase = "Running"  # containers that were taken away to start together
     # What still runs may hold what its successor wants: the end is told when the last container has stopped.
     ended = end is not None and not runtime.alive
     if end is not None and end.phase and ended:
@@ -136,16 +136,15 @@ def phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntime, fini
         return "Failed"
     if pending_init and not main_begun(pod, runtime) and not finished:
         return "Pending"
-    waiting = running = stopped = succeeded = 0
-    for container in status.container_statuses:
-        state, last = container.state or core_v1.ContainerState(), container.last_state or core_v1.ContainerState()
+    waiting = running = stopped = succeeded = restarting = 0
+    for container, shown in zip(pod.spec.containers, status.container_statuses, strict=True):
+        state, last = shown.state or core_v1.ContainerState(), shown.last_state or core_v1.ContainerState()
         if state.running is not None:
             running += 1
-        elif state.terminated is not None:
+        elif (ended := state.terminated or last.terminated) is not None:
             stopped += 1
-            succeeded += state.terminated.exit_code == 0
-        elif last.terminated is not None:
-            stopped += 1
+            succeeded += state.terminated is not None and ended.exit_code == 0
+            restarting += restarts_after(pod, container, ended.exit_code)
         else:
             waiting += 1
     if waiting and not (finished and not running):
@@ -155,14 +154,9 @@ def phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntime, fini
     if finished:
         # What was never started counts as not succeeded.
         return "Succeeded" if stopped and stopped == succeeded and not waiting else "Failed"
-    policies = [policy_of(pod, c) for c in pod.spec.containers]
-    if "Always" in policies:
+    if restarting:
         return "Running"
-    if stopped == succeeded:
-        return "Succeeded"
-    if all(policy == "Never" for policy in policies):
-        return "Failed"
-    return "Running"
+    return "Succeeded" if stopped == succeeded else "Failed"
 
 
 def _initialisation(pod: core_v1.Pod, status: core_v1.PodStatus) -> tuple[bool, bool]:
@@ -177,7 +171,7 @@ def _initialisation(pod: core_v1.Pod, status: core_v1.PodStatus) -> tuple[bool, 
         if ended is None:
             pending = True
         elif ended.exit_code != 0:
-            if policy_of(pod, container) == "Never":
+            if not restarts_after(pod, container, ended.exit_code):
                 return pending, True
             pending = True
     return pending, False

@@ -13,8 +13,9 @@ from tests.support.fake_node import container, create
 from tests.support.node import NodeUnderTest
 
 
+@pytest.mark.parametrize("gone", [False, True], ids=["still there", "gone"])
 async def test_a_container_that_was_never_started_is_no_failure(
-    node: NodeUnderTest, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+    node: NodeUnderTest, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
     unary, cut, killed = Channel.unary, asyncio.Event(), asyncio.Event()
 
@@ -30,9 +31,29 @@ async def test_a_container_that_was_never_started_is_no_failure(
         await create(node, "once", container("exit 0"), restartPolicy="Never")
         async with asyncio.timeout(30):
             await cut.wait()
+        # The API was told of the container, as happens where the runtime is slow.
+        await node.wait("once", lambda pod: any(s.container_id for s in pod.status.container_statuses))
         killed.set()
         await node.stop()
+    if gone:
+        runtime.containers.containers.clear()
     await node.start()
     pod = await node.wait("once", lambda pod: pod.status.phase in ("Succeeded", "Failed"))
     assert pod.status.phase == "Succeeded", pod.status
     assert sum(c.status.started_at > 0 for c in runtime.containers.containers.values()) == 1
+
+
+async def test_a_pod_that_may_not_run_again_has_failed_when_its_container_is_lost(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
+    await create(node, "once", container("sleep 1000"), restartPolicy="Never")
+    await node.wait("once", lambda pod: pod.status.phase == "Running")
+    await node.stop()
+    runtime.containers.containers.clear()
+    await node.start()
+    pod = await node.wait("once", lambda pod: pod.status.phase in ("Succeeded", "Failed"))
+    state = pod.status.container_statuses[0].state
+    assert pod.status.phase == "Failed" and state is not None, pod.status
+    assert state.terminated is None or state.terminated.reason == "ContainerStatusUnknown"
+    await node.wait("once", lambda p: (s := p.status.container_statuses[0].state) is not None and bool(s.terminated))
+    assert not runtime.containers.containers, "nothing of it was started again"

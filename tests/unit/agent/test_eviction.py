@@ -73,6 +73,10 @@ def test_a_condition_lasts_for_the_transition_period_and_memory_comes_first() ->
         ),
         (({}, {}, {"pid.available": 5.0}, {}), "evictionSoftGracePeriod: pid.available has no soft threshold"),
         (({}, {}, {}, {"disk": "1Gi"}), "evictionMinimumReclaim: disk is not a signal"),
+        (({"memory.available": "some"}, {}, {}, {}), r"evictionHard\[memory.available\]: 'some' is neither a quantity"),
+        (({"nodefs.available": "x%"}, {}, {}, {}), "'x%' is neither a quantity nor a percentage"),
+        (({"nodefs.available": "101%"}, {}, {}, {}), "101% is not between 0% and 100%"),
+        (({}, {}, {}, {"nodefs.available": "-1"}), "-1 is negative"),
     ],
 )
 def test_maps_that_do_not_fit_are_refused(maps: tuple[Any, ...], message: str) -> None:

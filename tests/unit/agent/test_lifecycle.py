@@ -81,6 +81,13 @@ TABLE = [
         stop=True,
     ),
     Case(
+        "a dead sandbox is replaced whatever the policy where a container was made and none ever ran",
+        pod(policy="Never"),
+        runtime(record("main", "created"), sandboxes=(sandbox(ready=False),)),
+        sandbox=1,
+        stop=True,
+    ),
+    Case(
         "a dead sandbox of a job that is done is not replaced",
         pod(policy="OnFailure"),
         runtime(record("main", "exited", 0), sandboxes=(sandbox(ready=False),)),
@@ -402,6 +409,13 @@ def test_old_dead_instances_are_superfluous_but_the_one_before_is_kept_for_its_l
     dead = [record("main", "exited", 1, n=number) for number in range(4)]
     assert set(superfluous(runtime(*dead))) == {"main-0", "main-1"}
     assert set(superfluous(runtime(*dead, record("main", n=4)))) == {"main-0", "main-1", "main-2"}
+
+
+def test_instances_that_were_never_started_do_not_push_out_the_one_that_ran() -> None:
+    made = [record("main", "created", n=number) for number in (1, 2)]
+    known = runtime(record("main", "exited", 1), *made)
+    assert superfluous(known) == ("main-1",)
+    assert superfluous(runtime(record("main", "exited", 1), made[0])) == ()
 
 
 @pytest.mark.parametrize(

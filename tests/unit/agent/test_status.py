@@ -19,6 +19,9 @@ from tests.unit.agent.pods import NOTHING, pod, record, runtime, sandbox, sideca
 
 NODE = NodeFacts(("192.0.2.1",))
 NOW = 1000.0
+AGAIN = {"operator": "In", "values": [42, 0]}
+RULE = {"restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart", "exitCodes": AGAIN}]}
+RULED = pod({**RULE, "name": "main"}, policy="Never")
 BACK_OFF = Waiting("CrashLoopBackOff", "back-off 10s")
 
 
@@ -49,6 +52,22 @@ PHASES = [
     Row("in back-off", pod(), runtime(record("main", "exited", 1)), "Running", waiting={"main": BACK_OFF}),
     Row("Never, succeeded", pod(policy="Never"), runtime(record("main", "exited", 0)), "Succeeded"),
     Row("Never, failed", pod(policy="Never"), runtime(record("main", "exited", 1)), "Failed"),
+    Row("Never, to be restarted by its rule", RULED, runtime(record("main", "exited", 42)), "Running"),
+    Row(
+        "Never, in the back-off of its rule",
+        RULED,
+        runtime(record("main", "exited", 42)),
+        "Running",
+        waiting={"main": BACK_OFF},
+    ),
+    Row("Never, no rule for its end", RULED, runtime(record("main", "exited", 1)), "Failed"),
+    Row("Never, succeeded but to be restarted by its rule", RULED, runtime(record("main", "exited", 0)), "Running"),
+    Row(
+        "init failed, to be restarted by its rule",
+        pod(init=[{**RULE, "name": "a"}], policy="Never"),
+        runtime(record("a", "exited", 42)),
+        "Pending",
+    ),
     Row("OnFailure, succeeded", pod(policy="OnFailure"), runtime(record("main", "exited", 0)), "Succeeded"),
     Row("OnFailure, failed", pod(policy="OnFailure"), runtime(record("main", "exited", 1)), "Running"),
     Row(
@@ -260,6 +279,35 @@ def test_a_container_that_the_runtime_lost_keeps_its_count() -> None:
         137,
         "ContainerStatusUnknown",
     )
+
+
+def test_a_container_that_was_made_and_never_started_is_not_said_to_have_ended_when_it_is_lost() -> None:
+    given = pod(policy="Never")
+    told = status_of(given, runtime(record("main", "created")))
+    assert container(told).container_id, "the API was told of it"
+    status = status_of(msgspec.structs.replace(given, status=told), runtime())
+    shown = container(status)
+    assert status.phase == "Pending"
+    assert shown.state and shown.state.waiting and not (shown.last_state and shown.last_state.terminated)
+
+
+def test_a_pod_that_ran_stays_running_while_what_was_lost_is_made_again() -> None:
+    told = status_of(pod(), runtime(record("main")))
+    lost = msgspec.structs.replace(pod(), status=told)
+    told = status_of(lost, NOTHING)
+    assert told.phase == "Running"
+    lost = msgspec.structs.replace(pod(), status=told)
+    made = status_of(lost, runtime(record("main", "created", n=1)))
+    assert made.phase == "Running"
+    ended = container(made).last_state
+    assert ended and ended.terminated and ended.terminated.reason == "ContainerStatusUnknown"
+
+
+def test_a_pod_that_is_initialised_anew_in_a_new_sandbox_is_pending_again_as_upstream_has_it() -> None:
+    given = pod(init=["a"], status={"phase": "Running"})
+    old = (record("a", "exited", 0), record("main", "exited", 137))
+    sandboxes = (sandbox(1), sandbox(0, ready=False))
+    assert status_of(given, runtime(*old, record("a", n=1, sandbox="s1"), sandboxes=sandboxes)).phase == "Pending"
 
 
 def test_addresses_are_the_sandboxes_or_the_nodes() -> None:

@@ -198,7 +198,7 @@ def test_a_version_2_tree_is_made_from_the_root_with_its_controllers(tmp_path: P
     cgroups.ensure(cgroups.pod_path(given), Limits(cpu_shares=256, cpu_quota=50_000, memory=64 << 20, pids=9))
     folder = tmp_path / "root/kubepods/burstable/poduid-1"
     found = {name: (folder / name).read_text() for name in ("cpu.weight", "cpu.max", "memory.max", "pids.max")}
-    assert found == {"cpu.weight": "10", "cpu.max": "50000 100000", "memory.max": str(64 << 20), "pids.max": "9"}
+    assert found == {"cpu.weight": "35", "cpu.max": "50000 100000", "memory.max": str(64 << 20), "pids.max": "9"}
     assert (tmp_path / "cgroup.subtree_control").read_text() in ("+cpu", "+memory", "+pids")
     systemd = Cgroups("/", "systemd", mount=tmp_path)
     assert systemd.pod_parent(given) == "kubepods-burstable-poduid_1.slice"
