@@ -14,7 +14,12 @@ import os
 import pickle
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR2)  # an import that hangs is to tell of itself, too
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 import uvloop
 
@@ -59,10 +64,17 @@ class AgentProcess:
                 os.kill(self._process.pid, signal.SIGKILL)
 
     async def explain(self) -> None:
-        """Have the agent write down where its tasks stand."""
-        if self._process is not None and self._process.returncode is None:
+        """Have it written down where the agent's tasks stand, or what its process does that does not come so far."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            words = ["there is no agent" if process is None else f"the agent has ended with {process.returncode}"]
+        else:
+            words = [f"the agent is {process.pid}", *_kernels_view(process.pid)]
+        with self.log.open("a") as log:
+            log.write("\n".join(words) + "\n")
+        if process is not None and process.returncode is None:
             for number in (signal.SIGUSR1, signal.SIGUSR2):
-                self._process.send_signal(number)
+                process.send_signal(number)
             await asyncio.sleep(1.0)
 
     async def kill(self) -> None:
@@ -73,8 +85,14 @@ class AgentProcess:
             await process.wait()
 
 
+def _kernels_view(pid: int) -> Iterator[str]:
+    folder = Path(f"/proc/{pid}")
+    for path in [folder / "cmdline", *folder.glob("task/*/status"), *folder.glob("task/*/stack")]:
+        with contextlib.suppress(OSError):
+            yield f"{path}: {path.read_bytes().decode(errors='replace')}"
+
+
 def _serve(given: Path) -> None:
-    faulthandler.register(signal.SIGUSR2)
     config, clock, ready = pickle.loads(given.read_bytes())
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s", stream=sys.stderr

@@ -72,8 +72,7 @@ class Life:
         """Do something with the knife laid; return where the agent was cut, "" where it was done before that."""
         self.knife.lay(number, after)
         await act()
-        if await self._until(done, cut=True):
-            self.knife.lift()
+        if await self._until(done, cut=True) and not await self.knife.lift():
             return ""
         await self.agent.kill()
         await self.agent.start()

@@ -55,9 +55,12 @@ class Knife:
         self._left, self._after, self.where = number, after, ""
         self.cut.clear()
 
-    def lift(self) -> None:
-        """Kill nobody any more."""
+    async def lift(self) -> bool:
+        """Kill nobody any more; True where the agent was killed, or is about to be: then it is dead on return."""
         self._left = 0
+        if self.where:
+            await self.cut.wait()  # it may be that the call is still on its way, with the agent to be killed after it
+        return bool(self.where)
 
     async def pass_on(self, what: str, go: Callable[[], Awaitable[T]]) -> T:
         """Let a call through, unless it is the one. Raise CutError."""
@@ -85,6 +88,7 @@ class RuntimePassage:
         self.started: list[tuple[str, str]] = []
         """Name of the pod and of the container, in order."""
         self._made: dict[str, tuple[str, str]] = {}
+        self._calling: set[asyncio.Task[bytes]] = set()
 
     async def __aenter__(self) -> RuntimePassage:
         self._channel: Any = grpc.aio.insecure_channel(self._runtime, options=_SIZE)
@@ -98,16 +102,26 @@ class RuntimePassage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._server.stop(None)
+        for calling in list(self._calling):
+            calling.cancel()
+        await asyncio.gather(*self._calling, return_exceptions=True)
         await self._channel.close(None)
 
     async def unary(self, method: str, request: bytes, context: Any) -> bytes:
         """Pass one call on, and its answer or error back."""
         rpc = method.rpartition("/")[2]
 
-        async def go() -> bytes:
+        async def call() -> bytes:
             answer: bytes = await self._channel.unary_unary(method)(request, metadata=context.invocation_metadata())
             self._note(rpc, request, answer)
             return answer
+
+        async def go() -> bytes:
+            # What the runtime has begun when its caller is killed it finishes, and that is noted.
+            calling = asyncio.create_task(call(), name=f"passing on {rpc}")
+            self._calling.add(calling)
+            calling.add_done_callback(self._called)
+            return await asyncio.shield(calling)
 
         try:
             return await (self.knife.pass_on(rpc, go) if self.knife else go())
@@ -127,6 +141,11 @@ class RuntimePassage:
             await context.abort(error.code(), error.details() or "")
         finally:
             call.cancel()
+
+    def _called(self, calling: asyncio.Task[bytes]) -> None:
+        self._calling.discard(calling)
+        if not calling.cancelled():
+            calling.exception()  # whoever called may be dead, and then nobody asks
 
     def _note(self, rpc: str, request: bytes, answer: bytes) -> None:
         if rpc == "CreateContainer":
