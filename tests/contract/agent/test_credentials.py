@@ -137,6 +137,8 @@ async def test_a_plugin_is_given_a_token_of_the_pods_account(
         await create(node, "refused", app(), serviceAccountName="nobody")
         await node.wait("refused", lambda p: waiting(p) in ("ErrImagePull", "ImagePullBackOff"))
         assert plugin.asked == []
+        await node.delete("refused", grace=0)  # it would go on trying
+        await node.gone("refused")
         pod = await create(node, "pulls", app(), serviceAccountName="puller")
         await node.ready("pulls")
         asked = plugin.asked[0]
