@@ -65,7 +65,7 @@ def test_what_runs_on_a_joined_machine_is_reached_through_the_api_server(three: 
         "run", "p", "-n", ns3, f"--image={BUSYBOX}", f"--overrides={on_node(three[1], BUSYBOX, 'sh', '-c', script)}"
     )
     three.kubectl("wait", "-n", ns3, "--for=condition=Ready", "pod/p", "--timeout=120s", timeout=180)
-    assert three.kubectl("logs", "-n", ns3, "p").stdout == "hello from p\n"
+    eventually(lambda: three.kubectl("logs", "-n", ns3, "p").stdout == "hello from p\n", "the log")
     assert three.kubectl("exec", "-n", ns3, "p", "--", "hostname").stdout == "p\n"
 
 

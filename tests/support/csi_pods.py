@@ -109,11 +109,18 @@ async def claim(client: Client, name: str, size: str = "1Gi", mode: str = "Files
     return {"name": "data", "persistentVolumeClaim": {"claimName": name}}
 
 
-def spec(volume: Json, command: str = "sleep 1000", **changes: Any) -> Json:
+def does(command: str) -> Json:
+    """Return the part of a container that does something, is Ready once that is done, and stays."""
+    probe = {"exec": {"command": ["test", "-e", "/tmp/done"]}, "periodSeconds": 1}
+    return {"command": ["sh", "-c", f"{command}; touch /tmp/done; sleep 1000"], "readinessProbe": probe}
+
+
+def spec(volume: Json, command: str = ":", **changes: Any) -> Json:
+    """Return a pod with a volume at /data whose container does something and stays."""
     container: Json = {
         "name": "main",
         "image": BUSYBOX_IMAGE,
-        "command": ["sh", "-c", command],
+        **does(command),
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
         **changes.pop("container", {}),
     }

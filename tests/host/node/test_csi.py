@@ -85,7 +85,7 @@ async def test_a_volume_is_attached_staged_and_published_and_all_of_it_undone(no
                 {"name": "data", "mountPath": p, **s} for p, s in (("/data", {}), ("/p", {"subPath": "p"}))
             ]
         }
-        await node.create("web", spec(volume, "echo kept > /data/file; sleep 1000", container=part))
+        await node.create("web", spec(volume, "echo kept > /data/file", container=part))
         pod = await node.ready("web")
         uid = pod.metadata.uid or ""
         (stage,), (publish,) = driver.made("NodeStageVolume"), driver.made("NodePublishVolume")
@@ -254,7 +254,7 @@ async def test_a_pods_own_volume_is_made_for_it_alone(node: NodeUnderTest, place
     about: Json = {"podInfoOnMount": True, "volumeLifecycleModes": ["Ephemeral"]}
     await node.create("early", spec(volume))
     async with driver_on(node, place, about=about, sidecars=False) as driver:
-        await node.create("web", spec(volume, "echo x > /data/file; sleep 1000"))
+        await node.create("web", spec(volume, "echo x > /data/file"))
         pod = await node.ready("web")
         publish = next(r for r in driver.made("NodePublishVolume") if (pod.metadata.uid or "") in r.target_path)
         assert publish.volume_id.startswith("csi-") and not publish.staging_target_path
@@ -271,7 +271,7 @@ async def test_a_block_volume_is_a_device_in_the_container(node: NodeUnderTest, 
     async with driver_on(node, place, about={"attachRequired": False}, sidecars=False) as driver:
         volume = await claim(node.client, "a", mode="Block")
         container: Json = {"volumeMounts": [], "volumeDevices": [{"name": "data", "devicePath": "/dev/disk"}]}
-        command = "echo written | dd of=/dev/disk bs=512 conv=sync; sleep 1000"
+        command = "echo written | dd of=/dev/disk bs=512 conv=sync"
         await node.create("web", spec(volume, command, container=container))
         pod = await node.ready("web")
         shown = await node.execute(pod, "sh", "-c", "[ -b /dev/disk ] && head -c 7 /dev/disk")

@@ -15,7 +15,7 @@ import pytest
 from agent.volumes import mounts
 from kube.api import core_v1
 from kube.process import run
-from tests.support.images import BUSYBOX_IMAGE
+from tests.support.csi_pods import spec
 from tests.support.node import NodeUnderTest
 
 Json = dict[str, Any]
@@ -64,12 +64,6 @@ async def bound(node: NodeUnderTest, name: str, source: Json, mode: str = "Files
     return {"name": "data", "persistentVolumeClaim": {"claimName": name}}
 
 
-def spec(volume: Json, command: str = "sleep 1000", container: Json | None = None, **changes: Any) -> Json:
-    mounted = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
-    made = {"name": "main", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", command], **(container or mounted)}
-    return {"containers": [made], "volumes": [volume], **changes}
-
-
 async def test_a_local_volume_is_the_groups_and_a_local_device_a_device(
     node: NodeUnderTest, tmp_path: Path, device: str
 ) -> None:
@@ -80,8 +74,8 @@ async def test_a_local_volume_is_the_groups_and_a_local_device_a_device(
     files = await bound(node, "files", {"local": {"path": str(folder)}})
     disk = await bound(node, "disk", {"local": {"path": device}}, "Block")
     wrong = await bound(node, "wrong", {"local": {"path": str(folder)}}, "Block")
-    devices = {"volumeDevices": [{"name": "data", "devicePath": "/dev/xvda"}]}
-    await node.create("files", spec(files, "touch /data/new; sleep 1000", securityContext={"fsGroup": 4321}))
+    devices = {"volumeMounts": [], "volumeDevices": [{"name": "data", "devicePath": "/dev/xvda"}]}
+    await node.create("files", spec(files, "touch /data/new", securityContext={"fsGroup": 4321}))
     await node.create("disk", spec(disk, container=devices))
     await node.create("wrong", spec(wrong, container=devices))
     await node.ready("files")
@@ -105,7 +99,7 @@ async def test_an_empty_local_device_gets_a_file_system_and_one_with_data_keeps_
     (tmp_path / "disk.img").write_bytes(bytes(16 << 20))
     await run(["losetup", "--set-capacity", device])
     volume = await bound(node, "disk", {"local": {"path": device}}, mountOptions=["noatime"])
-    await node.create("first", spec(volume, "echo kept > /data/file; sleep 1000", securityContext={"fsGroup": 4321}))
+    await node.create("first", spec(volume, "echo kept > /data/file", securityContext={"fsGroup": 4321}))
     pod = await node.ready("first")
     mounted = await node.execute(pod, "sh", "-c", "grep ' /data ' /proc/mounts")
     assert mounted.split()[2] == "ext4" and "noatime" in mounted
@@ -113,7 +107,7 @@ async def test_an_empty_local_device_gets_a_file_system_and_one_with_data_keeps_
     await node.delete("first")
     await node.gone("first")
     assert not mounts.is_mounted(device)
-    await node.create("second", spec(volume, "cat /data/file; sleep 1000"))
+    await node.create("second", spec(volume, "cat /data/file"))
     assert await node.execute(await node.ready("second"), "cat", "/data/file") == "kept\n"
     other = await bound(node, "other", {"local": {"path": device, "fsType": "xfs"}})
     await node.create("third", spec(other))
@@ -144,7 +138,7 @@ async def test_nfs_is_mounted_by_mount_and_its_words_are_told(
     monkeypatch.setenv("PATH", f"{tools}:/usr/sbin:/usr/bin:/sbin:/bin")
     source = {"nfs": {"server": "2001:db8::9", "path": "/export"}, "mountOptions": ["nfsvers=4.2", "hard"]}
     volume = await bound(node, "share", source)
-    await node.create("web", spec(volume, "echo x > /data/file; sleep 1000"))
+    await node.create("web", spec(volume, "echo x > /data/file"))
     pod = await node.ready("web")
     assert (export / "file").read_text() == "x\n"
     target = node.config.pods_dir / (pod.metadata.uid or "") / "volumes/kubernetes.io~nfs/pv-share"
