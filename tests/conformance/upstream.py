@@ -26,6 +26,16 @@ PACKAGES = (
     *("iputils-ping", "netcat-openbsd", "nginx-light", "procps"),
 )
 """What the tests' containers call: name lookups, transfers, web servers, etcd."""
+VERSION = "v1.20.2"
+DAEMONS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+_VERSION = {"gitVersion": VERSION, "gitMajor": "1", "gitMinor": "20", "gitTreeState": "clean"}
+_GO = {
+    "GO111MODULE": "off",  # the sources carry what they need, in a list that newer tools want rewritten
+    "GOPATH": str(CACHE / "go"),
+    "GOCACHE": str(CACHE / "go-cache"),
+    "CGO_ENABLED": "0",
+    "PATH": f"/usr/lib/go-1.19/bin:{os.environ['PATH']}",
+}
 _DATA = ("test/conformance/testdata/...", "test/e2e/testing-manifests/...", "test/images/...", "test/fixtures/...")
 _TARGETS = {
     "ginkgo": "./vendor/github.com/onsi/ginkgo/ginkgo",
@@ -49,6 +59,37 @@ def build() -> None:
         _go("test", "-c", "-o", str(BINARIES / "e2e.test"), "./test/e2e")
     if not (DEBIAN / "usr/sbin/nginx").exists():
         _run(["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", "bookworm", str(DEBIAN)], CACHE)
+
+
+def build_daemons() -> None:
+    """Compile upstream's daemons; raises as `build`, which must have been called."""
+    if (BINARIES / DAEMONS[-1]).exists():
+        return
+    generator = BINARIES / "openapi-gen"
+    _go("build", "-o", str(generator), "./vendor/k8s.io/kube-openapi/cmd/openapi-gen")
+    # The one generated file that is not in the archive: the server's OpenAPI document.
+    tagged = r"grep -RlE '^// [+]k8s:openapi-gen=true' --include=*.go vendor/k8s.io pkg | xargs -n1 dirname | sort -u"
+    packages = []
+    for folder in _run(["bash", "-c", tagged], SOURCE).split():
+        if not any(part in folder for part in ("code-generator", "sample", "_examples", "kube-openapi")):
+            packages.append(
+                folder.removeprefix("vendor/") if folder.startswith("vendor/") else f"k8s.io/kubernetes/{folder}"
+            )
+    machinery = ("util/intstr", "api/resource", "runtime", "version", "apis/meta/v1")
+    packages += [f"k8s.io/apimachinery/pkg/{name}" for name in machinery]
+    made = (
+        "-O",
+        "zz_generated.openapi",
+        "-p",
+        "k8s.io/kubernetes/pkg/generated/openapi",
+        "--output-base",
+        str(CACHE / "go/src"),
+    )
+    license = ("-h", "hack/boilerplate/boilerplate.generatego.txt", "-r", str(CACHE / "openapi.violations"))
+    _run([str(generator), *made, *license, "-i", ",".join(dict.fromkeys(packages))], SOURCE, _GO)
+    flags = " ".join(f"-X k8s.io/kubernetes/vendor/k8s.io/component-base/version.{k}={v}" for k, v in _VERSION.items())
+    for name in DAEMONS:
+        _go("build", "-ldflags", flags, "-o", str(BINARIES / name), f"./cmd/{name}")
 
 
 def _fetch() -> Path:
@@ -76,15 +117,7 @@ def _unpack(archive: Path) -> None:
 
 
 def _go(*arguments: str) -> None:
-    # Without modules: the sources carry what they need, in a list that newer tools want rewritten.
-    settings = {
-        "GO111MODULE": "off",
-        "GOPATH": str(CACHE / "go"),
-        "GOCACHE": str(CACHE / "go-cache"),
-        "CGO_ENABLED": "0",
-        "PATH": f"/usr/lib/go-1.19/bin:{os.environ['PATH']}",
-    }
-    _run(["go", *arguments], SOURCE, settings)
+    _run(["go", *arguments], SOURCE, _GO)
 
 
 def _run(argv: list[str], folder: Path, settings: dict[str, str] | None = None) -> str:
