@@ -42,7 +42,7 @@ _NGINX = b"events {}\nhttp { server { listen 80; root /usr/share/nginx/html; } }
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a layer, or a link."""
+    """A file of a layer, or a link, or with a name that ends in a slash a folder."""
 
     content: bytes = b""
     mode: int = 0o644
@@ -146,7 +146,8 @@ def _busybox() -> bytes:
         "etc/passwd": File(b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n"),
         "etc/group": File(b"root:x:0:\nnogroup:x:65534:\n"),
     }
-    folders = {f"{folder}/.keep": File() for folder in ("home", "root", "usr/bin", "var")}
+    folders = {f"{folder}/": File(mode=0o755) for folder in ("home", "root", "usr", "usr/bin", "var")}
+    folders["tmp/"] = File(mode=0o1777)
     links = {f"bin/{name}": File(link="busybox") for name in applets if name != "busybox"}
     return _layer({"bin/busybox": _read(Path("/bin/busybox"), 0o755), **links, **people, **folders})
 
@@ -179,6 +180,9 @@ def _add(tar: tarfile.TarFile, name: str, file: File) -> None:
     entry.mode = file.mode
     if file.link:
         entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, file.link, 0o777
+        return tar.addfile(entry)
+    if name.endswith("/"):
+        entry.type = tarfile.DIRTYPE
         return tar.addfile(entry)
     entry.size = len(file.content)
     return tar.addfile(entry, io.BytesIO(file.content))
