@@ -1,6 +1,6 @@
 """What the parts of the agent ask of each other: the prober, the pods' view for the server, the hooks' runner.
 
-Each is the smallest interface its user needs; `agent.main` joins them to what implements them.
+Each is the smallest interface its user needs; `agent.assembly` joins them to what implements them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every pod worker uses, made once by `agent.main` and passed as one value."""
+"""What every pod worker uses, made once by `agent.assembly` and passed as one value."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.config import AgentConfig
-from agent.main import cgroup_driver
+from agent.preconditions import cgroup_driver
 from cri.client import Client
 from cri.fake import FakeRuntime
 

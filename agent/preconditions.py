@@ -1,0 +1,88 @@
+"""What the agent finds out before it decides anything: whether its configuration fits, what the machine and the runtime say."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from agent.config import AgentConfig
+from agent.eviction.thresholds import Threshold, thresholds
+from agent.kubelet_configuration import ConfigError
+from agent.node import allocatable as node_allocatable
+from agent.podspec import dns, subordinate_ids
+from agent.podspec.userns import UserNamespaces
+from cri.client import Client as RuntimeClient
+from cri.errors import CRIError, UnimplementedError
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+RUNTIME_RETRY_SECONDS = 0.25
+
+
+async def user_namespaces(config: AgentConfig) -> UserNamespaces:
+    """Raise ConfigError where the IDs that the node has for pods cannot be used."""
+    try:
+        room = await subordinate_ids.usable(config.ids_per_pod, config.max_pods)
+    except subordinate_ids.SubordinateIdsError as error:
+        raise ConfigError(f"create user namespace manager: {error}") from error
+    users = UserNamespaces(config.pods_dir, room, config.ids_per_pod)
+    await asyncio.to_thread(users.load)
+    return users
+
+
+def eviction_thresholds(config: AgentConfig) -> tuple[Threshold, ...]:
+    """Raise ConfigError where the eviction thresholds do not fit together."""
+    try:
+        return thresholds(
+            config.eviction_hard,
+            config.eviction_soft,
+            config.eviction_soft_grace,
+            config.eviction_minimum_reclaim,
+            pods_bounded=config.cgroups_per_qos and node_allocatable.PODS in config.enforcement.options,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+async def runtime_answers(runtime: RuntimeClient, clock: Clock) -> None:
+    """Wait for the container runtime: nothing can be decided before it is known what runs."""
+    told = False
+    while True:
+        try:
+            await runtime.runtime.version()
+            return
+        except CRIError as error:
+            if not told:
+                log.info("waiting for the container runtime: %s", error)
+                told = True
+            await clock.sleep(RUNTIME_RETRY_SECONDS)
+
+
+async def cgroup_driver(config: AgentConfig, runtime: RuntimeClient) -> str:
+    """Ask the runtime which of them makes cgroups; one that does not tell (containerd before 2.0) has the file's word."""
+    try:
+        found = await runtime.runtime.cgroup_driver()
+    except CRIError as error:
+        if not isinstance(error, UnimplementedError):
+            log.warning("the runtime's cgroup driver: %s", error)
+        return config.cgroup_driver
+    if found != config.cgroup_driver:
+        log.info("cgroup driver %s, as the container runtime says", found)
+    return found
+
+
+def host_resolver(config: AgentConfig) -> dns.Resolver:
+    if not config.resolv_conf:
+        # Upstream's answer to resolvConf: "": nothing can be resolved.
+        return dns.Resolver(("127.0.0.1",), (".",))
+    return dns.parse(text_of(Path(config.resolv_conf)))
+
+
+def text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        log.warning("%s: %s", path, error.strerror)
+        return ""
