@@ -1,15 +1,18 @@
 """The eviction loop: read the signals, free what nobody misses, and end one pod a round where that does not do.
 
-A round is every 10 s. For a shortage of disk unused images go first; for others, and where that frees too little, a pod:
-at once for a hard threshold, with at most `evictionMaxPodGracePeriod` for a soft one. Pods over a limit of their own go
-before any of that is looked at. What each pod uses is asked only when somebody is to go or has such a limit.
+A round is every 10 s, or as soon as what an evicted pod held is free: until then the signals still tell of it, and a
+second pod would go for the same shortage. For a shortage of disk unused images go first; for others, and where that
+frees too little, a pod: at once for a hard threshold, with at most `evictionMaxPodGracePeriod` for a soft one. Pods over a
+limit of their own go before any of that is looked at. What each pod uses is asked only when somebody is to go or has such
+a limit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
 
 from agent.eviction import local_storage
 from agent.eviction.ranking import eviction, rank, usage_of
@@ -25,6 +28,8 @@ log = logging.getLogger(__name__)
 PERIOD_SECONDS = 10.0
 AT_ONCE_SECONDS = 1
 """The grace of a pod that goes for a hard threshold or a limit of its own (immediateEvictionGracePeriodSeconds)."""
+CLEANUP_SECONDS = 30.0
+"""How long an evicted pod is waited for before the next round (podCleanupTimeout)."""
 
 
 class Eviction:
@@ -56,42 +61,63 @@ class Eviction:
         return self._watch.conditions(self._clock.monotonic())
 
     async def run(self) -> None:
-        """Look every 10 s until cancelled."""
+        """Look every 10 s until cancelled, and when those who had to go have gone."""
+        evicted: Collection[str] = ()
         while True:
-            await self._clock.sleep(PERIOD_SECONDS)
+            if evicted:
+                await self._cleaned_up(evicted)
+            else:
+                await self._clock.sleep(PERIOD_SECONDS)
             try:
-                await self.check()
+                evicted = await self.check()
             except CRIError as error:
+                evicted = ()
                 log.warning("reading what pods use: %s", error)
 
-    async def check(self) -> None:
-        """Look at the signals once, and end one pod where one is bad. Raise CRIError."""
+    async def _cleaned_up(self, uids: Collection[str]) -> None:
+        """Wait until what pods held is free, but not for ever."""
+        free = asyncio.gather(*(self._pods.freed(uid) for uid in uids))
+        late = asyncio.create_task(self._clock.sleep(CLEANUP_SECONDS), name="wait for evicted pods")
+        waits: list[asyncio.Future[Any]] = [free, late]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not free.done():
+                log.warning("evicted pods hold on to what they have: %s", ", ".join(uids))
+        finally:
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def check(self) -> Collection[str]:
+        """Look at the signals once, and end one pod where one is bad; return the UIDs of those that go. Raise CRIError."""
         before = self.pressures()
         self._looked = self._clock.monotonic()
         readings = await asyncio.to_thread(self.read)
         due = self._watch.look(readings, self._clock.monotonic())
         if self.pressures() != before:
             self._changed()
-        if not await self._end_pods_over_their_limits() and due:
-            await self._relieve(due[0], readings[due[0].signal])
+        ended = await self._end_pods_over_their_limits()
+        return await self._relieve(due[0], readings[due[0].signal]) if due and not ended else ended
 
-    async def _relieve(self, one: Threshold, reading: Reading) -> None:
+    async def _relieve(self, one: Threshold, reading: Reading) -> Collection[str]:
         if one.signal.endswith("fs.available") and await self._freed(one, reading):
-            return
+            return ()
         used = await self._used()
         resource = RESOURCES[one.signal]
         views = [(uid, view) for uid, view in self._pods.by_uid().items() if view.alive]
         ranked = rank([usage_of(view, used.get(uid), resource) for uid, view in views])
         if not ranked:
             log.warning("%s is low and there is no pod to evict", one.signal)
-            return
+            return ()
         end = eviction(one, reading, ranked[0])
         metadata = ranked[0].view.pod.metadata
         log.warning("evicting pod %s/%s: %s", metadata.namespace, metadata.name, end.message)
         grace = AT_ONCE_SECONDS if one.hard else self._most_grace
         asked = ranked[0].view.pod.spec.termination_grace_period_seconds
-        self._pods.evict(metadata.uid or "", end, grace if asked is None else min(grace, asked))
+        uid = metadata.uid or ""
+        self._pods.evict(uid, end, grace if asked is None else min(grace, asked))
         self._count(one.signal)
+        return (uid,)
 
     async def _freed(self, one: Threshold, reading: Reading) -> bool:
         """Remove unused images; tell whether the threshold is no longer met."""
@@ -102,12 +128,12 @@ class Eviction:
         after = (await asyncio.to_thread(self.read)).get(one.signal, reading)
         return freed > 0 and not one.met(after)
 
-    async def _end_pods_over_their_limits(self) -> bool:
-        """End pods that use more disk than their limits say; tell whether there were any."""
+    async def _end_pods_over_their_limits(self) -> Collection[str]:
+        """End pods that use more disk than their limits say; return their UIDs."""
         watched = {uid: view for uid, view in self._pods.by_uid().items() if local_storage.limited(view.pod)}
         if not any(view.alive and not view.terminating for view in watched.values()):
-            return False
-        ended = False
+            return ()
+        ended = []
         used = await self._used()
         for uid, view in watched.items():
             use = used.get(uid)
@@ -116,7 +142,7 @@ class Eviction:
                 end, signal = found
                 self._pods.evict(uid, end, AT_ONCE_SECONDS)
                 self._count(signal)
-                ended = True
+                ended.append(uid)
         return ended
 
     def _count(self, signal: str) -> None:

@@ -340,12 +340,17 @@ class PodManager:
         worker = self._workers.get(uid)
         if worker is None:
             return
-        gone = asyncio.Event()
-        self._gone.setdefault(uid, []).append(gone)
         worker.kill(end, grace)
-        if not worker.finished:
-            await gone.wait()
+        await self.freed(uid)
         await self._tools.writer.flushed(uid)
+
+    async def freed(self, uid: str) -> None:
+        """Return when nothing of a pod that was told to end runs, and what it held is free."""
+        worker = self._workers.get(uid)
+        if worker is not None and not worker.finished:
+            gone = asyncio.Event()
+            self._gone.setdefault(uid, []).append(gone)
+            await gone.wait()
 
     @property
     def uids(self) -> set[str]:

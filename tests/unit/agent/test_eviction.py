@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,12 +10,15 @@ import msgspec
 import pytest
 
 from agent.contracts import PodView
-from agent.eviction import local_storage
+from agent.eviction import Eviction, local_storage
 from agent.eviction.ranking import Usage, eviction, rank, usage_of
 from agent.eviction.signals import Reading
 from agent.eviction.thresholds import Threshold, Watch, thresholds
-from agent.usage.model import CPU, ContainerUse, Filesystem, Memory, PodUse
+from agent.lifecycle import End
+from agent.records import ContainerRecord, State
+from agent.usage.model import CPU, ContainerUse, Filesystem, Memory, NodeUse, PodUse, Snapshot
 from kube.api import core_v1
+from kube.clock import FakeClock, settle
 
 GI = 1 << 30
 
@@ -196,3 +200,61 @@ def test_one_container_over_its_limit_is_named_though_the_sum_is_kept() -> None:
 def test_only_pods_with_limits_are_watched() -> None:
     assert local_storage.limited(pod("p", **LIMIT))
     assert not local_storage.limited(pod("p", requests={"ephemeral-storage": "1Gi"}))
+
+
+# -- one shortage, one pod --------------------------------------------------------------------------------------------
+class SlowToEnd:
+    """Takes the place of the node's pods, which hold what they have until they are told to let go."""
+
+    def __init__(self, *names: str) -> None:
+        running = (ContainerRecord(id="1", name="c", state=State.RUNNING),)
+        self.found = {name: PodView(pod(name), running, None) for name in names}
+        self.evicted: list[str] = []
+        self.let_go = asyncio.Event()
+
+    def by_uid(self) -> Mapping[str, PodView]:
+        return {uid: view for uid, view in self.found.items() if uid not in self.evicted}
+
+    def evict(self, uid: str, end: End, grace: int) -> None:
+        self.evicted.append(uid)
+
+    async def freed(self, uid: str) -> None:
+        await self.let_go.wait()
+
+
+@pytest.mark.parametrize("lets_go", [True, False])
+async def test_nobody_else_goes_while_an_evicted_pod_still_holds_what_is_short(lets_go: bool) -> None:
+    pods, clock, looks = SlowToEnd("larger", "large"), FakeClock(), list[float]()
+    filesystem = Filesystem(0.0, 0, 0, 0, 0, 0, 0)
+
+    def read() -> Mapping[str, Reading]:
+        looks.append(clock.monotonic())
+        return signal("memory.available", 90 if pods.let_go.is_set() else 5)
+
+    async def snapshot(age: float) -> Snapshot:
+        used = use("larger", memory=9), use("large", memory=8)
+        return Snapshot(NodeUse("n", 0.0, CPU(0.0, 0), Memory(0.0, 0), (), filesystem, filesystem, 0, 0), used)
+
+    async def free(wanted: int) -> int:
+        return 0
+
+    watch = Watch(thresholds({"memory.available": "10"}, {}, {}, {}), 0.0)
+    loop = Eviction(pods, watch, read, snapshot, free, lambda: None, clock=clock)  # type: ignore[arg-type]
+    task = asyncio.create_task(loop.run())
+    await clock.advance(10)
+    while not pods.evicted:  # the signals are read in a thread
+        await settle()
+    await clock.advance(29)
+    assert (pods.evicted, looks) == (["larger"], [10.0])
+    if lets_go:
+        pods.let_go.set()  # and the next look is at once
+    else:
+        await clock.advance(1)  # nobody is waited for any longer
+    async with asyncio.timeout(30):
+        while len(looks) < 2:
+            await settle()
+        while len(looks) < 3 and len(pods.evicted) < 2:
+            await clock.advance(1)
+    assert pods.evicted == (["larger"] if lets_go else ["larger", "large"])
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
