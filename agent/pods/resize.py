@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from agent.cgroups import qos
+from agent.records import PodRuntime
 from kube.api import core_v1
 from kube.quantity import Quantity, milli, value
 
@@ -44,6 +45,18 @@ def changed(container: core_v1.Container, applied: core_v1.ResourceRequirements)
             if amount(new.get(name, 0)) != amount(old.get(name, 0)):
                 found.add(name)
     return found
+
+
+def differs(
+    pod: core_v1.Pod, runtime: PodRuntime, applied: Mapping[str, core_v1.ResourceRequirements] | None
+) -> bool:
+    """Tell whether the spec asks for another size than a running container has; `applied` is by container ID."""
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        record = runtime.latest(container.name)
+        if record is not None and record.running and (given := (applied or {}).get(record.id)) is not None:
+            if changed(container, given):
+                return True
+    return False
 
 
 def needs_restart(container: core_v1.Container, resources: set[str]) -> bool:

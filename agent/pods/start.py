@@ -11,6 +11,7 @@ from agent.contracts import HookError
 from agent.images.manager import ImageError
 from agent.lifecycle import Kill, Kind, Plan, Resize, Start, container_hash, find_container, grace_of
 from agent.managers.errors import DynamicResourceError
+from agent.pods import end as pod_end
 from agent.pods import resize
 from agent.pods import setup as pod_setup
 from agent.podspec.environment import ConfigError
@@ -65,7 +66,7 @@ async def _stop_old_sandboxes(worker: PodWorker) -> None:
     grace = grace_of(worker.pod)
     await asyncio.gather(
         *(
-            worker.stop_container(Kill(c.id, c.name, f"Stopping container {c.name}"), grace)
+            pod_end.stop_container(worker, Kill(c.id, c.name, f"Stopping container {c.name}"), grace)
             for c in worker.runtime.alive
         )
     )
@@ -178,12 +179,12 @@ async def _restart_all(worker: PodWorker, trigger: ContainerRecord) -> None:
     As upstream has it, nobody is given time to end: no preStop hook, no grace.
     """
     worker.publish()
-    worker.count_restart(trigger.name)
+    worker.crash_loop.count(trigger.name)
     debug = {container.name for container in worker.pod.spec.ephemeral_containers}
     alive = [record for record in worker.runtime.alive if record.name not in debug]
     message = "Container {0} will be restarted with all others, because {1} ended"
     kills = (Kill(r.id, r.name, message.format(r.name, trigger.name)) for r in alive)
-    await asyncio.gather(*(worker.stop_container(kill, 0, False) for kill in kills))
+    await asyncio.gather(*(pod_end.stop_container(worker, kill, 0, False) for kill in kills))
     worker.publish()  # the API keeps the counts and how each has ended; a server that is away is not waited for
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_TELL_SECONDS):
@@ -194,7 +195,7 @@ async def _restart_all(worker: PodWorker, trigger: ContainerRecord) -> None:
 
 
 async def _kill(worker: PodWorker, kill: Kill) -> None:
-    await worker.stop_container(kill, grace_of(worker.pod, kill.grace))
+    await pod_end.stop_container(worker, kill, grace_of(worker.pod, kill.grace))
 
 
 async def _start(worker: PodWorker, start: Start) -> bool:
@@ -205,7 +206,7 @@ async def _start(worker: PodWorker, start: Start) -> bool:
         return False
     container, kind = found
     tools, pod = worker.tools, worker.pod
-    worker.count_restart(start.name)
+    worker.crash_loop.count(start.name)
     tools.observed.started_containers.inc(_TYPES[kind])
     config = worker.sandbox_config()
     try:
@@ -335,7 +336,7 @@ async def _sandbox_lost(worker: PodWorker, sandbox_id: str, name: str) -> bool:
         if record is None or not record.ready:
             known = worker.runtime
             worker.runtime = known.with_sandbox(record) if record else known.without_sandbox(sandbox_id)
-            worker.forget_restart(name)
+            worker.crash_loop.forgive(name)
             return True
         await worker.tools.clock.sleep(_LOOK_SECONDS)
     return False
@@ -371,7 +372,7 @@ async def _post_start(
         worker.event(WARNING, "FailedPostStartHook", "PostStartHook failed", container.name)
         log.info("pod %s: postStart hook of %s: %s", worker.uid, container.name, error)
         kill = Kill(container_id, container.name, "FailedPostStartHook")
-        await worker.stop_container(kill, grace_of(worker.pod))
+        await pod_end.stop_container(worker, kill, grace_of(worker.pod))
         worker.waiting[container.name] = Waiting("PostStartHookError", f"PostStart handler: {error}")
         return False
     return True

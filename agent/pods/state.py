@@ -70,7 +70,8 @@ class PodState:
         self.suspect = False
         """The runtime may have something of the pod that we do not know of."""
         self.final_outcomes: dict[str, ProbeOutcome] = {}
-        self._last_status: core_v1.PodStatus | None = None
+        self.last_status: core_v1.PodStatus | None = None
+        """What the API was told last, or would have been."""
         self._quiet = False
         self._late: asyncio.Task[None] | None = None
         self._sandbox_config: tuple[int, PodSandboxConfig] | None = None
@@ -145,7 +146,7 @@ class PodState:
         """Return the pod with the status that the API was last told, and others' conditions as they are now."""
         shown = self.api_pod
         told = self.tools.writer.told(shown.metadata.uid or "") if shown is not None else None
-        told = told or self._last_status
+        told = told or self.last_status
         if told is None:
             return self.pod
         conditions = [c for c in told.conditions if c.type in OURS]
@@ -194,7 +195,7 @@ class PodState:
         self.cancel_late()
         if self._quiet:
             return
-        status = self._last_status = self.status()
+        status = self.last_status = self.status()
         self.tools.starts.look(self.pod, status, self.tools.now())
         shown = self.api_pod
         if self.in_api and shown is not None:
@@ -225,7 +226,7 @@ class PodState:
 
     def view(self) -> PodView:
         """Return the pod as the server shows it."""
-        told = self._last_status
+        told = self.last_status
         pod = msgspec.structs.replace(self.pod, status=told) if told is not None else self.pod
         return PodView(pod, self.runtime.containers, self.runtime.sandbox, self.ending)
 

@@ -1,0 +1,106 @@
+"""One round of a pod: the state machine is asked what to do (lifecycle.plan), that is done, and it is asked again.
+
+A round ends when nothing more is to be done now; the worker is then told when to look again. What comes between shows in
+the status only where it lasts: the first round tells that the agent has the pod (kubectl: ContainerCreating).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from agent.lifecycle import End, Situation, plan
+from agent.pods import end as pod_end
+from agent.pods import resize
+from agent.pods import start as pod_start
+from agent.status.pod import ENDED_PHASES
+from kube.events import NORMAL, WARNING
+
+if TYPE_CHECKING:
+    from agent.pods.worker import PodWorker
+
+
+async def sync(worker: PodWorker) -> None:
+    """Do what the state machine says until it has nothing more to say. Raise CRIError."""
+    if worker.applied is None:
+        ran = bool(worker.runtime.containers)
+        folder = worker.tools.volumes.pod_dir(worker.uid)
+        worker.applied = await asyncio.to_thread(resize.load, folder) if ran else {}
+    if not worker.placed and not await _place(worker):
+        return
+    if worker.suspect:
+        await pod_end.look_for_leftovers(worker)
+    rounds = 0
+    while True:
+        worker.due = False
+        now = worker.tools.now()
+        worker.probe()
+        _hold_resize(worker)
+        decided = plan(
+            Situation(
+                pod=worker.basis(),
+                runtime=worker.runtime,
+                now=now,
+                outcomes=worker.outcomes(),
+                ready_at=worker.crash_loop.ready_at,
+                retry_at=worker.retry_at,
+                applied=worker.applied,
+                hold_resize=worker.held is not None,
+            )
+        )
+        worker.crash_loop.show(decided.backing_off)
+        if decided.end is not None:
+            worker.end = decided.end
+            if decided.end.reason:
+                worker.event(NORMAL, decided.end.reason, decided.end.message)
+            worker.look_again()
+            return
+        if rounds == 0:
+            worker.publish()
+            if worker.last_status is not None and worker.last_status.phase in ENDED_PHASES:
+                # What may not run again was lost by the runtime: told as ended, the pod gets nothing started.
+                worker.end = End()
+                worker.look_again()
+                return
+        else:
+            worker.publish_late()
+        rounds += 1
+        news = worker.news
+        progressed = await pod_start.carry_out(worker, decided)
+        if news != worker.news:
+            # What failed meanwhile may have looked before the news came: it does not wait for its back-off.
+            worker.contents_due = 0.0
+            worker.retry_at.clear()
+        for container_id in decided.remove:
+            await worker.remove_container(container_id)
+        for sandbox_id in decided.remove_sandboxes:
+            await pod_end.remove_sandbox(worker, sandbox_id)
+        if not progressed and not worker.due:
+            worker.publish()
+            worker.wake_at(decided.wake_at)
+            # What was due before was considered, and waits for something else (a longer back-off).
+            worker.wake_at(min((at for at in worker.retry_at.values() if at > now), default=None))
+            worker.wake_at(worker.contents_due)
+            return
+
+
+async def _place(worker: PodWorker) -> bool:
+    """Have the node's managers give the pod what it asks for; False where it fails for want of it."""
+    running = {record.name for record in worker.runtime.alive}
+    refused = await worker.tools.managers.admit(worker.pod, running)
+    if refused is None:
+        worker.placed = True
+        return True
+    worker.rejected = worker.end = refused
+    worker.event(WARNING, refused.reason, refused.message)
+    worker.look_again()
+    return False
+
+
+def _hold_resize(worker: PodWorker) -> None:
+    """Note whether a new size has to wait, and tell how far it is."""
+    pod, runtime = worker.pod, worker.runtime
+    differs = resize.differs(pod, runtime, worker.applied)
+    worker.held = worker.hold_resize(pod) if differs else None
+    settled = all((found := runtime.latest(c.name)) and found.running for c in pod.spec.containers)
+    worker.resize_story.look(pod, differs=differs, held=worker.held, settled=settled)
