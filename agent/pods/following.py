@@ -25,7 +25,7 @@ from agent.pods.toolbox import Toolbox
 from agent.pods.worker import TROUBLE_SECONDS, PodWorker
 from agent.records import PodRuntime
 from agent.runtime import Found
-from agent.status.pod import ENDED_PHASES
+from agent.status.phase import ENDED_PHASES
 from cri.errors import CRIError, UnimplementedError
 from cri.events import Kind
 from kube.api import core_v1, meta_v1

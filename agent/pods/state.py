@@ -23,7 +23,8 @@ from agent.pods.static import HASH, is_mirror
 from agent.pods.toolbox import Toolbox
 from agent.records import ContainerRecord, PodRuntime
 from agent.status.container import Known, Waiting
-from agent.status.pod import ENDED_PHASES, NodeFacts, pod_status, rejected_status
+from agent.status.phase import ENDED_PHASES
+from agent.status.pod import NodeFacts, pod_status, rejected_status
 from agent.status.writer import OURS
 from agent.volumes.mounted import Mounted
 from cri.errors import CRIError

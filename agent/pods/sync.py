@@ -13,7 +13,7 @@ from agent.lifecycle import End, Situation, plan
 from agent.pods import end as pod_end
 from agent.pods import resize
 from agent.pods import start as pod_start
-from agent.status.pod import ENDED_PHASES
+from agent.status.phase import ENDED_PHASES
 from kube.events import NORMAL, WARNING
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from platform import machine as machine_name
 from agent.contracts import Pods
 from agent.node.status import KUBELET_VERSION
 from agent.pods.static import HASH, is_mirror
-from agent.status.pod import ENDED_PHASES
+from agent.status.phase import ENDED_PHASES
 from agent.usage.exposition import Sample, Text
 from agent.usage.machine import boot_time
 from agent.usage.operations import BUCKETS, Operations

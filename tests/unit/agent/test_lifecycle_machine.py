@@ -21,7 +21,8 @@ from agent.contracts import ProbeOutcome
 from agent.lifecycle import End, Kind, Plan, Situation, is_sidecar, plan, policy_of
 from agent.records import PodRuntime, State
 from agent.status.container import Known
-from agent.status.pod import ENDED_PHASES, NodeFacts, pod_status
+from agent.status.phase import ENDED_PHASES
+from agent.status.pod import NodeFacts, pod_status
 from cri.fake.images import FakeImages
 from cri.fake.runtime import FakeContainers
 from cri.messages import api
