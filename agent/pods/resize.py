@@ -47,9 +47,7 @@ def changed(container: core_v1.Container, applied: core_v1.ResourceRequirements)
     return found
 
 
-def differs(
-    pod: core_v1.Pod, runtime: PodRuntime, applied: Mapping[str, core_v1.ResourceRequirements] | None
-) -> bool:
+def differs(pod: core_v1.Pod, runtime: PodRuntime, applied: Mapping[str, core_v1.ResourceRequirements] | None) -> bool:
     """Tell whether the spec asks for another size than a running container has; `applied` is by container ID."""
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         record = runtime.latest(container.name)
