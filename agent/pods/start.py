@@ -20,7 +20,7 @@ from agent.podspec.userns import UserNamespaceError
 from agent.records import ContainerRecord, State
 from agent.status.container import Waiting
 from agent.volumes.image import pulled
-from agent.volumes.manager import MountError
+from agent.volumes.manager import MountsFailed
 from cri.errors import CRIError
 from kube.api import core_v1
 from kube.events import NORMAL, WARNING
@@ -158,13 +158,13 @@ async def _volumes(worker: PodWorker) -> bool:
         await tools.services.wait_synced()
     try:
         worker.mounted, worker.contents_due = await tools.volumes.mount(pod)
-    except MountError as error:
+    except MountsFailed as error:
+        for failed in error.failed:
+            worker.event(WARNING, "FailedMount", str(failed))
         if worker.mounted is not None:
             # The containers keep what they have, as with upstream.
-            log.info("pod %s: %s", worker.uid, error)
             worker.contents_due = now + 60.0
             return True
-        worker.event(WARNING, "FailedMount", str(error))
         _retry_later(worker, "/volumes")
         return False
     worker.retry_at.pop("/volumes", None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +49,14 @@ class MountError(Exception):
         self.volume = volume
 
 
+class MountsFailed(Exception):
+    """Volumes of the pod could not be set up; `failed` says of each why. The others are set up."""
+
+    def __init__(self, failed: Sequence[MountError]) -> None:
+        super().__init__("; ".join(map(str, failed)))
+        self.failed = tuple(failed)
+
+
 @dataclass(frozen=True, slots=True)
 class _Facts:
     """What setting up volumes in a thread needs, gathered before."""
@@ -83,10 +91,12 @@ class VolumeManager:
         return self._pods_dir / uid
 
     async def mount(self, pod: core_v1.Pod, pod_ips: tuple[str, ...] = ()) -> tuple[dict[str, Mounted], float | None]:
-        """Set up every volume; return them by name, and when to call again for a token. Raise MountError."""
+        """Set up every volume; return them by name, and when to call again for a token. Raise MountsFailed."""
         tokens: dict[tuple[str, str], str] = {}
         bundles: dict[tuple[str, str], str] = {}
         claims: dict[str, Mounted] = {}
+        failed: list[MountError] = []
+        unready: set[str] = set()
         again: float | None = None
         for volume in pod.spec.volumes:
             try:
@@ -106,7 +116,8 @@ class VolumeManager:
                     claims[volume.name], look = await self._persistent.set_up(pod, volume)
                     again = min(again or look, look) if look is not None else again
             except VolumeError as error:
-                raise MountError(error.name or volume.name, str(error), error.step) from error
+                failed.append(MountError(error.name or volume.name, str(error), error.step))
+                unready.add(volume.name)
         sources = Sources(
             references=self._references,
             allocatable=self._allocatable(),
@@ -116,21 +127,27 @@ class VolumeManager:
             bundles=bundles,
             token_uid=single_user(pod),
         )
-        mounted = await asyncio.to_thread(self._set_up_all, pod, _Facts(sources, claims))
+        ready = [volume for volume in pod.spec.volumes if volume.name not in unready]
+        mounted, wrong = await asyncio.to_thread(self._set_up_all, pod, ready, _Facts(sources, claims))
+        if failed or wrong:
+            raise MountsFailed(failed + wrong)
         return mounted, again
 
-    def _set_up_all(self, pod: core_v1.Pod, facts: _Facts) -> dict[str, Mounted]:
+    def _set_up_all(
+        self, pod: core_v1.Pod, volumes: Sequence[core_v1.Volume], facts: _Facts
+    ) -> tuple[dict[str, Mounted], list[MountError]]:
         folder = self.pod_dir(pod.metadata.uid or "")
         folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-        result = {}
-        for volume in pod.spec.volumes:
+        result: dict[str, Mounted] = {}
+        failed = []
+        for volume in volumes:
             try:
                 result[volume.name] = self._set_up(pod, volume, folder / "volumes", facts)
             except (VolumeError, atomic.PayloadError) as error:
-                raise MountError(volume.name, str(error)) from error
+                failed.append(MountError(volume.name, str(error)))
             except OSError as error:
-                raise MountError(volume.name, f"{error.strerror}: {error.filename}") from error
-        return result
+                failed.append(MountError(volume.name, f"{error.strerror}: {error.filename}"))
+        return result, failed
 
     def _set_up(self, pod: core_v1.Pod, volume: core_v1.Volume, folder: Path, facts: _Facts) -> Mounted:
         group = pod.spec.security_context.fs_group if pod.spec.security_context else None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.volumes.manager import MountError, VolumeManager
+from agent.volumes.manager import MountsFailed, VolumeManager
 from cri.fake import FakeRuntime
 from kube.api import core_v1
 from kube.errors import StatusError
@@ -71,7 +71,7 @@ async def test_what_comes_while_volumes_are_set_up_without_it_is_taken_at_once(
 
         try:
             return await mount(self, pod)
-        except MountError:
+        except MountsFailed:
             await node.client.create(late)
             await eventually(known, "the agent does not see the ConfigMap")
             raise

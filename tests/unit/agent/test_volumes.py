@@ -15,6 +15,7 @@ from agent.pods.static import ManifestError, parse
 from agent.pods.termination_messages import read_message, tail_log
 from agent.volumes import atomic, cleanup, hostpath
 from agent.volumes.atomic import File
+from agent.volumes.manager import MountsFailed, VolumeManager
 from agent.volumes.payload import Sources, VolumeError, single_user, volume_payload
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
@@ -231,3 +232,22 @@ def test_a_manifest_becomes_the_nodes_static_pod() -> None:
 def test_a_bad_manifest_is_refused(text: str) -> None:
     with pytest.raises(ManifestError):
         parse(text, Path("/m/x.yaml"), "node-1", "now")
+
+
+async def test_each_volume_that_cannot_be_set_up_is_named_and_the_others_are_set_up(tmp_path: Path) -> None:
+    nobody: Any = None
+    manager = VolumeManager(tmp_path / "pods", Objects(), nobody, nobody, nobody)
+    volumes = [
+        {"name": "a", "configMap": {"name": "gone"}},
+        {"name": "b", "hostPath": {"path": str(tmp_path / "made"), "type": "DirectoryOrCreate"}},
+        {"name": "c", "secret": {"secretName": "lost"}},
+        {"name": "d", "hostPath": {"path": str(tmp_path / "none"), "type": "Directory"}},
+    ]
+    with pytest.raises(MountsFailed) as failed:
+        await manager.mount(pod(volumes=volumes))
+    assert [str(error) for error in failed.value.failed] == [
+        'MountVolume.SetUp failed for volume "a" : configmap "gone" not found',
+        'MountVolume.SetUp failed for volume "c" : secret "lost" not found',
+        f'MountVolume.SetUp failed for volume "d" : hostPath type check failed: {tmp_path}/none is not a directory',
+    ]
+    assert (tmp_path / "made").is_dir()
