@@ -76,7 +76,7 @@ class CertificateSubjectRestriction(Plugin):
     name = "CertificateSubjectRestriction"
 
     def handles(self, attributes: Attributes) -> bool:
-        return attributes.resource.target == _TARGET and not attributes.subresource and attributes.operation == "CREATE"
+        return attributes.concern(_TARGET, "CREATE")
 
     async def validate(self, attributes: Attributes) -> None:
         spec = (attributes.obj or {}).get("spec", {})

@@ -16,11 +16,7 @@ class DefaultIngressClass(Plugin):
         self._lookup = lookup
 
     def handles(self, attributes: Attributes) -> bool:
-        return (
-            attributes.resource.target == "ingresses.networking.k8s.io"
-            and attributes.operation == "CREATE"
-            and not attributes.subresource
-        )
+        return attributes.concern("ingresses.networking.k8s.io", "CREATE")
 
     async def admit(self, attributes: Attributes) -> None:
         assert attributes.obj is not None

@@ -17,11 +17,7 @@ class DefaultStorageClass(Plugin):
         self._lookup = lookup
 
     def handles(self, attributes: Attributes) -> bool:
-        return (
-            attributes.resource.target == "persistentvolumeclaims"
-            and attributes.operation == "CREATE"
-            and not attributes.subresource
-        )
+        return attributes.concern("persistentvolumeclaims", "CREATE")
 
     async def admit(self, attributes: Attributes) -> None:
         assert attributes.obj is not None

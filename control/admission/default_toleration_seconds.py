@@ -15,11 +15,7 @@ class DefaultTolerationSeconds(Plugin):
         self._seconds = {NOT_READY: not_ready, UNREACHABLE: unreachable}
 
     def handles(self, attributes: Attributes) -> bool:
-        return (
-            attributes.resource.target == "pods"
-            and attributes.operation in ("CREATE", "UPDATE")
-            and not attributes.subresource
-        )
+        return attributes.concern("pods", "CREATE", "UPDATE")
 
     async def admit(self, attributes: Attributes) -> None:
         assert attributes.obj is not None

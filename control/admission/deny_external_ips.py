@@ -13,11 +13,7 @@ class DenyServiceExternalIPs(Plugin):
     name = "DenyServiceExternalIPs"
 
     def handles(self, attributes: Attributes) -> bool:
-        return (
-            attributes.resource.target == "services"
-            and attributes.operation in ("CREATE", "UPDATE")
-            and not attributes.subresource
-        )
+        return attributes.concern("services", "CREATE", "UPDATE")
 
     async def validate(self, attributes: Attributes) -> None:
         new = (attributes.obj or {}).get("spec", {}).get("externalIPs") or []

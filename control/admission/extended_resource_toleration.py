@@ -13,11 +13,7 @@ class ExtendedResourceToleration(Plugin):
     name = "ExtendedResourceToleration"
 
     def handles(self, attributes: Attributes) -> bool:
-        return (
-            attributes.resource.target == "pods"
-            and attributes.operation in ("CREATE", "UPDATE")
-            and not attributes.subresource
-        )
+        return attributes.concern("pods", "CREATE", "UPDATE")
 
     async def admit(self, attributes: Attributes) -> None:
         spec = (attributes.obj or {}).get("spec") or {}

@@ -12,11 +12,7 @@ class LimitPodHardAntiAffinityTopology(Plugin):
     name = "LimitPodHardAntiAffinityTopology"
 
     def handles(self, attributes: Attributes) -> bool:
-        return (
-            attributes.resource.target == "pods"
-            and attributes.operation in ("CREATE", "UPDATE")
-            and not attributes.subresource
-        )
+        return attributes.concern("pods", "CREATE", "UPDATE")
 
     async def validate(self, attributes: Attributes) -> None:
         affinity = ((attributes.obj or {}).get("spec") or {}).get("affinity") or {}

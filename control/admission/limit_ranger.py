@@ -28,11 +28,7 @@ class LimitRanger(Plugin):
     def handles(self, attributes: Attributes) -> bool:
         if attributes.resource.target == "pods":  # a pod's resources change through `resize` alone
             return (attributes.operation, attributes.subresource) in (("CREATE", ""), ("UPDATE", "resize"))
-        return (
-            attributes.resource.target == "persistentvolumeclaims"
-            and attributes.operation in ("CREATE", "UPDATE")
-            and not attributes.subresource
-        )
+        return attributes.concern("persistentvolumeclaims", "CREATE", "UPDATE")
 
     async def admit(self, attributes: Attributes) -> None:
         if attributes.resource.target == "pods" and attributes.operation == "CREATE" and attributes.obj is not None:

@@ -7,6 +7,7 @@ run, then `validate` (may only refuse) of every plugin. A refusal is a `StatusEr
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -56,6 +57,12 @@ class Attributes:
     requested: Resource | None = None
     """The version that the request names, where it is not the stored one."""
     reinvocation: Reinvocation = field(default_factory=Reinvocation)
+
+    def concern(self, targets: str | Container[str], *operations: Operation) -> bool:
+        """Tell whether one of the operations is done to an object of a target itself, not through a subresource."""
+        target = self.resource.target
+        hit = target == targets if isinstance(targets, str) else target in targets
+        return hit and self.operation in operations and not self.subresource
 
 
 class Plugin:

@@ -35,8 +35,7 @@ class PodNodeSelector(Plugin):
             raise ConfigurationError(f"podNodeSelectorPluginConfig: {error}") from error
 
     def handles(self, attributes: Attributes) -> bool:
-        created = attributes.operation == "CREATE" and not attributes.subresource
-        return created and attributes.resource.target == "pods"
+        return attributes.concern("pods", "CREATE")
 
     async def admit(self, attributes: Attributes) -> None:
         wanted = await self._wanted(attributes)

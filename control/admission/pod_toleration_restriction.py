@@ -36,11 +36,7 @@ class PodTolerationRestriction(Plugin):
         self._whitelist: list[Object] = list_at(told, "whitelist", "")
 
     def handles(self, attributes: Attributes) -> bool:
-        return (
-            attributes.resource.target == "pods"
-            and attributes.operation in ("CREATE", "UPDATE")
-            and not attributes.subresource
-        )
+        return attributes.concern("pods", "CREATE", "UPDATE")
 
     async def admit(self, attributes: Attributes) -> None:
         spec = (attributes.obj or {}).setdefault("spec", {})

@@ -27,7 +27,7 @@ class PodTopologyLabels(Plugin):
         self._lookup = lookup
 
     def handles(self, attributes: Attributes) -> bool:
-        return attributes.resource.target == "pods" and attributes.operation == "CREATE" and not attributes.subresource
+        return attributes.concern("pods", "CREATE")
 
     async def admit(self, attributes: Attributes) -> None:
         assert attributes.obj is not None

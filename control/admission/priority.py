@@ -22,11 +22,7 @@ class Priority(Plugin):
         self._lookup = lookup
 
     def handles(self, attributes: Attributes) -> bool:
-        return (
-            attributes.resource.target in ("pods", TARGET)
-            and attributes.operation in ("CREATE", "UPDATE")
-            and not attributes.subresource
-        )
+        return attributes.concern(("pods", TARGET), "CREATE", "UPDATE")
 
     async def admit(self, attributes: Attributes) -> None:
         if attributes.resource.target != "pods" or attributes.obj is None:

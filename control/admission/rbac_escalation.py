@@ -31,12 +31,8 @@ class RBACEscalation(Plugin):
         self._authorizer, self._rbac = authorizer, rbac
 
     def handles(self, attributes: Attributes) -> bool:
-        return (
-            attributes.resource.target in _TARGETS
-            and attributes.operation in ("CREATE", "UPDATE")
-            and not attributes.subresource
-            and SYSTEM_MASTERS not in attributes.user.groups
-        )
+        outsider = SYSTEM_MASTERS not in attributes.user.groups
+        return outsider and attributes.concern(_TARGETS, "CREATE", "UPDATE")
 
     async def validate(self, attributes: Attributes) -> None:
         obj, old = attributes.obj or {}, attributes.old

@@ -29,7 +29,7 @@ class ServiceAccount(Plugin):
         self._lookup = lookup
 
     def handles(self, attributes: Attributes) -> bool:
-        return attributes.resource.target == "pods" and attributes.operation == "CREATE" and not attributes.subresource
+        return attributes.concern("pods", "CREATE")
 
     async def admit(self, attributes: Attributes) -> None:
         pod = _pod(attributes)

@@ -15,9 +15,7 @@ class StorageObjectInUseProtection(Plugin):
     name = "StorageObjectInUseProtection"
 
     def handles(self, attributes: Attributes) -> bool:
-        return (
-            attributes.resource.target in FINALIZERS and attributes.operation == "CREATE" and not attributes.subresource
-        )
+        return attributes.concern(FINALIZERS, "CREATE")
 
     async def admit(self, attributes: Attributes) -> None:
         assert attributes.obj is not None

@@ -14,7 +14,7 @@ class TaintNodesByCondition(Plugin):
     name = "TaintNodesByCondition"
 
     def handles(self, attributes: Attributes) -> bool:
-        return attributes.resource.target == "nodes" and attributes.operation == "CREATE" and not attributes.subresource
+        return attributes.concern("nodes", "CREATE")
 
     async def admit(self, attributes: Attributes) -> None:
         assert attributes.obj is not None

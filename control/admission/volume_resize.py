@@ -15,11 +15,7 @@ class PersistentVolumeClaimResize(Plugin):
         self._lookup = lookup
 
     def handles(self, attributes: Attributes) -> bool:
-        return (
-            attributes.resource.target == "persistentvolumeclaims"
-            and attributes.operation == "UPDATE"
-            and not attributes.subresource
-        )
+        return attributes.concern("persistentvolumeclaims", "UPDATE")
 
     async def validate(self, attributes: Attributes) -> None:
         new, old = attributes.obj or {}, attributes.old or {}

@@ -38,25 +38,13 @@ REPLICA_COLUMNS = (
 )
 
 
-class ReplicaSetStrategy(Strategy):
-    columns = REPLICA_COLUMNS
+class ReplicasStrategy(Strategy):
+    """What ReplicaSets and ReplicationControllers have in common."""
 
-    def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        default_template(spec)
-        if spec.get("replicas") is None:
-            spec["replicas"] = 1
+    columns = REPLICA_COLUMNS
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"replicas": 0}
-
-    def validate(self, obj: Object) -> list[FieldError]:
-        spec = obj.get("spec") or {}
-        errors = validate_counts(spec, "spec", "replicas", "minReadySeconds")
-        return errors + validate_selector(spec, "spec", "deployment") + validate_selected_template(spec, "spec")
-
-    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return self.validate(obj) + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "selector", "spec.selector")
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_replica_status(obj.get("status") or {})
@@ -69,6 +57,22 @@ class ReplicaSetStrategy(Strategy):
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
+
+
+class ReplicaSetStrategy(ReplicasStrategy):
+    def default(self, obj: Object) -> None:
+        spec = obj.setdefault("spec", {})
+        default_template(spec)
+        if spec.get("replicas") is None:
+            spec["replicas"] = 1
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errors = validate_counts(spec, "spec", "replicas", "minReadySeconds")
+        return errors + validate_selector(spec, "spec", "deployment") + validate_selected_template(spec, "spec")
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return self.validate(obj) + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "selector", "spec.selector")
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec = obj.get("spec") or {}
