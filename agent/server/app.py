@@ -1,4 +1,4 @@
-"""The kubelet's HTTP API: routes, and the guard that every request passes first.
+"""The kubelet's HTTP API: its routes, behind the guard that every request passes first (guard.py).
 
 Paths, parameters and messages are upstream's (pkg/kubelet/server): the API server of any cluster calls them for
 logs, exec, attach, port-forward, and metrics servers scrape the rest. The routes are Starlette's, FastAPI's own
@@ -8,38 +8,36 @@ foundation: nothing here has a request model, and the agent starts 0.15 s sooner
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from agent.contracts import Pods
-from agent.server import log_files, log_request
 from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.server.checkpoint import Checkpoints
+from agent.server.container_logs import ContainerLogs
 from agent.server.doors import Doors
+from agent.server.guard import Guard
 from agent.server.health import Health
 from agent.server.requests import Requests
-from agent.server.sessions import Receive, Scope, Send, SessionEndpoint, Sessions, answer
+from agent.server.sessions import SessionEndpoint, Sessions
 from agent.server.system_logs import SystemLogs
 from agent.server.verbosity import set_verbosity
 from agent.server.zpages import ZPages
 from agent.usage.observed import Observed
 from agent.volumes.cleanup import CleanupError
 from cri.errors import CRIError
-from cri.messages import ContainerState
 from cri.runtime_service import RuntimeService
 from kube import serialize
 from kube.api import core_v1
 from kube.clock import Clock
-from kube.errors import StatusError
 
 Text = Callable[[], Awaitable[str]]
 
@@ -69,41 +67,6 @@ class Parts:
     observed: Observed = field(default_factory=Observed)
     flags: Mapping[str, str] = field(default_factory=dict)
     """What /flagz shows."""
-
-
-class Guard:
-    """Lets a request through to the application once it is known who asks and that they may; counts all."""
-
-    def __init__(
-        self, app: Any, authenticator: Authenticator, authorizer: Authorizer, requests: Requests | None = None
-    ) -> None:
-        self._app = app
-        self._authenticator = authenticator
-        self._authorizer = authorizer
-        self._requests = requests or Requests(Observed())
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Authenticate, authorise, pass on."""
-        with self._requests.counted(scope):
-            await self._answer(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            authorization = next((v.decode("latin-1") for k, v in scope["headers"] if k == b"authorization"), "")
-            certificate = scope.get("extensions", {}).get("tls", {}).get("client_certificate")
-            try:
-                user = await self._authenticator.authenticate(certificate, authorization)
-                if user is None:
-                    await answer(send, 401, "Unauthorized")
-                    return
-                refused = await self._authorizer.forbidden(user, scope["method"], scope["path"])
-            except StatusError as error:
-                await answer(send, 500, f"Authorization error: {error}")
-                return
-            if refused:
-                await answer(send, 403, refused)
-                return
-        await self._app(scope, receive, send)
 
 
 def build(parts: Parts, authenticator: Authenticator, authorizer: Authorizer, doors: Doors | None = None) -> Guard:
@@ -147,7 +110,8 @@ def _debugging(parts: Parts, show: _Show, doors: Doors) -> list[Route]:
         routes.append(_closed("/debug/flags/v", "flags endpoint is disabled."))
     routes += [Route(path, show.running_pods) for path in ("/runningpods", "/runningpods/")]
     routes.append(Route("/configz", show.configuration))
-    routes.append(Route("/containerLogs/{namespace}/{pod}/{container}", _Logs(parts).read))
+    container_logs = ContainerLogs(parts.pods, parts.runtime, parts.pod_logs_dir, parts.clock)
+    routes.append(Route("/containerLogs/{namespace}/{pod}/{container}", container_logs.read))
     run = _Run(parts)
     for tail in ("{namespace}/{pod}/{container}", "{namespace}/{pod}/{uid}/{container}"):
         routes.append(Route(f"/run/{tail}", run.run, methods=["POST"]))
@@ -242,49 +206,6 @@ class _Run:
         except CRIError as error:
             return PlainTextResponse(str(error), 500)
         return Response(result.stdout + result.stderr, 200 if result.exit_code == 0 else 500, media_type="text/plain")
-
-
-class _Logs:
-    """Containers' logs."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-
-    async def read(self, request: Request) -> Response:
-        path, parts = request.path_params, self._parts
-        try:
-            options = log_request.options(request.query_params, parts.clock.now())
-            view = parts.pods.view(path["namespace"], path["pod"])
-            record = log_request.instance(view, path["pod"], path["container"], options.previous)
-        except log_request.LogRequestError as error:
-            return PlainTextResponse(str(error), error.status)
-
-        async def running() -> bool:
-            try:
-                status = await parts.runtime.container_status(record.id)
-            except CRIError:
-                return False
-            return bool(status.state == ContainerState.CONTAINER_RUNNING)
-
-        return await _streamed(log_files.read(parts.pod_logs_dir, Path(record.log_path), options, running))
-
-
-async def _streamed(pieces: AsyncGenerator[bytes, None]) -> Response:
-    """Answer with what an iterator yields; what fails before the first piece is still an error response."""
-    try:
-        first = await anext(pieces, None)
-    except (OSError, ValueError) as error:
-        return PlainTextResponse(f"failed to open log file: {error}", 500)
-    if first is None:
-        return PlainTextResponse("")
-
-    async def all_pieces() -> AsyncIterator[bytes]:
-        async with aclosing(pieces):
-            yield first
-            async for piece in pieces:
-                yield piece
-
-    return StreamingResponse(all_pieces(), media_type="text/plain")
 
 
 def _metrics_endpoint(text: Text) -> Callable[[Request], Awaitable[Response]]:

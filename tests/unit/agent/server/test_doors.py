@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from agent.server import log_query
-from agent.server.app import Guard, Parts, build
+from agent.server.app import Parts, build
 from agent.server.doors import Doors
+from agent.server.guard import Guard
 from agent.server.requests import bucket
 from agent.usage.observed import Observed, size_class
 from kube.clock import FakeClock

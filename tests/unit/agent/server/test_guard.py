@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from agent.server.app import Guard
 from agent.server.authentication import Authenticator, User, of_certificate
 from agent.server.authorization import Authorizer, attributes
+from agent.server.guard import Guard
 from kube import pki
 from kube.api import authentication_v1, authorization_v1
 from kube.client import Client

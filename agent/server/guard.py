@@ -1,0 +1,51 @@
+"""What every request passes first: who asks, may they, and a count of it.
+
+The guard stands around the whole application, so no route can be forgotten; sessions (exec, attach, port-forward) begin as
+HTTP requests and are asked about like all others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent.server.authentication import Authenticator
+from agent.server.authorization import Authorizer
+from agent.server.requests import Requests
+from agent.server.sessions import Receive, Scope, Send, answer
+from agent.usage.observed import Observed
+from kube.errors import StatusError
+
+
+class Guard:
+    """Lets a request through to the application once it is known who asks and that they may; counts all."""
+
+    def __init__(
+        self, app: Any, authenticator: Authenticator, authorizer: Authorizer, requests: Requests | None = None
+    ) -> None:
+        self._app = app
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._requests = requests or Requests(Observed())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Authenticate, authorise, pass on."""
+        with self._requests.counted(scope):
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            authorization = next((v.decode("latin-1") for k, v in scope["headers"] if k == b"authorization"), "")
+            certificate = scope.get("extensions", {}).get("tls", {}).get("client_certificate")
+            try:
+                user = await self._authenticator.authenticate(certificate, authorization)
+                if user is None:
+                    await answer(send, 401, "Unauthorized")
+                    return
+                refused = await self._authorizer.forbidden(user, scope["method"], scope["path"])
+            except StatusError as error:
+                await answer(send, 500, f"Authorization error: {error}")
+                return
+            if refused:
+                await answer(send, 403, refused)
+                return
+        await self._app(scope, receive, send)
