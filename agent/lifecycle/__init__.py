@@ -1,6 +1,6 @@
 """The pod state machine: `plan` maps a Situation to a Plan."""
 
-from agent.lifecycle.actions import End, Kill, Kind, Plan, Resize, Situation, Start
+from agent.lifecycle.actions import End, Kill, Kind, Plan, Resize, Situation, Start, rejection
 from agent.lifecycle.decisions import plan
 from agent.lifecycle.rules import (
     container_hash,
@@ -32,6 +32,7 @@ __all__ = [
     "may_restart_all",
     "plan",
     "policy_of",
+    "rejection",
     "restarts",
     "restarts_after",
     "restarts_all",

@@ -76,6 +76,19 @@ class End:
     disruption: str = ""
     """The message of the pod's DisruptionTarget condition, where the pod goes for the node's sake."""
 
+    @property
+    def told(self) -> str:
+        """What the event says: the status alone has the words before a rejection's reason (kubelet.go: rejectPod)."""
+        return self.message.removeprefix(_REJECTED)
+
+
+_REJECTED = "Pod was rejected: "
+
+
+def rejection(reason: str, message: str) -> End:
+    """Form the end of a pod that the node does not admit."""
+    return End("Failed", reason, _REJECTED + message)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -19,7 +19,7 @@ from agent.contracts import PodView
 from agent.devices.checkpoint import Allocation
 from agent.devices.manager import DeviceManager
 from agent.kubelet_configuration import ConfigError
-from agent.lifecycle import End
+from agent.lifecycle import End, rejection
 from agent.managers import cpuset, hardware, health
 from agent.managers.cpu import CpuManager
 from agent.managers.errors import AdmissionError, DynamicResourceError
@@ -114,7 +114,7 @@ class ContainerManager:
                 log.warning("pod %s/%s runs and is kept: %s", pod.metadata.namespace, pod.metadata.name, error)
                 return None
             await self._release(pod.metadata.uid or "")
-            return End("Failed", error.reason, f"Pod was rejected: {error.text}")
+            return rejection(error.reason, error.text)
         return None
 
     async def prepare(self, pod: core_v1.Pod) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from agent.cgroups import qos
 from agent.config import AgentConfig
-from agent.lifecycle import End
+from agent.lifecycle import End, rejection
 from agent.node.extended_resources import is_extended
 from agent.pods import preemption
 from agent.pods.preemption import Shortage
@@ -45,25 +45,21 @@ def admit(pod: core_v1.Pod, others: Iterable[core_v1.Pod], node: NodeState, conf
     others = list(others)
     refused = _pressure(pod, node) or _sysctls(pod, config) or _os(pod) or _groups_policy(pod, node)
     if refused:
-        return Admission(_reject(*refused))
+        return Admission(rejection(*refused))
     short = _too_many(others, config) + _resources(pod, others, node)
     mismatch = _affinity(pod, node, config) or _ports(pod, others) or _taints(pod, node)
     if not qos.is_critical(pod):
         first = (f"OutOf{short[0].name}", str(short[0])) if short else mismatch
         refused = first or _app_armor(pod, node) or _shutting_down(node)
-        return Admission(_reject(*refused) if refused else None)
+        return Admission(rejection(*refused) if refused else None)
     refused = mismatch or _app_armor(pod, node) or _shutting_down(node)
     if refused:
-        return Admission(_reject(*refused))
+        return Admission(rejection(*refused))
     try:
         return Admission(preempt=tuple(preemption.victims(pod, others, short)), wanting=short[0].name if short else "")
     except preemption.NothingToPreempt as error:
         text = f"Unexpected error while attempting to recover from admission failure: preemption: {error}"
-        return Admission(_reject("UnexpectedAdmissionError", text))
-
-
-def _reject(reason: str, message: str) -> End:
-    return End("Failed", reason, f"Pod was rejected: {message}")
+        return Admission(rejection("UnexpectedAdmissionError", text))
 
 
 Refusal = tuple[str, str]

@@ -162,7 +162,7 @@ class PodManager:
         worker = PodWorker(pod, self._tools, runtime, rejected=rejected)
         self._tools.starts.seen(pod, self._tools.now())
         if rejected is not None:
-            worker.event(WARNING, rejected.reason, rejected.message)
+            worker.event(WARNING, rejected.reason, rejected.told)
         if way:
             worker.waits_for = {victim.metadata.uid or "" for victim in way}
             for uid in worker.waits_for:

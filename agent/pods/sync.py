@@ -92,7 +92,7 @@ async def _place(worker: PodWorker) -> bool:
         worker.placed = True
         return True
     worker.rejected = worker.end = refused
-    worker.event(WARNING, refused.reason, refused.message)
+    worker.event(WARNING, refused.reason, refused.told)
     worker.look_again()
     return False
 

@@ -50,7 +50,8 @@ async def test_labels_that_came_a_moment_ago_count(node: NodeUnderTest, runtime:
     await create(node, "misplaced", nodeSelector={"disk": "hdd"})
     pod = await node.wait("misplaced", lambda p: p.status.phase == "Failed")
     assert pod.status.reason == "NodeAffinity"
-    assert await node.event("misplaced", "NodeAffinity") == pod.status.message
+    told = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+    assert (await node.event("misplaced", "NodeAffinity"), pod.status.message) == (told, f"Pod was rejected: {told}")
     assert len(calls(runtime, "RunPodSandbox")) == 1
 
 

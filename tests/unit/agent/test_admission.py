@@ -33,7 +33,8 @@ def refusal(given: core_v1.Pod, *others: core_v1.Pod, node: NodeState = NODE, **
     if rejected is None:
         return "", ""
     assert rejected.phase == "Failed" and rejected.message.startswith("Pod was rejected: ")
-    return rejected.reason, rejected.message.removeprefix("Pod was rejected: ")
+    assert rejected.message == f"Pod was rejected: {rejected.told}"
+    return rejected.reason, rejected.told
 
 
 def reason(given: core_v1.Pod, *others: core_v1.Pod, node: NodeState = NODE, **changes: Any) -> str:
