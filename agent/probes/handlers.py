@@ -10,7 +10,8 @@ import grpc
 import grpc.aio
 
 from agent.podspec.environment import expand_all
-from agent.probes.http import USER_AGENT, HTTPProber, reason
+from agent.probes.http import USER_AGENT, HTTPProber
+from agent.probes.http_errors import reason
 from agent.probes.result import Result, Target, errored, failure, success
 from cri.errors import CRIError, DeadlineExceededError
 from cri.runtime_service import RuntimeService

@@ -6,12 +6,12 @@ same host; one that leads away ends the probe with a warning, so that a containe
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
+from agent.probes.http_errors import wording
 from agent.probes.result import Result, Target, Verdict, errored, failure, success
 from kube.api import core_v1
 
@@ -47,16 +47,8 @@ class HTTPProber:
             except TimeoutError:
                 late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
                 return failure(f'Get "{url}": {late}')
-            except aiohttp.ClientConnectorError as error:
-                parts = urlsplit(url)
-                port = parts.port or (443 if parts.scheme == "https" else 80)
-                host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-                return failure(f'Get "{url}": dial tcp {host}:{port}: connect: {reason(error.os_error)}')
-            except aiohttp.ClientOSError as error:
-                return failure(f'Get "{url}": {reason(error)}')
             except (aiohttp.ClientError, ValueError) as error:
-                said = "EOF" if isinstance(error, aiohttp.ServerDisconnectedError) else str(error)
-                return failure(f'Get "{url}": {said}')
+                return failure(f'Get "{url}": {wording(error, urlsplit(url))}')
             if status in _REDIRECTS and location:
                 url = urljoin(url, location)
                 if urlsplit(url).hostname == urlsplit(first).hostname:
@@ -108,8 +100,3 @@ def headers_of(wanted: Iterable[core_v1.HTTPHeader]) -> dict[str, str]:
         else:
             headers[name] = header.value
     return headers
-
-
-def reason(error: OSError) -> str:
-    """Write an error as the kernel's name for it, in lower case as Go does; asyncio's own wording is left out."""
-    return os.strerror(error.errno).lower() if error.errno else str(error)

@@ -41,7 +41,8 @@ class Target:
         for known in self.container.ports:
             if known.name == port:
                 return known.container_port
-        raise LookupError(f"couldn't find port: {port} in container {self.container.name}")
+        # What upstream says of a name that no port has: it tries it as a number last (pkg/probe/util.go).
+        raise LookupError(f'strconv.Atoi: parsing "{port}": invalid syntax')
 
 
 Handler = Callable[[core_v1.Probe, Target], Awaitable[Result]]

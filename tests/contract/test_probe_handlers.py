@@ -207,3 +207,29 @@ async def test_a_grpc_server_without_a_health_service_and_none_at_all_fail(handl
     assert "does not implement the grpc health protocol" in result.message
     nobody = await handlers.run(core_v1.Probe(grpc=core_v1.GRPCAction(port=1)), _target(handlers))
     assert nobody.message.startswith('timeout: failed to connect service "127.0.0.1:1" within 1s')
+
+
+@pytest.mark.parametrize(
+    ("scheme", "answer", "said"),
+    [
+        ("HTTPS", b"HTTP/1.0 400 Bad Request\r\n\r\n", "http: server gave HTTP response to HTTPS client"),
+        ("HTTP", b"hi\n", 'net/http: HTTP/1.x transport connection broken: malformed HTTP response "hi"'),
+    ],
+)
+async def test_a_server_that_does_not_speak_http_or_tls_is_told_as_go_tells_it(
+    handlers: Handlers, scheme: str, answer: bytes, said: str
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    action = core_v1.HTTPGetAction(port=port, scheme=scheme)
+    async with server:
+        result = await handlers.run(core_v1.Probe(http_get=action, timeout_seconds=30), _target(handlers))
+    assert (result.verdict, result.message) == (
+        Verdict.FAILURE,
+        f'Get "{scheme.lower()}://127.0.0.1:{port}/": {said}',
+    )
