@@ -126,7 +126,7 @@ async def assemble(
         clock=clock,
         devices_changed=lambda: devices_changed(),
         claims=claims_assembly.maker(client, claim_drivers, config.root_dir),
-        looks_up_cdi=node.runtime_looks_up_cdi,
+        looks_up_cdi=node.runtime.looks_up_cdi,
     )
 
     def devices_changed() -> None:

@@ -17,6 +17,7 @@ from agent import serving
 from agent.assembly import Parts, assemble
 from agent.config import AgentConfig
 from agent.kubelet_configuration import ConfigError
+from agent.node.lease import NodeLease
 from agent.node.log_rotation import LogRotation
 from agent.node.machine import own_address, swap_is_on
 from agent.podresources.server import PodResources
@@ -190,7 +191,8 @@ async def _start(
     group.create_task(parts.claim_drivers.run(), name="claims' drivers")
     group.create_task(parts.plugins.run(), name="plugin registry")
     group.create_task(parts.node.report_forever(), name="node status")
-    group.create_task(parts.node.renew_forever(), name="node lease")
+    lease = NodeLease(client, config.node_name, parts.node.uid, config.lease_duration, clock=clock)
+    group.create_task(lease.run(), name="node lease")
     watch: Informer[core_v1.Pod] = Informer(
         client, core_v1.Pod, field_selector=f"spec.nodeName={config.node_name}", clock=clock
     )

@@ -1,7 +1,7 @@
-"""The node's own object: registered once, told to be alive by a lease, updated when something changes.
+"""The node's own object: registered once, updated when something changes.
 
-The Lease (every 10 s) says that the agent lives; the status is compared with the API's every 10 s (the node controller
-may have written it over) and sent only where it differs, or every 5 minutes, so a quiet node costs next to nothing.
+The status is compared with the API's every 10 s (the node controller may have written it over) and sent only where it
+differs, or every 5 minutes, so a quiet node costs next to nothing. That the agent lives is told by a lease (lease.py).
 """
 
 from __future__ import annotations
@@ -12,30 +12,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agent.config import AgentConfig
-from agent.devices import cdi
-from agent.node import extended_resources
+from agent.node import extended_resources, transitions
 from agent.node import machine as machines
 from agent.node import status as node_status
+from agent.node.runtime_status import RuntimeStatus
 from agent.node.status import RuntimeFacts
 from agent.pods.toolbox import NodeState
 from cri.client import Client as RuntimeClient
-from cri.errors import CRIError
-from kube import serialize
-from kube.api import coordination_v1, core_v1, meta_v1
+from kube.api import core_v1, meta_v1
 from kube.client import STRATEGIC, Client
-from kube.clock import Clock, format_micro_time, format_time
+from kube.clock import Clock, format_time
 from kube.errors import StatusError
 from kube.events import NORMAL, EventRecorder
 from kube.volume_binding import LOCAL_PATH_FOLDER
 
 log = logging.getLogger(__name__)
 
-LEASES = "kube-node-lease"
 UNREADY_SECONDS = 0.25
 """How often a node that is not ready yet looks at its runtime: the first pods wait for it."""
 UNREADY_TRIES = 240
-RUNTIME_DOWN_SECONDS = 30.0
-"""How long the runtime may be away before the node says so (upstream's runtime state threshold)."""
 FIRST_RETRY, LAST_RETRY = 0.1, 7.0
 _ATTACH = "volumes.kubernetes.io/controller-managed-attach-detach"
 
@@ -54,7 +49,7 @@ class Node:
         clock: Clock,
         pressures: Callable[[], Mapping[str, bool]] = dict,
     ) -> None:
-        self._config, self._client, self._runtime, self._recorder = config, client, runtime, recorder
+        self._config, self._client, self._recorder = config, client, recorder
         self._state, self._clock, self._pressures = state, clock, pressures
         self.machine = machines.inspect(config.root_dir)
         state.memory_capacity, state.swap_capacity = self.machine.memory, self.machine.swap
@@ -63,11 +58,9 @@ class Node:
         state.host_ips = config.node_ips
         state.pressures, state.app_armor = pressures, self.machine.app_armor
         self._node: core_v1.Node | None = None
-        self._facts = RuntimeFacts()
-        self._reported = self._runtime_seen = float("-inf")
+        self.runtime = RuntimeStatus(runtime, state, clock=clock, most_images=config.status_max_images)
+        self._reported = float("-inf")
         self._new = False
-        self._cdi = False
-        self._lease: coordination_v1.Lease | None = None
         self._look = asyncio.Event()
         self.ready = asyncio.Event()
         """Set once the node was told to be Ready."""
@@ -78,6 +71,10 @@ class Node:
         """The extended resources of the object that is there are of a node that was here before."""
         self.volumes_in_use: Callable[[], list[str]] = list
         """What the status says of attachable volumes that must not be detached."""
+
+    def uid(self) -> str:
+        """Return the UID of the node's object, "" before it is registered."""
+        return (self._node.metadata.uid or "") if self._node is not None else ""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -100,7 +97,7 @@ class Node:
 
     async def _register(self) -> None:
         name, config = self._config.node_name, self._config
-        self._facts = await self._ask_runtime()
+        await self.runtime.ask()
         if config.register_node:
             wanted = core_v1.Node(
                 metadata=meta_v1.ObjectMeta(
@@ -163,16 +160,12 @@ class Node:
         self._state.allocatable = {**self._state.allocatable, **found}
         self.look()
 
-    def runtime_looks_up_cdi(self) -> bool:
-        """Tell whether the runtime turns CDI devices' names into what they are."""
-        return self._cdi
-
     def _unready(self) -> RuntimeFacts:
         """Return the runtime's facts, not ready also where the whole node is not."""
         if not self._state.shutting_down:
-            return self._facts
-        reasons = [self._facts.unready, "node is shutting down"]
-        return replace(self._facts, unready=", ".join(filter(None, reasons)))
+            return self.runtime.facts
+        reasons = [self.runtime.facts.unready, "node is shutting down"]
+        return replace(self.runtime.facts, unready=", ".join(filter(None, reasons)))
 
     # -- the status ---------------------------------------------------------------------------------------------------
     async def report_forever(self) -> None:
@@ -201,7 +194,7 @@ class Node:
 
     async def _report(self) -> None:
         assert self._node is not None, "register first"
-        self._facts = await self._ask_runtime()
+        await self.runtime.ask()
         try:
             # Others write to it, too: the node controller gives up on a node that was frozen or cut off for a while.
             now_there = await self._client.get(core_v1.Node, self._config.node_name)
@@ -238,121 +231,11 @@ class Node:
             self.ready.set()
 
     def _tell_transitions(self, old: core_v1.NodeStatus, new: core_v1.NodeStatus) -> None:
-        before = {c.type: c.status for c in old.conditions}
-        names = {
-            ("Ready", "True"): "NodeReady",
-            ("Ready", "False"): "NodeNotReady",
-            ("MemoryPressure", "True"): "NodeHasInsufficientMemory",
-            ("MemoryPressure", "False"): "NodeHasSufficientMemory",
-            ("DiskPressure", "True"): "NodeHasDiskPressure",
-            ("DiskPressure", "False"): "NodeHasNoDiskPressure",
-            ("PIDPressure", "True"): "NodeHasInsufficientPID",
-            ("PIDPressure", "False"): "NodeHasSufficientPID",
-        }
-        for condition in new.conditions:
-            reason = names.get((condition.type, condition.status))
-            # That a new node is not ready yet is not news.
-            first = reason == "NodeNotReady" and condition.type not in before
-            if reason and before.get(condition.type) != condition.status and not first:
-                self._event(reason, f"Node {self._config.node_name} status is now: {reason}")
+        for reason in transitions.reasons(old.conditions, new.conditions):
+            self._event(reason, f"Node {self._config.node_name} status is now: {reason}")
 
     def _event(self, reason: str, message: str) -> None:
         # Upstream's node events carry the node's name as its UID.
         name = self._config.node_name
         about = core_v1.ObjectReference(kind="Node", name=name, uid=name)
         self._recorder.event(about, NORMAL, reason, message)
-
-    # -- the runtime --------------------------------------------------------------------------------------------------
-    async def _ask_runtime(self) -> RuntimeFacts:
-        """Ask the runtime whether pods can run, and what images it has."""
-        try:
-            status = await self._runtime.runtime.status(verbose=True)
-            about = await self._runtime.runtime.version()  # it may be another one since it was restarted
-            name, version = about.runtime_name, about.runtime_version
-            images = await self._images()
-        except CRIError as error:
-            if self._clock.monotonic() - self._runtime_seen < RUNTIME_DOWN_SECONDS:
-                return self._facts  # a runtime that restarts is not a node that failed
-            return replace(self._facts, unready=f"container runtime is down: {error.message}")
-        self._runtime_seen = self._clock.monotonic()
-        self._cdi = cdi.runtime_knows(name, version, status.info)
-        problems = []
-        for condition in status.status.conditions:
-            if condition.type in ("RuntimeReady", "NetworkReady") and not condition.status:
-                what = (
-                    "container runtime network not ready"
-                    if condition.type == "NetworkReady"
-                    else "container runtime not ready"
-                )
-                problems.append(f"{what}: {condition.type}=false reason:{condition.reason} message:{condition.message}")
-        handlers = tuple(
-            core_v1.NodeRuntimeHandler(
-                name=handler.name or None,
-                features=core_v1.NodeRuntimeHandlerFeatures(
-                    recursive_read_only_mounts=handler.features.recursive_read_only_mounts,
-                    user_namespaces=handler.features.user_namespaces,
-                ),
-            )
-            for handler in status.runtime_handlers
-        )
-        self._state.runtime = (name, version)
-        self._state.recursive_read_only = {
-            handler.name: handler.features.recursive_read_only_mounts for handler in status.runtime_handlers
-        }
-        features = None
-        self._state.user_namespaces = {h.name: h.features.user_namespaces for h in status.runtime_handlers}
-        self._state.supplemental_groups_policy = status.features.supplemental_groups_policy
-        if status.HasField("features"):
-            features = core_v1.NodeFeatures(supplemental_groups_policy=status.features.supplemental_groups_policy)
-        return RuntimeFacts(name, version, "; ".join(problems), handlers, features, images)
-
-    async def _images(self) -> tuple[core_v1.ContainerImage, ...]:
-        found = sorted(await self._runtime.images.list_images(), key=lambda image: image.size, reverse=True)
-        limit = self._config.status_max_images
-        return tuple(
-            core_v1.ContainerImage(names=[*image.repo_digests, *image.repo_tags][:5], size_bytes=image.size)
-            for image in (found if limit < 0 else found[:limit])
-            if image.repo_digests or image.repo_tags
-        )
-
-    # -- the lease ----------------------------------------------------------------------------------------------------
-    async def renew_forever(self) -> None:
-        """Renew the node's lease until cancelled: every quarter of its duration."""
-        while True:
-            delay = self._config.lease_duration / 4
-            try:
-                await self._renew()
-            except StatusError as error:
-                log.warning("renewing the node's lease: %s", error)
-                self._lease = None
-                delay = min(delay, 1.0)
-            await self._clock.sleep(delay)
-
-    async def _renew(self) -> None:
-        now = format_micro_time(self._clock.now())
-        name = self._config.node_name
-        if self._lease is None:
-            try:
-                self._lease = await self._client.get(coordination_v1.Lease, name, LEASES)
-            except StatusError as error:
-                if not error.not_found:
-                    raise
-                self._lease = await self._client.create(self._new_lease(now))
-                return
-        lease = serialize.copy(self._lease)
-        lease.spec.holder_identity = name
-        lease.spec.lease_duration_seconds = self._config.lease_duration
-        lease.spec.renew_time = now
-        self._lease = await self._client.update(lease)
-
-    def _new_lease(self, now: str) -> coordination_v1.Lease:
-        name = self._config.node_name
-        owners = []
-        if self._node is not None and self._node.metadata.uid:
-            owners.append(meta_v1.OwnerReference(api_version="v1", kind="Node", name=name, uid=self._node.metadata.uid))
-        return coordination_v1.Lease(
-            metadata=meta_v1.ObjectMeta(name=name, namespace=LEASES, owner_references=owners),
-            spec=coordination_v1.LeaseSpec(
-                holder_identity=name, lease_duration_seconds=self._config.lease_duration, renew_time=now
-            ),
-        )

@@ -1,0 +1,95 @@
+"""What the container runtime says of itself: whether pods can run, what its handlers can do, which images it has.
+
+Some of it is told in the node's status, some of it pods are made by (NodeState). It is asked each time, because the runtime
+may be another one since it was restarted; one that restarts is not a node that failed, so an absence is told late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.devices import cdi
+from agent.node.status import RuntimeFacts
+from agent.pods.toolbox import NodeState
+from cri.client import Client as RuntimeClient
+from cri.errors import CRIError
+from cri.messages import StatusResponse
+from kube.api import core_v1
+from kube.clock import Clock
+
+DOWN_SECONDS = 30.0
+"""How long the runtime may be away before the node says so (upstream's runtime state threshold)."""
+_UNREADY = {
+    "RuntimeReady": "container runtime not ready",
+    "NetworkReady": "container runtime network not ready",
+}
+
+
+class RuntimeStatus:
+    """The runtime as it was seen last; `most_images` of its images are told, all where it is negative."""
+
+    def __init__(self, runtime: RuntimeClient, state: NodeState, *, clock: Clock, most_images: int) -> None:
+        self._runtime, self._state, self._clock, self._most_images = runtime, state, clock, most_images
+        self._seen = float("-inf")
+        self.facts = RuntimeFacts()
+        self._cdi = False
+
+    def looks_up_cdi(self) -> bool:
+        """Tell whether the runtime turns CDI devices' names into what they are."""
+        return self._cdi
+
+    async def ask(self) -> None:
+        """Bring `facts` and the node's state up to date."""
+        try:
+            status = await self._runtime.runtime.status(verbose=True)
+            about = await self._runtime.runtime.version()
+            images = await self._images()
+        except CRIError as error:
+            if self._clock.monotonic() - self._seen >= DOWN_SECONDS:
+                self.facts = replace(self.facts, unready=f"container runtime is down: {error.message}")
+            return
+        name, version = about.runtime_name, about.runtime_version
+        self._seen = self._clock.monotonic()
+        self._cdi = cdi.runtime_knows(name, version, status.info)
+        self._state.runtime = (name, version)
+        can = {handler.name: handler.features for handler in status.runtime_handlers}
+        self._state.recursive_read_only = {handler: f.recursive_read_only_mounts for handler, f in can.items()}
+        self._state.user_namespaces = {handler: f.user_namespaces for handler, f in can.items()}
+        self._state.supplemental_groups_policy = status.features.supplemental_groups_policy
+        self.facts = RuntimeFacts(name, version, _problems(status), _handlers(status), _features(status), images)
+
+    async def _images(self) -> tuple[core_v1.ContainerImage, ...]:
+        found = sorted(await self._runtime.images.list_images(), key=lambda image: image.size, reverse=True)
+        return tuple(
+            core_v1.ContainerImage(names=[*image.repo_digests, *image.repo_tags][:5], size_bytes=image.size)
+            for image in (found if self._most_images < 0 else found[: self._most_images])
+            if image.repo_digests or image.repo_tags
+        )
+
+
+def _problems(status: StatusResponse) -> str:
+    """Return why no pods can run, "" where they can."""
+    return "; ".join(
+        f"{_UNREADY[one.type]}: {one.type}=false reason:{one.reason} message:{one.message}"
+        for one in status.status.conditions
+        if one.type in _UNREADY and not one.status
+    )
+
+
+def _handlers(status: StatusResponse) -> tuple[core_v1.NodeRuntimeHandler, ...]:
+    return tuple(
+        core_v1.NodeRuntimeHandler(
+            name=handler.name or None,
+            features=core_v1.NodeRuntimeHandlerFeatures(
+                recursive_read_only_mounts=handler.features.recursive_read_only_mounts,
+                user_namespaces=handler.features.user_namespaces,
+            ),
+        )
+        for handler in status.runtime_handlers
+    )
+
+
+def _features(status: StatusResponse) -> core_v1.NodeFeatures | None:
+    if not status.HasField("features"):
+        return None
+    return core_v1.NodeFeatures(supplemental_groups_policy=status.features.supplemental_groups_policy)
