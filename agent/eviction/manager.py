@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from agent.eviction import local_storage
 from agent.eviction.ranking import eviction, rank, usage_of
-from agent.eviction.signals import RESOURCES, Reading
+from agent.eviction.signals import CONDITIONS, RESOURCES, Reading
 from agent.eviction.thresholds import Threshold, Watch
 from agent.pods.following import PodManager
 from agent.usage.model import PodUse, Snapshot
@@ -100,7 +101,7 @@ class Eviction:
         return await self._relieve(due[0], readings[due[0].signal]) if due and not ended else ended
 
     async def _relieve(self, one: Threshold, reading: Reading) -> Collection[str]:
-        if one.signal.endswith("fs.available") and await self._freed(one, reading):
+        if CONDITIONS[one.signal] == "DiskPressure" and await self._freed(one, reading):
             return ()
         used = await self._used()
         resource = RESOURCES[one.signal]
@@ -120,13 +121,12 @@ class Eviction:
         return (uid,)
 
     async def _freed(self, one: Threshold, reading: Reading) -> bool:
-        """Remove unused images; tell whether the threshold is no longer met."""
-        wanted = one.limit(reading) - reading.available
-        freed = await self._free(wanted)
+        """Remove all unused images, for inodes as for bytes; tell whether the threshold is no longer met."""
+        freed = await self._free(sys.maxsize)
         if freed:
             log.info("%s is low: removed unused images of %d bytes", one.signal, freed)
         after = (await asyncio.to_thread(self.read)).get(one.signal, reading)
-        return freed > 0 and not one.met(after)
+        return not one.met(after)
 
     async def _end_pods_over_their_limits(self) -> Collection[str]:
         """End pods that use more disk than their limits say; return their UIDs."""

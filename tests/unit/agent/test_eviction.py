@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from agent.lifecycle import End
 from agent.records import ContainerRecord, State
 from agent.usage.model import CPU, ContainerUse, Filesystem, Memory, NodeUse, PodUse, Snapshot
 from kube.api import core_v1
-from kube.clock import FakeClock, settle
+from kube.clock import SYSTEM, Clock, FakeClock, settle
 
 GI = 1 << 30
 
@@ -210,6 +210,7 @@ class SlowToEnd:
         running = (ContainerRecord(id="1", name="c", state=State.RUNNING),)
         self.found = {name: PodView(pod(name), running, None) for name in names}
         self.evicted: list[str] = []
+        self.messages: list[str] = []
         self.let_go = asyncio.Event()
 
     def by_uid(self) -> Mapping[str, PodView]:
@@ -217,30 +218,43 @@ class SlowToEnd:
 
     def evict(self, uid: str, end: End, grace: int) -> None:
         self.evicted.append(uid)
+        self.messages.append(end.message)
 
     async def freed(self, uid: str) -> None:
         await self.let_go.wait()
 
 
+def evictions(
+    pods: SlowToEnd,
+    hard: Mapping[str, str],
+    read: Callable[[], Mapping[str, Reading]],
+    *used: PodUse,
+    free: Callable[[int], int] = lambda wanted: 0,
+    clock: Clock = SYSTEM,
+) -> Eviction:
+    """Make the loop over pods that use so much; `free` removes unused images."""
+    disk = Filesystem(0.0, 0, 0, 0, 0, 0, 0)
+
+    async def snapshot(age: float) -> Snapshot:
+        return Snapshot(NodeUse("n", 0.0, CPU(0.0, 0), Memory(0.0, 0), (), disk, disk, 0, 0), used)
+
+    async def freed(wanted: int) -> int:
+        return free(wanted)
+
+    watch = Watch(thresholds(hard, {}, {}, {}), 0.0)
+    return Eviction(pods, watch, read, snapshot, freed, lambda: None, clock=clock)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("lets_go", [True, False])
 async def test_nobody_else_goes_while_an_evicted_pod_still_holds_what_is_short(lets_go: bool) -> None:
     pods, clock, looks = SlowToEnd("larger", "large"), FakeClock(), list[float]()
-    filesystem = Filesystem(0.0, 0, 0, 0, 0, 0, 0)
 
     def read() -> Mapping[str, Reading]:
         looks.append(clock.monotonic())
         return signal("memory.available", 90 if pods.let_go.is_set() else 5)
 
-    async def snapshot(age: float) -> Snapshot:
-        used = use("larger", memory=9), use("large", memory=8)
-        return Snapshot(NodeUse("n", 0.0, CPU(0.0, 0), Memory(0.0, 0), (), filesystem, filesystem, 0, 0), used)
-
-    async def free(wanted: int) -> int:
-        return 0
-
-    watch = Watch(thresholds({"memory.available": "10"}, {}, {}, {}), 0.0)
-    loop = Eviction(pods, watch, read, snapshot, free, lambda: None, clock=clock)  # type: ignore[arg-type]
-    task = asyncio.create_task(loop.run())
+    used = use("larger", memory=9), use("large", memory=8)
+    task = asyncio.create_task(evictions(pods, {"memory.available": "10"}, read, *used, clock=clock).run())
     await clock.advance(10)
     while not pods.evicted:  # the signals are read in a thread
         await settle()
@@ -258,3 +272,28 @@ async def test_nobody_else_goes_while_an_evicted_pod_still_holds_what_is_short(l
     assert pods.evicted == (["larger"] if lets_go else ["larger", "large"])
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("short", ["nodefs.available", "imagefs.available", "nodefs.inodesFree", "imagefs.inodesFree"])
+@pytest.mark.parametrize("enough", [True, False])
+async def test_for_a_shortage_on_disk_unused_images_go_first_and_a_pod_where_that_is_not_enough(
+    short: str, enough: bool
+) -> None:
+    pods, left, asked = SlowToEnd("small", "large"), [5], list[int]()
+
+    def free(wanted: int) -> int:
+        asked.append(wanted)
+        left[0] = 11 if enough else 9
+        return 4
+
+    used = use("small", rootfs=3), use("large", rootfs=1, logs=4)
+    await evictions(pods, {short: "10"}, lambda: signal(short, left[0]), *used, free=free).check()
+    assert len(asked) == 1 and asked[0] > 1 << 60  # all that nobody uses, not only what is missing
+    if enough:
+        assert pods.evicted == []
+    elif short.endswith("available"):
+        assert pods.evicted == ["large"] and pods.messages[0].startswith(
+            "The node was low on resource: ephemeral-storage. Threshold quantity: "
+        )
+    else:
+        assert pods.messages == ["The node was low on resource: inodes. Threshold quantity: 10, available: 5. "]
