@@ -210,6 +210,8 @@ async def _start(worker: PodWorker, start: Start) -> bool:
     tools.observed.started_containers.inc(_TYPES[kind])
     config = worker.sandbox_config()
     try:
+        if start.restart_count:  # for another size of the pod, maybe: what is above a container must not be smaller
+            await pod_setup.make_folders(tools, pod)
         secrets = await pod_setup.pull_secrets(tools, pod)
         path = pod_setup.field_path(kind, start.name)
         image = await tools.images.ensure(pod, container, path, secrets, config)
