@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.support.addresses import own_address
 from tests.support.control import ApiUnderTest, api_server
-from tests.support.extension import GROUP, LISTED, ROOT, STATUS, VERSION, Extension, extension, own_address
+from tests.support.extension import GROUP, LISTED, ROOT, STATUS, VERSION, Extension, extension
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"

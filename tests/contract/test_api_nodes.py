@@ -6,7 +6,6 @@ The node records every byte it gets, so that the tests see what passed and what 
 import asyncio
 import base64
 import contextlib
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -17,22 +16,10 @@ import pytest
 
 from control.storage import codec
 from kube import pki
+from tests.support.addresses import own_address
 from tests.support.control import ApiUnderTest, api_server
 
 PODS = "/api/v1/namespaces/default/pods"
-
-
-def own_address() -> str:
-    """Return an address of this host that is not loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            pytest.skip("this host has no address but loopback")
-        address: str = probe.getsockname()[0]
-    if address.startswith("127."):
-        pytest.skip("this host has no address but loopback")
-    return address
 
 
 class Node:

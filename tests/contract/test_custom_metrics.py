@@ -12,8 +12,9 @@ from control.controllers import manager
 from control.controllers.autoscaling import AutoscalingSettings
 from control.scheduler import main as scheduler
 from kube.api import apps_v1, core_v1
+from tests.support.addresses import own_address
 from tests.support.control import api_server
-from tests.support.extension import own_address, serve
+from tests.support.extension import serve
 from tests.support.hollow import HollowNodes, eventually, running
 from tests.support.hollow_cluster import Cluster, deployment, running_pods, service
 from tests.support.metrics_adapter import NAMESPACE, SERVICE, MetricsAdapter, install

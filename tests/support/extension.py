@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pytest
 from aiohttp import web
 
 from kube import pki
@@ -140,19 +138,6 @@ class Extension:
             status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
             return web.json_response({**status, "message": "no such flunder"}, status=404)
         return web.json_response(found)
-
-
-def own_address() -> str:
-    """Return an address of this machine that is not loopback, which the server does not dial."""
-    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing
-            address: str = probe.getsockname()[0]
-        except OSError:
-            address = "127.0.0.1"
-    if address.startswith("127."):
-        pytest.skip("this machine has no address besides loopback")
-    return address
 
 
 E = TypeVar("E", bound=Extension)
