@@ -76,6 +76,7 @@ def run(
             running.wait()
         finally:
             running.send_signal(signal.SIGINT)
+            running.wait()
     passed: list[str] = []
     failed: list[str] = []
     for report in reports.glob("junit*.xml"):
