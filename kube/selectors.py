@@ -198,6 +198,21 @@ def from_label_selector(selector: Any) -> LabelSelector:
     return LabelSelector(tuple(requirements))
 
 
+def printed(selector: Any) -> str:
+    """Print a metav1.LabelSelector as upstream's messages do, which show the pointer to one; "nil" for None."""
+    if selector is None:
+        return "nil"
+    labels = "".join(f"{key}: {value}," for key, value in sorted(selector.match_labels.items()))
+    expressions = "".join(
+        f"LabelSelectorRequirement{{Key:{e.key},Operator:{e.operator},Values:[{' '.join(e.values)}],}},"
+        for e in selector.match_expressions
+    )
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
+        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+
+
 def from_map(labels: Mapping[str, str]) -> LabelSelector:
     """Build from plain equalities, as a Service's selector."""
     return LabelSelector(tuple(Requirement(k, "in", frozenset({v})) for k, v in sorted(labels.items())))

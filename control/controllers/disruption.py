@@ -23,7 +23,7 @@ from kube.clock import format_time, parse_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change, Informer, by_namespace
-from kube.selectors import LabelSelector, from_label_selector
+from kube.selectors import LabelSelector, from_label_selector, printed
 
 Budget = policy_v1.PodDisruptionBudget
 NOTED_SECONDS = 120.0
@@ -113,6 +113,26 @@ def _conditions(budget: Budget, reason: str, message: str, now: datetime) -> lis
     return [c for c in budget.status.conditions if c.type != "DisruptionAllowed"] + [condition]
 
 
+def unmanaged(budget: Budget, pods: Sequence[core_v1.Pod]) -> str:
+    """Return what is to be said of pods without a controller that a budget by shares covers; "" where all is well."""
+    by_share = budget.spec.max_unavailable is not None or isinstance(budget.spec.min_available, str)
+    if not by_share or all(controller_of(pod) is not None for pod in pods):
+        return ""
+    return (
+        f"Pods selected by this PodDisruptionBudget (selector: {printed(budget.spec.selector)}) were found to be unmanaged. "
+        "As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "
+        'To account for these pods please set ".spec.minAvailable" field of the PDB to an integer value.'
+    )
+
+
+def stayed(
+    budget: Budget, pods: Sequence[core_v1.Pod], status: policy_v1.PodDisruptionBudgetStatus
+) -> list[core_v1.Pod]:
+    """Return the pods that may go, have had their time, and which nobody has deleted."""
+    late = budget.status.disrupted_pods.keys() - status.disrupted_pods.keys()
+    return [pod for pod in pods if pod.metadata.name in late and pod.metadata.deletion_timestamp is None]
+
+
 class DisruptionController:
     """Follows budgets, pods, and the workloads that say how many pods there should be."""
 
@@ -174,7 +194,11 @@ class DisruptionController:
         try:
             scales = await self._other_scales(budget, pods)
             status = status_of(budget, pods, lambda pod: scales.get(_owner(pod)) or self._scale_of(pod), now)
-            self._unmanaged(budget, pods)
+            if about := unmanaged(budget, pods):
+                self._recorder.event(budget, "Warning", "UnmanagedPods", about)
+            for pod in stayed(budget, pods, status):
+                text = f"Pod was expected by PDB {key_of(budget)} to be deleted but it wasn't"
+                self._recorder.event(pod, "Warning", "NotDeleted", text)
         except CountUnknown as error:
             why = f"Failed to calculate the number of expected pods: {error}"
             self._recorder.event(budget, "Warning", "CalculateExpectedPodCountFailed", why)
@@ -209,16 +233,6 @@ class DisruptionController:
             if scale.metadata.uid in (None, owner.uid):
                 found[owner.uid] = owner.uid, scale.spec.replicas or 0
         return found
-
-    def _unmanaged(self, budget: Budget, pods: Sequence[core_v1.Pod]) -> None:
-        loose = sorted(pod.metadata.name or "" for pod in pods if controller_of(pod) is None)
-        if loose and (budget.spec.max_unavailable is not None or isinstance(budget.spec.min_available, str)):
-            text = (
-                f"Pods selected by this PodDisruptionBudget (selector: {_selector(budget)}) were found to be unmanaged. "
-                "As a result, the status of the PDB cannot be calculated correctly, which may result in undefined "
-                f"behavior. To account for these pods please set .spec.minAvailable to an integer value: {loose}"
-            )
-            self._recorder.event(budget, "Warning", "UnmanagedPods", text)
 
     def _scale_of(self, pod: core_v1.Pod) -> tuple[str, int] | None:
         owner = controller_of(pod)

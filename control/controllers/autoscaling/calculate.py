@@ -19,6 +19,7 @@ from control.controllers.autoscaling.target import Targets, UnknownKind
 from kube.api import autoscaling_v2, core_v1
 from kube.errors import StatusError
 from kube.quantity import milli, render
+from kube.selectors import printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ class Calculator:
         try:
             usage = await self._metrics.external(wanted, at.namespace)
         except MetricsError as error:
-            what = f"{at.namespace}/{wanted.name}/{_printed(wanted)}"
+            what = f"{at.namespace}/{wanted.name}/{printed(wanted.selector)}"
             raise MetricsError(f"unable to get external metric {what}: {error}") from error
         replicas, current, _ = self._judge(usage, _target(source.target), at)
         seen = autoscaling_v2.ExternalMetricStatus(metric=source.metric, current=current)
@@ -209,17 +210,7 @@ def _target(found: autoscaling_v2.MetricTarget | None) -> autoscaling_v2.MetricT
 
 
 def _external_name(metric: autoscaling_v2.MetricIdentifier) -> str:
-    return f"external metric {metric.name}({_printed(metric)})"
-
-
-def _printed(metric: autoscaling_v2.MetricIdentifier) -> str:
-    """Print a selector as Go prints the pointer to one."""
-    if metric.selector is None:
-        return "nil"
-    labels = " ".join(f"{k}: {v}," for k, v in sorted(metric.selector.match_labels.items()))
-    return (
-        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{}},}}"
-    )
+    return f"external metric {metric.name}({printed(metric.selector)})"
 
 
 def _amount(thousandths: int) -> str:

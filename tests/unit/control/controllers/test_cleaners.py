@@ -110,6 +110,37 @@ def test_a_budget_that_cannot_be_reckoned_lets_nobody_go() -> None:
     assert disruption.status_of(wish, [owned, pod("p1")], lambda p: None, NOW).disruptions_allowed == 1
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"), [({"max_unavailable": 1}, True), ({"min_available": "50%"}, True), ({"min_available": 1}, False)]
+)
+def test_a_budget_by_shares_says_in_upstreams_words_that_pods_have_no_controller(spec, told) -> None:
+    selector = meta_v1.LabelSelector(
+        match_labels={"b": "2", "a": "1"},
+        match_expressions=[meta_v1.LabelSelectorRequirement(key="c", operator="In", values=["x", "y"])],
+    )
+    text = disruption.unmanaged(budget(selector=selector, **spec), [pod("p0")])
+    assert bool(text) == told
+    if told:
+        assert text == (
+            "Pods selected by this PodDisruptionBudget (selector: &LabelSelector{MatchLabels:map[string]string{a: 1,b: 2,},"
+            "MatchExpressions:[]LabelSelectorRequirement{LabelSelectorRequirement{Key:c,Operator:In,Values:[x y],},},}) "
+            "were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result "
+            'in undefined behavior. To account for these pods please set ".spec.minAvailable" field of the PDB to an '
+            "integer value."
+        )
+    owned = pod("p1")
+    owned.metadata.owner_references = [meta_v1.OwnerReference(kind="Job", name="j", uid="u", controller=True)]
+    assert not disruption.unmanaged(budget(**spec), [owned])
+
+
+def test_a_pod_that_was_evicted_and_is_not_deleted_in_time_is_told_of() -> None:
+    wish = budget(min_available=1)
+    wish.status.disrupted_pods = {"p0": ago(60), "p1": ago(121), "p2": ago(121), "gone": ago(121)}
+    pods = [pod("p0"), pod("p1"), pod("p2", deleting=True)]
+    status = disruption.status_of(wish, pods, lambda p: None, NOW)
+    assert [found.metadata.name for found in disruption.stayed(wish, pods, status)] == ["p1"]
+
+
 def test_an_evicted_pod_counts_as_gone_for_two_minutes_unless_it_goes() -> None:
     wish = budget(min_available=1)
     wish.status.disrupted_pods = {"p0": ago(60), "p1": ago(121), "p2": ago(60), "gone": ago(1)}
