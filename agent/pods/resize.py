@@ -1,24 +1,19 @@
 """In-place resize: CPU and memory of running containers brought to what the spec now says (KEP-1287). Pure.
 
-What a container was last given is remembered beside the pod's volumes, because older runtimes do not tell it. A difference is
-applied to the running container, or by a restart where its resizePolicy wants one; a resize that the node cannot hold now is
-Deferred, one that it never can is Infeasible, and until then the pod keeps what it has.
+A difference is applied to the running container (actuation.py), or by a restart where its resizePolicy wants one; a resize
+that the node cannot hold now is Deferred, one that it never can is Infeasible, and until then the pod keeps what it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-
-import msgspec
 
 from agent.cgroups import qos
 from agent.records import PodRuntime
 from kube.api import core_v1
 from kube.quantity import Quantity, milli, value
 
-CHECKPOINT = "resources.json"
 PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 
 
@@ -102,18 +97,3 @@ def shrinks_memory(container: core_v1.Container, applied: core_v1.ResourceRequir
     """Tell whether a container's memory limit goes down."""
     limit = value(qos.limits(container.resources).get("memory", 0))
     return bool(limit) and applied is not None and limit < value(applied.limits.get("memory", 0))
-
-
-def load(folder: Path) -> dict[str, core_v1.ResourceRequirements]:
-    """Read what a pod's containers were given, by container ID; nothing where it was not written or is damaged."""
-    try:
-        return msgspec.json.decode((folder / CHECKPOINT).read_bytes(), type=dict[str, core_v1.ResourceRequirements])
-    except (OSError, msgspec.DecodeError):
-        return {}
-
-
-def save(folder: Path, applied: Mapping[str, core_v1.ResourceRequirements]) -> None:
-    """Write what a pod's containers were given, whole or not at all."""
-    temporary = folder / f".{CHECKPOINT}"
-    temporary.write_bytes(msgspec.json.encode(applied))
-    temporary.rename(folder / CHECKPOINT)

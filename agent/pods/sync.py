@@ -7,17 +7,23 @@ the status only where it lasts: the first round tells that the agent has the pod
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
-from agent.lifecycle import End, Situation, plan
+from agent.lifecycle import End, Kill, Kind, Plan, Situation, grace_of, plan
+from agent.pods import actuation, resize, sandbox
 from agent.pods import end as pod_end
-from agent.pods import resize
-from agent.pods import start as pod_start
+from agent.pods.start import start_container
+from agent.pods.volumes import set_up_volumes
+from agent.records import ContainerRecord
 from agent.status.phase import ENDED_PHASES
 from kube.events import NORMAL, WARNING
 
 if TYPE_CHECKING:
     from agent.pods.worker import PodWorker
+
+_TELL_SECONDS = 2.0
+"""How long the API may take to hear of containers that are about to be removed."""
 
 
 async def sync(worker: PodWorker) -> None:
@@ -25,7 +31,7 @@ async def sync(worker: PodWorker) -> None:
     if worker.applied is None:
         ran = bool(worker.runtime.containers)
         folder = worker.tools.volumes.pod_dir(worker.uid)
-        worker.applied = await asyncio.to_thread(resize.load, folder) if ran else {}
+        worker.applied = await asyncio.to_thread(actuation.load, folder) if ran else {}
     if not worker.placed and not await _place(worker):
         return
     if worker.suspect:
@@ -66,7 +72,7 @@ async def sync(worker: PodWorker) -> None:
             worker.publish_late()
         rounds += 1
         news = worker.news
-        progressed = await pod_start.carry_out(worker, decided)
+        progressed = await _carry_out(worker, decided)
         if news != worker.news:
             # What failed meanwhile may have looked before the news came: it does not wait for its back-off.
             worker.contents_due = 0.0
@@ -104,3 +110,50 @@ def _hold_resize(worker: PodWorker) -> None:
     worker.held = worker.hold_resize(pod) if differs else None
     settled = all((found := runtime.latest(c.name)) and found.running for c in pod.spec.containers)
     worker.resize_story.look(pod, differs=differs, held=worker.held, settled=settled)
+
+
+async def _carry_out(worker: PodWorker, plan: Plan) -> bool:
+    """Do what the plan says; True where something was done, so that it is worth planning again."""
+    if plan.stop_sandbox:
+        await sandbox.stop_old(worker)
+    if plan.new_sandbox is not None:
+        return await sandbox.make(worker, plan.new_sandbox)
+    if plan.restart_all is not None:
+        await _restart_all(worker, plan.restart_all)
+        return True
+    done = False
+    if plan.kill:
+        await asyncio.gather(
+            *(pod_end.stop_container(worker, kill, grace_of(worker.pod, kill.grace)) for kill in plan.kill)
+        )
+        done = True
+    for change in plan.resize:
+        done |= await actuation.actuate(worker, change)
+    if not await set_up_volumes(worker):
+        return done
+    for start in plan.start:
+        done |= await start_container(worker, start)
+        if start.kind is Kind.INIT:
+            break  # what may follow depends on how it goes
+    return done
+
+
+async def _restart_all(worker: PodWorker, trigger: ContainerRecord) -> None:
+    """Take every container away but debug containers; what follows is a pod that starts, in the sandbox that it has.
+
+    As upstream has it, nobody is given time to end: no preStop hook, no grace.
+    """
+    worker.publish()
+    worker.crash_loop.count(trigger.name)
+    debug = {container.name for container in worker.pod.spec.ephemeral_containers}
+    alive = [record for record in worker.runtime.alive if record.name not in debug]
+    message = "Container {0} will be restarted with all others, because {1} ended"
+    kills = (Kill(r.id, r.name, message.format(r.name, trigger.name)) for r in alive)
+    await asyncio.gather(*(pod_end.stop_container(worker, kill, 0, False) for kill in kills))
+    worker.publish()  # the API keeps the counts and how each has ended; a server that is away is not waited for
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_TELL_SECONDS):
+            await worker.tools.writer.flushed(worker.uid)
+    for record in sorted(worker.runtime.containers, key=lambda r: r.id == trigger.id):
+        if record.name not in debug:
+            await worker.remove_container(record.id)

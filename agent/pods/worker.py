@@ -203,6 +203,16 @@ class PodWorker(PodState):
             self._ending_with = None
             self.wake_at(self.tools.now() + TROUBLE_SECONDS)
 
+    def retry_later(self, name: str) -> None:
+        """Count a failure of a step: it waits before it is tried again (`retry_at`)."""
+        now = self.tools.now()
+        self.retry_at[name] = now + self.failures.next(name, now)
+
+    def succeeded(self, name: str) -> None:
+        """Forget the failures of a step."""
+        self.retry_at.pop(name, None)
+        self.failures.reset(name)
+
     def wake_at(self, at: float | None) -> None:
         """Have the worker look again at a moment (epoch seconds) at the latest."""
         if at is None or (self._timer is not None and self._timer[0] <= at):
