@@ -1,4 +1,4 @@
-"""All pods of this node: from the API's watch and the runtime's events to their workers.
+"""All pods of this node: from the API's watch and this machine's manifests to their workers.
 
 One worker a pod UID. A pod that is made anew under the name of one that still ends waits for nobody: names are not
 identities here. What the runtime has of pods that the API does not know is ended like a deleted pod, but only after
@@ -16,6 +16,7 @@ from agent.contracts import PodView
 from agent.lifecycle import End
 from agent.pods import preemption
 from agent.pods.admission import admit
+from agent.pods.lifecycle_events import LifecycleEvents
 from agent.pods.mirrors import Mirrors
 from agent.pods.references import references_of
 from agent.pods.resize import Hold, hold, hold_swap
@@ -23,21 +24,14 @@ from agent.pods.setup import may_swap
 from agent.pods.static import is_mirror
 from agent.pods.toolbox import Toolbox
 from agent.pods.worker import TROUBLE_SECONDS, PodWorker
-from agent.records import PodRuntime
 from agent.runtime import Found
 from agent.status.phase import ENDED_PHASES
-from cri.errors import CRIError, UnimplementedError
-from cri.events import Kind
 from kube.api import core_v1, meta_v1
 from kube.client import key_of
 from kube.events import WARNING
 from kube.informer import Change
 
 log = logging.getLogger(__name__)
-
-REDIAL_SECONDS = 0.2
-RELIST_SECONDS = 5.0
-"""Between looks at a runtime that has no event stream of any kind."""
 
 
 async def _nothing() -> None:
@@ -63,6 +57,7 @@ class PodManager:
         self._group: asyncio.TaskGroup | None = None
         self._pods_changed = asyncio.Event()
         self._known_to_api = False
+        self._lifecycle_events = LifecycleEvents(tools, self._workers, self._unknown)
 
     # -- sources ------------------------------------------------------------------------------------------------------
     def pod_changed(self, change: Change[core_v1.Pod]) -> None:
@@ -186,6 +181,11 @@ class PodManager:
                 worker.waits_for.discard(uid)
                 worker.look_again()
 
+    def _unknown(self, found: Found) -> None:
+        """The runtime has something of a pod without a worker."""
+        if self._known_to_api and found.uid not in self._static:
+            self._end_orphan(found)
+
     def _end_orphan(self, found: Found) -> None:
         """End a pod that only the runtime knows of; its labels are all there is of its spec."""
         if found.uid in self._workers:
@@ -257,60 +257,10 @@ class PodManager:
         """Follow the runtime and run workers until cancelled; containers are left as they are."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            group.create_task(self._follow_events(), name="runtime events")
-            group.create_task(self._relist_forever(), name="runtime relist")
+            group.create_task(self._lifecycle_events.follow(), name="runtime events")
+            group.create_task(self._lifecycle_events.relist_forever(), name="runtime relist")
             if self._tools.config.cgroups_per_qos:
                 group.create_task(self._share_cpu(), name="CPU shares")
-
-    async def _follow_events(self) -> None:
-        tools = self._tools
-        while True:
-            try:
-                async for event in tools.runtime.client.events(settled=False):
-                    if event.kind is Kind.SUBSCRIBED:
-                        await self._relist()  # what happened while nobody listened
-                    elif event.kind in (Kind.STOPPED, Kind.DELETED):
-                        self._container_changed(event.container_id)
-            except UnimplementedError:
-                await self._relist()
-                await tools.clock.sleep(RELIST_SECONDS)
-            except CRIError as error:
-                log.info("runtime events: %s", error)
-            await tools.clock.sleep(REDIAL_SECONDS)
-
-    def _container_changed(self, container_id: str) -> None:
-        for worker in self._workers.values():
-            runtime = worker.runtime
-            if runtime.find(container_id) or any(s.id == container_id for s in runtime.sandboxes):
-                worker.container_changed(container_id)
-                return
-
-    async def _relist_forever(self) -> None:
-        while True:
-            await self._tools.clock.sleep(self._tools.config.sync_period)
-            await self._relist()
-
-    async def _relist(self) -> None:
-        """Compare what workers know with what the runtime has; the slow repair of missed events."""
-        before = {uid: worker.runtime for uid, worker in self._workers.items()}
-        observed, began = self._tools.observed, self._tools.now()
-        if last := observed.relist_seen.value():
-            observed.relist_interval.observe(began - last)
-        try:
-            found = await self._tools.runtime.pods(before)
-        except CRIError as error:
-            log.info("listing the runtime: %s", error)
-            return
-        observed.relist_seconds.observe(self._tools.now() - began)
-        observed.relist_seen.set(began)
-        for uid, worker in list(self._workers.items()):
-            # Only where nothing moved meanwhile: a listing is older than a call's own return.
-            if before.get(uid) is worker.runtime:
-                worker.replace_runtime(found[uid].runtime if uid in found else PodRuntime())
-        if self._known_to_api:
-            for uid, other in found.items():
-                if uid not in self._workers and uid not in before and uid not in self._static:
-                    self._end_orphan(other)
 
     # -- what others see ----------------------------------------------------------------------------------------------
     def views(self) -> Sequence[PodView]:

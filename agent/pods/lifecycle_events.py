@@ -1,0 +1,81 @@
+"""What happens in the runtime, told to the pods' workers: its events as they come, and a slow listing for what they missed.
+
+Upstream calls it the pod lifecycle event generator (PLEG), with the listing as the rule and events as the option. A stream
+that breaks is dialled again, and what happened meanwhile is found by a listing; so it is with a runtime without events.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from agent.pods.toolbox import Toolbox
+from agent.pods.worker import PodWorker
+from agent.records import PodRuntime
+from agent.runtime import Found
+from cri.errors import CRIError, UnimplementedError
+from cri.events import Kind
+
+log = logging.getLogger(__name__)
+
+REDIAL_SECONDS = 0.2
+RELIST_SECONDS = 5.0
+"""Between looks at a runtime that has no event stream of any kind."""
+
+
+class LifecycleEvents:
+    """Follows the runtime for `workers`, by pod UID; `unknown` is called with what the runtime has of other pods."""
+
+    def __init__(self, tools: Toolbox, workers: Mapping[str, PodWorker], unknown: Callable[[Found], None]) -> None:
+        self._tools, self._workers, self._unknown = tools, workers, unknown
+
+    async def follow(self) -> None:
+        """Follow the runtime's events until cancelled."""
+        tools = self._tools
+        while True:
+            try:
+                async for event in tools.runtime.client.events(settled=False):
+                    if event.kind is Kind.SUBSCRIBED:
+                        await self._relist()  # what happened while nobody listened
+                    elif event.kind in (Kind.STOPPED, Kind.DELETED):
+                        self._container_changed(event.container_id)
+            except UnimplementedError:
+                await self._relist()
+                await tools.clock.sleep(RELIST_SECONDS)
+            except CRIError as error:
+                log.info("runtime events: %s", error)
+            await tools.clock.sleep(REDIAL_SECONDS)
+
+    def _container_changed(self, container_id: str) -> None:
+        for worker in self._workers.values():
+            runtime = worker.runtime
+            if runtime.find(container_id) or any(s.id == container_id for s in runtime.sandboxes):
+                worker.container_changed(container_id)
+                return
+
+    async def relist_forever(self) -> None:
+        """Compare with a listing each sync period, until cancelled."""
+        while True:
+            await self._tools.clock.sleep(self._tools.config.sync_period)
+            await self._relist()
+
+    async def _relist(self) -> None:
+        """Compare what workers know with what the runtime has; the slow repair of missed events."""
+        before = {uid: worker.runtime for uid, worker in self._workers.items()}
+        observed, began = self._tools.observed, self._tools.now()
+        if last := observed.relist_seen.value():
+            observed.relist_interval.observe(began - last)
+        try:
+            found = await self._tools.runtime.pods(before)
+        except CRIError as error:
+            log.info("listing the runtime: %s", error)
+            return
+        observed.relist_seconds.observe(self._tools.now() - began)
+        observed.relist_seen.set(began)
+        for uid, worker in list(self._workers.items()):
+            # Only where nothing moved meanwhile: a listing is older than a call's own return.
+            if before.get(uid) is worker.runtime:
+                worker.replace_runtime(found[uid].runtime if uid in found else PodRuntime())
+        for uid, other in found.items():
+            if uid not in self._workers and uid not in before:
+                self._unknown(other)
