@@ -222,7 +222,7 @@ async def assemble(
         signals.reader(
             config.root_dir,
             state.memory_capacity,
-            lambda: cgroup.memory_of(cgroups.mount, cgroups.kubepods()) if config.cgroups_per_qos else None,
+            lambda: cgroup.memory_of(cgroups.fs.mount, cgroups.kubepods()) if config.cgroups_per_qos else None,
         ),
         collector.snapshot,
         images.free,

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from agent.cgroups.cgroupfs import is_v2
 from agent.cgroups.swap import LIMITED_SWAP, NO_SWAP
-from agent.cgroups.tree import is_v2
 from agent.configuration_files import load
 from agent.images.records import POLICIES
 from agent.kubelet_configuration import ConfigError, KubeletConfiguration, Taint

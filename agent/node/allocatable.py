@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.cgroups import qos
-from agent.cgroups.tree import Cgroups, Limits
+from agent.cgroups.cgroupfs import Limits
+from agent.cgroups.tree import Cgroups
 from agent.kubelet_configuration import ConfigError, KubeletConfiguration
 from kube.quantity import milli, parse, value
 

@@ -148,7 +148,7 @@ async def make_container_config(
 def may_swap(tools: Toolbox, pod: core_v1.Pod, container: core_v1.Container) -> bool:
     """Tell whether a container was given swap."""
     node, behavior = tools.node, tools.config.swap_behavior
-    return tools.cgroups.swap and swap.limit(pod, container, behavior, node.memory_capacity, node.swap_capacity) > 0
+    return tools.cgroups.fs.swap and swap.limit(pod, container, behavior, node.memory_capacity, node.swap_capacity) > 0
 
 
 def make_resources(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer) -> LinuxContainerResources:
@@ -160,8 +160,8 @@ def make_resources(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer) ->
         swap_behavior=config.swap_behavior,
         cfs_quota=config.cpu_cfs_quota,
         period_us=int(config.cpu_cfs_period * 1e6),
-        cgroup_v2=tools.cgroups.v2,
-        swap_controller=tools.cgroups.swap,
+        cgroup_v2=tools.cgroups.fs.v2,
+        swap_controller=tools.cgroups.fs.swap,
         single_process_oom_kill=config.single_process_oom_kill,
         huge_page_sizes=node.huge_page_sizes,
     )

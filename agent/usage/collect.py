@@ -148,7 +148,7 @@ class Collector:
         processes = linux.process.process_count.value
         if memory is None and self._cgroups is not None:
             # containerd 1.6 cannot read a pod's cgroup that is a slice.
-            own = cgroup.read(self._cgroups.mount, self._cgroups.pod_path(view.pod), self._clock.now().timestamp())
+            own = cgroup.read(self._cgroups.fs.mount, self._cgroups.pod_path(view.pod), self._clock.now().timestamp())
             if own is not None:
                 cpu, memory, processes = own.cpu, own.memory, own.processes
         return PodUse(
@@ -172,7 +172,7 @@ class Collector:
         inodes = images[0].inodes_used.value if images else 0
         mountpoint = Path(images[0].fs_id.mountpoint) if images else self._root_dir
         pids, max_pids = machine.processes()
-        pods = cgroup.read(self._cgroups.mount, self._cgroups.kubepods(), now) if self._cgroups is not None else None
+        pods = cgroup.read(self._cgroups.fs.mount, self._cgroups.kubepods(), now) if self._cgroups is not None else None
         return NodeUse(
             name=self._node_name,
             started_at=machine.boot_time(),

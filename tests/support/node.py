@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from agent import main
-from agent.cgroups.tree import Cgroups
+from agent.cgroups.cgroupfs import CgroupFS
 from agent.config import AgentConfig
 from agent.volumes import mounts
 from cri.client import Client as RuntimeClient
@@ -215,7 +215,7 @@ async def agent_node(
         for point in mounts.mount_points(folder):
             mounts.unmount(point)
         if config.cgroups_per_qos:
-            Cgroups(config.cgroup_root, "cgroupfs").remove(config.cgroup_root.strip("/"))
+            CgroupFS().remove(config.cgroup_root.strip("/"))
 
 
 async def _default_account(client: Client, server: ApiUnderTest) -> None:

@@ -121,7 +121,7 @@ async def test_what_belongs_to_no_pod_is_swept_up(server: ApiUnderTest, tmp_path
         await Housekeeping(lambda: {alive}, volumes, cgroups, logs, links, clock=SYSTEM).sweep()
         assert orphan not in cgroups.pod_uids()
     finally:
-        cgroups.remove(f"sweep-{os.getpid()}")
+        cgroups.fs.remove(f"sweep-{os.getpid()}")
     assert [p.name for p in pods.iterdir()] == [alive]
     assert [p.name for p in logs.iterdir()] == [f"default_x_{alive}"]
     assert [p.name for p in links.iterdir()] == ["kept.log"]

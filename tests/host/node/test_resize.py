@@ -42,8 +42,8 @@ def condition(pod: core_v1.Pod) -> tuple[str, str | None, str | None] | None:
 async def _share_is(node: NodeUnderTest, shares: int) -> bool:
     groups = Cgroups(node.config.cgroup_root, "cgroupfs")
     folder = f"{groups.kubepods()}/burstable"
-    path = f"{folder}/cpu.weight" if groups.v2 else f"cpu/{folder}/cpu.shares"
-    return int(_read(path)) == (qos.cpu_weight(shares) if groups.v2 else shares)
+    path = f"{folder}/cpu.weight" if groups.fs.v2 else f"cpu/{folder}/cpu.shares"
+    return int(_read(path)) == (qos.cpu_weight(shares) if groups.fs.v2 else shares)
 
 
 def _read(path: str) -> str:

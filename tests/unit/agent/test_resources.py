@@ -9,7 +9,8 @@ import pytest
 
 from agent import config
 from agent.cgroups import qos, swap
-from agent.cgroups.tree import Cgroups, Limits
+from agent.cgroups.cgroupfs import Limits
+from agent.cgroups.tree import Cgroups
 from agent.config import Flags
 from agent.kubelet_configuration import ConfigError, parse
 from agent.node import allocatable as node_allocatable

@@ -7,7 +7,8 @@ import pytest
 
 from agent.cgroups import qos, slices
 from agent.cgroups import tree as cgroups
-from agent.cgroups.tree import Cgroups, Limits
+from agent.cgroups.cgroupfs import Limits
+from agent.cgroups.tree import Cgroups
 from kube.api import core_v1
 
 

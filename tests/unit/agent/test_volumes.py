@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent.cgroups.tree import Cgroups, Limits
+from agent.cgroups.cgroupfs import Limits
+from agent.cgroups.tree import Cgroups
 from agent.pods.references import references_of
 from agent.pods.static import ManifestError, parse
 from agent.pods.termination_messages import read_message, tail_log
@@ -191,12 +192,12 @@ def test_a_version_2_tree_is_made_from_the_root_with_its_controllers(tmp_path: P
 
     controllers(tmp_path)
     cgroups = Cgroups("/root", "cgroupfs", mount=tmp_path)
-    assert cgroups.v2
+    assert cgroups.fs.v2
     given = pod(
         {"name": "main", "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}, "requests": {"cpu": "250m"}}}
     )
     assert cgroups.pod_parent(given) == "/root/kubepods/burstable/poduid-1"
-    cgroups.ensure(cgroups.pod_path(given), Limits(cpu_shares=256, cpu_quota=50_000, memory=64 << 20, pids=9))
+    cgroups.fs.ensure(cgroups.pod_path(given), Limits(cpu_shares=256, cpu_quota=50_000, memory=64 << 20, pids=9))
     folder = tmp_path / "root/kubepods/burstable/poduid-1"
     found = {name: (folder / name).read_text() for name in ("cpu.weight", "cpu.max", "memory.max", "pids.max")}
     assert found == {"cpu.weight": "35", "cpu.max": "50000 100000", "memory.max": str(64 << 20), "pids.max": "9"}
