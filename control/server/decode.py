@@ -94,6 +94,8 @@ class Decoder:
             api_version = raw.get("apiVersion") or api_version
             if check_kind:
                 self._check_kind(api_version, kind)
+            elif kind != self.kind:  # of any group version, as old clients send DeleteOptions
+                raise errors.bad_request(_unregistered(api_version, kind))
         return self.convert(raw, validation, warnings, body, content_type, kind)
 
     def _raw(self, body: bytes, content_type: str) -> Any:

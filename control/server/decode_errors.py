@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -92,11 +93,24 @@ def json_type(value: Any) -> str:
     return names.get(type(value), "null")
 
 
-def go_message(error: msgspec.ValidationError, raw: Any, struct: type[msgspec.Struct]) -> str:
-    """Say as Go's decoder would which field got a value of a wrong type."""
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Where a value is of a wrong type: the field's owner and path, what it was to be, and what it is."""
+
+    expected: str
+    got: str
+    path: str
+    shape: shapes.Shape
+    owner: str
+    names: tuple[str, ...]
+    value: Any
+
+
+def misfit(error: msgspec.ValidationError, raw: Any, struct: type[msgspec.Struct]) -> Misfit | None:
+    """Find what a validation error speaks of; None where it is not about a type."""
     match = _EXPECTED.match(str(error))
     if match is None:
-        return f"json: {error}"
+        return None
     expected, got, path = match.groups()
     shape, owner, names = shapes.of(struct), struct.__name__, list[str]()
     for name, index in _STEP.findall(path or ""):
@@ -106,14 +120,25 @@ def go_message(error: msgspec.ValidationError, raw: Any, struct: type[msgspec.St
             shape = shapes.fields(shape.struct).get(name, shapes.ANY)
         elif index and shape.item is not None:
             shape = shape.item
-    value = _JSON_NAMES.get(got.split(" ")[0], got)
+    return Misfit(expected, got, path or "", shape, owner, tuple(names), _at(raw, path or ""))
+
+
+def go_message(error: msgspec.ValidationError, raw: Any, struct: type[msgspec.Struct]) -> str:
+    """Say as Go's decoder would which field got a value of a wrong type."""
+    found = misfit(error, raw, struct)
+    if found is None:
+        return f"json: {error}"
+    shape = found.shape
+    value = _JSON_NAMES.get(found.got.split(" ")[0], found.got)
     if value == "number" and shape.go in ("int32", "int64"):
-        value = f"number {_at(raw, path or '')}"
-    if shape.go == "string" and "date" in expected:
+        value = f"number {found.value}"
+    if shape.go == "string" and "date" in found.expected:
         value = "string"
-    if not names:
+    if not found.names:
         return f"json: cannot unmarshal {value} into Go value of type {shape.go}"
-    return f"json: cannot unmarshal {value} into Go struct field {owner}.{'.'.join(names)} of type {shape.go}"
+    return (
+        f"json: cannot unmarshal {value} into Go struct field {found.owner}.{'.'.join(found.names)} of type {shape.go}"
+    )
 
 
 def _at(raw: Any, path: str) -> Any:

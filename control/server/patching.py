@@ -24,6 +24,7 @@ from control.registry.managed import reset_fields, shape_of
 from control.server.decode import Decoder, directive, load_json, media_type
 from control.server.decode_errors import duplicates
 from control.server.exchange import Request
+from control.server.patch_refusals import converter_message, decoder_message, go_text, unprocessable
 from control.server.yaml_body import duplicate_keys, load_yaml, strict_error
 from kube import errors
 from kube.errors import StatusError
@@ -83,23 +84,27 @@ def read(
             patched = apply_merge_patch(old, patch)
         else:
             patched = strategic_merge(old, patch, resource.type)
+        if not isinstance(patched, dict):
+            raise errors.bad_request("the patched object is no object")
         found: list[str] = []
-        if repeated and validation == "Strict" and kind == JSON_PATCH:
-            raise _unprocessable(body, "strict decoding error: " + ", ".join(repeated))
         try:
+            if kind != STRATEGIC:
+                _check_kind(patched, resource)
             obj = decoder.convert(patched, "Warn" if validation == "Strict" else validation, found)
         except StatusError as error:
             if error.code != 400:
                 raise
-            raise _unprocessable(body, error.message) from error
+            if kind == STRATEGIC:
+                raise unprocessable(go_text(patch), converter_message(error, patched, resource.type)) from error
+            struct = None if isinstance(resource, CustomResource) else resource.type
+            raise unprocessable(_text(patched), decoder_message(error, patched, struct)) from error
         found = repeated + found
         if found and validation == "Strict":
-            raise _unprocessable(body, "strict decoding error: " + ", ".join(found))
+            shown = go_text(patch) if kind == STRATEGIC else _text(patched)
+            raise unprocessable(shown, "strict decoding error: " + ", ".join(found))
         if not told:
             told.extend(found)
             request.warnings.extend(found)
-        if validation == "Strict" and not isinstance(patched, dict):
-            raise _unprocessable(body, "the patched object is no object")
         return _keep_identity(obj, old, request, resource)
 
     return Patch(change)
@@ -119,9 +124,16 @@ def _strict_problems(kind: str, body: bytes, patch: Any) -> list[str]:
 _OPERATION = frozenset({"op", "path", "from", "value"})
 
 
-def _unprocessable(body: bytes, why: str) -> StatusError:
-    problem = errors.invalid_value("patch", body.decode("utf-8", "replace"), why)
-    return errors.invalid("", "", "", [problem])
+def _text(patched: Object) -> str:
+    return msgspec.json.encode(patched, order="sorted").decode()
+
+
+def _check_kind(patched: Object, resource: Resource) -> None:
+    """Refuse what a patch made another kind or version of."""
+    kind, version = patched.get("kind", resource.kind), patched.get("apiVersion", resource.api_version)
+    if (kind, version) != (resource.kind, resource.api_version):
+        given, own = f"{str(version).rpartition('/')[2]}.{kind}", f"{resource.version}.{resource.kind}"
+        raise errors.bad_request(f"patch: converting ({given}) to ({own}): unknown conversion")
 
 
 def _keep_identity(obj: Object, old: Object, request: Request, resource: Resource) -> Object:

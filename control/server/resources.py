@@ -72,6 +72,10 @@ class ResourceServer:
             raise errors.path_not_found()
         if not resource.namespaced and info.namespace and resource.plural != "namespaces":
             raise errors.path_not_found()
+        if resource.namespaced and not info.namespace and info.verb in ("create", "deletecollection"):
+            # Upstream has no such routes: only lists and watches span namespaces.
+            known = "list" in resource.verbs and not isinstance(resource, CustomResource)
+            raise errors.method_not_allowed() if known else errors.path_not_found()
         if info.name:
             metadata.check_url_name(info.name)
         if info.namespace:
@@ -243,13 +247,22 @@ class ResourceServer:
         stored = resource
         if (found := conversion(resource)) is not None:
             stored, obj, context.requested = found.stored, found.to_stored(obj), resource
-        pristine = msgspec.json.encode(obj)
+        pristine, uid = msgspec.json.encode(obj), obj["metadata"].get("uid")
+        absent = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+        replaced = errors.conflict(resource.group, resource.plural, name, absent)
 
         async def change(old: Object | None) -> Object:
+            if old is None and uid:
+                raise replaced
             fresh: Object = msgspec.json.decode(pristine)
             return fresh
 
-        written = await self.registry.update(context, stored, namespace, name, change, subresource=subresource)
+        try:
+            written = await self.registry.update(context, stored, namespace, name, change, subresource=subresource)
+        except errors.StatusError as error:
+            if error.not_found and uid:  # who names the object that they mean is told that it is another one, or none
+                raise replaced from error
+            raise
         return self._written(request, form, written)
 
     async def patch(self, request: Request, resource: Resource, subresource: str = "") -> Response:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,11 +170,13 @@ def _listing(found: Slice, prefix: str, predicate: Predicate | None) -> Listing:
 
 
 def parse_revision(text: str) -> int:
-    """Read a resourceVersion parameter; "" and "0" are 0. Raises StatusError 400."""
+    """Read a resourceVersion parameter; "" and "0" are 0. Raises StatusError 400 (500 upstream)."""
     if not text:
         return 0
     if not (text.isascii() and text.isdigit()):
-        raise bad_request(f'Invalid value: "{text}": resourceVersion must be a non-negative integer')
+        shown = json.dumps(text)
+        why = f"strconv.ParseUint: parsing {shown}: invalid syntax"
+        raise bad_request(f"resourceVersion: Invalid value: {shown}: {why}")
     return int(text)
 
 

@@ -267,3 +267,88 @@ async def test_who_applies_a_scale_owns_the_replicas_and_nobody_takes_them_unask
     assert again.json["message"] == (
         'Apply failed with 1 conflict: conflict with "scaler" with subresource "scale": .spec.replicas'
     )
+
+
+async def test_only_lists_and_watches_span_namespaces(server: ApiUnderTest) -> None:
+    kept = await server.request("POST", CONFIGMAPS, {"metadata": {"name": "kept"}})
+    assert kept.status == 201
+    for method, path, code in (
+        ("DELETE", "/api/v1/configmaps", 405),
+        ("POST", "/api/v1/configmaps", 405),
+        ("POST", "/apis/authorization.k8s.io/v1/localsubjectaccessreviews", 404),
+    ):
+        body = {"metadata": {"name": "anywhere", "namespace": "default"}} if method == "POST" else None
+        assert (await server.request(method, path, body)).status == code, (method, path)
+    assert (await server.request("GET", f"{CONFIGMAPS}/kept")).status == 200
+
+
+async def test_an_object_that_is_named_by_uid_and_is_not_there_is_a_conflict(server: ApiUnderTest) -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    for path, plural in ((f"{CONFIGMAPS}/gone", "configmaps"), (f"{leases}/gone", "leases.coordination.k8s.io")):
+        answer = await server.request("PUT", path, {"metadata": {"name": "gone", "uid": "abc"}})
+        assert answer.status == 409
+        assert answer.json["message"] == (
+            f'Operation cannot be fulfilled on {plural} "gone": Precondition failed: UID in precondition: abc, '
+            "UID in object meta: "
+        )
+    assert (await server.request("PUT", f"{CONFIGMAPS}/gone", {"metadata": {"name": "gone"}})).status == 404
+
+
+async def test_a_delete_takes_delete_options_alone(server: ApiUnderTest) -> None:
+    await server.request("POST", CONFIGMAPS, {"metadata": {"name": "stays"}})
+    answer = await server.request("DELETE", f"{CONFIGMAPS}/stays", {"kind": "ConfigMap", "apiVersion": "v1"})
+    assert answer.status == 400 and 'no kind "ConfigMap" is registered for version "v1"' in answer.json["message"]
+    old = {"kind": "DeleteOptions", "apiVersion": "apps/v1"}
+    assert (await server.request("DELETE", f"{CONFIGMAPS}/stays", old)).status == 200
+
+
+async def test_a_revision_that_is_no_number_is_refused_in_the_words_of_upstream(server: ApiUnderTest) -> None:
+    answer = await server.request("GET", f"{CONFIGMAPS}?resourceVersion=None")
+    assert answer.json["message"] == (
+        'resourceVersion: Invalid value: "None": strconv.ParseUint: parsing "None": invalid syntax'
+    )
+
+
+STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
+MISFITS = [
+    (STRATEGIC, {"spec": {"replicas": "3"}}, "map[spec:map[replicas:3]]", "unrecognized type: int32"),
+    (
+        STRATEGIC,
+        {"metadata": {"labels": {"a": 1}}},
+        "map[metadata:map[labels:map[a:1]]]",
+        "cannot convert int64 to string",
+    ),
+    (
+        STRATEGIC,
+        {"metadata": {"finalizers": "x"}},
+        "map[metadata:map[finalizers:x]]",
+        "cannot restore slice from string",
+    ),
+    (STRATEGIC, {"metadata": {"labels": [True]}}, "map[metadata:map[labels:[true]]]", "cannot restore map from slice"),
+    (STRATEGIC, {"spec": 1}, "map[spec:1]", "cannot restore struct from: int64"),
+    (
+        MERGE,
+        {"spec": {"replicas": "3"}},
+        '{"apiVersion":"apps/v1","kind":"Deployment",',
+        "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32",
+    ),
+    (
+        JSON_PATCH,
+        [{"op": "replace", "path": "/kind", "value": "Secret"}],
+        '{"apiVersion":"apps/v1","kind":"Secret",',
+        "converting (v1.Secret) to (v1.Deployment): unknown conversion",
+    ),
+]
+
+
+@pytest.mark.parametrize(("headers", "patch", "shown", "why"), MISFITS)
+async def test_what_is_patched_into_another_shape_is_refused_in_the_words_of_upstream(
+    server: ApiUnderTest, headers: dict[str, str], patch: Any, shown: str, why: str
+) -> None:
+    await server.request("POST", DEPLOYMENTS, deployment())
+    answer = await server.request("PATCH", f"{DEPLOYMENTS}/{deployment()['metadata']['name']}", patch, headers=headers)
+    assert answer.status == 422
+    [cause] = answer.json["details"]["causes"]
+    assert cause["field"] == "patch"
+    value, _, told = cause["message"].removeprefix('Invalid value: "').rpartition('": ')
+    assert value.replace('\\"', '"').startswith(shown) and told == why
