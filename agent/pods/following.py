@@ -146,7 +146,7 @@ class PodManager:
         rejected: End | None = None
         way: tuple[core_v1.Pod, ...] = ()
         if runtime is None and pod.metadata.deletion_timestamp is None and pod.status.phase not in ENDED_PHASES:
-            others = [w.pod for w in self._workers.values() if not w.ending]
+            others = [w.allocated for w in self._workers.values() if not w.ending]
             admission = admit(pod, others, self._tools.node, self._tools.config)
             rejected, way = admission.rejected, admission.preempt
             if rejected is not None and rejected.reason == "NodeAffinity" and not asked and self._group is not None:
@@ -233,7 +233,7 @@ class PodManager:
 
     def _hold_resize(self, pod: core_v1.Pod) -> Hold | None:
         """Tell why a pod cannot have its new size, for what the others on the node have."""
-        others = [w.pod for w in self._workers.values() if w.uid != pod.metadata.uid and not w.ending]
+        others = [w.allocated for w in self._workers.values() if w.uid != pod.metadata.uid and not w.ending]
         tools = self._tools
         return (
             tools.managers.refuse_resize(pod)

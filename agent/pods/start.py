@@ -36,12 +36,12 @@ _TYPES = {Kind.INIT: "init_container", Kind.MAIN: "container", Kind.EPHEMERAL: "
 
 async def start_container(worker: PodWorker, start: Start) -> bool:
     """Start one container; True where it runs, otherwise its waiting reason says why not."""
-    found = find_container(worker.pod, start.name)
+    found = find_container(worker.allocated, start.name)
     sandbox = worker.runtime.sandbox
     if found is None or sandbox is None:
         return False
     container, kind = found
-    tools, pod = worker.tools, worker.pod
+    tools, pod = worker.tools, worker.allocated
     worker.crash_loop.count(start.name)
     tools.observed.started_containers.inc(_TYPES[kind])
     config = worker.sandbox_config()

@@ -17,6 +17,7 @@ import msgspec
 from agent.contracts import PodView, ProbeOutcome, ProbeTarget
 from agent.lifecycle import End, find_container, is_sidecar
 from agent.node import log_rotation
+from agent.pods.allocation import sizes
 from agent.pods.resize import Hold
 from agent.pods.setup import field_path, make_sandbox_config, unlink_logs, with_message
 from agent.pods.static import HASH, is_mirror
@@ -58,6 +59,8 @@ class PodState:
         self.applied: dict[str, core_v1.ResourceRequirements] | None = None
         """What the running containers were given, by ID; None until it was read from the last agent's note."""
         self.held: Hold | None = None
+        self.allocated = pod
+        """The pod in the size that the node has granted it: the spec's, but for a resize that is held."""
         self.resize_error = ""
         self.end = self.rejected = rejected
         self.grace: int | None = None
@@ -168,6 +171,7 @@ class PodState:
             ended=self.end is not None or self.finished,
             applied=self.applied or {},
             held=self.held,
+            allocated=sizes(self.allocated) if self.held is not None else {},
             resize_error=self.resize_error,
         )
         status = pod_status(

@@ -11,7 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from agent.lifecycle import End, Kill, Kind, Plan, Situation, grace_of, plan
-from agent.pods import actuation, resize, sandbox
+from agent.pods import actuation, allocation, resize, sandbox
 from agent.pods import end as pod_end
 from agent.pods.start import start_container
 from agent.pods.volumes import set_up_volumes
@@ -106,8 +106,10 @@ async def _place(worker: PodWorker) -> bool:
 def _hold_resize(worker: PodWorker) -> None:
     """Note whether a new size has to wait, and tell how far it is."""
     pod, runtime = worker.pod, worker.runtime
-    differs = resize.differs(pod, runtime, worker.applied)
+    differs = resize.differs(pod, runtime, worker.applied) or allocation.differs(pod, worker.allocated)
     worker.held = worker.hold_resize(pod) if differs else None
+    has = allocation.granted(worker.allocated, runtime, worker.applied) if worker.held is not None else {}
+    worker.allocated = allocation.in_size(pod, has) if has else pod
     settled = all((found := runtime.latest(c.name)) and found.running for c in pod.spec.containers)
     worker.resize_story.look(pod, differs=differs, held=worker.held, settled=settled)
 

@@ -37,6 +37,8 @@ class Known:
     """By container ID: the resources that a running container was last given."""
     held: Hold | None = None
     """Why the pod is not resized."""
+    allocated: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
+    """By container name: what the node has granted, where that is not what the spec says."""
     resize_error: str = ""
     runtime_name: str = "containerd"
 
@@ -67,7 +69,7 @@ def container_status(
     if record is None:
         _carry_over(pod, container, kind, status, known)
     if kind is not Kind.EPHEMERAL:
-        resources = container.resources or core_v1.ResourceRequirements()
+        resources = known.allocated.get(container.name, container.resources or core_v1.ResourceRequirements())
         if record is not None and record.running:
             resources = known.applied.get(record.id, resources)
         status.allocated_resources = dict(resources.requests)

@@ -114,6 +114,12 @@ async def test_a_size_that_the_node_cannot_hold_waits_and_says_why(node: NodeUnd
     assert found and found[0] == "PodResizePending"
     assert (found[2] or "").startswith("Node didn't have enough resource: cpu, requested: 400, used: ")
     assert pod.status.container_statuses[0].allocated_resources["cpu"] == "100m"
+    # What restarts meanwhile gets the size that the node has granted, and still waits for the other one.
+    await node.execute(pod, "kill", "1")
+    again = await node.wait("large", lambda p: p.status.container_statuses[0].restart_count == 1)
+    again = await node.ready("large")
+    assert again.status.container_statuses[0].allocated_resources["cpu"] == "100m"
+    assert (condition(again) or ("", ""))[1] == "Deferred"
     await resize(node, "large", requests={"cpu": "200m"})
     await node.wait(
         "large",
