@@ -14,7 +14,8 @@ from dataclasses import fields
 
 import uvloop
 
-from agent.config import Flags, from_flags
+from agent.configure import from_flags
+from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError
 from agent.main import run
 from agent.node.status import KUBELET_VERSION

@@ -1,4 +1,4 @@
-"""The agent's settings: one frozen dataclass, built once from upstream's configuration file and flags.
+"""The agent's settings: one frozen dataclass, built once from upstream's configuration file and flags (configure.py).
 
 Everything is in the units the agent works in: seconds, bytes, absolute paths. Nothing below `main` reads a flag, a
 file of settings or the environment.
@@ -6,27 +6,18 @@ file of settings or the environment.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.cgroups.cgroupfs import is_v2
-from agent.cgroups.swap import LIMITED_SWAP, NO_SWAP
-from agent.configuration_files import load
-from agent.images.records import POLICIES
-from agent.kubelet_configuration import ConfigError, KubeletConfiguration, Taint
+from agent.cgroups.swap import NO_SWAP
+from agent.kubelet_configuration import KubeletConfiguration, Taint
 from agent.managers.options import ManagerOptions
-from agent.managers.options import read as read_manager_options
 from agent.node.allocatable import Enforcement
-from agent.node.allocatable import read as read_enforcement
 from agent.podspec.userns import LENGTH
 from agent.server.doors import Doors
 from agent.shutdown.logind import SYSTEM_BUS
-from agent.shutdown.periods import Period, periods
-from kube import duration
-from kube.quantity import parse as parse_quantity
+from agent.shutdown.periods import Period
 
 # The eviction thresholds in force where the file sets none (kubelet/eviction/defaults_linux.go).
 DEFAULT_EVICTION_HARD = {
@@ -163,223 +154,3 @@ class AgentConfig:
     def local_path_dir(self) -> Path:
         """Where volumes of the local-path provisioner are."""
         return self.root_dir / "local-path"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
-    """Upstream's command line flags that the agent knows, as strings; "" is not given."""
-
-    config: str = ""
-    config_dir: str = ""
-    kubeconfig: str = ""
-    bootstrap_kubeconfig: str = ""
-    root_dir: str = "/var/lib/kubelet"
-    cert_dir: str = ""
-    hostname_override: str = ""
-    node_ip: str = ""
-    node_labels: str = ""
-    register_with_taints: str = ""
-    container_logs_dir: str = "/var/log/containers"
-    image_credential_provider_config: str = ""
-    image_credential_provider_bin_dir: str = ""
-
-
-def from_flags(flags: Flags) -> AgentConfig:
-    """Build the settings from flags, the file of --config and the folder of --config-dir; flags win. Raise ConfigError."""
-    file, idle = load(_path(flags.config), _path(flags.config_dir))
-    return build(file, flags, tuple(idle))
-
-
-def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...] = ()) -> AgentConfig:
-    """Merge a decoded file and flags into the agent's settings. Raise ConfigError naming the field."""
-    root = Path(flags.root_dir)
-    hostname = socket.gethostname().strip().lower()
-    if file.cgroup_driver not in ("cgroupfs", "systemd"):
-        raise ConfigError(f'cgroupDriver: expected "cgroupfs" or "systemd", found {file.cgroup_driver!r}')
-    if file.authorization.mode not in ("Webhook", "AlwaysAllow"):
-        raise ConfigError(f'authorization.mode: expected "Webhook" or "AlwaysAllow", found {file.authorization.mode!r}')
-    if file.image_gc_low_threshold_percent >= file.image_gc_high_threshold_percent:
-        raise ConfigError("imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent")
-    if file.image_pull_credentials_verification_policy not in POLICIES:
-        raise ConfigError(f"imagePullCredentialsVerificationPolicy: expected one of {', '.join(POLICIES)}")
-    if file.user_namespaces.ids_per_pod % LENGTH or not LENGTH <= file.user_namespaces.ids_per_pod < 1 << 32:
-        raise ConfigError("userNamespaces.idsPerPod must be a multiple of 65536 and less than 2^32")
-    if bool(flags.image_credential_provider_config) != bool(flags.image_credential_provider_bin_dir):
-        raise ConfigError(
-            "both --image-credential-provider-config and --image-credential-provider-bin-dir need to be set"
-        )
-    taints = _taints(flags.register_with_taints) if flags.register_with_taints else tuple(file.register_with_taints)
-    x509 = file.authentication.x509
-    return AgentConfig(
-        node_name=flags.hostname_override.strip().lower() or hostname,
-        hostname=hostname,
-        kubeconfig=_path(flags.kubeconfig),
-        bootstrap_kubeconfig=_path(flags.bootstrap_kubeconfig),
-        root_dir=root,
-        cert_dir=_path(flags.cert_dir) or root / "pki",
-        pod_logs_dir=Path(file.pod_logs_dir),
-        container_logs_dir=Path(flags.container_logs_dir),
-        seccomp_profile_root=root / "seccomp",
-        static_pod_path=_path(file.static_pod_path),
-        runtime_endpoint=file.container_runtime_endpoint,
-        image_endpoint=file.image_service_endpoint,
-        runtime_request_timeout=seconds("runtimeRequestTimeout", file.runtime_request_timeout),
-        node_ips=tuple(ip.strip() for ip in flags.node_ip.split(",") if ip.strip()),
-        node_labels=_labels(flags.node_labels),
-        taints=taints,
-        provider_id=file.provider_id,
-        register_node=file.register_node,
-        max_pods=min(file.max_pods, file.pods_per_core * (os.cpu_count() or 1) or file.max_pods),
-        pod_pids_limit=file.pod_pids_limit,
-        address=file.address,
-        port=file.port,
-        tls_cert_file=_path(file.tls_cert_file),
-        tls_private_key_file=_path(file.tls_private_key_file),
-        client_ca_file=_path(x509.client_ca_file),
-        anonymous=file.authentication.anonymous.enabled,
-        webhook_authentication=file.authentication.webhook.enabled,
-        authorization_mode=file.authorization.mode,
-        authentication_cache=seconds("authentication.webhook.cacheTTL", file.authentication.webhook.cache_ttl),
-        authorized_cache=seconds("cacheAuthorizedTTL", file.authorization.webhook.cache_authorized_ttl),
-        unauthorized_cache=seconds("cacheUnauthorizedTTL", file.authorization.webhook.cache_unauthorized_ttl),
-        rotate_certificates=file.rotate_certificates,
-        server_tls_bootstrap=file.server_tls_bootstrap,
-        healthz_address=file.healthz_bind_address,
-        healthz_port=file.healthz_port,
-        streaming_idle_timeout=seconds("streamingConnectionIdleTimeout", file.streaming_connection_idle_timeout),
-        enable_server=file.enable_server,
-        doors=Doors(
-            debugging=file.enable_debugging_handlers,
-            system_logs=file.enable_system_log_handler,
-            system_log_queries=file.enable_system_log_query,
-            profiling=file.enable_profiling_handler,
-            flags=file.enable_debug_flags_handler,
-        ),
-        flags={item.name.replace("_", "-"): str(getattr(flags, item.name)) for item in fields(flags)},
-        cluster_dns=tuple(file.cluster_dns),
-        cluster_domain=file.cluster_domain,
-        resolv_conf="/etc/resolv.conf" if file.resolv_conf is None else file.resolv_conf,
-        status_update_period=seconds("nodeStatusUpdateFrequency", file.node_status_update_frequency),
-        status_report_period=seconds("nodeStatusReportFrequency", file.node_status_report_frequency),
-        lease_duration=file.node_lease_duration_seconds,
-        status_max_images=file.node_status_max_images,
-        sync_period=seconds("syncFrequency", file.sync_frequency),
-        cgroup_root=file.cgroup_root or "/",
-        cgroup_driver=file.cgroup_driver,
-        cgroups_per_qos=file.cgroups_per_qos,
-        cpu_cfs_quota=file.cpu_cfs_quota,
-        cpu_cfs_period=seconds("cpuCFSQuotaPeriod", file.cpu_cfs_quota_period),
-        kube_reserved=file.kube_reserved,
-        system_reserved=file.system_reserved,
-        managers=read_manager_options(file),
-        enforcement=read_enforcement(file),
-        swap_behavior=_swap_behavior(file),
-        single_process_oom_kill=_single_process_oom_kill(file),
-        eviction_hard=file.eviction_hard or DEFAULT_EVICTION_HARD,
-        eviction_soft=file.eviction_soft,
-        eviction_soft_grace={
-            signal: seconds(f"evictionSoftGracePeriod[{signal}]", text)
-            for signal, text in file.eviction_soft_grace_period.items()
-        },
-        eviction_minimum_reclaim=file.eviction_minimum_reclaim,
-        eviction_max_pod_grace=file.eviction_max_pod_grace_period,
-        eviction_pressure_transition=seconds(
-            "evictionPressureTransitionPeriod", file.eviction_pressure_transition_period
-        ),
-        fail_swap_on=file.fail_swap_on,
-        seccomp_default=file.seccomp_default,
-        allowed_unsafe_sysctls=tuple(file.allowed_unsafe_sysctls),
-        serialize_image_pulls=file.serialize_image_pulls,
-        max_parallel_image_pulls=file.max_parallel_image_pulls or 0,
-        image_verification=file.image_pull_credentials_verification_policy,
-        image_allowlist=tuple(file.preloaded_images_verification_allowlist),
-        credential_providers=_path(flags.image_credential_provider_config),
-        credential_provider_dir=_path(flags.image_credential_provider_bin_dir),
-        image_gc_high_percent=file.image_gc_high_threshold_percent,
-        image_gc_low_percent=file.image_gc_low_threshold_percent,
-        image_maximum_age=seconds("imageMaximumGCAge", file.image_maximum_gc_age),
-        image_minimum_age=seconds("imageMinimumGCAge", file.image_minimum_gc_age),
-        log_max_bytes=int(parse_quantity(file.container_log_max_size)),
-        log_max_files=file.container_log_max_files,
-        log_check_period=seconds("containerLogMonitorInterval", file.container_log_monitor_interval),
-        back_off_max=seconds("crashLoopBackOff", file.crash_loop_back_off.max_container_restart_period),
-        ids_per_pod=file.user_namespaces.ids_per_pod,
-        shutdown_periods=_shutdown_periods(file),
-        file=file,
-        not_acted_on=not_acted_on,
-    )
-
-
-def _shutdown_periods(file: KubeletConfiguration) -> tuple[Period, ...]:
-    """Read the shutdown's periods, given in one of two ways. Raise ConfigError."""
-    total = seconds("shutdownGracePeriod", file.shutdown_grace_period)
-    critical = seconds("shutdownGracePeriodCriticalPods", file.shutdown_grace_period_critical_pods)
-    if file.shutdown_grace_period_by_pod_priority:
-        if total or critical:
-            raise ConfigError(
-                "Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time"
-            )
-        return tuple(
-            Period(one.priority, one.shutdown_grace_period_seconds)
-            for one in file.shutdown_grace_period_by_pod_priority
-        )
-    if critical > total:
-        raise ConfigError("shutdownGracePeriodCriticalPods must be <= shutdownGracePeriod")
-    for name, given in (("shutdownGracePeriod", total), ("shutdownGracePeriodCriticalPods", critical)):
-        if 0 < given < 1:
-            raise ConfigError(f"{name} must be either zero or otherwise >= 1 sec")
-    return periods(total, critical)
-
-
-def _swap_behavior(file: KubeletConfiguration) -> str:
-    given = file.memory_swap.swap_behavior
-    if given not in ("", NO_SWAP, LIMITED_SWAP):
-        raise ConfigError(
-            f'invalid configuration: memorySwap.swapBehavior "{given}" must be one of: "", "LimitedSwap" or "NoSwap"'
-        )
-    return given or NO_SWAP
-
-
-def _single_process_oom_kill(file: KubeletConfiguration) -> bool:
-    """Read whether the kernel kills a container's processes one by one: cgroup v1 cannot but do so."""
-    if file.single_process_oom_kill is False and not is_v2():
-        raise ConfigError(
-            "invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1"
-        )
-    return not is_v2() if file.single_process_oom_kill is None else file.single_process_oom_kill
-
-
-def seconds(name: str, text: str) -> float:
-    """Read a Go duration such as 1m30s; `name` is the field in the ConfigError."""
-    try:
-        found = duration.parse(text)
-    except ValueError:
-        found = -1.0
-    if found < 0:
-        raise ConfigError(f"{name}: invalid duration {text!r}")
-    return found
-
-
-def _path(text: str) -> Path | None:
-    return Path(text) if text else None
-
-
-def _labels(text: str) -> dict[str, str]:
-    labels = {}
-    for pair in filter(None, text.split(",")):
-        key, separator, value = pair.partition("=")
-        if not separator:
-            raise ConfigError(f"--node-labels: expected key=value, found {pair!r}")
-        labels[key.strip()] = value.strip()
-    return labels
-
-
-def _taints(text: str) -> tuple[Taint, ...]:
-    taints = []
-    for item in filter(None, text.split(",")):
-        head, separator, effect = item.rpartition(":")
-        if not separator or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
-            raise ConfigError(f"--register-with-taints: expected key=value:effect, found {item!r}")
-        key, _, value = head.partition("=")
-        taints.append(Taint(key=key, value=value, effect=effect))
-    return tuple(taints)

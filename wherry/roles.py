@@ -63,7 +63,8 @@ def server(settings: Settings) -> Coroutine[Any, Any, None]:
 
 
 def agent(settings: Settings) -> Coroutine[Any, Any, None]:
-    from agent.config import Flags, from_flags
+    from agent.configure import from_flags
+    from agent.flags import Flags
     from agent.main import run
 
     layout = settings.layout

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import Flags, from_flags
 from agent.configuration_files import load
+from agent.configure import from_flags
+from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"

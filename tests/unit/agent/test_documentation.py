@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.config import Flags
+from agent.flags import Flags
 from agent.kubelet_configuration import KubeletConfiguration
 
 TEXT = (Path(__file__).parents[3] / "docs/agent.md").read_text()

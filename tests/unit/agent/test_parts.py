@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from agent import config
+from agent import configure
 from agent.backoff import BackOff
 from agent.cgroups import qos
-from agent.config import Flags
+from agent.flags import Flags
 from agent.images import names as image_names
 from agent.images import registry_auth
 from agent.kubelet_configuration import ConfigError, parse
@@ -345,7 +345,7 @@ def test_upstreams_file_and_flags_become_one_configuration(tmp_path: Path) -> No
         HEAD + "clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\nmaxPods: 50\nnodeStatusUpdateFrequency: 1m30s\n"
         "containerLogMaxSize: 5Mi\nevictionHard: {memory.available: 200Mi}\nkubeAPIQPS: 50\n"
     )
-    built = config.from_flags(
+    built = configure.from_flags(
         Flags(config=str(file), hostname_override="Node-A", node_labels="a=b,c=", register_with_taints="k=v:NoSchedule")
     )
     assert (built.node_name, built.max_pods, built.cluster_dns) == ("node-a", 50, ("10.96.0.10",))
@@ -375,4 +375,4 @@ def test_a_bad_file_is_refused_with_the_fields_name(text: str, complaint: str) -
 def test_bad_values_are_refused(change: str) -> None:
     file, _ = parse(HEAD + change + "\n")
     with pytest.raises(ConfigError):
-        config.build(file, Flags())
+        configure.build(file, Flags())

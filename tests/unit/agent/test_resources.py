@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agent import config
+from agent import configure
 from agent.cgroups import qos, swap
 from agent.cgroups.cgroupfs import Limits
 from agent.cgroups.tree import Cgroups
-from agent.config import Flags
+from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError, parse
 from agent.node import allocatable as node_allocatable
 from agent.node.allocatable import Enforcement
@@ -200,18 +200,18 @@ async def test_a_pods_cgroup_bounds_its_huge_pages(tmp_path: Path) -> None:
 )
 def test_settings_that_do_not_fit_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        config.build(parse(HEAD + text)[0], Flags())
+        configure.build(parse(HEAD + text)[0], Flags())
     assert message in str(refused.value)
 
 
 def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "is_v2", lambda: True)
+    monkeypatch.setattr(configure, "is_v2", lambda: True)
     text = "enforceNodeAllocatable: [none]\nmemorySwap: {swapBehavior: LimitedSwap}\nsingleProcessOOMKill: true\n"
-    found = config.build(parse(HEAD + text)[0], Flags())
+    found = configure.build(parse(HEAD + text)[0], Flags())
     assert (found.enforcement, found.swap_behavior) == (Enforcement(frozenset()), swap.LIMITED_SWAP)
     assert found.single_process_oom_kill
-    assert not config.build(parse(HEAD)[0], Flags()).single_process_oom_kill
-    monkeypatch.setattr(config, "is_v2", lambda: False)
-    assert config.build(parse(HEAD)[0], Flags()).single_process_oom_kill
+    assert not configure.build(parse(HEAD)[0], Flags()).single_process_oom_kill
+    monkeypatch.setattr(configure, "is_v2", lambda: False)
+    assert configure.build(parse(HEAD)[0], Flags()).single_process_oom_kill
     with pytest.raises(ConfigError, match="singleProcessOOMKill must not be explicitly set to false"):
-        config.build(parse(HEAD + "singleProcessOOMKill: false")[0], Flags())
+        configure.build(parse(HEAD + "singleProcessOOMKill: false")[0], Flags())

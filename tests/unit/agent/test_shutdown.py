@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent import config
-from agent.config import Flags
+from agent import configure
+from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError, parse
 from agent.shutdown.periods import Period, grace, grouped, periods
 from tests.unit.agent.pods import pod
@@ -42,7 +42,7 @@ def test_a_pod_has_its_own_grace_but_no_more_than_the_period() -> None:
 def built(text: str) -> tuple[Period, ...]:
     file, idle = parse(HEAD + text)
     assert idle == []
-    return config.build(file, Flags()).shutdown_periods
+    return configure.build(file, Flags()).shutdown_periods
 
 
 def test_the_file_names_periods_in_one_of_two_ways() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent import config
-from agent.config import Flags
+from agent import configure
+from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError, parse
 from agent.podspec.subordinate_ids import IdRange, SubordinateIdsError, usable, verify
 from agent.podspec.subordinate_ids import parse as parse_ids
@@ -130,7 +130,7 @@ async def test_without_such_a_user_everything_but_the_nodes_ids_is_for_pods() ->
 def test_the_number_of_ids_is_a_multiple_of_65536() -> None:
     def built(count: int) -> int:
         file, _ = parse(HEAD + f"userNamespaces: {{idsPerPod: {count}}}\n")
-        return config.build(file, Flags()).ids_per_pod
+        return configure.build(file, Flags()).ids_per_pod
 
     assert built(131072) == 131072
     for count in (0, 1000, 65537, 1 << 32):
