@@ -199,18 +199,19 @@ async def measure(seconds: int, on_etcd: bool, audited: bool) -> dict[str, objec
         directory = Path(name)
         if audited:
             (directory / "audit.yaml").write_text(AUDIT)
+        bench = Bench(directory, seconds)
+        argv = [sys.executable, "-m", "bench.api", "--serve", str(directory), "--port", str(bench.port)]
         if not on_etcd:
-            return await measure_server(directory, seconds, [])
+            return await measure_server(bench, argv)
         from tests.support.etcd import etcd
 
         async with etcd(directory / "etcd") as cluster:
-            return await measure_server(directory, seconds, ["--server", cluster.servers[0]])
+            return await measure_server(bench, [*argv, "--server", cluster.servers[0]])
 
 
-async def measure_server(directory: Path, seconds: int, more: list[str]) -> dict[str, object]:
-    bench = Bench(directory, seconds)
+async def measure_server(bench: Bench, argv: list[str]) -> dict[str, object]:
+    """Measure the server that this command starts."""
     started = time.perf_counter()
-    argv = [sys.executable, "-m", "bench.api", "--serve", str(directory), "--port", str(bench.port), *more]
     server = asyncio.create_task(process.run(argv, timeout=None), name="server")
     try:
         waiting = asyncio.create_task(bench.until_ready(), name="readyz")

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +29,7 @@ IDLE_PODS = 20
 def measure(parts: list[str]) -> dict[str, Any]:
     """Bring a cluster up, load it, take it down."""
     with cluster(f"wherry-b{os.getpid()}") as made:
-        result: dict[str, Any] = {}
-        if "rss" in parts:
-            result["memory_fresh_mib"] = memory(made)
-        if "idle" in parts:
-            result["idle_cpu_percent"] = idle_cpu(made)
-        inside = [part for part in INSIDE if part in parts]
-        if inside:
-            argv = (sys.executable, "-m", "bench.inside", str(made.kubeconfig), BUSYBOX, *inside)
-            done = made.host.run(*argv, timeout=570, env={"PYTHONPATH": os.getcwd()})
-            result.update(json.loads(done.stdout.splitlines()[-1]))
+        result = measure_in(made, lambda: {daemon: made.pid(daemon) for daemon in DAEMONS}, parts)
         if "pod" in parts or "burst" in parts:
             result.update(floor(made))
         if "pod" in parts:
@@ -45,13 +37,28 @@ def measure(parts: list[str]) -> dict[str, Any]:
         if "burst" in parts:
             ratio = result["burst_pods_per_second"] / result["floor_burst_pods_per_second"]
             result["burst_over_floor"] = round(ratio, 2)
-        if "probes" in parts:
-            result.update(probes.measure(made))
-        if "rss" in parts:
-            result["memory_after_load_mib"] = memory(made)
         if "cold" in parts:
             result.update(cold_start(made))
         return result
+
+
+def measure_in(made: Cluster, pids: Callable[[], dict[str, int]], parts: list[str]) -> dict[str, Any]:
+    """Measure a cluster that is there, whose daemons these are."""
+    result: dict[str, Any] = {}
+    if "rss" in parts:
+        result["memory_fresh_mib"] = memory(pids())
+    if "idle" in parts:
+        result["idle_cpu_percent"] = idle_cpu(made, pids)
+    inside = [part for part in INSIDE if part in parts]
+    if inside:
+        argv = (sys.executable, "-m", "bench.inside", str(made.kubeconfig), BUSYBOX, *inside)
+        done = made.host.run(*argv, timeout=570, env={"PYTHONPATH": os.getcwd()})
+        result.update(json.loads(done.stdout.splitlines()[-1]))
+    if "probes" in parts:
+        result.update(probes.measure(made))
+    if "rss" in parts:
+        result["memory_after_load_mib"] = memory(pids())
+    return result
 
 
 def floor(made: Cluster) -> dict[str, float]:
@@ -63,36 +70,32 @@ def floor(made: Cluster) -> dict[str, float]:
     return found
 
 
-def pids(made: Cluster) -> dict[str, int]:
-    return {daemon: made.pid(daemon) for daemon in DAEMONS}
-
-
-def memory(made: Cluster) -> float:
-    """Return the proportional set size of all daemons of ours together."""
+def memory(pids: dict[str, int]) -> float:
+    """Return the proportional set size of these processes together, in MiB."""
     total = 0
-    for pid in pids(made).values():
+    for pid in pids.values():
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 total += int(line.split()[1])
     return round(total / 1024, 1)
 
 
-def ticks(made: Cluster) -> int:
-    """Return the processor time that the daemons have used, in clock ticks."""
-    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids(made).values()]
+def ticks(pids: dict[str, int]) -> int:
+    """Return the processor time that these processes have used, in clock ticks."""
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids.values()]
     return sum(int(user) + int(system) for user, system in (fields[11:13] for fields in stats))
 
 
-def idle_cpu(made: Cluster, seconds: float = 20) -> float:
+def idle_cpu(made: Cluster, pids: Callable[[], dict[str, int]], seconds: float = 20) -> float:
     """Return the processor time that the daemons use while 20 pods do nothing, in percent of one core."""
     made.kubectl(
         "create", "deployment", "idle", f"--image={BUSYBOX}", f"--replicas={IDLE_PODS}", "--", "sleep", "1000000"
     )
     made.kubectl("rollout", "status", "deployment/idle", "--timeout=120s", timeout=130)
     time.sleep(15)  # what follows a start: the last statuses, events, a relist
-    before = ticks(made)
+    before = ticks(pids())
     time.sleep(seconds)
-    used = round((ticks(made) - before) / os.sysconf("SC_CLK_TCK") / seconds * 100, 2)
+    used = round((ticks(pids()) - before) / os.sysconf("SC_CLK_TCK") / seconds * 100, 2)
     made.kubectl("delete", "deployment", "idle")
     made.kubectl("delete", "pods", "--all", "--force", "--grace-period=0", "--wait=true", timeout=120)
     eventually(lambda: made.ctr("tasks", "list", "-q") == "", "no container is left", 120)

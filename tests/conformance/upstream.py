@@ -27,7 +27,7 @@ PACKAGES = (
 )
 """What the tests' containers call: name lookups, transfers, web servers, etcd."""
 VERSION = "v1.20.2"
-DAEMONS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+DAEMONS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
 _VERSION = {"gitVersion": VERSION, "gitMajor": "1", "gitMinor": "20", "gitTreeState": "clean"}
 _GO = {
     "GO111MODULE": "off",  # the sources carry what they need, in a list that newer tools want rewritten
@@ -65,9 +65,17 @@ def build_daemons() -> None:
     """Compile upstream's daemons; raises as `build`, which must have been called."""
     if (BINARIES / DAEMONS[-1]).exists():
         return
+    if not (BINARIES / DAEMONS[0]).exists():
+        _generate()
+    flags = " ".join(f"-X k8s.io/kubernetes/vendor/k8s.io/component-base/version.{k}={v}" for k, v in _VERSION.items())
+    for name in DAEMONS:
+        _go("build", "-ldflags", flags, "-o", str(BINARIES / name), f"./cmd/{name}")
+
+
+def _generate() -> None:
+    """Make the one generated file that is not in the archive: the server's OpenAPI document."""
     generator = BINARIES / "openapi-gen"
     _go("build", "-o", str(generator), "./vendor/k8s.io/kube-openapi/cmd/openapi-gen")
-    # The one generated file that is not in the archive: the server's OpenAPI document.
     tagged = r"grep -RlE '^// [+]k8s:openapi-gen=true' --include=*.go vendor/k8s.io pkg | xargs -n1 dirname | sort -u"
     packages = []
     for folder in _run(["bash", "-c", tagged], SOURCE).split():
@@ -87,9 +95,6 @@ def build_daemons() -> None:
     )
     license = ("-h", "hack/boilerplate/boilerplate.generatego.txt", "-r", str(CACHE / "openapi.violations"))
     _run([str(generator), *made, *license, "-i", ",".join(dict.fromkeys(packages))], SOURCE, _GO)
-    flags = " ".join(f"-X k8s.io/kubernetes/vendor/k8s.io/component-base/version.{k}={v}" for k, v in _VERSION.items())
-    for name in DAEMONS:
-        _go("build", "-ldflags", flags, "-o", str(BINARIES / name), f"./cmd/{name}")
 
 
 def _fetch() -> Path:
