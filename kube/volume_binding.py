@@ -58,6 +58,26 @@ def node_fits(volume: core_v1.PersistentVolume, node: core_v1.Node) -> bool:
     return required is None or any(term_matches(term, node) for term in required.node_selector_terms)
 
 
+def other_mode(volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeClaim) -> bool:
+    """True where one is a device and the other a file system."""
+    return (volume.spec.volume_mode or "Filesystem") != (claim.spec.volume_mode or "Filesystem")
+
+
+def mismatch(volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeClaim) -> str:
+    """Return why a volume will not do for a claim that names it; "" where it will. Upstream: checkVolumeSatisfyClaim."""
+    if volume.metadata.deletion_timestamp is not None:
+        return f'the volume is marked for deletion "{volume.metadata.name}"'
+    if _storage(volume.spec.capacity) < _storage(claim.spec.resources.requests if claim.spec.resources else {}):
+        return "requested PV is too small"
+    if class_of(volume) != class_of(claim):
+        return "storageClassName does not match"
+    if other_mode(volume, claim):
+        return "incompatible volumeMode"
+    if not set(claim.spec.access_modes) <= set(volume.spec.access_modes):
+        return "incompatible accessMode"
+    return ""
+
+
 def find_match(
     claim: core_v1.PersistentVolumeClaim,
     volumes: Iterable[core_v1.PersistentVolume],
@@ -73,7 +93,7 @@ def find_match(
     best_size = 0
     for volume in volumes:
         size = _storage(volume.spec.capacity)
-        if (volume.spec.volume_mode or "Filesystem") != (spec.volume_mode or "Filesystem"):
+        if other_mode(volume, claim):
             continue
         if volume.metadata.deletion_timestamp is not None or (node is not None and not node_fits(volume, node)):
             continue

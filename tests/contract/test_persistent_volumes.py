@@ -214,3 +214,22 @@ async def test_a_claim_from_before_there_was_a_default_class_gets_it(cluster: Cl
         return {c.metadata.name: c.spec.storage_class_name for c in found} == {"early": "late", "without": ""}
 
     await eventually(classes)
+
+
+async def test_a_claim_is_not_bound_to_a_volume_that_it_names_and_that_will_not_do(cluster: Cluster) -> None:
+    small, device = claim("small", "2Gi"), claim("device", "1Gi")
+    small["spec"]["volumeName"] = device["spec"]["volumeName"] = "mine"
+    device["spec"]["volumeMode"] = "Block"
+    await cluster.apply(volume("mine", "1Gi"), small, device)
+    wanted = {
+        f'Cannot bind to requested volume "mine": {why}'
+        for why in ("requested PV is too small", "incompatible volumeMode")
+    }
+    await eventually(lambda: _told(cluster, wanted))
+    await eventually(lambda: cluster.are(mine="Available", small="Pending", device="Pending"))
+    await cluster.apply(volume("mine", "2Gi"))  # large enough now
+    await eventually(lambda: cluster.are(mine="Bound", small="Bound", device="Pending"))
+
+
+async def _told(cluster: Cluster, wanted: set[str]) -> bool:
+    return wanted <= set(await cluster.messages("VolumeMismatch"))

@@ -31,6 +31,8 @@ from kube.volume_binding import (
     find_match,
     is_bound,
     meant_for,
+    mismatch,
+    other_mode,
     waits_for_pod,
 )
 
@@ -93,7 +95,10 @@ class PersistentVolumeController:
         if claim.metadata.deletion_timestamp is not None:
             return
         if claim.spec.volume_name:
-            if named is not None and (named.spec.claim_ref is None or meant_for(named, claim)):
+            if named is not None and named.spec.claim_ref is None and (why := mismatch(named, claim)):
+                text = f'Cannot bind to requested volume "{name_of(named)}": {why}'
+                self._recorder.event(claim, "Warning", "VolumeMismatch", text)
+            elif named is not None and (named.spec.claim_ref is None or meant_for(named, claim)):
                 await self._bind(claim, named)
             elif named is not None:
                 text = f'volume "{name_of(named)}" already bound to a different claim.'
@@ -210,6 +215,8 @@ class PersistentVolumeController:
         elif claim.spec.volume_name == name_of(volume):
             await self._set_phase(volume, "Bound")
         elif not claim.spec.volume_name:
+            if other_mode(volume, claim):
+                self._tell_of_modes(volume, claim)
             self.claims.enqueue(key_of(claim))
         elif BOUND_BY_CONTROLLER in volume.metadata.annotations:
             # The claim went elsewhere before this binding was finished.
@@ -217,6 +224,14 @@ class PersistentVolumeController:
             metadata = msgspec.structs.replace(volume.metadata, annotations=annotations)
             spec = msgspec.structs.replace(volume.spec, claim_ref=None)
             await self._client.update(msgspec.structs.replace(volume, metadata=metadata, spec=spec))
+
+    def _tell_of_modes(self, volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeClaim) -> None:
+        """A volume was made for a claim and will not do for it: both say so, and wait."""
+        why = "due to incompatible volumeMode."
+        text = f'Cannot bind PersistentVolume to requested PersistentVolumeClaim "{name_of(claim)}" {why}'
+        self._recorder.event(volume, "Warning", "VolumeMismatch", text)
+        text = f'Cannot bind PersistentVolume "{name_of(volume)}" to requested PersistentVolumeClaim {why}'
+        self._recorder.event(claim, "Warning", "VolumeMismatch", text)
 
     async def _claim(self, ref: core_v1.ObjectReference) -> core_v1.PersistentVolumeClaim | None:
         """Return the claim that a volume names, asking live before it counts as gone."""

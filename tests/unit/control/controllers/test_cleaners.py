@@ -16,7 +16,7 @@ from control.controllers import ttl_after_finished as ttl
 from control.controllers.certificates import cleaner
 from kube.api import batch_v1, certificates_v1, core_v1, meta_v1, policy_v1, rbac_v1
 from kube.clock import format_time
-from kube.volume_binding import find_match
+from kube.volume_binding import find_match, mismatch
 
 from .makers import NOW, ago, pod
 
@@ -286,3 +286,24 @@ def test_a_volume_that_names_the_claim_comes_first_and_one_that_names_another_ne
     other = volume("other", "2Gi", claim_ref=core_v1.ObjectReference(namespace="default", name="d"))
     before = volume("before", "2Gi", claim_ref=core_v1.ObjectReference(namespace="default", name="c", uid="old"))
     assert find_match(claim(), [other, before]) is None
+
+
+@pytest.mark.parametrize(
+    ("wish", "why"),
+    [
+        (claim("3Gi"), ""),
+        (claim("4Gi"), "requested PV is too small"),
+        (claim("1Gi", storage_class_name="other"), "storageClassName does not match"),
+        (claim("1Gi", storage_class_name=None), "storageClassName does not match"),
+        (claim("1Gi", volume_mode="Block"), "incompatible volumeMode"),
+        (claim("1Gi", access_modes=["ReadWriteOnce", "ReadWriteMany"]), "incompatible accessMode"),
+    ],
+)
+def test_a_volume_that_a_claim_names_has_to_do_for_it(wish, why) -> None:
+    assert mismatch(SIZES[2], wish) == why
+
+
+def test_a_volume_that_goes_does_for_nobody() -> None:
+    going = volume("three", "3Gi")
+    going.metadata.deletion_timestamp = ago(1)
+    assert mismatch(going, claim("1Gi")) == 'the volume is marked for deletion "three"'
