@@ -140,6 +140,11 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replace, text)
 
 
+def names_in(text: str) -> set[str]:
+    """Return the variables that a text refers to as $(NAME)."""
+    return {match[1] for match in _REFERENCE.finditer(text) if match[0] != "$$"}
+
+
 def expand_all(texts: Iterable[str], values: Mapping[str, str]) -> list[str]:
     """Expand a command or its arguments."""
     return [expand(text, values) for text in texts]

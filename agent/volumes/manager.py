@@ -8,13 +8,14 @@ for all volumes in one hop to a thread.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.csi.layout import PLUGIN
-from agent.podspec.environment import ConfigError, References, expand
+from agent.podspec.environment import ConfigError, References
 from agent.usage.model import PersistentUse
 from agent.volumes import atomic, cleanup, empty_dir, hostpath, mounts, subpath
 from agent.volumes.mounted import Mounted
@@ -26,6 +27,8 @@ from agent.volumes.trust_bundles import TrustBundles
 from cri.messages import Device, ImageSpec, Mount, MountPropagation
 from kube.api import core_v1
 from kube.quantity import Quantity, value
+
+log = logging.getLogger(__name__)
 
 _PROPAGATION = {
     "HostToContainer": MountPropagation.PROPAGATION_HOST_TO_CONTAINER,
@@ -210,11 +213,7 @@ class VolumeManager:
                 raise ConfigError(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
             path = volume.path
             container_path = mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}"
-            sub_path = mount.sub_path or ""
-            if mount.sub_path_expr:
-                sub_path = expand(mount.sub_path_expr, env)
-                if "$(" in sub_path:
-                    raise ConfigError(f"missing value for {mount.sub_path_expr}")
+            sub_path = subpath.named(mount, env)
             if volume.image is not None:
                 image = ImageSpec(image=volume.image_id, user_specified_image=volume.image.reference or "")
                 result.append(Mount(container_path=container_path, readonly=True, image=image, image_sub_path=sub_path))
@@ -225,10 +224,9 @@ class VolumeManager:
                 try:
                     path = subpath.bind(path, sub_path, target)
                 except (VolumeError, OSError) as error:
-                    message = (
-                        f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
-                    )
-                    raise ConfigError(f"{message}: {error}") from error
+                    which = f'subPath for volumeMount "{mount.name}" of container "{container.name}"'
+                    log.warning("pod %s: %s: %s", pod.metadata.uid, which, error)
+                    raise ConfigError(f"failed to prepare {which}") from error
             read_only = bool(mount.read_only) or volume.read_only
             result.append(
                 Mount(

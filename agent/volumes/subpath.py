@@ -11,12 +11,30 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
+from agent.podspec.environment import ConfigError, expand, names_in
 from agent.volumes import mounts
 from agent.volumes.payload import VolumeError
+from kube.api import core_v1
 
 _FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def named(mount: core_v1.VolumeMount, env: Mapping[str, str]) -> str:
+    """Return the path that a mount names below its volume, "" for the whole. Raise ConfigError in upstream's words."""
+    path = mount.sub_path or ""
+    if mount.sub_path_expr:
+        missing = sorted({name for name in names_in(mount.sub_path_expr) if not env.get(name)})
+        if missing:
+            raise ConfigError(f"missing value for {', '.join(missing)}")
+        path = expand(mount.sub_path_expr, env)
+    if path.startswith("/"):
+        raise ConfigError(f"error SubPath `{path}` must not be an absolute path")
+    if ".." in path.split("/"):
+        raise ConfigError(f"unable to provision SubPath `{path}`: must not contain '..'")
+    return path
 
 
 def bind(volume: Path, sub_path: str, target: Path) -> Path:

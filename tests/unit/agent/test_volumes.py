@@ -14,7 +14,8 @@ from agent.cgroups.tree import Cgroups
 from agent.pods.references import references_of
 from agent.pods.static import ManifestError, parse
 from agent.pods.termination_messages import read_message, tail_log
-from agent.volumes import atomic, cleanup, hostpath
+from agent.podspec.environment import ConfigError
+from agent.volumes import atomic, cleanup, hostpath, subpath
 from agent.volumes.atomic import File
 from agent.volumes.manager import MountsFailed, VolumeManager
 from agent.volumes.payload import Sources, VolumeError, single_user, volume_payload
@@ -252,3 +253,24 @@ async def test_each_volume_that_cannot_be_set_up_is_named_and_the_others_are_set
         f'MountVolume.SetUp failed for volume "d" : hostPath type check failed: {tmp_path}/none is not a directory',
     ]
     assert (tmp_path / "made").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "refusal"),
+    [
+        ({"sub_path": "a/b"}, "a/b", ""),
+        ({"sub_path_expr": "$(NAME)/$$(X)"}, "web/$(X)", ""),
+        ({"sub_path_expr": "$(NONE)/$(EMPTY)/$(NAME)"}, "", "missing value for EMPTY, NONE"),
+        ({"sub_path_expr": "$(UP)/x"}, "", "unable to provision SubPath `../x`: must not contain '..'"),
+        ({"sub_path_expr": "$(ROOT)etc"}, "", "error SubPath `/etc` must not be an absolute path"),
+    ],
+)
+def test_a_sub_path_is_expanded_or_refused_by_upstreams_words(given: dict[str, str], path: str, refusal: str) -> None:
+    mount = core_v1.VolumeMount(name="v", mount_path="/v", **given)  # type: ignore[arg-type]
+    env = {"NAME": "web", "EMPTY": "", "UP": "..", "ROOT": "/"}
+    if refusal:
+        with pytest.raises(ConfigError) as error:
+            subpath.named(mount, env)
+        assert str(error.value) == refusal
+    else:
+        assert subpath.named(mount, env) == path
