@@ -203,6 +203,23 @@ async def test_an_adopted_pod_is_one_of_the_replicas_and_a_relabelled_one_is_not
     await eventually(released)
 
 
+async def test_an_owner_in_another_namespace_is_none_and_an_event_says_so(cluster: Cluster) -> None:
+    there = await cluster.client.create(core_v1.ConfigMap(metadata=meta_v1.ObjectMeta(name="o", namespace="default")))
+    refer = meta_v1.OwnerReference(api_version="v1", kind="ConfigMap", name="o", uid=there.metadata.uid or "")
+    stray = meta_v1.ObjectMeta(name="stray", namespace="kube-system", owner_references=[refer])
+    await cluster.client.create(core_v1.ConfigMap(metadata=stray))
+
+    async def gone() -> bool:
+        found = await cluster.client.list(core_v1.ConfigMap, "kube-system")
+        return all(each.metadata.name != "stray" for each in found.items)
+
+    await eventually(gone)
+    (event,) = await eventually(lambda: cluster.events("OwnerRefInvalidNamespace"))
+    told = f"[v1/ConfigMap, namespace: kube-system, name: o, uid: {refer.uid}]"
+    assert event.message == f'ownerRef {told} does not exist in namespace "kube-system"'
+    assert (event.metadata.namespace, event.involved_object.name, event.type) == ("kube-system", "stray", "Warning")
+
+
 async def test_deleting_a_namespace_deletes_all_that_is_in_it(cluster: Cluster) -> None:
     await cluster.nodes.register("n1")
     await cluster.kubectl("create", "namespace", "gone")

@@ -19,7 +19,7 @@ from control.controllers.discovery import Served, served
 from control.controllers.garbage.graph import FOREGROUND, ORPHAN, Graph, Item
 from control.controllers.garbage.metadata import MetadataClient, Owner, Partial
 from kube import resources
-from kube.api import apiextensions_v1
+from kube.api import apiextensions_v1, core_v1
 from kube.client import MERGE
 from kube.controller import Controller
 from kube.errors import StatusError
@@ -39,6 +39,7 @@ class GarbageCollector:
 
     def __init__(self, context: Context) -> None:
         self._context, self._client, self._clock = context, context.client, context.clock
+        self._recorder = context.recorder("garbage-collector-controller")
         self.graph = Graph()
         self._absent: OrderedDict[tuple[str, ...], None] = OrderedDict()
         self._kinds: dict[tuple[str, str], Served] = {}
@@ -143,7 +144,25 @@ class GarbageCollector:
             tuple(metadata.finalizers),
             metadata.deletion_timestamp is not None,
         )
+        before = self.graph.items.get(uid)
         self._look(self.graph.put(item))
+        for dependent, owner in self.graph.strays(uid, before):
+            self._tell_astray(dependent, owner)
+
+    def _tell_astray(self, dependent: Item, owner: Owner) -> None:
+        """Warn of an owner reference that leads into another namespace."""
+        about = core_v1.ObjectReference(
+            api_version=dependent.resource.api_version,
+            kind=dependent.resource.kind,
+            namespace=dependent.namespace or None,
+            name=dependent.name,
+            uid=dependent.uid,
+        )
+        where = (
+            f"{owner.api_version}/{owner.kind}, namespace: {dependent.namespace}, name: {owner.name}, uid: {owner.uid}"
+        )
+        text = f'ownerRef [{where}] does not exist in namespace "{dependent.namespace}"'
+        self._recorder.event(about, "Warning", "OwnerRefInvalidNamespace", text)
 
     def _look(self, uids: set[str]) -> None:
         for uid in uids:

@@ -81,6 +81,22 @@ class Graph:
             look.add(item.uid)
         return {uid for uid in look if uid in self.items}
 
+    def strays(self, uid: str, before: Item | None) -> list[tuple[Item, Owner]]:
+        """Return the references that an object's news has shown to lead into another namespace, where no owner may be.
+
+        It may be the dependent, or the owner that is seen only after it. Upstream: reportInvalidNamespaceOwnerRef.
+        """
+        item = self.items[uid]
+        known = {owner.uid for owner in before.owners} if before is not None else set()
+        pairs = [(item, owner) for owner in item.owners if owner.uid not in known]
+        if before is None:
+            pairs += [(other, owner) for other in self.dependents(uid) for owner in other.owners if owner.uid == uid]
+        return [(dependent, owner) for dependent, owner in pairs if self._astray(dependent, owner)]
+
+    def _astray(self, dependent: Item, owner: Owner) -> bool:
+        seen = self.items.get(owner.uid)
+        return seen is not None and seen.resource.namespaced and seen.namespace != dependent.namespace
+
     def remove(self, uid: str) -> set[str]:
         """Take an object out; return the UIDs to look at: its dependents, and its owners, who may wait for it."""
         item = self.items.pop(uid, None)

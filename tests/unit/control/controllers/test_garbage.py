@@ -91,3 +91,25 @@ def test_a_reference_must_name_the_object_that_its_uid_means(reference, namespac
 def test_an_owner_without_namespace_may_own_in_every_one() -> None:
     node = Item(NODES, "", "n1", "n1", "1", (), (), False)
     assert node.answers_to(Owner("v1", "Node", "n1", "n1"), "anywhere")
+
+
+def test_a_reference_into_another_namespace_is_told_of_once_whichever_of_the_two_is_seen_first() -> None:
+    for first, second in ((0, 1), (1, 0)):
+        graph = Graph()
+        pair = (item("rs", resource=SETS, namespace="theirs"), item("pod", owner("rs"), owner("near")))
+        seen = []
+        for found in (item("near", resource=SETS), pair[first], pair[second], pair[second], pair[first]):
+            before = graph.items.get(found.uid)
+            graph.put(found)
+            seen += [(dependent.uid, reference.uid) for dependent, reference in graph.strays(found.uid, before)]
+        assert seen == [("pod", "rs")]
+
+
+def test_an_owner_without_a_namespace_suits_everybody_and_one_with_a_namespace_no_object_without() -> None:
+    graph = Graph()
+    for found in (item("node", resource=NODES, namespace=""), item("rs", resource=SETS)):
+        graph.put(found)
+    graph.put(item("pod", owner("node")))
+    assert graph.strays("pod", None) == []
+    graph.put(item("other", owner("rs"), resource=NODES, namespace=""))
+    assert [dependent.uid for dependent, _ in graph.strays("other", None)] == ["other"]
