@@ -60,7 +60,8 @@ class Mirrors:
     async def _reconcile(self) -> None:
         for key, mirror in list(self._shown.items()):
             wanted = self._wanted.get(key)
-            if wanted is None or self.of(wanted) is None:
+            # A deletion with grace waits for somebody to end it: nothing that runs ends for it, as with upstream.
+            if wanted is None or self.of(wanted) is None or mirror.metadata.deletion_timestamp is not None:
                 await self._delete(mirror)
         for key, pod in list(self._wanted.items()):
             if key in self._shown:

@@ -53,8 +53,8 @@ async def test_a_manifest_runs_and_is_mirrored_and_goes_with_its_file(node: Node
     assert annotations["kubernetes.io/config.mirror"] == annotations["kubernetes.io/config.hash"]
     assert pod.metadata.owner_references[0].kind == "Node"
 
-    # Deleting the mirror does not touch what runs: it comes back showing the same container.
-    await node.delete("static-node-1", grace=0)
+    # Deleting the mirror, with grace as kubectl does, does not touch what runs: it comes back and shows the same.
+    await node.delete("static-node-1", grace=30)
 
     async def another() -> bool:
         try:
