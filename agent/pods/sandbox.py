@@ -15,6 +15,7 @@ from agent.managers.errors import DynamicResourceError
 from agent.pods import end as pod_end
 from agent.pods import setup as pod_setup
 from agent.pods.volumes import set_up_volumes
+from agent.podspec.hosts import HostnameError
 from agent.podspec.userns import UserNamespaceError
 from cri.errors import CRIError
 from kube.events import NORMAL, WARNING
@@ -65,7 +66,13 @@ async def make(worker: PodWorker, attempt: int) -> bool:
     except (UserNamespaceError, OSError) as error:
         _failed(worker, f"Failed to create pod sandbox: {error}")
         return False
-    config = pod_setup.make_sandbox_config(tools, pod, attempt)
+    try:
+        config = pod_setup.make_sandbox_config(tools, pod, attempt)
+    except HostnameError as error:
+        _failed(worker, f"Failed to create pod sandbox: {error}")
+        return False
+    for reason, text in pod_setup.dns_complaints(tools, pod):
+        worker.event(WARNING, reason, text)
     volumes = asyncio.create_task(set_up_volumes(worker), name=f"volumes of pod {worker.uid}")
     try:
         await tools.managers.prepare(pod)

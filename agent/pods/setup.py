@@ -57,6 +57,12 @@ def make_sandbox_config(tools: Toolbox, pod: core_v1.Pod, attempt: int) -> PodSa
     )
 
 
+def dns_complaints(tools: Toolbox, pod: core_v1.Pod) -> list[tuple[str, str]]:
+    """Return reasons and messages of the events about what the pod's resolver had to leave out."""
+    config = tools.config
+    return dns.complaints(pod, tools.node.resolver, config.cluster_dns, config.cluster_domain)
+
+
 async def give_users(tools: Toolbox, pod: core_v1.Pod, handler: str) -> None:
     """Give a pod that has a user namespace its IDs. Raise UserNamespaceError, OSError."""
     if pod.spec.host_users is False:

@@ -39,10 +39,40 @@ def parse(text: str) -> Resolver:
 
 def for_pod(pod: core_v1.Pod, host: Resolver, cluster_dns: Sequence[str], cluster_domain: str) -> Resolver:
     """Return the pod's resolver; ClusterFirst without a cluster DNS address falls back to the host's."""
-    spec = pod.spec
-    policy = spec.dns_policy or "ClusterFirst"
-    if policy == "ClusterFirst" and spec.host_network:
-        policy = "Default"
+    return _limited(_wanted(pod, host, cluster_dns, cluster_domain))
+
+
+def complaints(
+    pod: core_v1.Pod, host: Resolver, cluster_dns: Sequence[str], cluster_domain: str
+) -> list[tuple[str, str]]:
+    """Return what the pod does not get of what it wants: reasons and messages of events, as upstream tells them."""
+    told = []
+    if _policy(pod) in ("ClusterFirst", "ClusterFirstWithHostNet") and not cluster_dns:
+        metadata = pod.metadata
+        who = f"{metadata.name}_{metadata.namespace}({metadata.uid})"
+        lacks = "kubelet does not have ClusterDNS IP configured and cannot create Pod using"
+        fallback = f'{lacks} "ClusterFirst" policy. Falling back to "Default" policy.'
+        told.append(("MissingClusterDNS", f'pod: "{who}". {fallback}'))
+    wanted = _wanted(pod, host, cluster_dns, cluster_domain)
+    given = _limited(wanted)
+    for kind, what, before, after in (
+        ("Nameserver", "nameserver", wanted.servers, given.servers),
+        ("Search Line", "search", wanted.searches, given.searches),
+    ):
+        if len(after) < len(dict.fromkeys(before)):
+            omitted = "nameservers" if what == "nameserver" else "search paths"
+            limits = f"{kind} limits were exceeded, some {omitted} have been omitted"
+            told.append(("DNSConfigForming", f"{limits}, the applied {what} line is: {' '.join(after)}"))
+    return told
+
+
+def _policy(pod: core_v1.Pod) -> str:
+    policy = pod.spec.dns_policy or "ClusterFirst"
+    return "Default" if policy == "ClusterFirst" and pod.spec.host_network else policy
+
+
+def _wanted(pod: core_v1.Pod, host: Resolver, cluster_dns: Sequence[str], cluster_domain: str) -> Resolver:
+    policy = _policy(pod)
     if policy in ("ClusterFirst", "ClusterFirstWithHostNet") and cluster_dns:
         searches: tuple[str, ...] = ()
         if cluster_domain:
@@ -53,7 +83,7 @@ def for_pod(pod: core_v1.Pod, host: Resolver, cluster_dns: Sequence[str], cluste
         base = Resolver()
     else:
         base = host
-    return _limited(_merged(base, spec.dns_config))
+    return _merged(base, pod.spec.dns_config)
 
 
 def _merged(base: Resolver, extra: core_v1.PodDNSConfig | None) -> Resolver:

@@ -17,6 +17,12 @@ _LOCAL = (
     "fe00::2\tip6-allrouters\n"
 )
 _MAX_HOSTNAME = 63
+_MAX_FQDN = 64
+"""What the kernel takes as a host name."""
+
+
+class HostnameError(Exception):
+    """The pod's full name does not fit into the kernel's host name."""
 
 
 def hostname_and_domain(pod: core_v1.Pod, cluster_domain: str) -> tuple[str, str]:
@@ -30,10 +36,16 @@ def hostname_and_domain(pod: core_v1.Pod, cluster_domain: str) -> tuple[str, str
 
 
 def sandbox_hostname(pod: core_v1.Pod, cluster_domain: str) -> str:
-    """Return the kernel's host name for the sandbox: the full name where the pod wants that."""
+    """Return the kernel's host name for the sandbox: the full name where the pod wants that. Raise HostnameError."""
     hostname, domain = hostname_and_domain(pod, cluster_domain)
     if pod.spec.set_hostname_as_fqdn and domain:
-        return f"{hostname}.{domain}"
+        name = f"{hostname}.{domain}"
+        if len(name) > _MAX_FQDN:
+            raise HostnameError(
+                f"failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is too long "
+                f"({_MAX_FQDN} characters is the max, {len(name)} characters requested)"
+            )
+        return name
     return hostname
 
 

@@ -278,3 +278,24 @@ async def test_churn_with_restarts_of_everything_leaves_nothing_behind(
         return not (runtime.containers.sandboxes or runtime.containers.containers or folders or logs)
 
     await eventually(nothing, "something was left behind", timeout=60)
+
+
+async def test_a_full_name_that_is_too_long_for_the_kernel_is_told_before_a_sandbox_is_made(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
+    await create(node, "fqdn", hostname="h", subdomain="s" * 60, setHostnameAsFQDN=True)
+    said = await node.event("fqdn", "FailedCreatePodSandBox")
+    start = "Failed to create pod sandbox: failed to construct FQDN from pod hostname and cluster domain, FQDN h.sss"
+    assert said.startswith(start) and said.endswith(" characters requested)")
+    assert calls(runtime, "RunPodSandbox") == []
+
+
+async def test_a_resolver_that_has_no_room_for_everything_says_so(node: NodeUnderTest) -> None:
+    servers = ["1.0.0.1", "1.0.0.2", "1.0.0.3"]
+    await create(node, "fits", dnsPolicy="None", dnsConfig={"nameservers": servers})
+    await create(node, "many", dnsConfig={"nameservers": servers})
+    limits = "Nameserver limits were exceeded, some nameservers have been omitted"
+    applied = "10.96.0.10 1.0.0.1 1.0.0.2"
+    assert await node.event("many", "DNSConfigForming") == f"{limits}, the applied nameserver line is: {applied}"
+    await node.ready("fits")
+    assert "DNSConfigForming" not in {reason for reason, _ in await node.events("fits")}

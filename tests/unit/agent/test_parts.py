@@ -285,6 +285,23 @@ def test_the_resolver_follows_the_policy(spec: dict[str, Any], expected: dns.Res
 
 def test_without_a_cluster_dns_the_hosts_resolver_is_used() -> None:
     assert dns.for_pod(pod(), HOST, [], "c.l") == HOST
+    lacks = 'kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy.'
+    told = f'pod: "web_default(uid-1)". {lacks} Falling back to "Default" policy.'
+    assert dns.complaints(pod(), HOST, [], "c.l") == [("MissingClusterDNS", told)]
+    assert dns.complaints(pod(hostNetwork=True), HOST, [], "c.l") == []
+
+
+def test_what_a_resolver_has_no_room_for_is_told() -> None:
+    searches = [f"d{n}" for n in range(40)]
+    servers = ["1.0.0.1", "1.0.0.1", "1.0.0.2", "1.0.0.3"]
+    given = pod(dnsPolicy="None", dnsConfig={"nameservers": servers})
+    assert dns.complaints(given, HOST, [], "c.l") == []  # what is named twice counts once
+    given = pod(dnsPolicy="None", dnsConfig={"nameservers": [*servers, "1.0.0.4"], "searches": searches})
+    limits = "limits were exceeded, some {} have been omitted, the applied {} line is: {}"
+    assert dns.complaints(given, HOST, [], "c.l") == [
+        ("DNSConfigForming", "Nameserver " + limits.format("nameservers", "nameserver", "1.0.0.1 1.0.0.2 1.0.0.3")),
+        ("DNSConfigForming", "Search Line " + limits.format("search paths", "search", " ".join(searches[:32]))),
+    ]
 
 
 def test_host_names_are_cut_to_63_characters_without_a_dash_at_the_end() -> None:
@@ -292,6 +309,11 @@ def test_host_names_are_cut_to_63_characters_without_a_dash_at_the_end() -> None
     assert hosts.hostname_and_domain(long, "c.l") == ("a" * 62, "")
     full = pod(hostname="h", subdomain="s", setHostnameAsFQDN=True)
     assert hosts.sandbox_hostname(full, "c.l") == "h.s.default.svc.c.l"
+    full = pod(hostname="h", subdomain="s" * 60, setHostnameAsFQDN=True)
+    with pytest.raises(
+        hosts.HostnameError, match=r"is too long \(64 characters is the max, 78 characters requested\)$"
+    ):
+        hosts.sandbox_hostname(full, "c.l")
 
 
 # -- security ---------------------------------------------------------------------------------------------------------
