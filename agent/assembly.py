@@ -29,8 +29,9 @@ from agent.node.housekeeping import Housekeeping
 from agent.node.registration import Node
 from agent.plugins.handler import CSI
 from agent.plugins.registry import PluginRegistry
-from agent.pods.following import PodManager
+from agent.pods.following import PodFollower
 from agent.pods.hooks import Hooks
+from agent.pods.manager import PodManager
 from agent.pods.mirrors import Mirrors
 from agent.pods.references import ReferenceStore
 from agent.pods.toolbox import NodeState, Toolbox
@@ -61,6 +62,7 @@ class Parts:
     state: NodeState
     recorder: EventRecorder
     pods: PodManager
+    following: PodFollower
     prober: PodProber
     services: Informer[core_v1.Service]
     classes: Informer[node_v1.RuntimeClass]
@@ -116,6 +118,8 @@ async def assemble(
 
     observed = Observed()
     starts = PodStarts(observed)
+    writer = StatusWriter(client, clock=clock, observed=observed)
+    pods = PodManager(writer)
     began = clock.monotonic()
     observed.before_agent.set(time.time() - boot_time())
     claim_drivers = Drivers(client, config.node_name, clock=clock)
@@ -137,9 +141,8 @@ async def assemble(
     claim_drivers.health_changed = devices_changed
     node.devices, node.forget_extended = managers.devices.capacity, managers.devices.fresh
     device_plugins = Registration(managers.devices)
-    pods: PodManager
-    references = ReferenceStore(client, lambda uids: pods.references_changed(uids), clock=clock)
-    prober = PodProber(runtime.runtime, recorder, lambda uid: pods.outcome_changed(uid), clock)
+    references = ReferenceStore(client, pods.references_changed, clock=clock)
+    prober = PodProber(runtime.runtime, recorder, pods.outcome_changed, clock)
     services: Informer[core_v1.Service] = Informer(client, core_v1.Service, clock=clock)
     classes: Informer[node_v1.RuntimeClass] = Informer(client, node_v1.RuntimeClass, clock=clock)
     volumes = volumes_assembly.assemble(
@@ -180,7 +183,7 @@ async def assemble(
         references=references,
         services=services,
         recorder=recorder,
-        writer=StatusWriter(client, clock=clock, observed=observed),
+        writer=writer,
         prober=prober,
         hooks=Hooks(runtime, clock=clock),
         cgroups=cgroups,
@@ -193,7 +196,7 @@ async def assemble(
     plugins = PluginRegistry(config.plugins_registry_dir, clock=clock)
     plugins.add_handler(CSI, volumes.drivers)
     mirrors = Mirrors(client, config.node_name, clock=clock)
-    pods = PodManager(tools, mirrors, node.refresh)
+    following = PodFollower(tools, pods, mirrors, node.refresh)
     collector = Collector(
         runtime,
         pods,
@@ -244,12 +247,13 @@ async def assemble(
     plugins.add_handler(device_plugins.kind, device_plugins)
     plugins.add_handler(claim_drivers.kind, claim_drivers)
     await settle_images(records, runtime)
-    await pods.load()
+    await following.load()
     return Parts(
         node=node,
         state=state,
         recorder=recorder,
         pods=pods,
+        following=following,
         prober=prober,
         services=services,
         classes=classes,

@@ -136,7 +136,7 @@ async def _start(
     group.create_task(parts.prober.run(), name="probes")
     group.create_task(parts.services.run(), name="follow Services")
     group.create_task(parts.classes.run(), name="follow RuntimeClasses")
-    group.create_task(parts.pods.run(), name="pods")
+    group.create_task(parts.following.run(), name="pods")
     if config.shutdown_periods:
         shutdown = Shutdown(
             config.shutdown_periods,
@@ -160,7 +160,7 @@ async def _start(
     )
     group.create_task(rotation.run(), name="log rotation")
     if config.static_pod_path is not None:
-        static = StaticPods(config.static_pod_path, config.node_name, parts.pods.static_pods_changed, clock=clock)
+        static = StaticPods(config.static_pod_path, config.node_name, parts.following.static_pods_changed, clock=clock)
         await static.load()
         group.create_task(static.run(), name="static pods")
     if config.enable_server:
@@ -196,10 +196,10 @@ async def _start(
     watch: Informer[core_v1.Pod] = Informer(
         client, core_v1.Pod, field_selector=f"spec.nodeName={config.node_name}", clock=clock
     )
-    watch.subscribe(parts.pods.pod_changed)
+    watch.subscribe(parts.following.pod_changed)
     group.create_task(watch.run(), name="follow Pods")
     await watch.wait_synced()
-    parts.pods.api_synced()
+    parts.following.api_synced()
     group.create_task(parts.mirrors.run(), name="mirror pods")
     group.create_task(parts.housekeeping.run(), name="housekeeping")
     group.create_task(parts.managers.run(runtime.runtime, parts.pods.views), name="container manager")

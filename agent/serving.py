@@ -14,7 +14,7 @@ from agent.cgroups.tree import Cgroups
 from agent.config import AgentConfig
 from agent.kubelet_configuration import shown
 from agent.node.registration import Node
-from agent.pods.following import PodManager
+from agent.pods.manager import PodManager
 from agent.probes.counts import ProbeCounts
 from agent.server.app import Parts, build
 from agent.server.authentication import Authenticator

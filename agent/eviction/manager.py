@@ -19,7 +19,7 @@ from agent.eviction import local_storage
 from agent.eviction.ranking import eviction, rank, usage_of
 from agent.eviction.signals import CONDITIONS, RESOURCES, Reading
 from agent.eviction.thresholds import Threshold, Watch
-from agent.pods.following import PodManager
+from agent.pods.manager import PodManager
 from agent.usage.model import PodUse, Snapshot
 from agent.usage.observed import Observed
 from cri.errors import CRIError

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 
 from agent.cgroups import qos
-from agent.contracts import PodView
 from agent.lifecycle import End
 from agent.pods import preemption
 from agent.pods.admission import admit
 from agent.pods.lifecycle_events import LifecycleEvents
+from agent.pods.manager import PodManager
 from agent.pods.mirrors import Mirrors
 from agent.pods.references import references_of
 from agent.pods.resize import Hold, hold, hold_swap
@@ -34,26 +34,21 @@ from kube.informer import Change
 log = logging.getLogger(__name__)
 
 
-async def _nothing() -> None:
-    return
-
-
-class PodManager:
-    """The node's pods and their workers."""
+class PodFollower:
+    """Gives this node's pods workers, in `pods`; `refresh_node` has the node's labels read anew."""
 
     def __init__(
-        self, tools: Toolbox, mirrors: Mirrors, refresh_node: Callable[[], Awaitable[None]] | None = None
+        self, tools: Toolbox, pods: PodManager, mirrors: Mirrors, refresh_node: Callable[[], Awaitable[None]]
     ) -> None:
-        self._tools, self.mirrors = tools, mirrors
-        self._refresh_node = refresh_node or _nothing
+        self._tools, self._pods, self._mirrors = tools, pods, mirrors
+        self._refresh_node = refresh_node
         self._static: dict[str, core_v1.Pod] = {}
-        self._workers: dict[str, PodWorker] = {}
+        self._workers = pods.workers
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._found: dict[str, Found] = {}
         """What the runtime had at the start, until a worker takes it over."""
         self._asking: dict[str, core_v1.Pod] = {}
         """Pods that wait for the node's labels."""
-        self._gone: dict[str, list[asyncio.Event]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._pods_changed = asyncio.Event()
         self._known_to_api = False
@@ -87,19 +82,19 @@ class PodManager:
             worker.update(pod)
 
     def _mirror_changed(self, mirror: core_v1.Pod, *, gone: bool) -> None:
-        self.mirrors.seen(mirror, gone=gone)
+        self._mirrors.seen(mirror, gone=gone)
         if gone:
             self._tools.writer.forget(mirror.metadata.uid or "")
         for worker in self._workers.values():
             if worker.static and key_of(worker.pod) == key_of(mirror):
-                worker.mirrored(self.mirrors.of(worker.pod))
+                worker.mirrored(self._mirrors.of(worker.pod))
 
     def static_pods_changed(self, pods: Mapping[str, core_v1.Pod]) -> None:
         """Take in the manifests of this machine, by UID."""
         for uid in self._static.keys() - pods.keys():
             self._asking.pop(uid, None)
         self._static = dict(pods)
-        self.mirrors.want(pods)
+        self._mirrors.want(pods)
         for worker in list(self._workers.values()):
             if worker.static and worker.uid not in pods:
                 worker.vanish()
@@ -116,26 +111,13 @@ class PodManager:
     def _show_mirror(self, uid: str, pod: core_v1.Pod) -> None:
         worker = self._workers.get(uid)
         if worker is not None and worker.static:
-            worker.mirrored(self.mirrors.of(pod))
+            worker.mirrored(self._mirrors.of(pod))
 
     def api_synced(self) -> None:
         """The first list of pods is in: what the runtime has beside them is nobody's any more."""
         self._known_to_api = True
         for uid in list(self._found):
             self._end_orphan(self._found.pop(uid))
-
-    def references_changed(self, uids: Iterable[str]) -> None:
-        """ConfigMaps or Secrets of these pods changed."""
-        for uid in uids:
-            worker = self._workers.get(uid)
-            if worker is not None:
-                worker.contents_changed()
-
-    def outcome_changed(self, uid: str) -> None:
-        """A probe of the pod changed its mind."""
-        worker = self._workers.get(uid)
-        if worker is not None:
-            worker.outcome_changed()
 
     # -- workers ------------------------------------------------------------------------------------------------------
     def _add(self, pod: core_v1.Pod, *, asked: bool = False) -> None:
@@ -161,7 +143,7 @@ class PodManager:
         if way:
             worker.waits_for = {victim.metadata.uid or "" for victim in way}
             for uid in worker.waits_for:
-                self.evict(uid, preemption.END)
+                self._pods.evict(uid, preemption.END)
                 self._tools.observed.preemptions.inc(admission.wanting)
         self._start(worker)
 
@@ -171,15 +153,6 @@ class PodManager:
         if pod is not None:
             self._add(pod, asked=True)
             self._show_mirror(uid, pod)
-
-    def _freed(self, uid: str) -> None:
-        """Let those go on who waited for a pod's end; its resources are free now."""
-        for event in self._gone.pop(uid, ()):
-            event.set()
-        for worker in self._workers.values():
-            if uid in worker.waits_for:
-                worker.waits_for.discard(uid)
-                worker.look_again()
 
     def _unknown(self, found: Found) -> None:
         """The runtime has something of a pod without a worker."""
@@ -203,7 +176,7 @@ class PodManager:
         assert self._group is not None, "run() has not begun"
         uid = worker.uid
         worker.hold_resize = self._hold_resize
-        worker.freed = lambda: self._freed(uid)
+        worker.freed = lambda: self._pods.let_go_on(uid)
         self._workers[uid] = worker
         name = f"pod {worker.pod.metadata.namespace}/{worker.pod.metadata.name}"
         self._tasks[uid] = self._group.create_task(self._work(worker), name=name)
@@ -221,7 +194,7 @@ class PodManager:
                 worker.look_again()
         self._workers.pop(worker.uid, None)
         self._tasks.pop(worker.uid, None)
-        self._freed(worker.uid)
+        self._pods.let_go_on(worker.uid)
         self._tools.writer.forget(worker.uid)
         self._tools.starts.forget(worker.uid)
         self._pods_changed.set()
@@ -261,47 +234,3 @@ class PodManager:
             group.create_task(self._lifecycle_events.relist_forever(), name="runtime relist")
             if self._tools.config.cgroups_per_qos:
                 group.create_task(self._share_cpu(), name="CPU shares")
-
-    # -- what others see ----------------------------------------------------------------------------------------------
-    def views(self) -> Sequence[PodView]:
-        return [worker.view() for worker in self._workers.values()]
-
-    def view(self, namespace: str, name: str) -> PodView | None:
-        """Return the pod of that name; of several (one ending, one new) the one that is not ending."""
-        chosen: PodWorker | None = None
-        for worker in self._workers.values():
-            metadata = worker.pod.metadata
-            if metadata.name == name and metadata.namespace == namespace and (chosen is None or not worker.ending):
-                chosen = worker
-        return chosen.view() if chosen is not None else None
-
-    def by_uid(self) -> Mapping[str, PodView]:
-        return {uid: worker.view() for uid, worker in self._workers.items()}
-
-    def evict(self, uid: str, end: End, grace: int | None = None) -> None:
-        """End a pod for a shortage of the node's, with an event; `grace` in seconds, None: the pod's own."""
-        worker = self._workers.get(uid)
-        if worker is not None and not worker.ending:
-            worker.event(WARNING, end.reason, end.message)
-            worker.kill(end, grace=grace)
-
-    async def end(self, uid: str, end: End, grace: int) -> None:
-        """End a pod within so many seconds; return when what it held is free and the API was told."""
-        worker = self._workers.get(uid)
-        if worker is None:
-            return
-        worker.kill(end, grace)
-        await self.freed(uid)
-        await self._tools.writer.flushed(uid)
-
-    async def freed(self, uid: str) -> None:
-        """Return when nothing of a pod that was told to end runs, and what it held is free."""
-        worker = self._workers.get(uid)
-        if worker is not None and not worker.finished:
-            gone = asyncio.Event()
-            self._gone.setdefault(uid, []).append(gone)
-            await gone.wait()
-
-    @property
-    def uids(self) -> set[str]:
-        return set(self._workers)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.lifecycle import End
-from agent.pods.following import PodManager
+from agent.pods.manager import PodManager
 from agent.pods.toolbox import NodeState
 from agent.shutdown.logind import Logind, LogindError
 from agent.shutdown.periods import Period, grace, grouped
