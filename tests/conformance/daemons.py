@@ -67,7 +67,7 @@ class Daemons:
         for process in self._running.values():
             process.wait()
         if "kubelet" in self._running:  # it mounts its folder on itself
-            self.cluster.host.run("umount", f"{self.cluster.prefix}/var/lib/kubelet")
+            self.cluster.host.run("umount", "--recursive", f"{self.cluster.prefix}/var/lib/kubelet")
 
 
 @contextlib.contextmanager
