@@ -8,6 +8,7 @@ import msgspec
 
 from control.custom.schema import Object, Schema
 from control.custom.validation import canonical, key_of
+from control.server.decode_errors import go_message
 from kube import errors
 from kube.api import meta_v1
 from kube.errors import FieldError
@@ -64,7 +65,9 @@ def _embedded(value: Object, path: str, found: list[FieldError]) -> None:
             found.append(errors.required(f"{path}.{part}", "must not be empty"))
         elif not isinstance(given, str):
             found.append(errors.invalid_value(f"{path}.{part}", given, "must be a string"))
+    given = value.get("metadata") or {}
     try:
-        msgspec.convert(value.get("metadata") or {}, meta_v1.ObjectMeta)
+        msgspec.convert(given, meta_v1.ObjectMeta)
     except msgspec.ValidationError as error:
-        found.append(errors.invalid_value(f"{path}.metadata", value.get("metadata"), str(error)))
+        why = go_message(error, given, meta_v1.ObjectMeta)
+        found.append(errors.invalid_value(f"{path}.metadata", given, why))

@@ -6,13 +6,14 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.admissionregistration.expressions import expressions
-from control.registry.admissionregistration.rules import validate_rules
+from control.registry.admissionregistration.matching import validate_match, validate_param_kind, validate_param_ref
 from control.registry.admissionregistration.webhook import default_rules
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of, selector_text
-from control.registry.checks import one_of
+from control.registry.checks import each, one_of
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
-from kube.errors import FieldError, invalid_value, required
+from kube import names
+from kube.errors import FieldError, duplicate, invalid_value, required
 
 
 def _default_match(match: Object | None) -> None:
@@ -49,12 +50,10 @@ class AdmissionPolicyStrategy(Strategy):
         else:
             if not match.get("resourceRules"):
                 errors.append(required(f"{path}.resourceRules"))
-            errors += validate_rules(match.get("resourceRules"), f"{path}.resourceRules")
+            errors += validate_match(match, path)
         errors += one_of(spec.get("failurePolicy"), ("Fail", "Ignore"), "spec.failurePolicy", needed=False)
-        kind = spec.get("paramKind")
-        if kind is not None:
-            errors += [required(f"spec.paramKind.{key}") for key in ("apiVersion", "kind") if not kind.get(key)]
-        return errors + expressions(spec)
+        errors += validate_param_kind(spec.get("paramKind"), "spec.paramKind")
+        return errors + expressions(spec, (obj.get("metadata") or {}).get("name") or "")
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         spec = obj.get("spec") or {}
@@ -72,6 +71,16 @@ class MutatingAdmissionPolicyStrategy(AdmissionPolicyStrategy):
         if not obj["spec"].get("reinvocationPolicy"):
             obj["spec"]["reinvocationPolicy"] = "Never"
 
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errors = one_of(spec.get("reinvocationPolicy"), ("IfNeeded", "Never"), "spec.reinvocationPolicy")
+        for index, rule in enumerate((spec.get("matchConstraints") or {}).get("resourceRules") or ()):
+            operations = rule.get("operations") or []
+            if "DELETE" in operations:
+                path = f"spec.matchConstraints.resourceRules[{index}].operations"
+                errors.append(invalid_value(path, operations, "what is deleted cannot be mutated"))
+        return errors + super().validate(obj)
+
 
 class AdmissionPolicyBindingStrategy(Strategy):
     allow_unconditional_update = False
@@ -82,14 +91,22 @@ class AdmissionPolicyBindingStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj.get("spec") or {}, []
-        if not spec.get("policyName"):
+        policy = spec.get("policyName")
+        if not policy:
             errors.append(required("spec.policyName"))
+        else:
+            errors += each("spec.policyName", policy, names.dns1123_subdomain(policy))
+        errors += validate_param_ref(spec.get("paramRef"), "spec.paramRef")
+        errors += validate_match(spec.get("matchResources"), "spec.matchResources")
         actions = spec.get("validationActions") or []
         if self.resource.kind.startswith("Validating"):
             if not actions:
                 errors.append(required("spec.validationActions", "at least one validation action is required"))
             for index, action in enumerate(actions):
-                errors += one_of(action, ("Audit", "Deny", "Warn"), f"spec.validationActions[{index}]")
+                path = f"spec.validationActions[{index}]"
+                errors += one_of(action, ("Audit", "Deny", "Warn"), path)
+                if action in actions[:index]:
+                    errors.append(duplicate(path, action))
             if {"Deny", "Warn"} <= set(actions):
                 detail = (
                     "must not contain both Deny and Warn (repeating the same validation failure information in the API "

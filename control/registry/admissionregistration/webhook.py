@@ -13,9 +13,7 @@ from control.registry.checks import each, label_selector, one_of
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
-from kube.errors import FieldError, duplicate, invalid_value, not_supported, required, too_many
-
-_MOST_CONDITIONS = 64
+from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
 
 
 def default_rules(rules: list[Object] | None) -> None:
@@ -66,9 +64,6 @@ def _validate_webhook(webhook: Object, path: str) -> list[FieldError]:
     if policy not in (None, "IfNeeded", "Never"):
         errors.append(not_supported(f"{path}.reinvocationPolicy", policy, ("IfNeeded", "Never")))
     errors += _versions(webhook.get("admissionReviewVersions") or [], f"{path}.admissionReviewVersions")
-    if len(webhook.get("matchConditions") or ()) > _MOST_CONDITIONS:
-        count = len(webhook["matchConditions"])
-        return [*errors, too_many(f"{path}.matchConditions", count, _MOST_CONDITIONS)]
     errors += match_conditions(webhook.get("matchConditions"), f"{path}.matchConditions")
     return errors + validate_client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
 

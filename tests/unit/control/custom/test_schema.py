@@ -225,7 +225,10 @@ def test_sets_and_maps_have_no_duplicates_and_embedded_objects_are_objects() -> 
         'map[2]: Duplicate value: {"n":1,"p":"TCP"}',
         "raw.apiVersion: Required value: must not be empty",
     ]
-    assert found[3].startswith("raw.metadata: Invalid value")
+    assert found[3] == (
+        'raw.metadata: Invalid value: {"labels":5}: json: cannot unmarshal number into Go struct field ObjectMeta.labels '
+        "of type map[string]string"
+    )
 
 
 def checked(spec: dict[str, Any], value: Any, old: Any = None) -> tuple[list[str], list[str]]:
