@@ -77,13 +77,13 @@ def plan(job: batch_v1.Job, pods: Sequence[core_v1.Pod], settled: bool, backoff:
     """Compare a Job with its pods; `settled`: no creation or deletion is under way."""
     if finished(job):
         return JobPlan(job.status, untrack=[pod for pod in pods if FINALIZER in pod.metadata.finalizers])
-    counted = tally(job, pods)
+    counted = tally(job, pods, ending="Deleted" if job.metadata.deletion_timestamp is not None else "")
     active = [pod for pod in pods if pod_rules.is_active(pod)]
     terminating = [pod for pod in pods if pod_rules.is_terminating(pod)]
     result = JobPlan(job.status, untrack=counted.untrack, tally=counted)
     verdict = _verdict(job, counted, active, now)
     if verdict is not None:
-        counted = tally(job, pods, ending=True)
+        counted = tally(job, pods, ending=verdict[0])
         result.untrack, result.tally = counted.untrack, counted
     suspended = bool(job.spec.suspend) and verdict is None
     start = job.status.start_time

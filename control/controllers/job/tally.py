@@ -21,6 +21,7 @@ from kube.clock import parse_time
 FINALIZER = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
+FAILURE = "FailureTarget"
 IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
 
 
@@ -72,8 +73,13 @@ def is_failed(job: batch_v1.Job, pod: core_v1.Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None and pod.status.phase != "Succeeded"
 
 
-def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod], ending: bool = False) -> Tally:
-    """Count the pods; changes nothing. `ending`: no pod will be replaced any more."""
+def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod], ending: str = "") -> Tally:
+    """Count the pods; changes nothing.
+
+    `ending` is the verdict on the Job, if there is one, or says that it is deleted: then no pod will be replaced any more, and
+    all are let go of, those that still run as failed ones where the Job has failed.
+    Upstream: trackJobStatusAndRemoveFinalizers.
+    """
     status, completions = job.status, job.spec.completions or 0
     indexed = is_indexed(job)
     result = Tally(succeeded=status.succeeded or 0, failed=status.failed or 0)
@@ -111,16 +117,21 @@ def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod], ending: bool = False) 
             )
             if given_up:
                 result.failed_indexes.add(index_of(pod))
-            lost = index_of(pod) in result.failed_indexes | result.completed
+            index = index_of(pod)
+            lost = index in result.failed_indexes | result.completed
             if uid in held and not lost and action != policies.FAIL_JOB:
                 continue
             result.untrack.append(pod)
-            if action == policies.IGNORE:
+            if action == policies.IGNORE or (indexed and not 0 <= index < completions):
                 continue
             if action == policies.FAIL_JOB:
                 result.fail_job = result.fail_job or message
             result.uncounted_failed.append(uid)
             result.fresh_failures.append(pod)
+        elif ending:
+            result.untrack.append(pod)
+            if ending == FAILURE and (not indexed or 0 <= index_of(pod) < completions):
+                result.uncounted_failed.append(uid)
     result.failed_indexes -= result.completed | {-1}
     if indexed:
         result.succeeded, result.uncounted_succeeded = len(result.completed), []

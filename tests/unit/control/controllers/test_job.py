@@ -139,7 +139,7 @@ def test_more_failures_than_the_limit_end_the_job_when_all_pods_are_gone() -> No
     wish, _ = advance(wish, pods, first)
     last = look(wish, [pods[0]])
     assert last.events == [("Warning", "BackoffLimitExceeded", "Job has reached the specified backoff limit")]
-    assert last.status.failed == 1 and last.status.conditions[-1].type == "Failed"
+    assert last.status.failed == 2 and last.status.conditions[-1].type == "Failed"
 
 
 def test_more_successes_than_were_asked_for_are_told() -> None:
@@ -317,3 +317,39 @@ def test_a_deleted_pod_counts_as_failed_unless_only_failed_ones_are_replaced() -
     assert look(job(), [leaving]).create == [-1]
     careful = look(job(pod_replacement_policy="Failed"), [leaving])
     assert careful.create == [] and careful.status.terminating == 1
+
+
+@pytest.mark.parametrize("policy", [None, "Failed"])
+def test_a_job_that_has_failed_lets_go_of_all_its_pods_and_counts_them_as_failed(policy) -> None:
+    wish = job(active_deadline_seconds=10, pod_replacement_policy=policy)
+    running, going = worker("a"), worker("b", deleting=True)
+    todo = look(wish, [running, going], seconds=0)
+    wish.status = todo.status
+    todo = look(wish, [running, going], seconds=60)
+    assert [c.type for c in todo.status.conditions] == ["FailureTarget"]
+    assert {pod.metadata.name for pod in todo.untrack} == {"a", "b"}
+    noted = todo.status.uncounted_terminated_pods
+    assert noted is not None and len(noted.failed) == 2
+
+
+def test_a_job_that_has_succeeded_lets_go_of_what_still_runs_and_counts_it_as_nothing() -> None:
+    rules = batch_v1.SuccessPolicy(rules=[batch_v1.SuccessPolicyRule(succeeded_indexes="0")])
+    wish = job(completions=2, parallelism=2, completion_mode="Indexed", success_policy=rules)
+    todo = look(wish, [worker("a", "Succeeded", index=0), worker("b", index=1)])
+    assert [c.type for c in todo.status.conditions] == ["SuccessCriteriaMet"]
+    assert {pod.metadata.name for pod in todo.untrack} == {"a", "b"} and not todo.status.failed
+    assert todo.status.uncounted_terminated_pods == batch_v1.UncountedTerminatedPods()
+
+
+def test_failures_beyond_the_indexes_that_are_left_do_not_count() -> None:
+    wish = job(completions=1, parallelism=1, completion_mode="Indexed")
+    todo = look(wish, [worker("a", index=0), worker("b", "Failed", index=1)])
+    assert [pod.metadata.name for pod in todo.untrack] == ["b"]
+    assert todo.status.uncounted_terminated_pods == batch_v1.UncountedTerminatedPods()
+
+
+def test_a_job_that_is_deleted_lets_go_of_its_pods() -> None:
+    wish = job(pod_replacement_policy="Failed")
+    wish.metadata.deletion_timestamp = ago(1)
+    todo = look(wish, [worker("a", deleting=True)])
+    assert [pod.metadata.name for pod in todo.untrack] == ["a"] and not todo.create
