@@ -87,7 +87,8 @@ def _bound(lookup: Lookup, account: Object, ref: Object) -> dict[str, Bound]:
     kind, name = ref.get("kind", ""), ref.get("name", "")
     plural = _BINDABLE.get(kind) if ref.get("apiVersion", "v1") == "v1" else None
     if plural is None:
-        raise bad_request(f"cannot bind token to object of type {ref.get('apiVersion', '')}, Kind={kind}")
+        group, _, version = ref.get("apiVersion", "").rpartition("/")
+        raise bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
     namespace = "" if kind == "Node" else account["metadata"]["namespace"]
     found = lookup(plural, namespace, name)
     if found is None:

@@ -51,7 +51,10 @@ async def answer(path: str, request: Request, custom: Definitions | None = None)
             raise HTTPException(406)
         if root not in _documents.index()["paths"]:
             raise HTTPException(404)
-        return await _send(request, _documents.hash(root), "application/json", lambda: _documents.v3(root) or b"")
+        etag = _documents.hash(root)
+        if request.query_params.get("hash", etag) != etag:  # a URL that names its content never shows another
+            return Response(status_code=301, headers={"Location": f"/openapi/v3/{root}?hash={etag}"})
+        return await _send(request, etag, "application/json", lambda: _documents.v3(root) or b"")
     raise HTTPException(404)
 
 

@@ -82,12 +82,16 @@ def match_namespace(resource: Resource, metadata: Object, namespace: str) -> Non
             raise errors.bad_request("namespace may not be set on a cluster-scoped object")
         metadata.pop("namespace", None)
         return
-    given = metadata.get("namespace")
-    if given and given != namespace:
+    match_request(metadata, namespace)
+    metadata["namespace"] = namespace
+
+
+def match_request(metadata: Object, namespace: str) -> None:
+    """Refuse a body that names another namespace than its URL does: 400."""
+    if metadata.get("namespace") not in (None, "", namespace):
         raise errors.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-    metadata["namespace"] = namespace
 
 
 def match_name(metadata: Object, name: str, namespace: str) -> None:

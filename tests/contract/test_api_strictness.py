@@ -352,3 +352,28 @@ async def test_what_is_patched_into_another_shape_is_refused_in_the_words_of_ups
     assert cause["field"] == "patch"
     value, _, told = cause["message"].removeprefix('Invalid value: "').rpartition('": ')
     assert value.replace('\\"', '"').startswith(shown) and told == why
+
+
+async def test_a_document_is_kept_for_good_under_its_own_hash_alone(server: ApiUnderTest) -> None:
+    index = (await server.request("GET", "/openapi/v3")).json
+    url = index["paths"]["apis/apps/v1"]["serverRelativeURL"]
+    old = await server.request("GET", "/openapi/v3/apis/apps/v1?hash=OLD")
+    assert (old.status, old.headers["Location"]) == (301, url)
+    own = await server.request("GET", url)
+    assert own.status == 200 and own.headers["Cache-Control"] == "public, immutable"
+
+
+async def test_what_is_created_below_an_object_is_of_its_namespace(server: ApiUnderTest) -> None:
+    away = {"metadata": {"name": "x", "namespace": "kube-system"}}
+    bodies = {
+        "/api/v1/namespaces/default/pods/x/binding": {**away, "target": {"name": "n"}},
+        "/api/v1/namespaces/default/bindings": {**away, "target": {"name": "n"}},
+        "/api/v1/namespaces/default/pods/x/eviction": away,
+        "/api/v1/namespaces/default/serviceaccounts/x/token": {**away, "spec": {}},
+    }
+    for path, body in bodies.items():
+        answer = await server.request("POST", path, body)
+        assert answer.status == 400, path
+        assert answer.json["message"] == (
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )

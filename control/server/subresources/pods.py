@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from control.admission.pod_topology_labels import topology_labels
-from control.registry import deletion
+from control.registry import deletion, metadata
 from control.registry.context import SERVER, Context
 from control.registry.metadata import precondition
 from control.server.decode import Decoder, directive
@@ -28,7 +28,9 @@ async def body_of(server: ResourceServer, request: Request, decoder: Decoder) ->
     """Return a subresource's body, decoded as its own kind."""
     body = await request.body(server.max_body)
     validation = directive(request.option("fieldValidation"))
-    return decoder.decode(body, request.header(b"content-type"), validation, request.warnings)
+    obj = decoder.decode(body, request.header(b"content-type"), validation, request.warnings)
+    metadata.match_request(obj.get("metadata") or {}, request.info.namespace)
+    return obj
 
 
 async def bind(server: ResourceServer, request: Request, resource: Resource) -> Answer:

@@ -11,6 +11,7 @@ from control.admission.plugin import Attributes
 from control.auth import reviews
 from control.auth.setup import Auth
 from control.auth.token_request import token_request
+from control.registry import metadata
 from control.server.decode import Decoder
 from control.server.exchange import Answer, Request, typed_response
 from control.server.lookup import BY_TARGET, Lookup
@@ -33,11 +34,8 @@ async def _asked(server: ResourceServer, request: Request, resource: Resource) -
     server.context(request, "CreateOptions")
     obj = await server.decoded(request, resource)
     meta = {k: v for k, v in (obj.get("metadata") or {}).items() if k != "managedFields"}
-    given = meta.get("namespace")
-    if resource.namespaced and given and given != request.info.namespace:
-        raise errors.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+    if resource.namespaced:
+        metadata.match_request(meta, request.info.namespace)
     return obj | {"metadata": meta}
 
 
@@ -94,6 +92,7 @@ async def binding(server: ResourceServer, request: Request, resource: Resource) 
     """The old way to bind a pod: a Binding in the namespace, named after the pod."""
     context = server.context(request, "CreateOptions")
     obj = await server.decoded(request, resource)
+    metadata.match_request(obj.get("metadata") or {}, request.info.namespace)
     name = (obj.get("metadata") or {}).get("name")
     if not name:
         raise errors.invalid("", "Binding", "", [errors.required("metadata.name", "name or generateName is required")])

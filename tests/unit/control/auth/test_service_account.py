@@ -163,7 +163,7 @@ async def test_the_published_key_set_verifies_the_tokens(world: World) -> None:
         ({"expirationSeconds": 2**32 + 1}, 422, "may not specify a duration larger than 2^32 seconds"),
         ({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "gone"}}, 404, 'pods "gone" not found'),
         ({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "web-1", "uid": "x"}}, 409, "does not match"),
-        ({"boundObjectRef": {"kind": "ConfigMap", "apiVersion": "v1", "name": "x"}}, 400, "cannot bind token"),
+        ({"boundObjectRef": {"kind": "ConfigMap", "apiVersion": "v1", "name": "x"}}, 400, "type /v1, Kind=ConfigMap"),
         ({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "other"}}, 400, "different serviceaccount"),
     ],
 )
