@@ -84,6 +84,35 @@ async def test_endpoints_written_by_hand_are_mirrored_into_slices(cluster: Clust
     await eventually(lambda: is_([]))
 
 
+async def test_a_service_that_loses_its_selector_keeps_the_endpoints_it_had(cluster: Cluster) -> None:
+    await cluster.nodes.register("n1")
+    await cluster.client.create(service())
+    await cluster.client.create(deployment(replicas=2))
+
+    async def addresses() -> int:
+        slices = (await cluster.client.list(discovery_v1.EndpointSlice, "default")).items
+        return sum(len(s.endpoints) for s in slices if s.metadata.labels["kubernetes.io/service-name"] == "web")
+
+    async def are(wanted: int) -> bool:
+        return await addresses() == wanted
+
+    await eventually(lambda: are(2))
+    await cluster.client.patch(core_v1.Service, "web", "default", {"spec": {"selector": None}})
+    # A Service that is made after it, and has its slices, shows that the controller has been there.
+    other = service("other")
+    await cluster.client.create(other)
+
+    async def reached() -> bool:
+        slices = (await cluster.client.list(discovery_v1.EndpointSlice, "default")).items
+        return any(s.metadata.labels["kubernetes.io/service-name"] == "other" for s in slices)
+
+    await eventually(reached)
+    assert await addresses() == 2
+    await cluster.kubectl("scale", "deploy/web", "--replicas=3")
+    await cluster.client.patch(core_v1.Service, "web", "default", {"spec": {"selector": {"app": "web"}}})
+    await eventually(lambda: are(3))
+
+
 async def test_a_deleted_pod_is_replaced(cluster: Cluster) -> None:
     await cluster.nodes.register("n1")
     await cluster.client.create(deployment(replicas=2))

@@ -84,9 +84,7 @@ class EndpointSliceController:
         if service is None or service.spec.type == "ExternalName" or not service.spec.selector:
             self._trigger_times.forget(key)
             self._pace.forget(key)
-            if service is not None:
-                await self._delete(existing)
-            return
+            return  # what there is stays, as upstream leaves it: the slices of a Service that is gone go with their owner
         if service.metadata.deletion_timestamp is not None:
             return
         pods = pods_of(service, self._pods)
