@@ -136,7 +136,11 @@ def _update(
     result: StatefulPlan,
     now: datetime,
 ) -> None:
-    """Delete pods of older revisions, from the top, while no more than maxUnavailable are down."""
+    """Delete pods of older revisions, from the top, while no more than maxUnavailable are down.
+
+    One that is down already may go first, but only while so many of the new revision are not: a new revision that is broken
+    must not take the place of old pods that may come back.
+    """
     if not is_rolling(sts):
         return
     rolling = sts.spec.update_strategy.rolling_update if sts.spec.update_strategy else None
@@ -146,18 +150,18 @@ def _update(
     down = [
         o for o in wanted if o in by_ordinal and not (_healthy(by_ordinal[o]) and _available(sts, by_ordinal[o], now))
     ]
-    budget = allowed - len(down)
+    absent = sum(1 for ordinal in wanted if ordinal not in by_ordinal)
+    new = sum(1 for o in down if revision_of(by_ordinal[o]) == update or by_ordinal[o].metadata.deletion_timestamp)
+    budget, room = allowed - len(down) - absent, allowed - new - absent
     for ordinal in reversed([o for o in wanted if o >= lowest]):
         pod = by_ordinal.get(ordinal)
         if pod is None or pod.metadata.deletion_timestamp is not None or revision_of(pod) == update:
             continue
-        if ordinal in down:
-            result.delete.append(pod)  # it is down already: replacing it costs nothing
-        elif budget > 0:
-            result.delete.append(pod)
-            budget -= 1
-        else:
+        if room <= 0 or (ordinal not in down and budget <= 0):
             break
+        result.delete.append(pod)
+        room -= 1
+        budget -= ordinal not in down
 
 
 def _status(

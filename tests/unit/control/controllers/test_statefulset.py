@@ -102,6 +102,22 @@ def test_an_update_replaces_a_broken_old_pod_when_it_comes_to_it() -> None:
     assert names(look(wish, [member(0), member(1), member(2, ready=False)], update="r2").delete) == ["db-2"]
 
 
+@pytest.mark.parametrize(
+    ("limit", "pods", "deleted"),
+    [
+        (1, [member(0, ready=False), member(1, ready=False), member(2, ready=False)], ["db-2"]),
+        (2, [member(0, ready=False), member(1, ready=False), member(2, ready=False)], ["db-2", "db-1"]),
+        (1, [member(0, ready=False), member(1, ready=False), member(2, "r2", ready=False)], []),
+        (2, [member(0, ready=False), member(1, ready=False), member(2, "r2", ready=False)], ["db-1"]),
+        (1, [member(0, ready=False), member(1, ready=False), member(2, deleting=True)], []),
+        (1, [member(0, ready=False), member(1, ready=False), member(2, "r2")], ["db-1"]),
+    ],
+)
+def test_old_pods_that_are_down_are_not_given_up_for_a_revision_that_does_not_come_up(limit, pods, deleted) -> None:
+    wish = stateful(parallel=True, partition=0, max_unavailable=limit)
+    assert names(look(wish, pods, update="r2").delete) == deleted
+
+
 def test_more_pods_may_be_down_where_the_set_says_so() -> None:
     wish = stateful(4, partition=0, max_unavailable=2)
     assert names(look(wish, [member(n) for n in range(4)], update="r2").delete) == ["db-3", "db-2"]
