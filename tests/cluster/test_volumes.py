@@ -270,7 +270,8 @@ def test_a_claim_is_a_folder_on_the_node_that_outlives_pods_and_goes_with_the_cl
 
     def provisioned() -> bool:
         reasons = {event["reason"] for event in events(shared, ns, "data")}
-        assert reasons <= {"WaitForFirstConsumer", "ExternalProvisioning", "Provisioning", "ProvisioningSucceeded"}
+        waiting = {"WaitForFirstConsumer", "WaitForPodScheduled", "ExternalProvisioning"}
+        assert reasons <= {*waiting, "Provisioning", "ProvisioningSucceeded"}
         return "ProvisioningSucceeded" in reasons
 
     eventually(provisioned, "the events tell of it")

@@ -233,3 +233,13 @@ async def test_a_claim_is_not_bound_to_a_volume_that_it_names_and_that_will_not_
 
 async def _told(cluster: Cluster, wanted: set[str]) -> bool:
     return wanted <= set(await cluster.messages("VolumeMismatch"))
+
+
+async def test_a_claim_that_waits_for_pods_which_fit_nowhere_names_them(cluster: Cluster) -> None:
+    nowhere = [pod(name, "data") for name in ("p", "q")]
+    for each in nowhere:
+        each["spec"]["nodeSelector"] = {"no": "such"}
+    await cluster.apply(WAITING, *nowhere)
+    await cluster.apply(claim("data", "1Gi", "local"))
+    await eventually(lambda: cluster.messages("WaitForPodScheduled"))
+    assert set(await cluster.messages("WaitForPodScheduled")) == {"waiting for pods p,q to be scheduled"}

@@ -13,6 +13,7 @@ import msgspec
 
 from control.controllers.context import Context
 from control.controllers.persistent_volumes.default_class import default_class
+from control.controllers.persistent_volumes.waiting import unplaced, waits_for
 from kube.api import core_v1, storage_v1
 from kube.client import key_of, name_of
 from kube.clock import format_time
@@ -36,6 +37,8 @@ from kube.volume_binding import (
     waits_for_pod,
 )
 
+RESYNC_SECONDS, UNPLACED = 15.0, "unplaced-claim"
+"""How often it is told anew what a claim waits for; the index of pods without a node by their claims."""
 Claim, Volume = core_v1.PersistentVolumeClaim, core_v1.PersistentVolume
 
 
@@ -47,6 +50,8 @@ class PersistentVolumeController:
         self._recorder = context.recorder("persistentvolume-controller")
         self._claims = context.informers.of(Claim)
         self._volumes = context.informers.of(Volume)
+        self._pods = context.informers.of(core_v1.Pod)
+        self._pods.add_index(UNPLACED, unplaced)
         self._classes = context.informers.of(storage_v1.StorageClass)
         self.claims = Controller("claim binder", self.reconcile_claim, workers=1, clock=self._clock)
         self.volumes = Controller("volume binder", self.reconcile_volume, workers=2, clock=self._clock)
@@ -80,20 +85,20 @@ class PersistentVolumeController:
                 self.claims.enqueue(key_of(claim))
 
     # -- claims -----------------------------------------------------------------------------------------------------
-    async def reconcile_claim(self, key: str) -> None:
+    async def reconcile_claim(self, key: str) -> float | None:
         """Bind one claim, if there is a volume for it."""
         claim = self._claims.get(key)
         if claim is None:
-            return
+            return None
         named = self._volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
         if is_bound(claim):
             if named is None or not meant_for(named, claim):
                 await self._lose(claim, named)
             else:
                 await self._bind(claim, named)
-            return
+            return None
         if claim.metadata.deletion_timestamp is not None:
-            return
+            return None
         if claim.spec.volume_name:
             if named is not None and named.spec.claim_ref is None and (why := mismatch(named, claim)):
                 text = f'Cannot bind to requested volume "{name_of(named)}": {why}'
@@ -103,26 +108,26 @@ class PersistentVolumeController:
             elif named is not None:
                 text = f'volume "{name_of(named)}" already bound to a different claim.'
                 self._recorder.event(claim, "Warning", "FailedBinding", text)
-            return
+            return None
         if claim.spec.storage_class_name is None and CLASS_ANNOTATION not in claim.metadata.annotations:
             if (name := default_class(self._classes.list())) is not None:
                 # It was made before there was a default class; its change brings us back.
                 spec = msgspec.structs.replace(claim.spec, storage_class_name=name)
                 await self._client.update(msgspec.structs.replace(claim, spec=spec))
-                return
+                return None
         storage_class = self._classes.get(class_of(claim)) if class_of(claim) else None
         match = find_match(claim, self._volumes.list())
         if waits_for_pod(storage_class) and not (match is not None and meant_for(match, claim)):
             if SELECTED_NODE not in claim.metadata.annotations:
-                text = "waiting for first consumer to be created before binding"
-                self._recorder.event(claim, "Normal", "WaitForFirstConsumer", text)
-            else:
-                await self._ask_provisioner(claim, storage_class)
-            return
+                self._recorder.event(claim, "Normal", *waits_for(self._pods.by_index(UNPLACED, key)))
+                return RESYNC_SECONDS
+            await self._ask_provisioner(claim, storage_class)
+            return None
         if match is not None:
             await self._bind(claim, match)
         else:
             await self._ask_provisioner(claim, storage_class)
+        return None
 
     async def _ask_provisioner(
         self, claim: core_v1.PersistentVolumeClaim, storage_class: storage_v1.StorageClass | None
