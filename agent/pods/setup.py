@@ -24,6 +24,7 @@ from agent.podspec.environment import Surroundings
 from agent.podspec.sandbox import log_directory, sandbox_config
 from agent.podspec.security import AnyContainer, container_context, verify_user
 from agent.records import ContainerRecord
+from agent.volumes.container_mounts import container_devices
 from agent.volumes.mounted import Mounted
 from cri.messages import ContainerConfig, LinuxContainerResources, Mount, PodSandboxConfig
 from kube.api import core_v1
@@ -146,7 +147,7 @@ async def make_container_config(
         ),
         resources=make_resources(tools, pod, container),
     )
-    made.devices.extend(tools.volumes.container_devices(container, mounted))
+    made.devices.extend(container_devices(container, mounted))
     containers.add_extras(made, extras)
     return made
 

@@ -1,4 +1,4 @@
-"""Sets up the volumes of pods and says what each container mounts.
+"""Sets up the volumes of pods.
 
 `mount` brings all of a pod's volumes to what they have to be and may be called again at any time: after a ConfigMap
 changed, when a token is due, when the agent restarts. It asks the API only for what is not cached, and does its file work
@@ -8,32 +8,25 @@ for all volumes in one hop to a thread.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.csi.layout import PLUGIN
-from agent.podspec.environment import ConfigError, References
+from agent.podspec.environment import References
+from agent.podspec.security import AnyContainer
 from agent.usage.model import PersistentUse
-from agent.volumes import atomic, cleanup, empty_dir, hostpath, mounts, subpath
+from agent.volumes import atomic, cleanup, container_mounts, empty_dir, hostpath, mounts
 from agent.volumes.mounted import Mounted
 from agent.volumes.payload import Sources, VolumeError, single_user, volume_payload
 from agent.volumes.persistent import PersistentVolumes, is_persistent
-from agent.volumes.recursion import recursive_read_only
 from agent.volumes.tokens import TokenCache
 from agent.volumes.trust_bundles import TrustBundles
-from cri.messages import Device, ImageSpec, Mount, MountPropagation
+from cri.messages import Mount
 from kube.api import core_v1
 from kube.quantity import Quantity, value
 
-log = logging.getLogger(__name__)
-
-_PROPAGATION = {
-    "HostToContainer": MountPropagation.PROPAGATION_HOST_TO_CONTAINER,
-    "Bidirectional": MountPropagation.PROPAGATION_BIDIRECTIONAL,
-}
 _PLUGINS = {
     "config_map": "kubernetes.io~configmap",
     "secret": "kubernetes.io~secret",
@@ -188,73 +181,15 @@ class VolumeManager:
 
     # -- what containers mount ----------------------------------------------------------------------------------------
     async def container_mounts(
-        self,
-        pod: core_v1.Pod,
-        container: core_v1.Container | core_v1.EphemeralContainer,
-        mounted: Mapping[str, Mounted],
-        env: Mapping[str, str],
+        self, pod: core_v1.Pod, container: AnyContainer, mounted: Mapping[str, Mounted], env: Mapping[str, str]
     ) -> list[Mount]:
         """Return the container's volume mounts, subPaths bound. Raise ConfigError."""
+        make = container_mounts.ContainerMounts(
+            self.pod_dir(pod.metadata.uid or ""), container, recursive_read_only=self._recursive_read_only(pod)
+        )
         if any(mount.sub_path or mount.sub_path_expr for mount in container.volume_mounts):
-            return await asyncio.to_thread(self._container_mounts, pod, container, mounted, env)
-        return self._container_mounts(pod, container, mounted, env)
-
-    def _container_mounts(
-        self,
-        pod: core_v1.Pod,
-        container: core_v1.Container | core_v1.EphemeralContainer,
-        mounted: Mapping[str, Mounted],
-        env: Mapping[str, str],
-    ) -> list[Mount]:
-        result = []
-        for index, mount in enumerate(container.volume_mounts):
-            volume = mounted.get(mount.name)
-            if volume is None:
-                raise ConfigError(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
-            path = volume.path
-            container_path = mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}"
-            sub_path = subpath.named(mount, env)
-            if volume.image is not None:
-                image = ImageSpec(image=volume.image_id, user_specified_image=volume.image.reference or "")
-                result.append(Mount(container_path=container_path, readonly=True, image=image, image_sub_path=sub_path))
-                continue
-            if sub_path:
-                folder = self.pod_dir(pod.metadata.uid or "") / "volume-subpaths"
-                target = folder / mount.name / container.name / str(index)
-                try:
-                    path = subpath.bind(path, sub_path, target)
-                except (VolumeError, OSError) as error:
-                    which = f'subPath for volumeMount "{mount.name}" of container "{container.name}"'
-                    log.warning("pod %s: %s: %s", pod.metadata.uid, which, error)
-                    raise ConfigError(f"failed to prepare {which}") from error
-            read_only = bool(mount.read_only) or volume.read_only
-            result.append(
-                Mount(
-                    container_path=container_path,
-                    host_path=str(path),
-                    readonly=read_only,
-                    propagation=_PROPAGATION.get(mount.mount_propagation or "", MountPropagation.PROPAGATION_PRIVATE),
-                    recursive_read_only=recursive_read_only(
-                        mount, read_only=read_only, supported=self._recursive_read_only(pod)
-                    ),
-                )
-            )
-        return result
-
-    def container_devices(
-        self, container: core_v1.Container | core_v1.EphemeralContainer, mounted: Mapping[str, Mounted]
-    ) -> list[Device]:
-        """Return the block volumes that the container gets as devices. Raise ConfigError."""
-        result = []
-        for device in container.volume_devices:
-            volume = mounted.get(device.name)
-            if volume is None or not volume.device:
-                raise ConfigError(f'cannot find volume "{device.name}" to pass into container "{container.name}"')
-            permissions = "r" if volume.read_only else "mrw"
-            result.append(
-                Device(container_path=device.device_path, host_path=str(volume.path), permissions=permissions)
-            )
-        return result
+            return await asyncio.to_thread(make.mounts, mounted, env)
+        return make.mounts(mounted, env)
 
     # -- the end ------------------------------------------------------------------------------------------------------
     async def clean(self, uid: str) -> None:

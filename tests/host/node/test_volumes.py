@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent.volumes import mounts, subpath
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1, meta_v1
@@ -135,7 +137,7 @@ async def test_empty_dirs_of_disk_and_memory_and_sub_paths(node: NodeUnderTest) 
 
 
 async def test_a_sub_path_that_leads_out_of_the_volume_by_a_link_is_refused(
-    node: NodeUnderTest, tmp_path: Path
+    node: NodeUnderTest, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -143,7 +145,8 @@ async def test_a_sub_path_that_leads_out_of_the_volume_by_a_link_is_refused(
     volumes = [{"name": "data", "hostPath": {"path": str(data)}}]
     await node.create("escape", pod_with(volumes, [{"name": "data", "mountPath": "/d", "subPath": "out"}]))
     message = await node.event("escape", "Failed")
-    assert "is not within the volume path" in message
+    assert message == 'Error: failed to prepare subPath for volumeMount "data" of container "main"'
+    assert "is not within the volume path" in caplog.text
     await node.delete("escape")
     await node.gone("escape")
 

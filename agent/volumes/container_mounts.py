@@ -1,0 +1,75 @@
+"""What of a pod's volumes each container mounts, or gets as devices, in the runtime's terms."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from agent.podspec.environment import ConfigError
+from agent.podspec.security import AnyContainer
+from agent.volumes import subpath
+from agent.volumes.mounted import Mounted
+from agent.volumes.payload import VolumeError
+from agent.volumes.recursion import recursive_read_only
+from cri.messages import Device, ImageSpec, Mount, MountPropagation
+from kube.api import core_v1
+
+log = logging.getLogger(__name__)
+
+_PROPAGATION = {
+    "HostToContainer": MountPropagation.PROPAGATION_HOST_TO_CONTAINER,
+    "Bidirectional": MountPropagation.PROPAGATION_BIDIRECTIONAL,
+}
+
+
+class ContainerMounts:
+    """The mounts of one container of the pod whose folder is given."""
+
+    def __init__(self, pod_dir: Path, container: AnyContainer, *, recursive_read_only: bool) -> None:
+        self._pod_dir, self._container, self._recursive = pod_dir, container, recursive_read_only
+
+    def mounts(self, mounted: Mapping[str, Mounted], env: Mapping[str, str]) -> list[Mount]:
+        """Return the container's volume mounts, subPaths bound. Raise ConfigError."""
+        return [self._mount(index, mount, mounted, env) for index, mount in enumerate(self._container.volume_mounts)]
+
+    def _mount(
+        self, index: int, mount: core_v1.VolumeMount, mounted: Mapping[str, Mounted], env: Mapping[str, str]
+    ) -> Mount:
+        volume = mounted.get(mount.name)
+        if volume is None:
+            raise ConfigError(f'cannot find volume "{mount.name}" to mount into container "{self._container.name}"')
+        container_path = mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}"
+        sub_path = subpath.named(mount, env)
+        if volume.image is not None:
+            image = ImageSpec(image=volume.image_id, user_specified_image=volume.image.reference or "")
+            return Mount(container_path=container_path, readonly=True, image=image, image_sub_path=sub_path)
+        read_only = bool(mount.read_only) or volume.read_only
+        return Mount(
+            container_path=container_path,
+            host_path=str(self._bind(index, mount, volume.path, sub_path) if sub_path else volume.path),
+            readonly=read_only,
+            propagation=_PROPAGATION.get(mount.mount_propagation or "", MountPropagation.PROPAGATION_PRIVATE),
+            recursive_read_only=recursive_read_only(mount, read_only=read_only, supported=self._recursive),
+        )
+
+    def _bind(self, index: int, mount: core_v1.VolumeMount, volume: Path, sub_path: str) -> Path:
+        target = self._pod_dir / "volume-subpaths" / mount.name / self._container.name / str(index)
+        try:
+            return subpath.bind(volume, sub_path, target)
+        except (VolumeError, OSError) as error:
+            which = f'subPath for volumeMount "{mount.name}" of container "{self._container.name}"'
+            log.warning("%s: %s: %s", self._pod_dir, which, error)
+            raise ConfigError(f"failed to prepare {which}") from error
+
+
+def container_devices(container: AnyContainer, mounted: Mapping[str, Mounted]) -> list[Device]:
+    """Return the block volumes that the container gets as devices. Raise ConfigError."""
+    result = []
+    for device in container.volume_devices:
+        volume = mounted.get(device.name)
+        if volume is None or not volume.device:
+            raise ConfigError(f'cannot find volume "{device.name}" to pass into container "{container.name}"')
+        permissions = "r" if volume.read_only else "mrw"
+        result.append(Device(container_path=device.device_path, host_path=str(volume.path), permissions=permissions))
+    return result
