@@ -193,10 +193,15 @@ class Checker:
             if made is None:
                 self.issue(node, f"undeclared reference to '{node.name}' (in container '')")
             for key, value in node.entries:
-                self.visit(value)
+                given = self.visit(value)
                 name = key.value if isinstance(key, Literal) else ""
-                if made is not None and name not in made.fields:
+                if made is None:
+                    continue
+                if name not in made.fields:
                     self.issue(key, f"undefined field '{name}'")
+                elif (wanted := made.fields[name][1]).kind == "string" and not assignable(given, wanted, {}):
+                    why = f"expected type of field '{name}' is '{wanted}' but provided type is '{given}'"
+                    self.issue(key, why)
             return made or DYN
         key_type: Type | None = None
         value_type: Type | None = None

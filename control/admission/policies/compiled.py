@@ -15,7 +15,7 @@ from control.admission.policies.conditions import prepare as compile_or_keep
 from control.admission.policies.environment import declarations
 from control.cel import CompileError, Declarations, Program
 from control.cel import compile as compile_cel
-from control.cel.types import DYN, Type, object_of
+from control.cel.types import DYN, STRING, Type, object_of
 
 Object = dict[str, Any]
 
@@ -86,7 +86,7 @@ class _MutationTypes(dict[str, Type]):
         return default
 
 
-_JSON_PATCH = object_of({"op": DYN, "path": DYN, "from": DYN, "value": DYN}, "JSONPatch")
+_JSON_PATCH = object_of({"op": STRING, "path": STRING, "from": STRING, "value": DYN}, "JSONPatch")
 
 
 def environment(spec: Object) -> tuple[Declarations, dict[str, Program], list[tuple[str, CompileError]]]:

@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
-from control.registry.checks import one_of
+from control.registry.checks import each, one_of
 from control.registry.flowcontrol.limits import validate_limits
 from control.registry.flowcontrol.rules import validate_rule
 from control.registry.naming import path_segment
 from control.registry.strategy import OBJECT_META, Object, Strategy
 from control.registry.tables import age
+from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value, required
 
 
@@ -44,9 +45,12 @@ class FlowSchemaStrategy(Strategy):
         if precedence == 1 and name_of(obj) != "exempt":
             detail = "only the schema named 'exempt' may have matchingPrecedence 1"
             errors.append(invalid_value(path, precedence, detail))
-        if not (spec.get("priorityLevelConfiguration") or {}).get("name"):
-            path = "spec.priorityLevelConfiguration.name"
+        level = (spec.get("priorityLevelConfiguration") or {}).get("name")
+        path = "spec.priorityLevelConfiguration.name"
+        if not level:
             errors.append(required(path, "must reference a priority level"))
+        else:
+            errors += each(path, level, names.dns1123_subdomain(level))
         method = spec.get("distinguisherMethod")
         if method is not None:
             errors += one_of(method.get("type"), ("ByNamespace", "ByUser"), "spec.distinguisherMethod.type")

@@ -30,7 +30,25 @@ def validate_rule(rule: Object, path: str) -> Errors:
         elif "*" in urls and len(urls) > 1:
             detail = "if '*' is present, must not specify other non-resource URLs"
             errors.append(invalid_value(f"{where}.nonResourceURLs", urls, detail))
+        elif "*" not in urls:
+            for place, url in enumerate(urls):
+                errors += _url(url, f"{where}.nonResourceURLs[{place}]")
     return errors
+
+
+def _url(url: str, path: str) -> Errors:
+    """Check a path outside the API's resources; the last step of one may be `*`."""
+    if not url:
+        return [invalid_value(path, url, "must not be empty")]
+    if not url.startswith("/"):
+        return [invalid_value(path, url, "must start with slash")]
+    if " " in url:
+        return [invalid_value(path, url, "must not contain white-space")]
+    if "//" in url:
+        return [invalid_value(path, url, "must not contain double slash")]
+    if url.count("*") > 1 or ("*" in url and not url.endswith("/*")):
+        return [invalid_value(path, url, "wildcard can only do suffix matching")]
+    return []
 
 
 def _subject(subject: Object, path: str) -> Errors:

@@ -135,6 +135,16 @@ def test_a_policy_that_mutates_is_neither_for_deletions_nor_invoked_by_an_unknow
     )
 
 
+def test_the_parts_of_a_json_patch_are_text() -> None:
+    def patched(expression: str) -> list[str]:
+        change = {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
+        return problems(policy("MutatingAdmissionPolicy", mutations=[change]))
+
+    assert patched("[JSONPatch{op: 'add', path: '/a', value: 1}]") == []
+    [found] = patched("[JSONPatch{op: 1, path: '/a'}]")
+    assert "expected type of field 'op' is 'string' but provided type is 'int'" in found
+
+
 BINDINGS: list[tuple[Object, list[str]]] = [
     ({"paramRef": {"name": "a", "parameterNotFoundAction": "Deny"}}, []),
     ({"paramRef": {"selector": {}, "parameterNotFoundAction": "Allow"}}, []),

@@ -299,3 +299,21 @@ UPDATES = [
 @pytest.mark.parametrize(("old", "new", "said"), UPDATES, ids=[f"{o['kind']} {s}"[:80] for o, _, s in UPDATES])
 def test_what_may_change_of_a_class_or_a_nodes_drivers(old: Object, new: Object, said: list[str]) -> None:
     assert update_problems(created(old), created(new)) == said
+
+
+def test_flow_schemas_name_paths_that_can_be_asked_for_and_a_level_that_can_be() -> None:
+    urls = ["x", "/a/*/b", "/a//b", "/a b", "/metrics/*", "/", "/healthz"]
+    everybody = {"kind": "User", "user": {"name": "*"}}
+    one = {"subjects": [everybody], "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": urls}]}
+    schema = obj(
+        FLOW, "FlowSchema", spec={"priorityLevelConfiguration": {"name": "X_"}, "matchingPrecedence": 5, "rules": [one]}
+    )
+    level, *found = problems(schema)
+    assert level.startswith('spec.priorityLevelConfiguration.name: Invalid value: "X_"')
+    where = "spec.rules[0].nonResourceRules[0].nonResourceURLs"
+    assert found == [
+        f'{where}[0]: Invalid value: "x": must start with slash',
+        f'{where}[1]: Invalid value: "/a/*/b": wildcard can only do suffix matching',
+        f'{where}[2]: Invalid value: "/a//b": must not contain double slash',
+        f'{where}[3]: Invalid value: "/a b": must not contain white-space',
+    ]
