@@ -43,8 +43,8 @@ def huge_pages(count: int) -> Iterator[None]:
 async def test_reservations_bound_cgroups(tmp_path: Path, containerd: Containerd, server: ApiUnderTest) -> None:
     root = Cgroups(f"/{containerd.name}", "cgroupfs")
     mount = Path("/sys/fs/cgroup")
-    folders = {name: mount / ("" if root.v2 else name) / containerd.name for name in ("cpu", "memory", "pids")}
-    memory_file = "memory.max" if root.v2 else "memory.limit_in_bytes"
+    folders = {name: mount / ("" if root.fs.v2 else name) / containerd.name for name in ("cpu", "memory", "pids")}
+    memory_file = "memory.max" if root.fs.v2 else "memory.limit_in_bytes"
     for folder in folders.values():
         (folder / "agents").mkdir(parents=True, exist_ok=True)
     try:
@@ -66,7 +66,7 @@ async def test_reservations_bound_cgroups(tmp_path: Path, containerd: Containerd
             uid = pod.metadata.uid
             assert (folders["pids"] / f"kubepods/besteffort/pod{uid}/pids.max").read_text().strip() == "77"
     finally:
-        root.remove(containerd.name)
+        root.fs.remove(containerd.name)
 
 
 @pytest.mark.skipif(not os.access(PAGES, os.W_OK), reason="huge pages cannot be reserved here")

@@ -115,7 +115,9 @@ async def test_a_size_that_the_node_cannot_hold_waits_and_says_why(node: NodeUnd
     assert (found[2] or "").startswith("Node didn't have enough resource: cpu, requested: 400, used: ")
     assert pod.status.container_statuses[0].allocated_resources["cpu"] == "100m"
     # What restarts meanwhile gets the size that the node has granted, and still waits for the other one.
-    await node.execute(pod, "kill", "1")
+    await node.execute(
+        pod, "sh", "-c", "(sleep 0.2; kill 1) >/dev/null 2>&1 &"
+    )  # what is run ends before the container
     again = await node.wait("large", lambda p: p.status.container_statuses[0].restart_count == 1)
     again = await node.ready("large")
     assert again.status.container_statuses[0].allocated_resources["cpu"] == "100m"
