@@ -153,7 +153,7 @@ class PodWorker(PodState):
                 elif self.due and self._child is None and not self.waits_for:
                     self._begin(self._timed_sync(), "sync")
                 elif self.due:
-                    self.publish()
+                    self._publish_meanwhile()
         finally:
             self._cancel_timer()
             self.cancel_late()
@@ -163,6 +163,14 @@ class PodWorker(PodState):
             self.tools.prober.stop(self.uid)
             self.tools.references.forget(self.uid)
             self.tools.images.forget(self.uid)
+
+    def _publish_meanwhile(self) -> None:
+        """Tell what is new while a round is under way; of a pod that starts, the round's end will tell more."""
+        told = self.last_status
+        if told is not None and any(status.state and status.state.running for status in told.container_statuses):
+            self.publish()
+        else:
+            self.publish_late()
 
     async def _work_on_end(self) -> None:
         """Start the pod's end; start it over with less time when the grace was shortened."""
