@@ -52,7 +52,7 @@ class HorizontalPodAutoscalerStrategy(Strategy):
             for direction, rules in (("scaleUp", _SCALE_UP), ("scaleDown", _SCALE_DOWN)):
                 found = behavior.setdefault(direction, {})
                 for key, value in rules.items():
-                    if found.get(key) in (None, []):
+                    if found.get(key) is None:  # a list that is empty was meant, and is refused
                         found[key] = [dict(v) for v in value] if isinstance(value, list) else value
 
     def prepare_create(self, obj: Object) -> None:

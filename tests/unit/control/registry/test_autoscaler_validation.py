@@ -118,6 +118,7 @@ REFUSED = [
         behavior(selectPolicy="Odd"),
         f'{UP}.selectPolicy: Unsupported value: "Odd": supported values: "Disabled", "Max", "Min"',
     ),
+    (behavior(policies=[]), f"{UP}.policies: Required value: must specify at least one Policy"),
     (policy(value=0), f"{UP}.policies[0].value: Invalid value: 0: must be greater than zero"),
     (
         policy(periodSeconds=1801),
