@@ -54,6 +54,21 @@ async def test_a_pod_that_starts_at_once_is_told_of_twice(node: NodeUnderTest, r
     assert len(told.versions) == 3, "created, taken on by the node, and ready"
 
 
+@pytest.mark.parametrize("clock", [FastClock(0.01)])
+async def test_news_amid_a_start_are_told_of_with_its_end(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    runtime.failures.delay("CreateContainer", 0.01)  # a second on this clock
+
+    async def amid() -> bool:
+        return any(rpc == "CreateContainer" for rpc, _ in runtime.calls)
+
+    async with watching(node) as told:
+        await create(node, "stepwise")
+        await eventually(amid, "the container is not being made")
+        await node.client.patch(core_v1.Pod, "stepwise", "default", {"metadata": {"labels": {"new": "1"}}})
+        await told.up_to(await node.ready("stepwise"))
+    assert len(told.versions) == 4, "created, taken on by the node, labelled, and ready"
+
+
 @pytest.mark.parametrize("clock", [FastClock(1.0)])
 async def test_a_pod_that_takes_its_time_is_told_of_meanwhile(node: NodeUnderTest, runtime: FakeRuntime) -> None:
     runtime.failures.delay("RunPodSandbox", 3.0)
