@@ -199,7 +199,7 @@ class Checker:
                     continue
                 if name not in made.fields:
                     self.issue(key, f"undefined field '{name}'")
-                elif (wanted := made.fields[name][1]).kind == "string" and not assignable(given, wanted, {}):
+                elif not assignable(given, wanted := made.fields[name][1], {}):
                     why = f"expected type of field '{name}' is '{wanted}' but provided type is '{given}'"
                     self.issue(key, why)
             return made or DYN

@@ -248,12 +248,14 @@ class ResourceServer:
         if (found := conversion(resource)) is not None:
             stored, obj, context.requested = found.stored, found.to_stored(obj), resource
         pristine, uid = msgspec.json.encode(obj), obj["metadata"].get("uid")
-        absent = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
-        replaced = errors.conflict(resource.group, resource.plural, name, absent)
+
+        def gone() -> errors.StatusError:
+            absent = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+            return errors.conflict(resource.group, resource.plural, name, absent)
 
         async def change(old: Object | None) -> Object:
             if old is None and uid:
-                raise replaced
+                raise gone()
             fresh: Object = msgspec.json.decode(pristine)
             return fresh
 
@@ -261,7 +263,7 @@ class ResourceServer:
             written = await self.registry.update(context, stored, namespace, name, change, subresource=subresource)
         except errors.StatusError as error:
             if error.not_found and uid:  # who names the object that they mean is told that it is another one, or none
-                raise replaced from error
+                raise gone() from error
             raise
         return self._written(request, form, written)
 

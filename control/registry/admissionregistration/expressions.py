@@ -14,8 +14,6 @@ from kube.errors import FieldError, duplicate, invalid_value, not_supported, req
 
 Object = dict[str, Any]
 _OBJECT = ("object", "dyn", "map")
-
-
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
 _MOST_CONDITIONS = 64
 _MOST_NOTES = 20
