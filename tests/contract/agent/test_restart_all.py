@@ -13,21 +13,19 @@ from tests.support.node import NodeUnderTest, eventually
 RULES = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]
 
 
+def restarting(pod: core_v1.Pod) -> str:
+    return next((c.status for c in pod.status.conditions if c.type == "AllContainersRestarting"), "")
+
+
 def counts(pod: core_v1.Pod) -> dict[str, int]:
     every = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     return {status.name: status.restart_count for status in every}
 
 
 async def test_all_containers_start_anew_and_nothing_else_does(node: NodeUnderTest, runtime: FakeRuntime) -> None:
-    seen: list[tuple[str, str]] = []
-
-    def note(change: object) -> None:
-        status = getattr(change, "new").status  # noqa: B009
-        restarting = next((c.status for c in status.conditions if c.type == "AllContainersRestarting"), "")
-        seen.append((status.phase or "", restarting))
-
+    seen: list[core_v1.Pod] = []
     pods: Informer[core_v1.Pod] = Informer(node.client, core_v1.Pod, "default")
-    pods.subscribe(note)
+    pods.subscribe(lambda change: seen.append(change.new))
     task = asyncio.create_task(pods.run())
     await pods.wait_synced()
     try:
@@ -36,11 +34,13 @@ async def test_all_containers_start_anew_and_nothing_else_does(node: NodeUnderTe
         await create(node, "anew", trigger, container(name="other"), initContainers=init, restartPolicy="Never")
         await node.ready("anew")
         everything = {"setup": 1, "side": 1, "main": 1, "other": 1}
-        pod = await node.wait("anew", lambda p: counts(p) == everything and p.status.container_statuses[0].ready)
+        pod = await node.wait(
+            "anew",
+            lambda p: counts(p) == everything and p.status.container_statuses[0].ready and restarting(p) == "False",
+        )
 
         async def caught_up() -> bool:
-            found = pods.get("default/anew")
-            return found is not None and found.metadata.resource_version == pod.metadata.resource_version
+            return pod.metadata.resource_version in [version.metadata.resource_version for version in seen]
 
         await eventually(caught_up, "the watch has not come to the pod's last version")
     finally:
@@ -49,9 +49,9 @@ async def test_all_containers_start_anew_and_nothing_else_does(node: NodeUnderTe
     assert [request.timeout for request in calls(runtime, "StopContainer")] == [0, 0]
     order = [request.config.metadata.name for request in calls(runtime, "CreateContainer")]
     assert order == ["setup", "side", "main", "other"] * 2
-    phases = [phase for phase, _ in seen]
+    phases = [version.status.phase or "" for version in seen]
     assert phases == sorted(phases, key=["Pending", "Running"].index), "the phase goes one way"
-    flags = [restarting for _, restarting in seen if restarting]
+    flags = [flag for version in seen if (flag := restarting(version))]
     assert "True" in flags and flags[0] == flags[-1] == "False"
     last = next(s for s in pod.status.container_statuses if s.name == "main").last_state
     assert last is not None
