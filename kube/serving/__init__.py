@@ -1,0 +1,1 @@
+"""Listening sockets with limits: who may be connected, how large and how slow a request may be."""

@@ -1,0 +1,153 @@
+"""Accepts connections one small batch at a time, and sees each through its TLS handshake within a time limit.
+
+asyncio's own servers show a connection to nobody before its handshake is done, so those that never finish it could be neither
+counted nor closed. Here a connection is in the table from the moment it is accepted. It costs a descriptor and a task until
+the client has sent something; only then are buffers and TLS state made for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+
+from kube.serving.limits import ServingLimits
+from kube.serving.table import Connection, ConnectionTable, Stage
+
+log = logging.getLogger(__name__)
+
+BATCH = 16
+"""Connections accepted before others have their turn: what the loop cannot serve waits in the kernel's queue."""
+PAUSE = 0.5
+"""Seconds without accepting after the process ran out of descriptors."""
+_SO_SNDBUFFORCE = 32  # socket(7); Python has no name for it
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Acceptor:
+    """One listening socket; `make` returns the protocol that serves a connection."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make: Callable[[Connection], asyncio.Protocol],
+        end: Callable[[asyncio.Protocol], None],
+        limits: ServingLimits,
+        table: ConnectionTable,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`end` closes the connection of a protocol at once."""
+        self._listening, self._make, self._end, self._tls = listening, make, end, tls
+        self._limits, self._table = limits, table
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def start(self, backlog: int = 128) -> None:
+        """Begin to accept."""
+        self._listening.setblocking(False)
+        self._bound_send_buffer()
+        self._listening.listen(backlog)
+        self._loop.add_reader(self._listening, self._accept)
+
+    def _bound_send_buffer(self) -> None:
+        """Set the size that accepted sockets inherit; root may go beyond what the system allows others (net.core.wmem_max)."""
+        for option in (_SO_SNDBUFFORCE, socket.SO_SNDBUF):
+            with contextlib.suppress(OSError):
+                self._listening.setsockopt(socket.SOL_SOCKET, option, self._limits.send_buffer)
+                return
+
+    def close(self) -> None:
+        """Stop accepting and drop connections that are within their handshake; those that are served go on."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until the connections that `close` dropped have ended."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    def _accept(self) -> None:
+        for _ in range(BATCH):
+            try:
+                accepted, address = self._listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:
+                continue  # the client has gone already
+            except OSError as error:
+                self._exhausted(error)
+                return
+            self._take(accepted, address[0] if isinstance(address, tuple) else "")
+
+    def _exhausted(self, error: OSError) -> None:
+        """Make room and come back in a moment: the socket stays readable, and the loop would do nothing else."""
+        log.error("cannot accept connections: %s", error)
+        if error.errno in _EXHAUSTED:
+            self._table.make_room()
+        self._loop.remove_reader(self._listening)
+        self._pause = self._loop.call_later(PAUSE, self._loop.add_reader, self._listening, self._accept)
+
+    def _take(self, accepted: socket.socket, address: str) -> None:
+        opening: list[asyncio.Task[None]] = []
+
+        def drop() -> None:
+            opening[0].cancel()
+
+        connection = self._table.add(address, drop)
+        if connection is None:
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        with contextlib.suppress(OSError):  # not for unix sockets
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = self._loop.create_task(self._open(accepted, connection), name="accepted connection")
+        opening.append(task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _open(self, accepted: socket.socket, connection: Connection) -> None:
+        begun = served = False
+        try:
+            async with asyncio.timeout(self._limits.head_timeout):
+                await self._readable(accepted)
+                protocol = self._make(connection)
+                connection.stage = Stage.HEAD if self._tls is None else Stage.HANDSHAKE
+                begun = True
+                await self._loop.connect_accepted_socket(lambda: protocol, accepted, ssl=self._tls)
+            connection.close = lambda: self._end(protocol)
+            served = True
+        except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors
+            log.debug("connection from %s: %s", connection.peer, error)
+        except Exception:
+            log.exception("connection from %s", connection.peer)
+        finally:
+            if not served:
+                self._table.remove(connection)
+            if not begun:  # from then on the socket is the transport's
+                accepted.close()
+
+    async def _readable(self, accepted: socket.socket) -> None:
+        ready: asyncio.Future[None] = self._loop.create_future()
+
+        def readable() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        self._loop.add_reader(accepted, readable)
+        try:
+            await ready
+        finally:
+            self._loop.remove_reader(accepted)

@@ -1,0 +1,72 @@
+"""aiohttp's server on sockets that have limits: for health and metrics, whose answers are small and ready.
+
+aiohttp limits the size of a head, but not its time. A connection is closed when it is as old as a head may be, after the answer
+that is under way: those who ask for health or metrics ask once, or connect anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage
+
+from kube.serving import watched
+from kube.serving.acceptor import Acceptor
+from kube.serving.limits import ServingLimits
+from kube.serving.table import Connection, ConnectionTable
+from kube.serving.watched import Watched
+
+log = logging.getLogger(__name__)
+
+
+def _ours(record: logging.LogRecord) -> bool:
+    """Say whether a record is about a fault of this process: what clients send wrongly would fill the log."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, BadHttpMessage)
+
+
+log.addFilter(_ours)
+
+FEW = ServingLimits(unauthenticated=256, unauthenticated_per_peer=64)
+"""Limits of a port that nobody needs many connections to."""
+
+
+class BoundedRunner(web.AppRunner):
+    """An application on one address: `setup`, `listen`, and `cleanup` at the end."""
+
+    def __init__(self, app: web.Application, limits: ServingLimits = FEW) -> None:
+        super().__init__(app, access_log=None, handle_signals=False, logger=log)
+        self._limits = limits
+        self.table = ConnectionTable(limits)
+        self._acceptor: Acceptor | None = None
+        self.port = 0
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        """Begin to serve; OSError where the address cannot be bound."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((host, port))
+        except OSError:
+            listening.close()
+            raise
+        self.port = listening.getsockname()[1]
+        self._acceptor = Acceptor(listening, self._make, watched.end, self._limits, self.table, tls)
+        self._acceptor.start()
+
+    def _make(self, connection: Connection) -> asyncio.Protocol:
+        assert self.server is not None
+        handler = self.server()
+        return Watched(handler, connection, self.table, self._limits.head_timeout, handler.close)
+
+    async def cleanup(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.close()
+        await super().cleanup()

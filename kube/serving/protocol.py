@@ -1,0 +1,249 @@
+"""uvicorn's HTTP protocol held to limits: of a request's head, of the time that each part of a request takes, of what is kept.
+
+A head that is too large is answered with 431 (a target with 414), as Go's server does; what is too slow is closed. Of a
+request that asks for an upgrade the bytes behind the head are kept for whoever takes the connection over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from kube.serving.limits import ServingLimits
+from kube.serving.sending import SendingProtocol
+from kube.serving.table import Connection, ConnectionTable, Stage
+
+REFUSED = 0.5
+"""Seconds between a refusal and the close: closing at once with unread bytes would reset the connection before it is read."""
+_EARLY = 64 << 10
+
+
+class _Refused(Exception):
+    """A request is refused before anybody has looked at it: status and text."""
+
+
+class BoundedProtocol(SendingProtocol):
+    """One connection; `admitted` is called before anything else."""
+
+    successor: Callable[[bytes], None] | None = None
+    """Gets all bytes once it has taken the connection over."""
+
+    def admitted(self, connection: Connection, table: ConnectionTable, limits: ServingLimits) -> None:
+        """Take over the connection's entry in the table and the limits to keep."""
+        self.connection, self.table, self.limits = connection, table, limits
+        self.timeout_keep_alive = limits.idle_timeout  # type: ignore[assignment]
+        self.upgrading = False
+        self.early = b""
+        self._in_head = self._in_body = False
+        self._fed = self._chunk = self._body = self._seen = 0
+        self._progress: asyncio.TimerHandle | None = None
+
+    # -- the connection -------------------------------------------------------------------------------------------
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.connection.stage = Stage.HEAD
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.stop_timers()
+        self.table.remove(self.connection)
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self.forget()
+
+    def stop_timers(self) -> None:
+        """End all time limits: the connection is refused, lost, or no longer HTTP's."""
+        for timer in (self._progress, self.sending):
+            if timer is not None:
+                timer.cancel()
+        self._progress = self.sending = None
+
+    # -- receiving ------------------------------------------------------------------------------------------------
+    def data_received(self, data: bytes) -> None:
+        """Parse, within the limits; what follows the head of an upgrade is kept, or goes to who took the connection over."""
+        if self.successor is not None:
+            self.successor(data)
+            return
+        if self.closing:
+            return
+        if self.upgrading:
+            self._keep_early(data)
+            return
+        timer = self.timeout_keep_alive_task
+        if timer is not None:
+            timer.cancel()
+            self.timeout_keep_alive_task = None
+        self._chunk = len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self.upgrading = True
+            # Nothing on this connection can be a request again, whether the upgrade comes about or not.
+            if self.cycle is not None:
+                self.cycle.keep_alive = False
+            self._keep_early(data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            self._unparsed(error)
+            return
+        if self._in_head or self._in_body or self.cycle is None or self.cycle.response_complete:
+            self._incomplete(len(data))
+
+    def _nothing_asked(self) -> bool:
+        """Say whether no request is being answered: then the bytes were empty lines, or the end of a refused body."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _incomplete(self, size: int) -> None:
+        """Note that a head or a body is under way, and that its time runs."""
+        if not self._in_body:
+            self._fed += size
+            if self._fed > self.limits.head_bytes:
+                self._refuse(431)
+                return
+            self.table.hold_head(self.connection, self._fed)
+            self._expect_head()
+            return
+        # Chunks' lengths, their extensions and trailers are no body; what there is of them is kept by the parser, or skipped.
+        self._fed += size
+        if self._fed - self._body > self.limits.head_bytes + 16 * self._body:
+            self._refuse(431)
+        elif self._progress is None:
+            self._seen = 0
+            self._progress = self.loop.call_later(self.limits.body_window, self._body_slow)
+
+    def _expect_head(self) -> None:
+        if self._progress is None:
+            self._progress = self.loop.call_later(self.limits.head_timeout, self._head_slow)
+
+    def _head_slow(self) -> None:
+        """Close the connection, unless an earlier request on it is still being answered."""
+        self._progress = None
+        if self._nothing_asked() or self.pipeline:
+            self.abort()
+        else:
+            self._expect_head()
+
+    def _body_slow(self) -> None:
+        """Close the connection if too little of a body came; while the reader makes the client wait, its time stands still."""
+        self._progress = None
+        if not self._in_body:
+            return
+        waiting = self.flow.read_paused or bool(self.pipeline)
+        if not waiting and self._seen < self.limits.body_rate * self.limits.body_window:
+            self.abort()
+            return
+        self._seen = 0
+        self._progress = self.loop.call_later(self.limits.body_window, self._body_slow)
+
+    def _keep_early(self, data: bytes) -> None:
+        self.early += data
+        if len(self.early) > _EARLY:
+            self.flow.pause_reading()
+        if len(self.early) > _EARLY + self.limits.head_bytes:
+            self.abort()
+
+    # -- the parser's calls ---------------------------------------------------------------------------------------
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+        if len(self.url) > self.limits.line_bytes:
+            raise _Refused(414)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # As uvicorn's, which calling would cost each header of each request a little.
+        name, headers = name.lower(), self.headers
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        headers.append((name, value))
+        if len(headers) > self.limits.headers:
+            raise _Refused(431)
+
+    def on_headers_complete(self) -> None:
+        limit = self.limits.head_bytes
+        if self._fed + self._chunk > limit:
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size > limit:
+                raise _Refused(431)
+        if len(self.pipeline) >= self.limits.pipelined:
+            raise _Refused(429)
+        if self._fed:
+            self.table.hold_head(self.connection, 0)
+        self._fed = self._body = 0
+        self._in_head, self._in_body = False, True
+        if self._progress is not None:
+            self._progress.cancel()
+            self._progress = None
+        self.connection.stage = Stage.REQUEST
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._seen += len(body)
+        self._body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._fed = 0
+        if self._progress is not None:
+            self._progress.cancel()
+            self._progress = None
+        cycle = self.cycle
+        if not cycle.response_complete:  # as uvicorn's, without what it asks the parser about upgrades
+            cycle.more_body = False
+            cycle.message_event.set()
+
+    def _unparsed(self, error: httptools.HttpParserError) -> None:
+        """Answer what is no request that is served."""
+        refused = error.__context__
+        if isinstance(refused, _Refused):
+            self._refuse(refused.args[0])
+        else:
+            self._refuse(400)
+
+    def _refuse(self, status: int) -> None:
+        """Answer and close, unless an earlier request is still being answered: then only close."""
+        self.closing = True
+        self.stop_timers()
+        if not self._nothing_asked():
+            self.abort()
+            return
+        reason = STATUS_LINE[status].split(b" ", 1)[1].strip()
+        headers = b"".join(b"%b: %b\r\n" % pair for pair in self.server_state.default_headers)
+        self.transport.write(
+            STATUS_LINE[status]
+            + headers
+            + b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+            % len(reason)
+            + reason
+        )
+        self.table.hold_head(self.connection, 0)
+        self.parser = None
+        self.headers, self.url = [], b""
+        self._progress = self.loop.call_later(REFUSED, self.close)
+
+    def on_response_complete(self) -> None:
+        self.connection.stage = Stage.REQUEST if self.pipeline else Stage.IDLE
+        self.patient = False
+        super().on_response_complete()
+        if self._in_body:
+            self.loop.call_later(REFUSED, self._unwanted)
+
+    def _unwanted(self) -> None:
+        """Close the connection if the rest of a body still comes that the answer did not wait for."""
+        if self._in_body and self._nothing_asked() and not self.transport.is_closing():
+            self.closing = True
+            self.close()
+
+    def _should_upgrade(self) -> bool:
+        return False  # requests for WebSockets too go to the application, which authorises them first
+
+
+def end(protocol: asyncio.Protocol) -> None:
+    """Close a bounded protocol's connection at once."""
+    cast(BoundedProtocol, protocol).abort()

@@ -1,0 +1,46 @@
+"""uvicorn's server on sockets that have limits (kube.serving.acceptor)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.lifespan.off import LifespanOff
+from uvicorn.server import Server
+
+from kube.serving import protocol
+from kube.serving.acceptor import Acceptor
+from kube.serving.limits import ServingLimits
+from kube.serving.protocol import BoundedProtocol
+from kube.serving.table import Connection, ConnectionTable
+
+log = logging.getLogger(__name__)
+
+
+class BoundedServer(Server):
+    """Serves a configuration whose protocol is a `BoundedProtocol`, on sockets that are given to `startup`."""
+
+    def __init__(self, config: Config, limits: ServingLimits) -> None:
+        super().__init__(config)
+        self.limits = limits
+        self.table = ConnectionTable(limits)
+        self.lifespan = LifespanOff(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections on these sockets, which are bound."""
+        self.servers: list[Any] = []
+        for listening in sockets or ():
+            acceptor = Acceptor(listening, self._make, protocol.end, self.limits, self.table, self.config.ssl)
+            acceptor.start(self.config.backlog)
+            self.servers.append(acceptor)
+        self.started = True
+
+    def _make(self, connection: Connection) -> asyncio.Protocol:
+        made: BoundedProtocol = self.config.http_protocol_class(  # type: ignore[call-arg, assignment]
+            config=self.config, server_state=self.server_state, app_state={}
+        )
+        made.admitted(connection, self.table, self.limits)
+        return made

@@ -1,0 +1,200 @@
+"""The connections of a listener, and which of them is closed when there are too many or they hold too much memory.
+
+A connection belongs to its peer's address until somebody has been identified on it, then to that user. A flood without
+credentials therefore closes connections of its own address, and can never close those of nodes and users. Where a flood
+shares its address with others (one machine, a load balancer), the oldest connection goes of those that have come as far as
+most have: connections of a flood all stand still at the same point, and those who mean well soon get past it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+
+from kube.serving.limits import ServingLimits
+
+
+class Stage(IntEnum):
+    """How far a connection has come."""
+
+    IDLE = 0
+    """Nothing was sent yet, or the last request was answered."""
+    HANDSHAKE = 1
+    HEAD = 2
+    REQUEST = 3
+
+
+class Connection:
+    """One connection's entry; `close` ends it at once."""
+
+    __slots__ = ("close", "owner", "peer", "stage", "user")
+
+    def __init__(self, peer: str, close: Callable[[], None]) -> None:
+        self.peer, self.close = peer, close
+        self.user = ""
+        self.stage = Stage.IDLE
+        self.owner: dict[Connection, None] = {}
+
+
+class Budget:
+    """What connections hold of something, with a limit in all."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.total = limit, 0
+        self.sizes: dict[Connection, int] = {}
+
+    def note(self, connection: Connection, size: int) -> None:
+        """Note what a connection holds."""
+        self.total += size - self.sizes.pop(connection, 0)
+        if size:
+            self.sizes[connection] = size
+
+    def largest(self) -> Connection | None:
+        """Return the connection to close where it is too much in all.
+
+        A connection that is alone is let be: then there is one large answer, and nobody who collects them.
+        """
+        if self.total <= self.limit or len(self.sizes) == 1:
+            return None
+        unknown = [each for each in self.sizes if not each.user]
+        return max(unknown or self.sizes, key=self.sizes.__getitem__)
+
+
+class ConnectionTable:
+    """The connections of one listener."""
+
+    def __init__(self, limits: ServingLimits) -> None:
+        self._limits, self._most = limits, limits.most_connections
+        self._peers: dict[str, dict[Connection, None]] = {}
+        self._users: dict[str, dict[Connection, None]] = {}
+        self._heads, self._answers = Budget(limits.heads_bytes), Budget(limits.most_unread_bytes)
+        self.unauthenticated = self.authenticated = 0
+        self.closed = 0
+        """Connections that were closed or refused because of these limits."""
+
+    def __len__(self) -> int:
+        return self.unauthenticated + self.authenticated
+
+    def add(self, address: str, close: Callable[[], None]) -> Connection | None:
+        """Take a new connection in, closing another where there is no room; None where it is to be refused."""
+        peer = peer_of(address)
+        group = self._peers.get(peer)
+        if group is not None and len(group) >= self._limits.unauthenticated_per_peer:
+            self.evict(_weakest(group))
+        elif self.unauthenticated >= self._limits.unauthenticated:
+            self.evict(_weakest(_largest(self._peers)))
+        if len(self) >= self._most and not self.make_room():
+            self.closed += 1
+            return None
+        connection = Connection(peer, close)
+        connection.owner = self._peers.setdefault(peer, {})
+        connection.owner[connection] = None
+        self.unauthenticated += 1
+        return connection
+
+    def make_room(self) -> bool:
+        """Close a connection where that takes nothing from anybody in use; return False where there is no such one.
+
+        A user that has more than half of all connections loses one even if it is in use.
+        """
+        if self._peers:
+            self.evict(_weakest(_largest(self._peers)))
+            return True
+        if not self._users:
+            return False
+        group = _largest(self._users)
+        idle = next((each for each in group if each.stage == Stage.IDLE), None)
+        if idle is None and 2 * len(group) <= len(self):
+            return False
+        self.evict(idle or next(iter(group)))
+        return True
+
+    def identify(self, connection: Connection, user: str) -> None:
+        """Note who makes requests on a connection."""
+        if connection.user == user or connection not in connection.owner:
+            return
+        self._leave(connection)
+        connection.user = user
+        connection.owner = self._users.setdefault(user, {})
+        connection.owner[connection] = None
+        self.authenticated += 1
+
+    @property
+    def held(self) -> int:
+        """How many bytes are kept for clients that do not go on."""
+        return self._heads.total + self._answers.total
+
+    def hold_head(self, connection: Connection, size: int) -> None:
+        """Note how many bytes there are of a connection's unfinished head; closes the one that holds most if it is too much."""
+        self._note(self._heads, connection, size)
+
+    def hold_answer(self, connection: Connection, size: int) -> None:
+        """Note how many bytes of an answer wait until the client reads; closes the one that holds most if it is too much."""
+        self._note(self._answers, connection, size)
+
+    def _note(self, budget: Budget, connection: Connection, size: int) -> None:
+        if connection in connection.owner:
+            budget.note(connection, size)
+            while (found := budget.largest()) is not None:
+                self.evict(found)
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection that has ended; again is no error."""
+        if connection in connection.owner:
+            self._heads.note(connection, 0)
+            self._answers.note(connection, 0)
+            self._leave(connection)
+            connection.owner = {}
+            connection.close = _closed  # what it refers to would be kept until the garbage collector comes
+
+    def evict(self, connection: Connection) -> None:
+        """Close a connection."""
+        self.closed += 1
+        close = connection.close
+        self.remove(connection)
+        close()
+
+    def _leave(self, connection: Connection) -> None:
+        del connection.owner[connection]
+        if connection.user:
+            self.authenticated -= 1
+            groups, key = self._users, connection.user
+        else:
+            self.unauthenticated -= 1
+            groups, key = self._peers, connection.peer
+        if not connection.owner:
+            del groups[key]
+
+
+def _closed() -> None:
+    """Stand in for the way to close a connection that has ended."""
+
+
+def _largest(groups: dict[str, dict[Connection, None]]) -> dict[Connection, None]:
+    return max(groups.values(), key=lambda group: len(group))
+
+
+def _weakest(connections: Iterable[Connection]) -> Connection:
+    """Return the oldest of those that have come as far as most have."""
+    counts = [0] * len(Stage)
+    oldest: dict[Stage, Connection] = {}
+    for each in connections:
+        counts[each.stage] += 1
+        oldest.setdefault(each.stage, each)
+    return oldest[max(oldest, key=lambda stage: (counts[stage], -stage))]
+
+
+def peer_of(address: str) -> str:
+    """Return what is counted as one peer: an IPv4 address, or an IPv6 network of 64 bits, as one site has at least."""
+    if ":" not in address:
+        return address
+    try:
+        parsed = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    if parsed.is_loopback:
+        return str(parsed)
+    return str(ipaddress.IPv6Network((parsed, 64), strict=False))

@@ -1,0 +1,68 @@
+"""Any protocol behind an acceptor: its connection leaves the table when it ends, and may have a longest time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from kube.serving.table import Connection, ConnectionTable, Stage
+
+GRACE = 5.0
+"""Seconds that a connection has to finish what it is doing once its time is over."""
+
+
+class Watched(asyncio.Protocol):
+    """Passes everything on to `inner`; `finish` is called after `lifetime` seconds (0: never) to end it in order."""
+
+    def __init__(
+        self,
+        inner: asyncio.Protocol,
+        connection: Connection,
+        table: ConnectionTable,
+        lifetime: float = 0.0,
+        finish: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._inner, self._connection, self._table = inner, connection, table
+        self._lifetime, self._finish = lifetime, finish
+        self._timer: asyncio.TimerHandle | None = None
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._connection.stage = Stage.HEAD
+        if self._lifetime:
+            self._timer = asyncio.get_running_loop().call_later(self._lifetime, self._over)
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._table.remove(self._connection)
+        self._inner.connection_lost(exc)
+
+    def _over(self) -> None:
+        self._finish()
+        self._timer = asyncio.get_running_loop().call_later(GRACE, self.abort)
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+def end(protocol: asyncio.Protocol) -> None:
+    """Close a watched protocol's connection at once."""
+    cast(Watched, protocol).abort()

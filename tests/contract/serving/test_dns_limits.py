@@ -1,0 +1,179 @@
+"""Cluster DNS under clients that say nothing, ask too much, or make up long questions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from kube.serving.limits import ServingLimits
+from netproxy.dns import forward, wire
+from netproxy.dns.forward import Forwarder
+from netproxy.dns.responder import LONGEST_KEPT, MAX_MISSING, Responder
+from netproxy.dns.server import MAX_WAITING_CLIENT, DNSServer
+from netproxy.dns.zone import Zone
+from tests.support.services import port, service
+from tests.support.slow_clients import closed, silent
+from tests.unit.netproxy.test_dns import CLUSTER, DOMAIN, Directory
+
+NAME = "web.default.svc.cluster.local"
+
+
+class Never(Forwarder):
+    """Resolvers that do not answer."""
+
+    async def ask(self, query: wire.Query, raw: bytes, *, tcp: bool = False) -> bytes:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@asynccontextmanager
+async def serving(forwarder: Forwarder | None = None, **limits: float) -> AsyncIterator[DNSServer]:
+    responder = Responder(Zone(CLUSTER, DOMAIN), forwarder or Forwarder(list))
+    server = DNSServer(responder, ["127.0.0.1"], 0, ServingLimits(**limits))  # type: ignore[arg-type]
+    await server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def question(name: str, number: int = 7, more: bytes = b"") -> bytes:
+    head = struct.pack("!6H", number, 0x0100, 1, 0, 0, 1 if more else 0)
+    return head + wire.encode_name(name) + b"\x00\x01\x00\x01" + more
+
+
+def padded(number: int) -> bytes:
+    """Return a question with EDNS padding, as long as a message may be and each another."""
+    padding = struct.pack("!HH", 12, 3500) + os.urandom(3496) + struct.pack("!I", number)
+    return question(NAME, 7, b"\x00" + struct.pack("!HHIH", wire.OPT, 1232, 0, len(padding)) + padding)
+
+
+async def over_tcp(port: int, message: bytes) -> bytes:
+    async with asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(struct.pack("!H", len(message)) + message)
+        (length,) = struct.unpack("!H", await reader.readexactly(2))
+        answer = await reader.readexactly(length)
+        writer.close()
+        return answer
+
+
+async def over_udp(port: int, message: bytes, source: str = "127.0.0.1") -> bytes:
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.setblocking(False)
+        made.bind((source, 0))
+        made.connect(("127.0.0.1", port))
+        await loop.sock_sendall(made, message)
+        async with asyncio.timeout(20):
+            return await loop.sock_recv(made, 4096)
+
+
+async def test_connections_that_say_nothing_do_not_keep_others_out() -> None:
+    async with serving(unauthenticated_per_peer=8, head_timeout=30) as server:
+        silents = [silent(server.port) for _ in range(40)]
+        await asyncio.sleep(0.1)
+        assert wire.encode_name("web") and (await over_tcp(server.port, question(NAME)))[:2] == b"\x00\x07"
+        assert len(server.table) <= 8
+        for each in silents:
+            each.close()
+
+
+async def test_a_connection_that_says_too_little_is_closed() -> None:
+    async with serving(head_timeout=0.3) as server:
+        for beginning in (b"", b"\x00", b"\x00\x20ab"):
+            client = silent(server.port)
+            client.sendall(beginning)
+            assert await asyncio.to_thread(closed, client)
+        assert len(server.table) == 0
+
+
+async def test_a_connection_that_stays_idle_after_an_answer_is_closed() -> None:
+    async with serving(head_timeout=0.3) as server:
+        client = silent(server.port)
+        message = question(NAME)
+        client.sendall(struct.pack("!H", len(message)) + message)
+        assert await asyncio.to_thread(closed, client)
+
+
+async def test_one_clients_waiting_questions_leave_room_for_those_of_others() -> None:
+    asked: list[bytes] = []
+
+    class Counting(Never):
+        async def ask(self, query: wire.Query, raw: bytes, *, tcp: bool = False) -> bytes:
+            asked.append(raw)
+            return await super().ask(query, raw, tcp=tcp)
+
+    async with serving(Counting(list)) as server:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as greedy:
+            greedy.connect(("127.0.0.1", server.port))
+            for number in range(MAX_WAITING_CLIENT + 100):
+                greedy.send(question(f"n{number}.example.com", number))
+                if number % 50 == 0:
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)
+            assert len(asked) == MAX_WAITING_CLIENT
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+            other.bind(("127.0.0.2", 0))
+            other.connect(("127.0.0.1", server.port))
+            other.send(question("other.example.com"))
+            await asyncio.sleep(0.2)
+        assert len(asked) == MAX_WAITING_CLIENT + 1
+        assert (await over_udp(server.port, question(NAME)))[:2] == b"\x00\x07"
+
+
+async def test_long_questions_are_answered_and_not_kept() -> None:
+    async with serving() as server:
+        kept = server._responder._kept
+        for number in range(20):
+            answer = await over_udp(server.port, padded(number))
+            assert answer[3] & 0x0F == wire.NOERROR
+        assert kept == {}
+        await over_udp(server.port, question(NAME))
+        assert [len(key) <= LONGEST_KEPT for key in kept] == [True]
+
+
+def test_answers_from_outside_are_kept_up_to_a_limit_in_bytes() -> None:
+    forwarder = Forwarder(list)
+    record = b"\xc0\x0c" + struct.pack("!HHIH", wire.A, wire.IN, 300, 2000) + bytes(2000)
+    for number in range(2 * forward.MAX_BYTES // 2000):
+        asked = question(f"n{number}.example.com")
+        answer = struct.pack("!6H", 7, 0x8180, 1, 1, 0, 0) + asked[12:] + record
+        forwarder._keep(asked[2:], answer, 0.0)
+        assert sum(len(key) + len(kept[2]) for key, kept in forwarder._kept.items()) <= forward.MAX_BYTES
+    assert len(forwarder._kept) > 100
+    before = len(forwarder._kept)
+    large = struct.pack("!6H", 7, 0x8180, 1, 40, 0, 0) + asked[12:] + record * 40
+    forwarder._keep(b"large" + asked[2:], large, 0.0)
+    assert len(forwarder._kept) == before
+
+
+def test_made_up_names_take_a_limited_place_and_leave_that_of_names_that_exist() -> None:
+    server = Responder(Zone(CLUSTER, DOMAIN), Forwarder(list))
+    server.quick(question(NAME))
+    for number in range(3 * MAX_MISSING):
+        answer = server.quick(question(f"made-up-{number}.default.svc.cluster.local"))
+        assert answer is not None
+        assert answer[3] & 0x0F == wire.NXDOMAIN
+        assert len(server._missing) <= MAX_MISSING
+    assert len(server._kept) <= MAX_MISSING + 1
+    assert sum(map(len, server._about.values())) == len(server._kept)
+    assert question(NAME)[2:] in server._kept
+
+
+def test_a_service_that_appears_is_answered_although_its_name_was_missing() -> None:
+    directory = Directory()
+    server = Responder(Zone(directory, DOMAIN), Forwarder(list))
+    before = server.quick(question(NAME))
+    assert before is not None
+    assert before[3] & 0x0F == wire.NXDOMAIN
+    directory.services["default/web"] = service("web", "10.96.5.1", port("http", 80))
+    server.forget("default/web")
+    after = server.quick(question(NAME))
+    assert after is not None
+    assert after[3] & 0x0F == wire.NOERROR
+    assert server._missing == {}

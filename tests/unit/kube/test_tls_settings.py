@@ -1,0 +1,99 @@
+"""The TLS settings of served ports, by handshakes in memory."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kube import pki, tls_settings
+from tests.support.handshake import shake
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture(scope="module")
+def authority() -> pki.KeyPair:
+    return pki.new_ca("ca", NOW)
+
+
+@pytest.fixture(scope="module")
+def certificate(authority: pki.KeyPair, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("tls") / "pair.pem"
+    pair = pki.issue(authority, "server", usages=(pki.SERVER,), sans=("localhost",), now=NOW)
+    file.write_bytes(pair.key_pem + pair.cert_pem)
+    return file
+
+
+@pytest.fixture
+def server(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+def test_by_default_tls_1_2_has_only_suites_with_forward_secrecy_and_authenticated_encryption(
+    server: ssl.SSLContext, authority: pki.KeyPair
+) -> None:
+    tls_settings.apply(server)
+    old = [suite["name"] for suite in server.get_ciphers() if suite["protocol"] != "TLSv1.3"]
+    assert sorted(old) == sorted(tls_settings.STRONG.values())
+    assert shake(server, authority.cert_pem)[0] == "TLSv1.3"
+    assert shake(server, authority.cert_pem, newest=ssl.TLSVersion.TLSv1_2)[0] == "TLSv1.2"
+    for weak in ("ECDHE-ECDSA-AES128-SHA", "ECDHE-ECDSA-AES256-SHA384", "AES128-GCM-SHA256"):
+        with pytest.raises(ssl.SSLError):
+            shake(server, authority.cert_pem, weak, ssl.TLSVersion.TLSv1_2)
+
+
+def test_suites_are_chosen_by_gos_names(server: ssl.SSLContext, authority: pki.KeyPair) -> None:
+    tls_settings.apply(server, ["TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", "TLS_AES_128_GCM_SHA256"], "VersionTLS12")
+    assert shake(server, authority.cert_pem, newest=ssl.TLSVersion.TLSv1_2) == ("TLSv1.2", "ECDHE-ECDSA-AES128-SHA")
+    with pytest.raises(ssl.SSLError):
+        shake(server, authority.cert_pem, "ECDHE-ECDSA-AES256-GCM-SHA384", ssl.TLSVersion.TLSv1_2)
+    assert shake(server, authority.cert_pem)[0] == "TLSv1.3"
+
+
+@pytest.mark.parametrize(
+    ("suites", "minimum"),
+    [((), "VersionTLS13"), (("TLS_AES_128_GCM_SHA256",), "VersionTLS12")],
+    ids=["version", "suites"],
+)
+def test_tls_1_2_can_be_shut_out(
+    server: ssl.SSLContext, authority: pki.KeyPair, suites: tuple[str, ...], minimum: str
+) -> None:
+    tls_settings.apply(server, suites, minimum)
+    assert shake(server, authority.cert_pem)[0] == "TLSv1.3"
+    with pytest.raises(ssl.SSLError):
+        shake(server, authority.cert_pem, newest=ssl.TLSVersion.TLSv1_2)
+
+
+@pytest.mark.parametrize(
+    ("suites", "minimum", "why"),
+    [
+        (["TLS_NONE"], "", "Cipher suite TLS_NONE not supported or doesn't exist"),
+        (["TLS_RSA_WITH_RC4_128_SHA"], "", "this machine's OpenSSL does not have it"),
+        ([], "VersionTLS14", 'unknown tls version "VersionTLS14"'),
+        ([], "VersionTLS11", "TLS 1.2 and 1.3 are served"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(server: ssl.SSLContext, suites: list[str], minimum: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        tls_settings.apply(server, suites, minimum)
+
+
+def test_unwise_choices_are_named() -> None:
+    assert tls_settings.warnings(["TLS_RSA_WITH_AES_128_CBC_SHA", *tls_settings.STRONG], "VersionTLS12") == [
+        "cipher suite TLS_RSA_WITH_AES_128_CBC_SHA is insecure"
+    ]
+    assert "no effect" in tls_settings.warnings(list(tls_settings.STRONG), "VersionTLS13")[0]
+
+
+def test_every_name_of_openssl_is_one_that_openssl_knows() -> None:
+    """A misspelt name would look like a suite that was built out; those are known by their ciphers."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    for name in {**tls_settings.SUITES, **tls_settings.INSECURE}.values():
+        if "RC4" not in name and "DES" not in name:
+            context.set_ciphers(name)
+            assert name in [suite["name"] for suite in context.get_ciphers()]
