@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import json
+import platform
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,8 @@ MAJOR, MINOR = "1", "36"
 GIT_VERSION = "v1.36.2+wherry"
 """What clients are told: the version of the API that is served."""
 _HERE = Path(__file__)
+ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+"""Of the machine, in Go's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,13 @@ class Build:
 def build() -> Build:
     """Return what runs here; nothing of it is ever empty."""
     return _recorded(_HERE.with_name("build.json")) or _source_tree(_HERE.parents[1]) or _archive()
+
+
+def user_agent(command: str, part: str = "") -> str:
+    """Return the User-Agent of a daemon or of a part of it, in client-go's form: what is before the first slash is the
+    field manager of its writes."""
+    found = f"{command}/{GIT_VERSION} (linux/{ARCHITECTURE}) kubernetes/{build().commit[:7]}"
+    return f"{found}/{part}" if part else found
 
 
 def _recorded(path: Path) -> Build | None:

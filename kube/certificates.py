@@ -24,6 +24,7 @@ from kube.api.certificates_v1 import CertificateSigningRequest, CertificateSigni
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import StatusError
+from kube.files import write_file
 from kube.kubeconfig import Access
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ def store(folder: Path, kind: Kind, certificate: bytes, key: pki.PrivateKey, now
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     current = folder / kind.file
     fresh = folder / kind.file.replace("-current", now.strftime("-%Y-%m-%d-%H-%M-%S"))
-    pki.write_file(fresh, certificate + pki.encode_key(key), 0o600)
+    write_file(fresh, certificate + pki.encode_key(key), 0o600)
     temporary = folder / f".{kind.file}"
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()

@@ -10,10 +10,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A source of time: `now` is the wall clock (UTC), `monotonic` counts seconds for intervals."""
+    """A source of time: `now` is the wall clock (UTC), `monotonic` and `boottime` count seconds for intervals.
+
+    While the machine is suspended `boottime` goes on, and `monotonic` and sleepers stand still.
+    """
 
     def now(self) -> datetime: ...
     def monotonic(self) -> float: ...
+    def boottime(self) -> float: ...
     async def sleep(self, seconds: float) -> None: ...
 
 
@@ -26,6 +30,9 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def boottime(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
@@ -34,16 +41,23 @@ class FakeClock:
     """A clock that moves only when told; sleepers wake in order as `advance` passes them."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
-        self._start, self._elapsed = start, 0.0
+        self._start, self._elapsed, self._suspended = start, 0.0, 0.0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._count = 0
         self._asleep = asyncio.Event()
 
     def now(self) -> datetime:
-        return self._start + timedelta(seconds=self._elapsed)
+        return self._start + timedelta(seconds=self.boottime())
 
     def monotonic(self) -> float:
         return self._elapsed
+
+    def boottime(self) -> float:
+        return self._elapsed + self._suspended
+
+    def suspend(self, seconds: float) -> None:
+        """Let time pass as a suspended machine does."""
+        self._suspended += seconds
 
     async def sleep(self, seconds: float) -> None:
         if seconds <= 0:

@@ -37,6 +37,12 @@ class StatusError(Exception):
         """The resource version asked for is no longer kept: list again (410, reasons Expired and Gone)."""
         return self.reason in ("Expired", "Gone")
 
+    @property
+    def revision_too_large(self) -> bool:
+        """The resource version asked for lies ahead of the server (504, cause ResourceVersionTooLarge)."""
+        causes = self.details.get("causes") or ()
+        return any(cause.get("reason") == "ResourceVersionTooLarge" for cause in causes)
+
     def to_status(self) -> dict[str, Any]:
         status: dict[str, Any] = {
             "kind": "Status",
@@ -177,9 +183,15 @@ def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
+MOST_CAUSES = 1000
+"""Causes of a Status: a body may have a hundred thousand wrong fields."""
+
+
 def invalid(group: str, kind: str, name: str, errors: list[FieldError]) -> StatusError:
-    """422 with one cause a field error. `kind` is the kind here (Deployment), as upstream has it."""
-    shown = str(errors[0]) if len(errors) == 1 else "[" + ", ".join(map(str, errors)) + "]"
+    """422 with one cause a field error, MOST_CAUSES of them. `kind` is the kind here (Deployment), as upstream has it."""
+    errors, left = errors[:MOST_CAUSES], len(errors) - MOST_CAUSES
+    texts = [*map(str, errors), *([f"and {left} more"] if left > 0 else ())]
+    shown = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     causes = [{"reason": e.cause, "message": e.body, "field": e.path} for e in errors]
     message = f'{_target(group, kind)} "{name}" is invalid: {shown}'
     return StatusError(422, "Invalid", message, _details(group, kind, name, causes=causes))

@@ -101,6 +101,11 @@ class Informer(Generic[T]):
     async def wait_synced(self) -> None:
         await self._synced.wait()
 
+    @property
+    def kind(self) -> type[T]:
+        """The kind of the objects."""
+        return self._kind
+
     def get(self, key: str) -> T | None:
         """Return the object of a key ("namespace/name", or "name")."""
         return self._objects.get(key)
@@ -150,6 +155,9 @@ class Informer(Generic[T]):
                 if error.expired or error.code == 410:
                     self._revision = ""
                     continue
+                if error.revision_too_large:
+                    # The server's store is older than what it once showed (a restored disk): what is known is no past of it.
+                    self._revision = ""
                 level = logging.WARNING if error.code != 503 else logging.INFO
                 log.log(level, "following %s: %s", self._kind.__name__, error)
             except msgspec.DecodeError as error:
@@ -233,6 +241,22 @@ def _tell(handler: Handler, change: Change[Any]) -> None:
     except Exception:
         # One handler's bug must not keep the copy, or the other handlers, from following.
         log.exception("handler of a %s %s failed", change.type, change.key)
+
+
+async def wait_listed(informers: Iterable[Informer[Any]], clock: Clock, seconds: float) -> builtins.list[Informer[Any]]:
+    """Wait until informers have their first list, no longer than so many seconds; return those that have none then."""
+    missing = [informer for informer in informers if not informer.synced]
+    if not missing:
+        return []
+    everything = asyncio.gather(*(informer.wait_synced() for informer in missing))
+    limit = asyncio.ensure_future(clock.sleep(seconds))
+    try:
+        await asyncio.wait((everything, limit), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        limit.cancel()
+        everything.cancel()
+        await asyncio.gather(everything, return_exceptions=True)
+    return [informer for informer in missing if not informer.synced]
 
 
 def by_namespace(obj: Any) -> Iterable[str]:

@@ -3,8 +3,9 @@
 A candidate takes a lease whose holder has not renewed it for the lease's duration, as seen by the candidate's own clock
 (clocks of different machines are never compared). Numbers as upstream's: 15 s lease, renewed within 10 s, tried every 2 s.
 
-A leader that was stopped for a while and wakes would act on what it last saw before it learns that another one has its lease:
-`Fenced` refuses the writes of one that has not renewed in time.
+A leader that was stopped for a while and wakes, or whose machine was suspended, would act on what it last saw before it learns
+that another one has its lease: `Fenced` refuses the writes of one that has not renewed in time. So the leader's time goes on
+while its machine is suspended; the candidate's, who waits for the lease to run out, does not.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kube.client import Client, Response, Transport
 from kube.clock import SYSTEM, Clock, format_micro_time
 from kube.counters import Gauge
 from kube.errors import StatusError
+from kube.loops import Loops
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class LeaderElector:
     @property
     def in_time(self) -> bool:
         """True while the lease is ours and was renewed so lately that nobody else can have taken it."""
-        return self._held is not None and self._clock.monotonic() - self._renewed < RENEW_SECONDS
+        return self._held is not None and self._clock.boottime() - self._renewed < RENEW_SECONDS
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Campaign and lead until cancelled; the lease is released on the way out."""
@@ -82,7 +84,7 @@ class LeaderElector:
             await asyncio.shield(self._release())
 
     async def _renew_until_lost(self, work: asyncio.Future[None]) -> None:
-        while (left := RENEW_SECONDS - (self._clock.monotonic() - self._renewed)) > 0:
+        while (left := RENEW_SECONDS - (self._clock.boottime() - self._renewed)) > 0:
             await self._either(self._clock.sleep(RETRY_SECONDS), work)
             if work.done():
                 work.result()
@@ -104,7 +106,7 @@ class LeaderElector:
 
     async def _try(self) -> bool:
         """Take or renew the lease; True while it is ours."""
-        now, asked = format_micro_time(self._clock.now()), self._clock.monotonic()
+        now, asked = format_micro_time(self._clock.now()), self._clock.boottime()
         try:
             try:
                 lease = await self._client.get(coordination_v1.Lease, self._name, self._namespace)
@@ -168,7 +170,7 @@ async def hold(
     Whoever held it before is gone: nobody waits for its end, and nothing waits for the lease to be written.
     """
     elector = LeaderElector(client, name, identity, clock=clock, alone=True)
-    renewing = asyncio.ensure_future(elector.keep())
+    renewing = asyncio.ensure_future(Loops(clock).run(f"lease {name}", elector.keep))
     MASTER.set(name, value=1)
     try:
         await lead()

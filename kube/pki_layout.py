@@ -21,6 +21,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from kube import pki
+from kube.files import write_file
 
 RENEW_BEFORE = timedelta(days=90)
 
@@ -121,7 +122,7 @@ def _token_key(directory: Path) -> pki.PrivateKey:
         key = pki.decode_key(path.read_bytes())
     else:
         key = pki.new_key()
-        pki.write_file(path, pki.encode_key(key), 0o600)
+        write_file(path, pki.encode_key(key), 0o600)
     if not (directory / "sa.pub").exists():
-        pki.write_file(directory / "sa.pub", pki.encode_public_key(key.public_key()), 0o644)
+        write_file(directory / "sa.pub", pki.encode_public_key(key.public_key()), 0o644)
     return key

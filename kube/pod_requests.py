@@ -6,16 +6,15 @@ before it; overhead comes on top, and pod-level resources replace the sum. Upstr
 
 from __future__ import annotations
 
-import functools
-
 from kube import quantity
 from kube.api import core_v1
+from kube.remembering import remembered
 
 Amounts = dict[str, int]
 """Resource name to amount: millicores for cpu, whole units (bytes, pieces) for the rest."""
 
 
-@functools.lru_cache(8192)
+@remembered(8192)
 def amount(name: str, value: str | int | float) -> int:
     """Return one quantity in the unit of its resource."""
     return quantity.milli(value) if name == "cpu" else quantity.value(value)

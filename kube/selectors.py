@@ -36,11 +36,10 @@ class Requirement:
         if self.operator == "!":
             return value is None
         (bound,) = self.values
-        try:
-            number = int(value or "")
-        except ValueError:
+        number, limit = _whole(value or ""), _whole(bound)
+        if number is None or limit is None:
             return False
-        return number > int(bound) if self.operator == "gt" else number < int(bound)
+        return number > limit if self.operator == "gt" else number < limit
 
     def __str__(self) -> str:
         if self.operator == "exists":
@@ -75,6 +74,7 @@ class LabelSelector:
 EVERYTHING = LabelSelector()
 NOTHING = LabelSelector(nothing=True)
 
+_WHOLE = re.compile("[+-]?[0-9]+")
 _TOKEN = re.compile(r"\s*(?:(==|!=|=|!|\(|\)|,|>|<)|([^\s=!(),<>]+))")
 
 
@@ -140,7 +140,7 @@ class _Parser:
             return Requirement(key, "notin" if operator == "!=" else "in", frozenset({value}))
         if operator in (">", "<"):
             value = self.take()
-            if not re.fullmatch(r"-?\d+", value):
+            if _whole(value) is None:
                 raise SelectorError(
                     f"values[0][{key}]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
                 )
@@ -163,6 +163,13 @@ class _Parser:
                 return frozenset(values)
             if token != ",":
                 raise self.fail(token, "',' or ')'")
+
+
+def _whole(text: str) -> int | None:
+    """Return a whole number of 64 bits, None for any other text."""
+    if not _WHOLE.fullmatch(text) or len(text.lstrip("+-0")) > 19:
+        return None
+    return found if -(1 << 63) <= (found := int(text)) < 1 << 63 else None
 
 
 def _identifier(token: str) -> bool:
@@ -240,16 +247,30 @@ class FieldSelector:
 
 
 def parse_fields(text: str) -> FieldSelector:
-    r"""Parse "a=b,c!=d,e==f"; a backslash escapes comma, equals sign and itself."""
+    r"""Parse "a=b,c!=d,e==f" and sort the terms, as upstream; a backslash in a value escapes comma, equals sign and itself.
+
+    Blanks count. A term ends at a comma, its field at the first operator.
+    """
     terms = []
-    for part in re.split(r"(?<!\\),", text):
-        if not part.strip():
-            continue
-        match = re.match(r"^((?:[^\\=!]|\\.)+?)(==|!=|=)(.*)$", part.strip(), re.DOTALL)
-        if not match:
+    for part in sorted(_TERM.findall(text)):
+        match = _FIELD_OPERATOR.search(part)
+        if match is None:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
-        field, operator, value = match.groups()
-        if re.search(r"(?<!\\)=", value):
-            raise SelectorError(f"invalid field selector: unescaped '=' in '{part}'")
-        terms.append((field, re.sub(r"\\([\\,=])", r"\1", value), operator != "!="))
+        field, value = part[: match.start()], _SPECIAL.sub(_unescaped, part[match.end() :])
+        if field or value:
+            terms.append((field, value, match.group() != "!="))
     return FieldSelector(tuple(terms))
+
+
+_TERM = re.compile(r"(?:[^\\,]|\\.|\\\Z)+", re.DOTALL)
+_FIELD_OPERATOR = re.compile("!=|==|=")
+_SPECIAL = re.compile(r"\\(.?)|[,=]", re.DOTALL)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    found, escaped = match.group(), match.group(1)
+    if escaped is None:
+        raise SelectorError(f"invalid field selector: unescaped character in value: {ord(found)}")
+    if escaped not in ("\\", ",", "="):
+        raise SelectorError(f"invalid field selector: invalid escape sequence: {found}")
+    return str(escaped)

@@ -5,7 +5,8 @@ not say that it is ready for some seconds; whatever waited there is sent again t
 twice, else its caller sees 503 and, being level-triggered, tries again. Watches end, and informers resume them from the
 revision they have, which means the same on every server.
 
-The token may be a file that somebody rotates; it is read again at most once a minute, as client-go does.
+The token may be a file that somebody rotates; it is read again at most once a minute, as client-go does, and the last one is
+used where it cannot be read.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kube.clock import SYSTEM, Clock
 from kube.connections import ERRORS, Connections
 from kube.errors import StatusError
 from kube.kubeconfig import Access
+from kube.loops import Loops
 from kube.servers import Servers
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class HttpsTransport:
         self._chosen = float("-inf")
         self._heard = float("-inf")
         self._keeper: asyncio.Task[None] | None = None
+        self._watched, self._return_at = "", 0.0
         self._closed = False
 
     @property
@@ -86,10 +89,13 @@ class HttpsTransport:
         raise AssertionError("the second attempt returns or raises")
 
     @contextlib.asynccontextmanager
-    async def stream(self, path: str, *, query: Mapping[str, str] | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(
+        self, path: str, *, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         connections = self._to(self.server)
+        sent = self._headers({"Accept": "application/json", **(headers or {})})
         try:
-            answer = await connections.open(path, query or {}, self._headers({"Accept": "application/json"}))
+            answer = await connections.open(path, query or {}, sent)
         except ERRORS as error:
             await self._go_on(connections, error)
             raise _unreachable(connections.server, error) from error
@@ -111,11 +117,25 @@ class HttpsTransport:
     def _headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
         found = dict(headers or {})
         if self._access.token_file and self._clock.monotonic() - self._token_read > TOKEN_LIFE:
-            self._token = Path(self._access.token_file).read_text().strip()
+            self._token = self._read_token(self._access.token_file)
             self._token_read = self._clock.monotonic()
         if self._token:
             found["Authorization"] = f"Bearer {self._token}"
         return found
+
+    def _read_token(self, path: str) -> str:
+        """Return the token in a file, or the last one where there is none now; raises StatusError without either."""
+        try:
+            token = Path(path).read_text().strip()
+            if token:
+                return token
+            why: Exception | str = "it is empty"
+        except (OSError, UnicodeDecodeError) as error:
+            why = error
+        if not self._token:
+            raise _unreachable(self.server, f"the token file {path}: {why}")
+        log.warning("the token file %s cannot be read, the last token is used: %s", path, why)
+        return self._token
 
     def _to(self, server: str) -> Connections:
         """Return the connections to a server. Raises StatusError where the client's own certificate cannot be read."""
@@ -128,7 +148,7 @@ class HttpsTransport:
             except OSError as error:
                 raise _unreachable(server, error) from error
         if self._keeper is None and self._several:
-            self._keeper = asyncio.create_task(self._keep(), name="API servers")
+            self._keeper = asyncio.create_task(Loops(self._clock).run("API servers", self._keep), name="API servers")
         return found
 
     # -- which server ---------------------------------------------------------------------------------------------
@@ -154,20 +174,28 @@ class HttpsTransport:
 
     async def _keep(self) -> None:
         """Leave a server that hangs and come back to the preferred one, until cancelled."""
-        used, return_at = self.server, 0.0
+        self._watched = self.server
         while True:
-            if self.server != used:
-                used, return_at = self.server, self._clock.monotonic() + random.uniform(*known.RETURN_SECONDS)
+            if self.server != self._watched:
+                self._watched = self.server
+                self._return_at = self._clock.monotonic() + random.uniform(*known.RETURN_SECONDS)
             await self._clock.sleep(known.CHECK_SECONDS * random.uniform(0.8, 1.2))
-            server, now = self.server, self._clock.monotonic()
-            if not self._servers.others():
-                continue
-            connections = self._to(server)
-            if now - self._heard > known.CHECK_SECONDS and not await connections.ready(known.ANSWER_SECONDS):
-                await self._go_on(connections, f"not ready within {known.ANSWER_SECONDS:g} s")
-            elif server != self._servers.preferred and server == used and now >= return_at:
-                await self._return()
-                return_at = now + random.uniform(*known.RETURN_SECONDS)
+            try:
+                await self._look()
+            except StatusError as error:
+                log.warning("the API servers cannot be looked at now: %s", error)
+
+    async def _look(self) -> None:
+        """Ask a server that nothing was heard of. Raises StatusError where the client's certificate cannot be read."""
+        server, now = self.server, self._clock.monotonic()
+        if not self._servers.others():
+            return
+        connections = self._to(server)
+        if now - self._heard > known.CHECK_SECONDS and not await connections.ready(known.ANSWER_SECONDS):
+            await self._go_on(connections, f"not ready within {known.ANSWER_SECONDS:g} s")
+        elif server != self._servers.preferred and server == self._watched and now >= self._return_at:
+            await self._return()
+            self._return_at = now + random.uniform(*known.RETURN_SECONDS)
 
     async def _return(self) -> None:
         preferred = self._servers.preferred

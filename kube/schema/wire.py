@@ -108,6 +108,20 @@ def decode(message: bytes, module: str, name: str) -> dict[str, Any]:
         raise error if isinstance(error, WireError) else WireError(str(error)) from error
 
 
+def decode_list(message: bytes, module: str, name: str) -> dict[str, Any]:
+    """Return a list's message, whose items are of a type, in JSON's shape; raises WireError."""
+    if not known(module, name):
+        raise WireError(f"{name} has no protobuf form")
+    metadata: dict[str, Any] = {}
+    items = []
+    for number, value in _fields(message):
+        if number == 1 and isinstance(value, bytes):
+            metadata = decode(value, "meta_v1", "ListMeta")
+        elif number == 2 and isinstance(value, bytes):
+            items.append(decode(value, module, name))
+    return {"metadata": metadata, "items": items}
+
+
 Value = int | bytes
 
 

@@ -95,6 +95,9 @@ class FakeAPI:
         if self.too_old:
             self.too_old = False
             raise expired()
+        if int((query or {}).get("resourceVersion") or 0) > self.revision:
+            causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+            raise StatusError(504, "Timeout", "Timeout: Too large resource version", {"causes": causes})
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.watchers.append(queue)
 

@@ -85,6 +85,22 @@ async def test_an_expired_watch_lists_again_and_tells_the_difference() -> None:
         assert sorted(informer.keys()) == ["default/b", "default/c"]
 
 
+async def test_a_server_whose_revisions_went_back_is_listed_anew() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    for name in "abc":
+        api.put(f"{PODS}/{name}", pod(name))
+    async with following(api, clock) as (informer, told):
+        told.clear()
+        restored = api.objects.pop(f"{PODS}/a")
+        api.objects, api.revision = {f"{PODS}/a": restored}, 1
+        api.drop_watches()
+        await clock.advance(5)
+        assert sorted(told) == ["DELETED default/b", "DELETED default/c"]
+        api.put(f"{PODS}/d", pod("d"))
+        await settle()
+        assert sorted(informer.keys()) == ["default/a", "default/d"]
+
+
 async def test_a_server_that_is_away_is_asked_again_with_growing_pauses_and_nothing_is_lost() -> None:
     api, clock = FakeAPI(), FakeClock()
     api.put(f"{PODS}/a", pod("a"))

@@ -118,6 +118,53 @@ async def test_a_leader_that_was_stopped_writes_nothing_when_it_wakes() -> None:
     await first.stop()
 
 
+async def test_a_leader_whose_machine_was_suspended_writes_nothing_when_it_wakes() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    first = Candidate(api, clock, "a")
+    await clock.advance(1)
+    fenced = Fenced(api, first.elector)
+    clock.suspend(3600)
+    with pytest.raises(StatusError) as raised:
+        await fenced.request("DELETE", "/api/v1/namespaces/default/configmaps/x")
+    assert raised.value.code == 503
+    await clock.advance(5)
+    assert first.elector.in_time, "it took its lease again: nobody else had it"
+    await first.stop()
+
+
+async def test_a_candidate_that_was_suspended_gives_the_leader_the_lease_s_whole_time() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    first, asleep = Candidate(api, clock, "a"), FakeClock()
+    await clock.advance(1)
+    second = Candidate(api, asleep, "b")
+    await asleep.advance(1)
+    asleep.suspend(3600)
+    await asleep.advance(5)
+    assert not second.leading
+    await second.stop()
+    await first.stop()
+
+
+async def test_the_renewal_of_the_only_candidate_s_lease_outlasts_an_unforeseen_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api, clock, failures = FakeAPI(), FakeClock(), [1]
+    get = Client.get
+
+    async def fails_once(self: Client, *arguments: Any) -> Any:
+        if failures:
+            failures.clear()
+            raise ValueError("a bug")
+        return await get(self, *arguments)
+
+    monkeypatch.setattr(Client, "get", fails_once)
+    task = asyncio.create_task(hold(Client(api), "boss", "b", asyncio.Event().wait, clock))  # type: ignore[arg-type]
+    await clock.advance(30)
+    assert spec(api)["holderIdentity"] == "b"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_the_only_candidate_takes_the_lease_of_its_dead_forerunner_at_once() -> None:
     api, clock, working = FakeAPI(), FakeClock(), asyncio.Event()
     dead = Candidate(api, clock, "a")

@@ -12,6 +12,7 @@ from cryptography.x509 import verification
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kube import pki, pki_layout
+from kube.files import write_file
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -59,7 +60,7 @@ def test_a_half_written_certificate_is_made_anew(tmp_path: Path) -> None:
 def test_a_key_that_is_not_the_certificates_is_not_loaded(tmp_path: Path) -> None:
     ca = pki.new_ca("kubernetes", NOW)
     ca.save(tmp_path, "ca")
-    pki.write_file(tmp_path / "ca.key", pki.encode_key(pki.new_key()), 0o600)
+    write_file(tmp_path / "ca.key", pki.encode_key(pki.new_key()), 0o600)
     with pytest.raises(pki.PKIError, match="is not the key of"):
         pki.KeyPair.load(tmp_path, "ca")
 

@@ -79,6 +79,16 @@ def test_a_field_selector_matches_what_it_says(text: str, matches: bool) -> None
     assert selectors.parse_fields(text).matches(fields) is matches
 
 
+def test_field_selectors_are_read_term_by_term_as_upstream() -> None:
+    assert selectors.parse_fields("b=2,,a=1,b=1").terms == (("a", "1", True), ("b", "1", True), ("b", "2", True))
+    assert selectors.parse_fields(" a= 1 ").terms == ((" a", " 1 ", True),), "blanks count"
+    assert selectors.parse_fields(r"a=x\\,b=\,\=").terms == (("a", "x\\", True), ("b", ",=", True))
+    assert selectors.parse_fields("=,!=").empty
+    for wrong in ("a", " ", "a=b=c", r"a=\b", "a=\\", "a!==b", "a\\=b\\"):
+        with pytest.raises(selectors.SelectorError):
+            selectors.parse_fields(wrong)
+
+
 def test_a_field_selector_tells_the_value_it_demands() -> None:
     assert selectors.parse_fields("spec.nodeName=n1,a!=b").exact("spec.nodeName") == "n1"
     assert selectors.parse_fields("spec.nodeName!=n1").exact("spec.nodeName") is None

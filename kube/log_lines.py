@@ -1,0 +1,48 @@
+"""Log lines for people: one line a record, whatever a message holds.
+
+Messages hold what clients send (paths, names, errors of other servers). A line break in one would begin a line that looks
+like the daemon's own, and an escape sequence would command the terminal that shows the log. Lines of a traceback, whose
+last one holds an error's text, are indented, so that none begins as a record does.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from types import TracebackType
+from typing import TextIO, TypeAlias
+
+_ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+
+
+def escaped(text: str) -> str:
+    """Return a text on one line: control characters and line breaks are written as Python writes them."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+class LineFormatter(logging.Formatter):
+    """Formats records so that only a record's first line stands at the left edge."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = escaped(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: _ExcInfo) -> str:
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:
+        return _indented(super().formatStack(stack_info))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {escaped(line)}" for line in text.split("\n"))
+
+
+def handler(form: str = FORMAT, stream: TextIO | None = None) -> logging.Handler:
+    """Make the handler that writes lines to standard error."""
+    made = logging.StreamHandler(stream or sys.stderr)
+    made.setFormatter(LineFormatter(form))
+    return made

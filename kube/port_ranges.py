@@ -1,0 +1,38 @@
+"""Sets of ports in text, as options name them: single ports and ranges with commas between, `80,443,1024-29999`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LAST = 65535
+LOAD_BALANCERS = "80,443,1024-29999"
+"""The ports that Services of type LoadBalancer may have on nodes: HTTP's, and what lies below node ports."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortRanges:
+    """Ports 1 to 65535; `str` gives the text back."""
+
+    text: str
+    ranges: tuple[tuple[int, int], ...]
+
+    def __contains__(self, port: int) -> bool:
+        return any(first <= port <= last for first, last in self.ranges)
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def parse(cls, text: str) -> PortRanges:
+        """Read ports and ranges; ValueError says what is wrong with which."""
+        found: list[tuple[int, int]] = []
+        for part in text.split(","):
+            first, dash, last = (piece.strip() for piece in part.partition("-"))
+            numbers = (first, last if dash else first)
+            if not all(number.isascii() and number.isdigit() and len(number) <= 5 for number in numbers):
+                raise ValueError(f"{part.strip()!r} is neither a port nor a range such as 1024-29999")
+            low, high = map(int, numbers)
+            if not 1 <= low <= high <= LAST:
+                raise ValueError(f"{part.strip()!r} is not within 1-{LAST}, lower port first")
+            found.append((low, high))
+        return cls(text, tuple(found))

@@ -1,0 +1,43 @@
+"""Caches keyed by what clients send: bounded in their entries and in the length of each key.
+
+A cache that is bounded by its entries alone is as large as its keys, and a client may send a megabyte for each. What is long
+is computed anew: it is rare, and nobody's ordinary request.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LONGEST = 256
+"""Characters of a key's text: more than the longest name of an object, and than the path of any ordinary request."""
+LONGEST_USER = 2048
+"""Characters of a user's name and groups together; some providers of identities give each user dozens of groups."""
+
+
+def is_short(*texts: str, longest: int = LONGEST) -> bool:
+    """Say whether these texts together may be a cache's key."""
+    return sum(map(len, texts)) <= longest
+
+
+def remembered(entries: int, longest: int = LONGEST) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Remember the answers of a function for the arguments seen last, those with a text longer than `longest` aside."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        kept: Callable[..., R] = functools.lru_cache(maxsize=entries)(function)
+
+        @functools.wraps(function)
+        def answer(*args: P.args, **kwargs: P.kwargs) -> R:
+            for argument in args:
+                if argument.__class__ is str and len(argument) > longest:
+                    return function(*args, **kwargs)
+            return kept(*args, **kwargs)
+
+        answer.cache_info = kept.cache_info  # type: ignore[attr-defined]
+        return answer
+
+    return decorate

@@ -1,0 +1,32 @@
+"""Caches keyed by clients' text keep short keys alone."""
+
+from kube.remembering import LONGEST, is_short, remembered
+
+
+def test_short_arguments_are_computed_once_and_long_ones_each_time() -> None:
+    calls = []
+
+    @remembered(2)
+    def double(text: str, times: int = 2) -> str:
+        calls.append(text)
+        return text * times
+
+    for text in ("a", "a", "b" * LONGEST, "b" * LONGEST, "c" * (LONGEST + 1), "c" * (LONGEST + 1)):
+        assert double(text) == text * 2
+    assert [call[0] for call in calls] == ["a", "b", "c", "c"]
+
+
+def test_no_more_entries_are_kept_than_asked_for() -> None:
+    @remembered(2)
+    def same(text: str) -> str:
+        return text
+
+    for text in "abcdef":
+        same(text)
+    assert same.cache_info().currsize == 2  # type: ignore[attr-defined]
+
+
+def test_the_texts_of_a_key_count_together() -> None:
+    assert is_short("a" * 100, "b" * 156)
+    assert not is_short("a" * 100, "b" * 157)
+    assert is_short("a" * 100, "b" * 157, longest=257)
