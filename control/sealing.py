@@ -1,5 +1,4 @@
 """Encryption at rest as the file says, also after it changes: new keys write at once, what is stored is written anew.
-is written anew.
 
 A changed file that cannot be used, or whose plugin does not answer, changes nothing. Keys that are taken out go on
 reading for as long as the server runs: watches may still replay what was written with them.
@@ -8,6 +7,7 @@ reading for as long as the server runs: watches may still replay what was writte
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 from control.reloading import Reloaded
@@ -18,6 +18,7 @@ from control.storage.store import Store
 from kube.clock import Clock
 from kube.resources import RESOURCES
 
+log = logging.getLogger(__name__)
 PREFIXES = {r.target: r.storage_prefix for r in RESOURCES}
 
 
@@ -38,8 +39,14 @@ class Sealing:
             raise EncryptionError(f"{self._path}: {error}") from error
 
     async def start(self) -> None:
-        """Get keys from plugins, and write anew what is stored in another way; raises EncryptionError."""
-        await self.store.encryption.start()
+        """Get keys from plugins, and write anew what is stored in another way.
+
+        A plugin that does not answer keeps nobody from the rest: its resources can be neither written nor read until it does.
+        """
+        try:
+            await self.store.encryption.start()
+        except EncryptionError as error:
+            log.error("%s: its resources cannot be used until the plugin answers", error)
         await self.store.rewrite()
 
     def check(self) -> str | None:

@@ -16,7 +16,7 @@ from contextlib import aclosing
 
 from control.storage.entry import Fields
 from control.storage.resource_cache import ResourceCache
-from control.storage.store import Compacted, Event, FutureRevision, Item, Store, Unavailable
+from control.storage.store import Compacted, Event, FutureRevision, Item, Store, StoreError, Unavailable
 from kube.clock import SYSTEM, Clock
 
 log = logging.getLogger(__name__)
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 ROOT = "/registry/"
 PAGE = 2000
 BOOKMARK_SECONDS = 60.0
+REREAD_SECONDS = 3.0
+"""How often values that could not be decrypted are read again: upstream asks a plugin that failed every three seconds."""
 FRESH_SECONDS = 3.0
 """How long a read waits for a revision before it is told that it is too large, as upstream does."""
 
@@ -82,6 +84,7 @@ class WatchCache:
     async def run(self) -> None:
         """Follow the store until cancelled; after a gap everything is listed anew and watchers must start again."""
         bookmarks = asyncio.create_task(self._tell_progress(), name="cache-bookmarks")
+        rereading = asyncio.create_task(self._reread(), name="cache-rereads")
         try:
             while True:
                 try:
@@ -95,6 +98,7 @@ class WatchCache:
                     await self.clock.sleep(0.2)
         finally:
             bookmarks.cancel()
+            rereading.cancel()
             for cache in self._resources.values():
                 cache.end_watches()
 
@@ -163,7 +167,8 @@ class WatchCache:
         if self.revision >= revision and self._ready.is_set():
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (revision, next(self._count), future))
+        waiting = (revision, next(self._count), future)
+        heapq.heappush(self._waiting, waiting)
         self._request_progress()
         try:
             async with asyncio.timeout(timeout):
@@ -173,6 +178,10 @@ class WatchCache:
             if self.revision >= revision and self._ready.is_set():
                 return  # it came, while the loop was held up so long that both were due at once
             raise FutureRevision(revision, self.revision) from error
+        finally:
+            if waiting in self._waiting:  # timed out or cancelled: a revision that never comes would keep it for ever
+                self._waiting.remove(waiting)
+                heapq.heapify(self._waiting)
 
     async def wait_current(self) -> int:
         """Wait until the cache shows all that was acknowledged before the call, and return the revision."""
@@ -184,3 +193,23 @@ class WatchCache:
             await self.clock.sleep(BOOKMARK_SECONDS)
             for cache in tuple(self._resources.values()):
                 cache.tell_progress()
+
+    # -- values that cannot be decrypted --------------------------------------------------------------------------
+    def check_readable(self) -> str | None:
+        """Say which values cannot be decrypted; None where all can."""
+        keys = [key for cache in self._resources.values() for key in cache.unreadable]
+        return f"{len(keys)} values cannot be decrypted, {keys[0]} among them" if keys else None
+
+    async def _reread(self) -> None:
+        """Read values again that could not be decrypted, until they can."""
+        while True:
+            await self.clock.sleep(REREAD_SECONDS)
+            for cache in tuple(self._resources.values()):
+                for key in tuple(cache.unreadable):
+                    try:
+                        item = await self.store.get(key)
+                    except StoreError as error:
+                        log.debug("%s still cannot be read: %s", key, error)
+                    else:
+                        if item is not None:
+                            cache.set_readable(item)

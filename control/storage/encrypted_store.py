@@ -3,6 +3,9 @@
 Values are encrypted before they reach the engine and decrypted behind it, so neither the files of the engine nor its
 snapshots show them. What is stored under an older key, or in plain text, is written anew by `rewrite`: after a rotation and
 a restart the old key can go.
+
+A value that cannot be decrypted concerns nobody but those who want it: lists and watches carry it as an item or event with
+a `failure`, and only reading that one key raises.
 """
 
 from __future__ import annotations
@@ -12,7 +15,18 @@ import logging
 from dataclasses import replace
 
 from control.storage.encryption import Encryption, EncryptionError
-from control.storage.store import Batch, Event, Item, KeyExists, KeyNotFound, Page, RevisionConflict, Store, Watch
+from control.storage.store import (
+    Batch,
+    Event,
+    Item,
+    KeyExists,
+    KeyNotFound,
+    Page,
+    RevisionConflict,
+    Store,
+    Unreadable,
+    Watch,
+)
 
 log = logging.getLogger(__name__)
 _SHORT_LIVED = "/registry/events/"
@@ -45,11 +59,20 @@ class EncryptedStore:
             raise
 
     async def _opened(self, item: Item) -> Item:
-        return replace(item, value=await self.open(item.key, item.value))
+        try:
+            return replace(item, value=await self.open(item.key, item.value))
+        except EncryptionError as error:
+            return replace(item, value=b"", failure=str(error))
+
+    async def _readable(self, item: Item) -> Item:
+        opened = await self._opened(item)
+        if opened.failure:
+            raise Unreadable(item.key, opened.failure)
+        return opened
 
     async def get(self, key: str) -> Item | None:
         item = await self._store.get(key)
-        return None if item is None else await self._opened(item)
+        return None if item is None else await self._readable(item)
 
     async def list(self, prefix: str, revision: int = 0, start_after: str = "", limit: int = 0) -> Page:
         page = await self._store.list(prefix, revision, start_after, limit)
@@ -59,27 +82,28 @@ class EncryptedStore:
         try:
             made = await self._store.create(key, self.encryption.seal(key, value), ttl)
         except KeyExists as error:
-            raise KeyExists(key, await self._opened(error.current) if error.current else None) from error
+            current = await self._opened(error.current) if error.current else None
+            raise KeyExists(key, None if current is None or current.failure else current) from error
         return replace(made, value=value)
 
     async def update(self, key: str, value: bytes, expected_revision: int, ttl: int = 0) -> Item:
         try:
             made = await self._store.update(key, self.encryption.seal(key, value), expected_revision, ttl)
         except RevisionConflict as error:
-            raise RevisionConflict(key, expected_revision, await self._opened(error.current)) from error
+            raise RevisionConflict(key, expected_revision, await self._readable(error.current)) from error
         return replace(made, value=value)
 
     async def delete(self, key: str, expected_revision: int = 0) -> Item:
         try:
             return await self._opened(await self._store.delete(key, expected_revision))
         except RevisionConflict as error:
-            raise RevisionConflict(key, expected_revision, await self._opened(error.current)) from error
+            raise RevisionConflict(key, expected_revision, await self._readable(error.current)) from error
 
     def watch(self, prefix: str, after_revision: int, previous: bool = False) -> Watch:
         return _EncryptedWatch(self._store.watch(prefix, after_revision, previous), self)
 
     async def rewrite(self) -> int:
-        """Write anew what is stored in an older way and return how many values that were."""
+        """Write anew what is stored in an older way and return how many values that were; unreadable ones are left."""
         count = 0
         for prefix in dict.fromkeys(prefix for prefix, _ in self.encryption.rules):
             after = ""
@@ -99,7 +123,11 @@ class EncryptedStore:
         return count
 
     async def _rewrite(self, item: Item) -> int:
-        value = await self.open(item.key, item.value)
+        try:
+            value = await self.open(item.key, item.value)
+        except EncryptionError as error:
+            log.error("%s is not encrypted anew: %s", item.key, error)
+            return 0
         try:
             await self._store.update(item.key, self.encryption.seal(item.key, value), item.revision)
         except (RevisionConflict, KeyNotFound):
@@ -126,8 +154,11 @@ class _EncryptedWatch:
         return replace(batch, events=[await self._opened(event) for event in batch.events])
 
     async def _opened(self, event: Event) -> Event:
-        before = event.previous
-        if before is not None:
-            before = replace(before, value=await self._store.open(before.key, before.value))
-        value = await self._store.open(event.key, event.value) if event.value else event.value
-        return replace(event, value=value, previous=before)
+        try:
+            before = event.previous
+            if before is not None:
+                before = replace(before, value=await self._store.open(before.key, before.value))
+            value = await self._store.open(event.key, event.value) if event.value else event.value
+            return replace(event, value=value, previous=before)
+        except EncryptionError as error:
+            return replace(event, value=b"", previous=None, failure=str(error))

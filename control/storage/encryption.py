@@ -130,9 +130,15 @@ class Encryption:
         self.learning: tuple[Learning, ...] = tuple(found.values())
 
     async def start(self) -> None:
-        """Make providers ready that ask others for their keys; raises EncryptionError."""
+        """Make all providers ready that ask others for their keys; raises the first one's EncryptionError."""
+        failures: list[EncryptionError] = []
         for provider in self.learning:
-            await provider.start()
+            try:
+                await provider.start()
+            except EncryptionError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     async def close(self) -> None:
         for provider in self.learning:

@@ -97,6 +97,8 @@ class Subscription:
         if not self._previous:
             return events
         revisions = [event.revision for event in events if event.type != "ADDED"]
+        if not revisions:
+            return events
         before = await self._feed.reader.read(lambda c: sql.states_before(c, revisions))
         return [replace(event, previous=before.get(event.revision)) for event in events]
 

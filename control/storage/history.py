@@ -1,9 +1,10 @@
 """Compaction: forget superseded states, in small steps between the writer's batches.
 
 `begin` moves the compaction mark in one commit; from then on readers below it are refused. `sweep` then removes, a
-range of revisions at a time in ascending order, the rows that a row at or below the mark replaced, and deletions at or
-below it. Ascending, because a deletion's row must not go before the rows it hides. Each step commits with its own
-mark, so a crash resumes where the sweep was.
+number of rows at a time in ascending order of revision, the rows that a row at or below the mark replaced, and deletions at
+or below it. Ascending, because a deletion's row must not go before the rows it hides. Each step commits with its own
+mark, so a crash resumes where the sweep was. Rows are counted, not revisions: after a restore a thousand million
+revisions have no row.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from control.storage.schema import mark, newest_revision
 from control.storage.store import Compacted, FutureRevision
 
 STEP = 500
+"""Rows that a step looks at, at most."""
+_STEP_END = "SELECT revision FROM history WHERE revision > ? AND revision <= ? ORDER BY revision LIMIT 1 OFFSET ?"
 
 
 def begin(connection: sqlite3.Connection, revision: int) -> None:
@@ -27,11 +30,12 @@ def begin(connection: sqlite3.Connection, revision: int) -> None:
 
 
 def sweep(connection: sqlite3.Connection, step: int = STEP) -> bool:
-    """Remove one range of superseded rows; return whether more are to go."""
+    """Remove what is superseded among the next `step` rows; return whether more rows are to be looked at."""
     swept, compacted = mark(connection, "swept"), mark(connection, "compacted")
     if swept >= compacted:
         return False
-    until = min(swept + step, compacted)
+    last = connection.execute(_STEP_END, (swept, compacted, step - 1)).fetchone()
+    until = last[0] if last else compacted
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(

@@ -19,7 +19,7 @@ import msgspec
 from control.storage.cache import WatchCache
 from control.storage.entry import Entry, Predicate
 from control.storage.resource_cache import ResourceCache, Slice
-from control.storage.store import Compacted, FutureRevision
+from control.storage.store import Compacted, FutureRevision, Unreadable
 from kube.errors import StatusError, bad_request
 
 TOKEN_VERSION = "meta.k8s.io/v1"
@@ -148,6 +148,8 @@ async def _at(
             raise too_large(error.revision, error.current) from error
         items = page.items if folder else [item for item in page.items if item.key == prefix]
         for index, item in enumerate(items):
+            if item.failure:
+                raise Unreadable(item.key, item.failure)
             entry = resource.entry(item.key, item.value, item.revision)
             if predicate is None or predicate(entry):
                 if limit and len(entries) == limit:
@@ -173,11 +175,14 @@ def parse_revision(text: str) -> int:
     """Read a resourceVersion parameter; "" and "0" are 0. Raises StatusError 400 (500 upstream)."""
     if not text:
         return 0
-    if not (text.isascii() and text.isdigit()):
-        shown = json.dumps(text)
-        why = f"strconv.ParseUint: parsing {shown}: invalid syntax"
-        raise bad_request(f"resourceVersion: Invalid value: {shown}: {why}")
-    return int(text)
+    problem = "invalid syntax"
+    if text.isascii() and text.isdigit():
+        digits = text.lstrip("0")
+        if len(digits) <= 20 and (found := int(digits or "0")) < 1 << 64:
+            return found
+        problem = "value out of range"
+    shown = json.dumps(text)
+    raise bad_request(f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {problem}")
 
 
 def too_large(wanted: int, current: int) -> StatusError:

@@ -114,10 +114,18 @@ def event_of(row: Sequence[Any]) -> Event:
 
 
 def states_before(connection: sqlite3.Connection, revisions: Sequence[int]) -> dict[int, Item]:
-    """Return what each of these changes replaced, where it is still kept."""
+    """Return the state that each of these changes replaced, by the change's revision.
+
+    Raises Compacted where the sweep has removed one of them since the changes were read: without the state before, a
+    deletion cannot be shown to those who select objects.
+    """
     rows = connection.execute(
         "SELECT n.revision, o.key, o.value, o.revision, o.create_revision FROM history n"
         " JOIN history o ON o.revision = n.previous_revision WHERE n.revision IN (SELECT value FROM json_each(?))",
         (json.dumps(list(revisions)),),
     )
-    return {row[0]: Item(*row[1:]) for row in rows}
+    found = {row[0]: Item(*row[1:]) for row in rows}
+    for revision in revisions:
+        if revision not in found:
+            raise Compacted(revision - 1, schema.mark(connection, "compacted"))
+    return found

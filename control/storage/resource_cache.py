@@ -12,15 +12,15 @@ import logging
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 
 import msgspec
 
 from control.storage import codec
 from control.storage.entry import Entry, Fields, Predicate
-from control.storage.store import Event, FutureRevision, Item, Store, prefix_end
-from control.storage.watcher import CHUNK, Change, Notice, Watcher
+from control.storage.replay import replay
+from control.storage.store import Compacted, Event, FutureRevision, Item, Store, Unreadable, prefix_end
+from control.storage.watcher import CHUNK, CHUNK_BYTES, Change, Notice, Watcher
 from kube.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,8 @@ class ResourceCache:
         self._store, self._fields, self._now, self._clock = store, fields, now, clock
         self._entries: dict[str, Entry] = {}
         self._keys: list[str] = []
+        self.unreadable: dict[str, tuple[int, str]] = {}
+        """Keys whose values cannot be decrypted now: their revision and why. Reads that would show them raise Unreadable."""
         self._ring: deque[Change] = deque()
         self._floor = 0
         self._watchers: dict[str, set[Watcher]] = {}
@@ -64,8 +66,10 @@ class ResourceCache:
 
     # -- filling --------------------------------------------------------------------------------------------------
     def load(self, items: Sequence[Item], revision: int) -> None:
-        """Start from a listing at a revision."""
-        found = (self._readable(item.key, item.value, item.revision) for item in items)
+        """Start from a listing at a revision; watches opened before end with Compacted: changes may have passed them by."""
+        self.end_watches(Compacted(self._floor, revision))
+        self.unreadable = {item.key: (item.revision, item.failure) for item in items if item.failure}
+        found = (self.readable(item.key, item.value, item.revision) for item in items if not item.failure)
         self._entries = {entry.key: entry for entry in found if entry is not None}
         self._keys = sorted(self._entries)
         self._ring.clear()
@@ -74,7 +78,7 @@ class ResourceCache:
     def entry(self, key: str, value: bytes, revision: int) -> Entry:
         return Entry(key, revision, codec.with_revision(value, revision), self._fields)
 
-    def _readable(self, key: str, value: bytes, revision: int) -> Entry | None:
+    def readable(self, key: str, value: bytes, revision: int) -> Entry | None:
         """Return the entry of a value that is JSON; others (protobuf, damage) are passed over, not fatal."""
         try:
             return self.entry(key, value, revision)
@@ -87,6 +91,10 @@ class ResourceCache:
         if event.revision <= self._floor:
             return
         key, previous = event.key, self._entries.get(event.key)
+        if event.failure and event.type != "DELETED":
+            self._set_unreadable(key, event.revision, event.failure)
+            return
+        self.unreadable.pop(key, None)
         entry: Entry | None = None
         if event.type == "DELETED":
             if previous is None:
@@ -94,7 +102,7 @@ class ResourceCache:
             del self._entries[key]
             del self._keys[bisect_left(self._keys, key)]
         else:
-            entry = self._readable(key, event.value, event.revision)
+            entry = self.readable(key, event.value, event.revision)
             if entry is None:
                 return
             self._entries[key] = entry
@@ -103,11 +111,41 @@ class ResourceCache:
         self.changed = event.revision
         change = Change(key, event.revision, entry, previous, self._clock.monotonic())
         self._remember(change)
+        for watcher in self._watchers_of(key):
+            watcher.offer(change)
+
+    def _watchers_of(self, key: str) -> list[Watcher]:
         folder = key[: key.rindex("/") + 1]
-        for place in (self.prefix, folder, key) if folder != self.prefix else (folder, key):
-            if watchers := self._watchers.get(place):
-                for watcher in tuple(watchers):
-                    watcher.offer(change)
+        places = (self.prefix, folder, key) if folder != self.prefix else (folder, key)
+        return [watcher for place in places for watcher in self._watchers.get(place, ())]
+
+    def _set_unreadable(self, key: str, revision: int, failure: str) -> None:
+        """End the watches that would have to show an unreadable value; they are refused until it can be read."""
+        log.error("%s at revision %d cannot be read: %s", key, revision, failure)
+        self.unreadable[key] = (revision, failure)
+        self.changed = revision
+        for watcher in self._watchers_of(key):
+            watcher.close(Unreadable(key, failure))
+
+    def set_readable(self, item: Item) -> None:
+        """Take in a value that can be read at last. Watches start again from here: its revision is in their past."""
+        if self.unreadable.get(item.key, (0, ""))[0] != item.revision:
+            return  # a later change is on its way
+        del self.unreadable[item.key]
+        entry = self.readable(item.key, item.value, item.revision)
+        if entry is not None:
+            if item.key not in self._entries:
+                insort(self._keys, item.key)
+            self._entries[item.key] = entry
+        now = self._now()
+        self.end_watches(Compacted(self._floor, now))
+        self._ring.clear()
+        self._floor = now
+
+    def _check_readable(self, prefix: str) -> None:
+        for key, (_, failure) in self.unreadable.items():
+            if key == prefix or (prefix.endswith("/") and key.startswith(prefix)):
+                raise Unreadable(key, failure)
 
     def _remember(self, change: Change) -> None:
         ring = self._ring
@@ -117,6 +155,9 @@ class ResourceCache:
 
     # -- reading --------------------------------------------------------------------------------------------------
     def get(self, key: str) -> Entry | None:
+        """Return an object; None where there is none. Raises Unreadable."""
+        if self.unreadable:
+            self._check_readable(key)
         return self._entries.get(key)
 
     def __len__(self) -> int:
@@ -125,7 +166,12 @@ class ResourceCache:
     def list(
         self, prefix: str = "", predicate: Predicate | None = None, limit: int = 0, start_after: str = ""
     ) -> Slice:
-        """Return the objects of a folder that match, at most `limit`; `remaining` is exact without a predicate."""
+        """Return the objects of a folder that match, at most `limit`; `remaining` is exact without a predicate.
+
+        Raises Unreadable where one of the folder's values cannot be decrypted: a list never leaves objects out.
+        """
+        if self.unreadable:
+            self._check_readable(prefix or self.prefix)
         if not self._keys:  # most kinds that admission asks for have no objects
             return Slice([], self._now())
         low, high = self._bounds(prefix or self.prefix)
@@ -171,9 +217,11 @@ class ResourceCache:
         """Watch a folder for changes after a revision.
 
         `initial` sends the present objects as ADDED first and then what follows, whatever the revision; `initial_end`
-        closes that part with the bookmark of sendInitialEvents. Raises FutureRevision: wait for freshness before.
+        closes that part with the bookmark of sendInitialEvents. Raises FutureRevision (wait for freshness before), Unreadable.
         """
         prefix, now = prefix or self.prefix, self._now()
+        if self.unreadable:
+            self._check_readable(prefix)
         past: AsyncGenerator[Sequence[Notice], None] | None = None
         recent: list[Change] = []
         if initial:
@@ -183,7 +231,7 @@ class ResourceCache:
         elif after_revision >= self._floor:
             recent = [change for change in self._ring if change.revision > after_revision]
         elif after_revision < now:
-            past = self._replay(after_revision, now, prefix, predicate)
+            past = replay(self._store, self.readable, after_revision, now, prefix, predicate)
         watchers = self._watchers.setdefault(prefix, set())
 
         def unregister(watcher: Watcher) -> None:
@@ -199,35 +247,15 @@ class ResourceCache:
         return watcher
 
     async def _state(self, state: Slice, end: bool) -> AsyncGenerator[Sequence[Notice], None]:
-        for start in range(0, len(state.entries), CHUNK):
-            yield [Notice("ADDED", entry) for entry in state.entries[start : start + CHUNK]]
+        start = size = 0
+        for index, entry in enumerate(state.entries, 1):
+            size += len(entry.data)
+            # These notices, and their lines, are this watcher's own: a thousand watchers that do not read keep as many.
+            if size >= CHUNK_BYTES or index - start == CHUNK or index == len(state.entries):
+                yield [Notice("ADDED", each) for each in state.entries[start:index]]
+                start, size = index, 0
         if end:
             yield [self.bookmark(state.revision, {"k8s.io/initial-events-end": "true"})]
-
-    async def _replay(
-        self, after: int, until: int, prefix: str, predicate: Predicate | None
-    ) -> AsyncGenerator[Sequence[Notice], None]:
-        """Read changes with after < revision <= until from the store's history; raises Compacted."""
-        async with aclosing(self._store.watch(prefix, after, previous=True)) as history:
-            history.request_progress()
-            async for batch in history:
-                notices = []
-                for event in batch.events:
-                    if event.revision > until or not (prefix.endswith("/") or event.key == prefix):
-                        continue
-                    now = None if event.type == "DELETED" else self.entry(event.key, event.value, event.revision)
-                    before = event.previous
-                    old = self.entry(before.key, before.value, before.revision) if before else None
-                    if now is None and old is None:
-                        continue
-                    notice = Change(event.key, event.revision, now, old).seen_by(predicate)
-                    if notice is not None:
-                        notices.append(notice)
-                if notices:
-                    yield notices
-                if batch.revision >= until:
-                    return
-                history.request_progress()
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> Notice:
         """Return a bookmark: an object of the kind with nothing in it but the resourceVersion."""

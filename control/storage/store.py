@@ -19,12 +19,16 @@ from typing import Literal, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One key's state: `revision` is when it was last changed, `create_revision` when it came to be."""
+    """One key's state: `revision` is when it was last changed, `create_revision` when it came to be.
+
+    `failure` says why the value cannot be read (it cannot be decrypted); the value is then empty.
+    """
 
     key: str
     value: bytes
     revision: int
     create_revision: int
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Page:
 class Event:
     """One change. A DELETED event has no value; its revision is that of the deletion.
 
-    `previous` is the state before, given only where the watch asked for it and there was one.
+    `previous` is the state before, given only where the watch asked for it and there was one. `failure` is as an Item's.
     """
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
@@ -50,6 +54,7 @@ class Event:
     revision: int
     create_revision: int
     previous: Item | None = None
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,14 @@ class FutureRevision(StoreError):
 
 class Corrupt(StoreError):
     """The data cannot be trusted; nothing was opened or changed."""
+
+
+class Unreadable(StoreError):
+    """A stored value cannot be decrypted now; other values can be read."""
+
+    def __init__(self, key: str, failure: str) -> None:
+        super().__init__(f'unable to transform key "{key}": {failure}')
+        self.key, self.failure = key, failure
 
 
 class Unavailable(StoreError):

@@ -16,7 +16,11 @@ from control.storage.entry import Entry, Predicate
 
 Kind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 QUEUE = 4096
+QUEUE_BYTES = 32 << 20
+"""Of objects that wait for a watcher. Watchers share them, but what has changed since is kept by the slowest alone."""
 CHUNK = 256
+CHUNK_BYTES = 64 << 10
+"""Objects, and about how many bytes of them, that a watcher is given at once of what there is when it begins."""
 
 
 class Notice:
@@ -97,6 +101,7 @@ class Watcher:
         self.dropped = False
         self._unregister, self._past, self._limit = unregister, past, limit
         self._pending: list[Notice] = []
+        self._size = 0
         self._closed = False
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -110,7 +115,8 @@ class Watcher:
     def push(self, notice: Notice) -> None:
         pending = self._pending
         pending.append(notice)
-        if len(pending) > self._limit:
+        self._size += len(notice.entry.data)
+        if len(pending) > self._limit or (self._size > QUEUE_BYTES and len(pending) > 1):
             self.dropped = True
             self.close()
         elif self._waiter is not None and not self._waiter.done():
@@ -133,7 +139,7 @@ class Watcher:
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        notices, self._pending = self._pending, []
+        notices, self._pending, self._size = self._pending, [], 0
         return notices
 
     def close(self, failure: Exception | None = None) -> None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from control.storage import history, schema
+from control.storage.high_water import HighWaterMark
 from control.storage.reader import event_of
 from control.storage.store import Event, Item, KeyExists, KeyNotFound, RevisionConflict, StoreError, Unavailable
 
@@ -76,7 +77,12 @@ class Writer:
         self._expiries: list[tuple[float, str, int]] = []
         self._sweeping = True
         self.revision = 0
-        self._load()
+        self._mark = HighWaterMark(path)
+        try:
+            self._load()
+        except BaseException:
+            self._mark.close()
+            raise
         self._published = self.revision
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
 
@@ -112,6 +118,7 @@ class Writer:
                 self._publish((), self._published, [(answer, None, lost) for answer in answers])
             if any(isinstance(entry, Stop) for entry in batch):
                 self._close()
+                self._mark.close()
                 return
 
     def _take(self) -> list[Write | Compact | Stop]:
@@ -147,6 +154,8 @@ class Writer:
             self._publish((), self._published, [(write.answer, None, unavailable) for write in writes])
             return
         self._published = self.revision
+        if rows:
+            self._mark.note(self.revision)
         if outcomes or events:
             self._publish(events, self.revision, outcomes)
 
@@ -240,7 +249,26 @@ class Writer:
             if expires is not None:
                 self._expiries.append((expires, key, revision))
         heapq.heapify(self._expiries)
-        self.revision = max(self.revision, schema.newest_revision(connection))
+        newest_revision, known = schema.newest_revision(connection), self._mark.read()
+        if newest_revision < known:
+            newest_revision = self._skip_past(known)
+        self.revision = max(self.revision, newest_revision)
+
+    def _skip_past(self, known: int) -> int:
+        """Go on after the revisions that an older copy of the database does not have.
+
+        The past is marked as compacted, one revision further than any client has seen: so every watcher lists again.
+        """
+        assert self._connection is not None
+        log.warning(
+            "%s is older than what this server has acknowledged (revision %d): writes made after it are lost, and"
+            " clients list everything again",
+            self._path,
+            known,
+        )
+        self._connection.execute("UPDATE marks SET revision = ? WHERE name = 'compacted'", (known + 1,))
+        self._sweeping = True
+        return known + 1
 
     def _publish_missed(self) -> None:
         assert self._connection is not None

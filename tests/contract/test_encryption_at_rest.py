@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from control.sealing import Sealing
-from control.storage.encryption import EncryptionError
+from control.storage import cache
 from control.storage.kms import provider
 from control.storage.sqlite import SqliteStore
 from kube.clock import FakeClock
@@ -77,9 +77,9 @@ async def test_a_plugin_keeps_the_key_and_is_asked_once(tmp_path: Path, plugin: 
         assert plugin.calls == ["encrypt", "encrypt", "decrypt"], "a server that starts learns the older key once"
     del plugin.keys["one"]
     plugin.rotate("two")
-    with pytest.raises(EncryptionError, match="no key one"):
-        async with api_server(tmp_path, encryption_config_file=path):
-            pass
+    async with api_server(tmp_path, encryption_config_file=path) as api:
+        refused = await api.request("GET", f"{SECRETS}/a")
+        assert refused.status == 500 and "no key one" in refused.json["message"]
 
 
 async def test_a_changed_file_holds_at_once_and_a_bad_one_changes_nothing(tmp_path: Path, plugin: Kms) -> None:
@@ -134,9 +134,73 @@ async def test_a_plugins_new_key_is_taken_and_its_failure_told(tmp_path: Path, p
         await sealing.close()
 
 
-async def test_a_server_does_not_start_without_its_plugin(tmp_path: Path) -> None:
-    away = {"kms": {"apiVersion": "v2", "name": "away", "endpoint": f"unix://{tmp_path}/no.sock", "timeout": "100ms"}}
-    path = write(tmp_path / "encryption.yaml", away)
-    with pytest.raises(EncryptionError, match="kms away: Status: "):
-        async with api_server(tmp_path, encryption_config_file=path):
-            pass
+async def test_one_value_that_cannot_be_decrypted_keeps_nobody_from_the_rest(tmp_path: Path) -> None:
+    path = write(tmp_path / "encryption.yaml", secretbox("one"), IDENTITY)
+    other = "/api/v1/namespaces/other/secrets"
+    async with api_server(tmp_path, encryption_config_file=path) as api:
+        await api.request("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})
+        for folder in (SECRETS, other):
+            assert (await api.request("POST", folder, {"metadata": {"name": "a"}})).status == 201
+        item = await api.api.engine.store.get(KEY.format("a"))
+        assert item is not None
+        await api.api.engine.store.update(item.key, item.value[:-1] + b"?", item.revision)  # damaged
+    async with api_server(tmp_path, encryption_config_file=path) as api:
+        configmap = {"metadata": {"name": "c"}}
+        assert (await api.request("POST", "/api/v1/namespaces/default/configmaps", configmap)).status == 201
+        assert (await api.request("GET", f"{other}/a")).status == 200
+        assert len((await api.request("GET", other)).json["items"]) == 1
+        for url in (f"{SECRETS}/a", SECRETS, "/api/v1/secrets", f"{SECRETS}?watch=1"):
+            refused = await api.request("GET", url)
+            assert refused.status == 500, url
+            assert 'unable to transform key "/registry/secrets/default/a"' in refused.json["message"]
+        assert (await api.request("POST", SECRETS, {"metadata": {"name": "a"}})).status == 409
+        assert b"[-]encryption-at-rest failed" in (await api.request("GET", "/readyz?verbose")).body
+        assert (await api.request("GET", "/livez")).status == 200
+
+
+async def test_a_plugin_that_is_away_costs_only_its_own_resources_until_it_is_back(
+    tmp_path: Path, plugin: Kms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provider, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(cache, "REREAD_SECONDS", 0.1)
+    path = write(tmp_path / "encryption.yaml", of_plugin(plugin))
+    async with api_server(tmp_path, encryption_config_file=path) as api:
+        assert (await api.request("POST", SECRETS, {"metadata": {"name": "a"}})).status == 201
+    plugin.away = True
+    async with api_server(tmp_path, encryption_config_file=path) as api:
+        assert (await api.request("GET", "/api/v1/namespaces/default/configmaps")).status == 200
+        assert (await api.request("GET", SECRETS)).status == 500
+        assert (await api.request("POST", SECRETS, {"metadata": {"name": "b"}})).status == 500
+        assert b"[-]kms-providers failed" in (await api.request("GET", "/readyz?verbose")).body
+        plugin.away = False
+        async with asyncio.timeout(30):
+            while (await api.request("GET", "/readyz")).status != 200:
+                await asyncio.sleep(0.05)
+        assert [s["metadata"]["name"] for s in (await api.request("GET", SECRETS)).json["items"]] == ["a"]
+        assert (await api.request("POST", SECRETS, {"metadata": {"name": "b"}})).status == 201
+
+
+async def test_a_running_server_outlasts_a_value_that_its_plugin_cannot_open(
+    tmp_path: Path, plugin: Kms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provider, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(cache, "REREAD_SECONDS", 0.1)
+    path = write(tmp_path / "encryption.yaml", of_plugin(plugin))
+    async with api_server(tmp_path, encryption_config_file=path) as api:
+        assert (await api.request("POST", SECRETS, {"metadata": {"name": "a"}})).status == 201
+        another = Sealing(path, api.api.engine.store)  # another server, with a seed that this one does not know
+        await another.start()
+        item = await another.store.get(KEY.format("a"))
+        assert item is not None
+        plugin.away = True
+        await another.store.update(item.key, item.value, item.revision)
+        await another.close()
+        async with asyncio.timeout(30):
+            while (await api.request("GET", f"{SECRETS}/a")).status != 500:
+                await asyncio.sleep(0.05)
+        configmap = {"metadata": {"name": "c"}}
+        assert (await api.request("POST", "/api/v1/namespaces/default/configmaps", configmap)).status == 201
+        plugin.away = False
+        async with asyncio.timeout(30):
+            while (await api.request("GET", f"{SECRETS}/a")).status != 200:
+                await asyncio.sleep(0.05)

@@ -361,6 +361,16 @@ async def test_a_snapshot_of_etcd_can_be_restored_into_sqlite(store: EtcdStore, 
         await embedded.close()
 
 
+async def test_a_watch_that_meets_what_nobody_foresaw_raises_and_is_not_silent(
+    store: EtcdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = await store.create("/registry/a", b"1")
+    async with aclosing(store.watch("/registry/", item.revision - 1)) as watch:
+        monkeypatch.setattr(watch, "_take", lambda answer: 1 // 0)
+        with pytest.raises(Unavailable, match="cannot go on"):
+            await asyncio.wait_for(anext(watch), 10)
+
+
 async def test_a_watch_that_was_left_while_it_was_being_opened_goes_on_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

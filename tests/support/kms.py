@@ -22,6 +22,8 @@ class Kms:
         self.keys: dict[str, bytes] = {}
         self.key_id = ""
         self.healthz = "ok"
+        self.away = False
+        """Whether it answers nothing but UNAVAILABLE."""
         self.calls: list[str] = []
         self.rotate("one")
 
@@ -29,10 +31,16 @@ class Kms:
         self.keys[key_id] = os.urandom(32)
         self.key_id = key_id
 
+    async def _check_there(self, context: Any) -> None:
+        if self.away:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+
     async def status(self, request: Any, context: Any) -> Any:
+        await self._check_there(context)
         return messages.StatusResponse(version="v2", healthz=self.healthz, key_id=self.key_id)
 
     async def encrypt(self, request: Any, context: Any) -> Any:
+        await self._check_there(context)
         self.calls.append("encrypt")
         nonce = os.urandom(12)
         text = nonce + AESGCM(self.keys[self.key_id]).encrypt(nonce, request.plaintext, None)
@@ -40,6 +48,7 @@ class Kms:
         return messages.EncryptResponse(ciphertext=text, key_id=self.key_id, annotations=annotations)
 
     async def decrypt(self, request: Any, context: Any) -> Any:
+        await self._check_there(context)
         self.calls.append("decrypt")
         if request.key_id not in self.keys or dict(request.annotations) != {"kms.example.com": b"x"}:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no key {request.key_id}")

@@ -1,8 +1,8 @@
 """The connection to an etcd cluster: a channel to each member, one of them in use, the next when it fails.
 
-A call that a member could not answer is made again at the next one until its deadline. For a write that is not harmless by
-itself: the first attempt may have taken effect although its answer was lost. So callers learn whether an earlier attempt
-may have been carried out (`unsure`) and decide what a refusal then means (kv.py).
+A call that a member could not answer is made again at the next one until its deadline. An attempt may have taken effect
+although its answer was lost, so callers say whether a call may be carried out twice (kv.py): `call` is for reads and the like,
+`attempt` for writes that etcd refuses the second time, `once` for the others.
 
 Streams go where the calls go: a member that is left is left by both, since one that hangs, or whose machine is switched off,
 says nothing on a stream either. Members are asked by their own addresses, so TLS checks each against its own name. Pings
@@ -24,7 +24,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from control.storage.etcd.errors import never_sent, passing, translate
+from control.storage.etcd.errors import Unclear, never_carried_out, passing, translate
 from control.storage.store import Unavailable
 
 log = logging.getLogger(__name__)
@@ -85,6 +85,8 @@ class Cluster:
         self._calls: list[dict[str, Any]] = [{} for _ in servers]
         self._streams: list[set[Any]] = [set() for _ in servers]
         self._at = 0
+        self.revision = 0
+        """The newest of etcd's revisions that an answer has shown."""
         self.trouble = ""
         """Why the last thing tried did not work; empty while etcd answers."""
 
@@ -94,6 +96,15 @@ class Cluster:
 
     async def attempt(self, path: str, request: Message, answer: type[R], deadline: float = DEADLINE) -> tuple[R, bool]:
         """Make a call, again where need be; return the answer and whether an earlier attempt may have taken effect."""
+        return await self._attempts(path, request, answer, deadline, twice=True)
+
+    async def once(self, path: str, request: Message, answer: type[R]) -> R:
+        """Make a call that must not be carried out twice; raises Unclear where it may have been without an answer."""
+        return (await self._attempts(path, request, answer, DEADLINE, twice=False))[0]
+
+    async def _attempts(
+        self, path: str, request: Message, answer: type[R], deadline: float, *, twice: bool
+    ) -> tuple[R, bool]:
         loop = asyncio.get_running_loop()
         end, pause, seconds, unsure = loop.time() + deadline, FIRST_PAUSE, FIRST_ATTEMPT, False
         while True:
@@ -102,12 +113,15 @@ class Cluster:
                 left = max(0.001, end - loop.time())
                 result = await self._call(at, path, answer)(request, timeout=min(seconds, left))
                 self.trouble = ""
+                self.seen(result.header.revision)  # every answer of etcd's has one
                 return result, unsure
             except grpc.aio.AioRpcError as error:
                 if not passing(error):
                     raise translate(error) from error
-                unsure |= not never_sent(error)
+                unsure |= not never_carried_out(error)
                 self.turn_from(at, error.details() or error.code().name)
+                if unsure and not twice:
+                    raise Unclear(f"etcd: {error.details() or error.code().name}") from error
                 if loop.time() + pause >= end:
                     raise translate(error) from error
             except grpc.aio.UsageError as error:
@@ -139,6 +153,10 @@ class Cluster:
         self._streams[at].add(call)
         call.add_done_callback(self._streams[at].discard)
         return at, call
+
+    def seen(self, revision: int) -> None:
+        """Take in that etcd has reached a revision of its own."""
+        self.revision = max(self.revision, revision)
 
     def turn_from(self, at: int, why: str) -> None:
         """Use the next member from now on, unless somebody has left this one already."""

@@ -24,6 +24,10 @@ class LeaseGone(StoreError):
     """The lease that a key was to hang on has expired."""
 
 
+class Unclear(Unavailable):
+    """The call may have been carried out; its answer is lost."""
+
+
 # A member that is away or has lost its leader: another one may answer.
 _AWAY = frozenset(
     {
@@ -38,8 +42,11 @@ _AWAY = frozenset(
 
 def passing(error: grpc.aio.AioRpcError) -> bool:
     """Say whether the same call may succeed a moment later, or at another member."""
-    busy = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "too many requests" in (error.details() or "")
-    return busy or error.code() in _AWAY
+    return _busy(error) or error.code() in _AWAY
+
+
+def _busy(error: grpc.aio.AioRpcError) -> bool:
+    return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "too many requests" in (error.details() or "")
 
 
 def translate(error: grpc.aio.AioRpcError) -> StoreError:
@@ -55,6 +62,7 @@ def translate(error: grpc.aio.AioRpcError) -> StoreError:
     return Unavailable(f"etcd: {text or error.code().name}")
 
 
-def never_sent(error: grpc.aio.AioRpcError) -> bool:
-    """Say whether a call failed before anything was sent, so that a write certainly did not happen."""
-    return error.code() is grpc.StatusCode.UNAVAILABLE and "failed to connect" in (error.details() or "")
+def never_carried_out(error: grpc.aio.AioRpcError) -> bool:
+    """Say whether a write certainly did not happen: nothing was sent, or etcd refused to begin with it."""
+    unsent = error.code() is grpc.StatusCode.UNAVAILABLE and "failed to connect" in (error.details() or "")
+    return unsent or _busy(error)

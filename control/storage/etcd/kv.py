@@ -1,16 +1,22 @@
 """Reads and writes: one call each. A write is a transaction that compares the key's revision and tells what is there if it
 is another.
 
-A write whose answer was lost is sent again (cluster.py). If the first attempt had taken effect, the second one is refused
-and shows the very bytes that it wanted to store. Objects carry unique IDs and times, so equal bytes are this write's own,
-and it has succeeded. A deletion leaves nothing to recognise: its outcome then stays unknown, and Unavailable says so.
+No write is carried out twice. An update, or a deletion at a revision, whose answer was lost is sent again (cluster.py): a key
+is never at the same revision again, so etcd refuses the second one if the first had taken effect. A creation, whose second
+attempt would bring back what somebody deleted in between, is sent again when the first attempt has not taken effect and
+cannot any more (outcome.py). A deletion at any revision is not sent again.
+
+What was written is found in etcd's history where the key shows something else by now. A deletion leaves nothing to recognise:
+its outcome stays unknown, and Unavailable says so.
 """
 
 from __future__ import annotations
 
-from control.storage.etcd.cluster import Cluster
+import asyncio
+
+from control.storage.etcd.cluster import DEADLINE, Cluster
 from control.storage.etcd.coordinates import Coordinates
-from control.storage.etcd.errors import LeaseGone
+from control.storage.etcd.errors import LeaseGone, Unclear
 from control.storage.etcd.lease import Leases
 from control.storage.etcd.messages import (
     Compare,
@@ -22,6 +28,7 @@ from control.storage.etcd.messages import (
     TxnRequest,
     TxnResponse,
 )
+from control.storage.etcd.outcome import Outcomes
 from control.storage.store import Item, KeyExists, KeyNotFound, Page, RevisionConflict, Unavailable
 
 _RANGE, _TXN = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn"
@@ -34,6 +41,7 @@ class KV:
 
     def __init__(self, cluster: Cluster, leases: Leases, at: Coordinates) -> None:
         self._cluster, self._leases, self._at = cluster, leases, at
+        self._outcomes = Outcomes(cluster, leases, at)
 
     async def get(self, key: str) -> Item | None:
         answer = await self._cluster.call(_RANGE, RangeRequest(key=self._at.key(key)), RangeResponse)
@@ -56,25 +64,39 @@ class KV:
         return {name: kv.lease for kv in answer.kvs if kv.lease and (name := self._at.name(kv.key)) is not None}
 
     async def create(self, key: str, value: bytes, ttl: int) -> Item:
-        answer, unsure = await self._put(key, value, 0, ttl)
-        if answer.succeeded:
-            revision = self._at.revision(answer.header.revision)
-            return Item(key, value, revision, revision)
-        current = self._found(answer, key)
-        if unsure and current is not None and current.value == value:
-            return current
-        raise KeyExists(key, current)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + DEADLINE
+        while True:
+            attempt, not_abandoned = self._outcomes.attempt()
+            before = self._at.revision(self._cluster.revision)
+            try:
+                answer, _ = await self._put(key, value, 0, ttl, not_abandoned)
+            except Unclear as error:
+                abandoned = await self._outcomes.abandon(attempt)
+                stored = await self._outcomes.find(key, value, before, abandoned)
+                if stored is not None:
+                    return stored
+                if loop.time() >= end:
+                    raise Unavailable(f"{error}; {key} was not created") from error
+                continue
+            if answer.succeeded:
+                revision = self._at.revision(answer.header.revision)
+                return Item(key, value, revision, revision)
+            raise KeyExists(key, self._found(answer, key))
 
     async def update(self, key: str, value: bytes, expected: int, ttl: int) -> Item:
+        before = max(expected, self._at.revision(self._cluster.revision))
         answer, unsure = await self._put(key, value, self._at.wire(expected) if expected else _NEVER, ttl)
         current = self._found(answer, key)
         if answer.succeeded:
             assert current is not None
             return Item(key, value, self._at.revision(answer.header.revision), current.create_revision)
+        if unsure and expected:
+            stored = await self._outcomes.find(key, value, before, self._at.revision(answer.header.revision))
+            if stored is not None:
+                return stored
         if current is None:
             raise KeyNotFound(key)
-        if unsure and current.value == value:
-            return current
         raise RevisionConflict(key, expected, current)
 
     async def delete(self, key: str, expected: int) -> Item:
@@ -83,29 +105,41 @@ class KV:
         compare.result = Compare.EQUAL if expected else Compare.GREATER
         delete = RequestOp(request_delete_range=DeleteRangeRequest(key=where, prev_kv=True))
         request = TxnRequest(compare=[compare], success=[delete], failure=[_look(where)])
-        answer, unsure = await self._cluster.attempt(_TXN, request, TxnResponse)
+        unsure = False
+        try:
+            if expected:
+                answer, unsure = await self._cluster.attempt(_TXN, request, TxnResponse)
+            else:
+                answer = await self._cluster.once(_TXN, request, TxnResponse)
+        except Unclear as error:
+            raise Unavailable(f"{error}; whether {key} was deleted is unknown") from error
         if answer.succeeded:
             last = self._at.item(answer.responses[0].response_delete_range.prev_kvs[0], key)
             return Item(key, last.value, self._at.revision(answer.header.revision), last.create_revision)
         current = self._found(answer, key)
-        if current is not None:
-            raise RevisionConflict(key, expected, current)
-        if unsure:
+        if unsure and (current is None or current.create_revision > expected):
             raise Unavailable(f"etcd did not answer; {key} is gone, and by whom is unknown")
-        raise KeyNotFound(key)
+        if current is None:
+            raise KeyNotFound(key)
+        raise RevisionConflict(key, expected, current)
 
-    async def _put(self, key: str, value: bytes, wire: int, ttl: int) -> tuple[TxnResponse, bool]:
-        """Put a key that is at etcd's revision `wire`; the answer has the key's state before, or what is there."""
+    async def _put(
+        self, key: str, value: bytes, wire: int, ttl: int, condition: Compare | None = None
+    ) -> tuple[TxnResponse, bool]:
+        """Put a key that is at etcd's revision `wire`, 0 for none; the answer has the key's state before, or what is there."""
         where = self._at.key(key)
         compare = Compare(target=Compare.MOD, result=Compare.EQUAL, key=where, mod_revision=wire)
+        conditions = [compare] if condition is None else [compare, condition]
         while True:
             lease = await self._leases.for_ttl(ttl)
             put = RequestOp(request_put=PutRequest(key=where, value=value, lease=lease))
             # Of a key that was not there before there is nothing to look at.
             done = [_look(where, False), put] if wire else [put]
-            request = TxnRequest(compare=[compare], success=done, failure=[_look(where)])
+            request = TxnRequest(compare=conditions, success=done, failure=[_look(where)])
             try:
-                return await self._cluster.attempt(_TXN, request, TxnResponse)
+                if wire:
+                    return await self._cluster.attempt(_TXN, request, TxnResponse)
+                return await self._cluster.once(_TXN, request, TxnResponse), False
             except LeaseGone:
                 self._leases.forget(lease)
 

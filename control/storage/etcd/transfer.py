@@ -14,7 +14,7 @@ from pathlib import Path
 from control.storage import archive
 from control.storage.archive import Entry
 from control.storage.etcd.coordinates import Coordinates
-from control.storage.etcd.messages import Compare, PutRequest, RequestOp, TxnRequest, TxnResponse
+from control.storage.etcd.messages import Compare, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse
 from control.storage.etcd.store import EtcdStore
 from control.storage.snapshot import LEAP
 from control.storage.store import Item, KeyNotFound, Unavailable
@@ -93,9 +93,13 @@ async def _count_from(store: EtcdStore, offset: int) -> None:
     if before:
         compare = Compare(target=Compare.VALUE, result=Compare.EQUAL, key=key, value=str(before).encode())
     put = RequestOp(request_put=PutRequest(key=key, value=str(offset).encode()))
-    request = TxnRequest(compare=[compare], success=[put])
-    answer = await store.cluster.call("/etcdserverpb.KV/Txn", request, TxnResponse)
+    look = RequestOp(request_range=RangeRequest(key=key))
+    request = TxnRequest(compare=[compare], success=[put], failure=[look])
+    answer, unsure = await store.cluster.attempt("/etcdserverpb.KV/Txn", request, TxnResponse)
     if not answer.succeeded:
+        found = answer.responses[0].response_range.kvs
+        if unsure and found and found[0].value == str(offset).encode():
+            return
         raise Unavailable(f"etcd's {key.decode()} was set by somebody else meanwhile")
 
 

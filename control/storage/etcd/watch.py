@@ -103,11 +103,19 @@ class EtcdWatch:
             except (Unavailable, grpc.aio.AioRpcError) as error:
                 log.debug("the watch of %s broke off at revision %d: %s", self._prefix, self._position, error)
             except StoreError as error:
-                self._failure = error
-                self._changed.set()
+                self._fail(error)
+                return
+            except Exception as error:
+                # A task that ends without a word would leave the watch silent for ever.
+                log.exception("the watch of %s cannot go on", self._prefix)
+                self._fail(Unavailable(f"the watch of {self._prefix} cannot go on: {error}"))
                 return
             await asyncio.sleep(pause)
             pause = FIRST_PAUSE if self._position > position else min(pause * 2, LAST_PAUSE)
+
+    def _fail(self, error: StoreError) -> None:
+        self._failure = error
+        self._changed.set()
 
     async def _follow(self) -> None:
         start = self._at.wire(self._position)
@@ -132,6 +140,7 @@ class EtcdWatch:
                     why = answer.cancel_reason or why
                     break
                 self._take(answer)
+                self._cluster.seen(answer.header.revision)
                 while len(self._pending) > BACKLOG:
                     self._room.clear()
                     await self._room.wait()

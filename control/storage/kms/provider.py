@@ -9,6 +9,7 @@ only; AES-256-GCM), as upstream has it since v1.29. Reading asks the plugin for 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections import OrderedDict
@@ -26,6 +27,8 @@ from kube.clock import Clock
 log = logging.getLogger(__name__)
 CHECK_SECONDS = 60.0
 """How often the plugin is asked how it is and which key it writes with."""
+RETRY_SECONDS = 3.0
+"""How soon a plugin that failed is asked again, as upstream."""
 INFO, NONCE = 32, 12
 REMEMBERED = 1000
 
@@ -37,13 +40,20 @@ class KmsProvider:
         self.prefix = f"k8s:enc:kms:v2:{plugin.name}:".encode()
         self._plugin = plugin
         self._seeds: OrderedDict[bytes, bytes] = OrderedDict()
+        self._failed: OrderedDict[bytes, tuple[float, EncryptionError]] = OrderedDict()
+        """Seeds that the plugin could not decrypt, and until when it is not asked again: many values share a seed."""
         self._writing: tuple[bytes, Sealed] | None = None
         self.problem: str | None = None
         """What is wrong with the plugin; None where nothing is."""
 
     async def start(self) -> None:
         """Get a seed to write with; raises EncryptionError."""
-        await self._check()
+        try:
+            await self._check()
+            self.problem = None
+        except EncryptionError as error:
+            self.problem = str(error)
+            raise
 
     async def _check(self) -> None:
         key_id = await self._plugin.status()
@@ -57,13 +67,11 @@ class KmsProvider:
     async def follow(self, clock: Clock) -> None:
         """Ask the plugin again and again, until cancelled."""
         while True:
-            await clock.sleep(CHECK_SECONDS)
+            await clock.sleep(RETRY_SECONDS if self.problem else CHECK_SECONDS)
             try:
-                await self._check()
-                self.problem = None
+                await self.start()
             except EncryptionError as error:
                 log.error("%s", error)
-                self.problem = str(error)
 
     def encrypt(self, value: bytes, key: bytes) -> bytes:
         if self._writing is None:
@@ -94,9 +102,22 @@ class KmsProvider:
     async def learn(self, value: bytes) -> None:
         """Ask the plugin for what `decrypt` needs, where that is not known; raises EncryptionError."""
         found = _read(value)
-        if found.encryptedDEKSource not in self._seeds:
-            sealed = Sealed(found.encryptedDEKSource, found.keyID, dict(found.annotations))
-            self._remember(sealed.ciphertext, await self._plugin.decrypt(sealed))
+        source = found.encryptedDEKSource
+        if source in self._seeds:
+            return
+        now = asyncio.get_running_loop().time()
+        until, failure = self._failed.get(source, (0.0, None))
+        if failure is not None and now < until:
+            raise failure
+        try:
+            seed = await self._plugin.decrypt(Sealed(source, found.keyID, dict(found.annotations)))
+        except EncryptionError as error:
+            self._failed[source] = (now + RETRY_SECONDS, error)
+            if len(self._failed) > REMEMBERED:
+                self._failed.popitem(last=False)
+            raise
+        self._failed.pop(source, None)
+        self._remember(source, seed)
 
     def stale(self, value: bytes) -> bool:
         """Say whether a value was written with another of the plugin's keys than it writes with now."""

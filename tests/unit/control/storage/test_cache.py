@@ -96,6 +96,17 @@ async def test_a_revision_that_came_is_not_too_large_however_long_the_loop_was_h
     assert bench.cache.revision >= wanted
 
 
+async def test_waiting_in_vain_leaves_nothing_behind(bench: Bench) -> None:
+    for _ in range(20):
+        with pytest.raises(FutureRevision):
+            await bench.cache.wait_fresh(10**15, timeout=0.0001)
+    cancelled = asyncio.create_task(bench.cache.wait_fresh(10**15))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    assert bench.cache._waiting == []
+
+
 async def test_waiting_for_now_covers_writes_to_resources_nobody_caches(bench: Bench) -> None:
     item = await bench.store.create("/registry/unknown/x", b"{}")
     assert await bench.cache.wait_current() >= item.revision
@@ -354,9 +365,8 @@ class BreakingWatch:
         return step.result()
 
 
-async def test_after_a_lost_store_watch_everything_is_listed_anew_and_watchers_are_sent_away(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def with_breaking_watch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Restart the cache on a store whose watch breaks when the returned event is set; one pod is there."""
     await bench.stop_cache()
     broken, watch = asyncio.Event(), bench.store.watch
     monkeypatch.setattr(
@@ -366,6 +376,13 @@ async def test_after_a_lost_store_watch_everything_is_listed_anew_and_watchers_a
     )
     await bench.start()
     await bench.create(pod("before"))
+    return broken
+
+
+async def test_after_a_lost_store_watch_everything_is_listed_anew_and_watchers_are_sent_away(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = await with_breaking_watch(bench, monkeypatch)
     watcher = bench.pods.watch(bench.cache.revision)
     broken.set()
     with pytest.raises(Compacted):
@@ -375,3 +392,26 @@ async def test_after_a_lost_store_watch_everything_is_listed_anew_and_watchers_a
     await bench.cache.wait_fresh(item.revision, timeout=10)
     await bench.create(pod("after"))
     assert [e.key.rpartition("/")[2] for e in bench.pods.list().entries] == ["after", "before", "missed"]
+
+
+async def test_a_watch_opened_while_everything_is_listed_anew_has_no_gap(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = await with_breaking_watch(bench, monkeypatch)
+    sign = bench.pods.watch(bench.cache.revision)
+    broken.set()
+    with pytest.raises(Compacted):
+        await asyncio.wait_for(anext(sign), 10)
+    # The cache pauses before it lists again.
+    watchers = [
+        bench.pods.watch(bench.cache.revision),
+        bench.pods.watch(bench.cache.revision, predicate=is_web),
+        bench.pods.watch(0, initial=True),
+    ]
+    missed = await bench.store.create(PODS + "default/missed", codec.encode(pod("missed")))
+    await bench.clock.advance(1)
+    await bench.cache.wait_fresh(missed.revision, timeout=10)
+    for watcher in watchers:
+        with pytest.raises(Compacted):
+            while True:
+                await asyncio.wait_for(anext(watcher), 10)

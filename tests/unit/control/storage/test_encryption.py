@@ -11,6 +11,7 @@ from control.storage import encryption_configuration
 from control.storage.encrypted_store import EncryptedStore
 from control.storage.encryption import Encryption, EncryptionError, Secretbox
 from control.storage.sqlite import SqliteStore
+from control.storage.store import Unreadable
 
 PREFIXES = {
     "secrets": "/registry/secrets/",
@@ -165,7 +166,7 @@ async def test_a_key_that_was_taken_out_while_the_store_is_open_still_reads_but_
         store.replace(configured(keys("secretbox", "new")))
         item = await store.get(KEY)
         assert item is not None and item.value == b"{}"
-        with pytest.raises(EncryptionError, match="stored as plain text"):
+        with pytest.raises(Unreadable, match="stored as plain text"):
             await store.get(plain)
     finally:
         await store.close()

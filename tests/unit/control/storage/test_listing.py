@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from control.storage.listing import Listing, decode_token, encode_token, list_objects
+from control.storage.listing import Listing, decode_token, encode_token, list_objects, parse_revision
 from kube.errors import StatusError
 
 from .conftest import PODS, Bench, pod
@@ -147,3 +147,19 @@ def test_tokens_that_were_made_up_are_refused(content: str) -> None:
     assert caught.value.code == 400 and caught.value.message.startswith("continue key is not valid")
     with pytest.raises(StatusError):
         decode_token("%%%")
+
+
+@pytest.mark.parametrize("text", ["1" * 5000, str(1 << 64), "0" * 5000 + str(1 << 64)])
+def test_a_revision_past_64_bits_is_a_bad_request(text: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        parse_revision(text)
+    assert caught.value.code == 400 and str(caught.value).endswith("value out of range")
+
+
+def test_revisions_up_to_64_bits_are_read() -> None:
+    assert [parse_revision(text) for text in ("", "0", "0" * 5000 + "7", str((1 << 64) - 1))] == [
+        0,
+        0,
+        7,
+        (1 << 64) - 1,
+    ]

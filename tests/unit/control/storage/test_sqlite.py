@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import stat
+from collections.abc import Callable
 from contextlib import aclosing, closing
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from control.storage import feed, history
+from control.storage import feed, history, schema
 from control.storage.compactor import Compactor
 from control.storage.snapshot import LEAP, restore
 from control.storage.sqlite import SqliteStore
 from control.storage.store import Compacted, Corrupt, Unavailable
 from kube.clock import FakeClock, settle
+
+T = TypeVar("T")
 
 
 async def test_all_files_are_private(tmp_path: Path) -> None:
@@ -157,6 +162,81 @@ async def test_the_sweep_removes_what_is_superseded_and_nothing_else(
             pass
         rows = connection.execute("SELECT revision FROM history ORDER BY revision").fetchall()
     assert [row[0] for row in rows] == [kept.revision, item.revision]
+
+
+async def test_the_sweep_after_a_restore_takes_steps_by_rows_not_by_revisions(tmp_path: Path) -> None:
+    path, saved = tmp_path / "state.db", tmp_path / "saved.db"
+    store = await SqliteStore.open(path)
+    for i in range(20):
+        await store.create(f"/{i}", b"")
+    await store.delete("/0")
+    await store.snapshot(saved)
+    await store.close()
+    restore(saved, path)
+    steps = 1
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        while history.sweep(connection, step=10):
+            steps += 1
+        assert schema.mark(connection, "swept") == schema.mark(connection, "compacted")
+        assert connection.execute("SELECT count(*) FROM history").fetchone() == (19,)
+    assert steps <= 4
+
+
+async def test_an_older_copy_of_the_database_hands_out_no_revision_again(tmp_path: Path) -> None:
+    path, old = tmp_path / "state.db", tmp_path / "old.db"
+    store = await SqliteStore.open(path)
+    await store.create("/kept", b"")
+    await store.snapshot(old)
+    for i in range(5):
+        lost = await store.create(f"/lost{i}", b"")
+    await store.close()
+    for leftover in ("-wal", "-shm"):
+        path.with_name(path.name + leftover).unlink(missing_ok=True)
+    shutil.copy(old, path)
+    store = await SqliteStore.open(path)
+    assert (await store.create("/new", b"")).revision > lost.revision + 1
+    for seen in range(1, lost.revision + 1):
+        with pytest.raises(Compacted):
+            await anext(store.watch("/", seen))
+    await store.close()
+
+
+async def test_a_restart_after_kill_9_compacts_nothing(tmp_path: Path) -> None:
+    path, copy = tmp_path / "state.db", tmp_path / "copy"
+    copy.mkdir()
+    store = await SqliteStore.open(path)
+    first = await store.create("/a", b"")
+    last = await store.create("/b", b"")
+    for suffix in ("", "-wal", "-shm", ".revision"):  # what a process killed now leaves
+        shutil.copy(path.with_name(path.name + suffix), copy)
+    await store.close()
+    store = await SqliteStore.open(copy / "state.db")
+    assert await store.current_revision() == last.revision
+    assert [event.key for event in (await anext(store.watch("/", first.revision))).events] == ["/b"]
+    await store.close()
+
+
+async def test_a_watch_whose_states_before_are_swept_while_it_reads_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await SqliteStore.open(tmp_path / "state.db")
+    first = await store.create("/a", b"")
+    await store.delete("/a")
+    last = await store.create("/b", b"")
+    read = store._feed.reader.read
+
+    async def swept(question: Callable[[sqlite3.Connection], T]) -> T:
+        monkeypatch.setattr(store._feed.reader, "read", read)
+        answer = await read(question)  # the changes; the states before them are read next
+        await store.compact(last.revision)
+        while await read(lambda c: schema.mark(c, "swept")) < last.revision:
+            await asyncio.sleep(0.005)
+        return answer
+
+    monkeypatch.setattr(store._feed.reader, "read", swept)
+    with pytest.raises(Compacted):
+        await anext(store.watch("/", first.revision, previous=True))
+    await store.close()
 
 
 async def test_a_restored_snapshot_has_the_data_and_higher_revisions_than_ever_seen(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""What becomes of a write: carried out to its end whatever becomes of its request, and settled where the store did not say.
+
+A request may be over (its time, its client) while its write is queued; what the write was given (a Service's address)
+must not be given back for that. And a store that fails while it commits leaves unknown whether it did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from control.registry.storing import storage_error
+from control.storage import codec
+from control.storage.entry import Entry
+from control.storage.store import Item, KeyNotFound, RevisionConflict, StoreError, Unavailable
+from kube.errors import StatusError
+from kube.resources import Resource
+
+if TYPE_CHECKING:
+    from control.registry.registry import Registry
+
+T = TypeVar("T")
+
+
+class OutcomeUnknown(StatusError):
+    """Nobody can say whether a write took effect; the message is the store's."""
+
+
+async def carry_out(registry: Registry, work: Coroutine[Any, Any, T]) -> T:
+    """Return what a write returns; it goes on to its end where the caller is cancelled."""
+    task = asyncio.create_task(work, name="write")
+    registry.unfinished.add(task)
+
+    def ended(task: asyncio.Task[Any]) -> None:
+        registry.unfinished.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever asked may be gone
+
+    task.add_done_callback(ended)
+    return await asyncio.shield(task)
+
+
+async def settle(registry: Registry, key: str, done: Callable[[Item | None], bool], error: Unavailable) -> Item | None:
+    """Return what the store holds where that shows that a write took effect; raises OutcomeUnknown elsewhere."""
+    with contextlib.suppress(StoreError):
+        item = await registry.store.get(key)
+        if done(item):
+            return item
+    refused = storage_error(error)
+    raise OutcomeUnknown(refused.code, refused.reason, refused.message) from error
+
+
+def uid_of(item: Item) -> str | None:
+    """Return the UID of a stored object."""
+    uid: str | None = codec.decode(item.value)["metadata"].get("uid")
+    return uid
+
+
+async def newest(registry: Registry, resource: Resource, key: str) -> Entry | None:
+    """Return an object as the store holds it: the cache may lag behind what another server has acknowledged."""
+    cached = registry.cached(resource)
+    if await registry.store.current_revision() <= registry.cache.revision:
+        return cached.get(key)
+    item = await registry.store.get(key)
+    return None if item is None else cached.entry(key, item.value, item.revision)
+
+
+async def delete_stored(registry: Registry, entry: Entry) -> Item:
+    """Delete a state from the store; raises RevisionConflict, KeyNotFound, StatusError, OutcomeUnknown."""
+    try:
+        return await registry.store.delete(entry.key, entry.revision)
+    except (RevisionConflict, KeyNotFound):
+        raise
+    except Unavailable as error:
+        await settle(registry, entry.key, lambda found: found is None, error)
+        return Item(entry.key, entry.data, await registry.store.current_revision(), 0)
+    except StoreError as error:
+        raise storage_error(error) from error
