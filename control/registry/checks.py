@@ -5,7 +5,6 @@ The rules are those of apimachinery's api/validation and of pkg/apis/core/valida
 
 from __future__ import annotations
 
-import functools
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,9 @@ from typing import Any
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
+from kube.ip_addresses import reached
 from kube.quantity import Quantity, QuantityError, parse
+from kube.remembering import remembered
 
 Errors = list[FieldError]
 NEGATIVE = "must be greater than or equal to 0"
@@ -95,11 +96,11 @@ def non_special_ip(value: str, path: str) -> Errors:
     return each(path, value, _special(value))
 
 
-@functools.lru_cache(16384)
+@remembered(16384)
 def _special(value: str) -> tuple[str, ...]:
     """Return what is special about an address; slices of a thousand endpoints come again and again."""
     try:
-        address = ipaddress.ip_address(value)
+        address = reached(value)
     except ValueError:
         return ("must be a valid IP address",)
     found = []
@@ -115,6 +116,11 @@ def _special(value: str) -> tuple[str, ...]:
 
 
 _LINK_LOCAL_MULTICAST = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
+
+
+def no_backsteps(value: str, path: str) -> Errors:
+    """Refuse a path in a file system with a `..` step."""
+    return [invalid_value(path, value, "must not contain '..'")] if ".." in value.split("/") else []
 
 
 def domain_prefixed(value: str, path: str) -> Errors:
@@ -219,9 +225,13 @@ def int_or_percent(value: Any, path: str) -> Errors:
 
 def at_most_all(value: Any, path: str) -> Errors:
     """Check that a percentage is no more than 100%."""
-    if isinstance(value, str) and _PERCENT.fullmatch(value) and int(value[:-1]) > 100:
+    if isinstance(value, str) and _PERCENT.fullmatch(value) and _beyond_all(value[:-1].lstrip("0")):
         return [invalid_value(path, value, "must not be greater than 100%")]
     return []
+
+
+def _beyond_all(digits: str) -> bool:
+    return len(digits) > 3 or int(digits or "0") > 100
 
 
 def scaled_zero(value: Any) -> bool:

@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from control.admission.plugin import Attributes
-from control.auth.user import UserInfo
+from control.auth.user import AuthzAttributes, UserInfo
 from control.registry.deletion import DeleteOptions
 from control.storage import codec
 from control.storage.store import KeyNotFound, Store
-from kube.errors import StatusError
+from kube.errors import StatusError, internal
 from kube.resources import Resource, by_kind, by_path
 
 if TYPE_CHECKING:
@@ -49,6 +49,19 @@ class Context:
     """The version that the request names, where it is not the one on the path."""
     annotations: dict[str, str] = field(default_factory=dict)
     """Notes for the audit log."""
+    admitted: bool = False
+    """Admission was shown the request itself (an eviction); the writes that carry it out are not shown."""
+    asked: AuthzAttributes | None = None
+    """The request's authorization attributes; None where the server itself writes."""
+    authorize_create: Callable[[], Awaitable[None]] | None = None
+    """Raises 403 where the user may not create what an update would; None: only the server itself may."""
+
+    async def check_create(self) -> None:
+        """Raise 403 where an update may not create what is not there."""
+        if self.authorize_create is not None:
+            await self.authorize_create()
+        elif self.user is not SERVER:
+            raise internal("no authorizer provided, unable to authorize a create on update")
 
 
 class Allocation:
@@ -100,3 +113,13 @@ class Written:
 
     data: bytes
     created: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """A subresource whose object is of another kind (Scale): how it is read from the stored object, and written back."""
+
+    subresource: str
+    read: Callable[[Object], Object]
+    write: Callable[[Object, Object], None]
+    """Takes the stored object and the subresource's; raises StatusError where they do not fit."""

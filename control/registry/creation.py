@@ -10,9 +10,11 @@ from control.admission.plugin import Attributes
 from control.registry import metadata
 from control.registry.context import Allocation, Context, Written
 from control.registry.managed import track
+from control.registry.outcome import OutcomeUnknown, carry_out, settle, uid_of
 from control.registry.storing import always_status, encode, landed, merge_problems, storage_error, ttl
+from control.registry.strategy import Outcome
 from control.storage import codec
-from control.storage.store import KeyExists, StoreError
+from control.storage.store import KeyExists, StoreError, Unavailable
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource
@@ -34,7 +36,8 @@ async def create(registry: Registry, context: Context, resource: Resource, names
     pristine = codec.encode(obj) if base else b""
     for attempt in range(GENERATE_ATTEMPTS):
         try:
-            return await _create_once(registry, context, resource, namespace, obj, base)
+            work = _create_once(registry, context, resource, namespace, obj, base)
+            return await (carry_out(registry, work) if registry.strategy(resource).allocates else work)
         except StatusError as error:
             if not (base and error.already_exists) or attempt == GENERATE_ATTEMPTS - 1:
                 raise
@@ -66,6 +69,7 @@ async def _create_once(
         warnings=context.warnings,
         annotations=context.annotations,
         requested=context.requested,
+        asked=context.asked,
     )
     await registry.admission.admit(attributes)
     strategy.prepare_create(obj)
@@ -74,7 +78,7 @@ async def _create_once(
     if strategy.keeps_generation:
         meta["generation"] = 1
     finish = await strategy.allocate(obj, None, Allocation(registry, context))
-    stored = False
+    outcome = Outcome.NOT_STORED
     try:
         problems = metadata.validate(resource, meta, strategy.name_errors)
         merge_problems(problems, strategy.validate(obj))
@@ -85,11 +89,15 @@ async def _create_once(
         context.warnings += strategy.warnings(obj, None)
         await registry.admission.validate(attributes)
         written = await _store_new(registry, context, resource, namespace, obj)
-        stored = not context.dry_run
+        if not context.dry_run:
+            outcome = Outcome.STORED
         return written
+    except OutcomeUnknown:
+        outcome = Outcome.UNKNOWN
+        raise
     finally:
         if finish is not None:
-            await finish(stored)
+            await finish(outcome)
 
 
 async def _store_new(registry: Registry, context: Context, resource: Resource, namespace: str, obj: Object) -> Written:
@@ -102,12 +110,17 @@ async def _store_new(registry: Registry, context: Context, resource: Resource, n
     try:
         strategy = registry.strategy(resource)
         stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
-        item = await registry.store.create(key, stored, ttl(registry, resource))
+        item = await registry.store.create(key, stored, ttl(registry, strategy))
     except KeyExists as error:
         found = errors.already_exists(resource.group, resource.plural, name)
         if error.current and codec.decode(error.current.value)["metadata"].get("deletionTimestamp"):
             found.message = f"object is being deleted: {found.message}"
         raise found from error
+    except Unavailable as error:
+        uid = obj["metadata"]["uid"]
+        found_item = await settle(registry, key, lambda found: found is not None and uid_of(found) == uid, error)
+        assert found_item is not None
+        item = found_item
     except StoreError as error:
         raise storage_error(error) from error
     await landed(registry, item)

@@ -36,6 +36,17 @@ class DeleteOptions:
         """Whether the client asked to wait for dependents, in which case what is not gone yet answers 202."""
         return self.orphan_dependents is False or self.propagation == "Foreground"
 
+    def shown(self) -> Object:
+        """Return what was asked for as fields of meta.k8s.io/v1 DeleteOptions."""
+        found = {
+            "gracePeriodSeconds": self.grace_period,
+            "propagationPolicy": self.propagation,
+            "orphanDependents": self.orphan_dependents,
+            "preconditions": self.preconditions,
+            "dryRun": ["All"] if self.dry_run else None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
 
 Outcome = Literal["delete", "mark", "pending"]
 

@@ -7,12 +7,13 @@ write's caller goes on, so reads see their own writes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 from control.custom.resource import CustomResource
 from control.registry import creation, removal, updating
-from control.registry.context import Admission, Change, Context, Written
+from control.registry.context import Admission, Change, Context, Projection, Written
 from control.registry.deletion import DeleteOptions
 from control.registry.strategies import strategy_for
 from control.registry.strategy import Settings, Strategy
@@ -42,6 +43,8 @@ class Registry:
     ) -> None:
         self.store, self.cache, self.admission, self.clock = store, cache, admission, clock
         self.settings, self.event_ttl = settings or Settings(), event_ttl
+        self.unfinished: set[asyncio.Task[Any]] = set()
+        """Writes that are carried out to their end, whatever becomes of their requests."""
         self._strategies: dict[Resource, Strategy] = {}
         self._caches: dict[str, ResourceCache] = {}
         for resource in RESOURCES:
@@ -128,12 +131,12 @@ class Registry:
         *,
         subresource: str = "",
         create_missing: bool | None = None,
-        admit_as: str | None = None,
+        projection: Projection | None = None,
     ) -> Written:
         """Change an object with `change`, again and again until nobody came between; raises 404, 409, 422.
 
-        `subresource` is the door the change comes through, which the strategy limits; `admit_as` names another one to
-        admission. `create_missing` None: as the strategy says.
+        `subresource` is the part that the change is limited to by the strategy; a `projection` is what admission sees in
+        place of the object. `create_missing` None: as the strategy says.
         """
         return await updating.update(
             self,
@@ -144,7 +147,7 @@ class Registry:
             change,
             subresource=subresource,
             create_missing=create_missing,
-            admit_as=admit_as,
+            projection=projection,
         )
 
     async def delete(

@@ -8,11 +8,13 @@ from control.admission.plugin import Attributes
 from control.registry import deletion, metadata
 from control.registry.context import Allocation, Context, Written
 from control.registry.deletion import DeleteOptions
+from control.registry.outcome import carry_out, delete_stored, newest
 from control.registry.storing import encode, landed, storage_error, ttl
 from control.storage import codec
 from control.storage.store import KeyNotFound, RevisionConflict, StoreError
 from kube import errors
 from kube.clock import Clock, format_time
+from kube.errors import StatusError
 from kube.resources import Resource
 
 if TYPE_CHECKING:
@@ -36,15 +38,31 @@ async def delete(
     registry: Registry, context: Context, resource: Resource, namespace: str, name: str, options: DeleteOptions
 ) -> tuple[Written | None, bool, Object]:
     """Delete an object or mark it for deletion. Returns (what to show or None, whether it is gone, the object)."""
+    work = _delete(registry, context, resource, namespace, name, options)
+    return await (carry_out(registry, work) if registry.strategy(resource).allocates else work)
+
+
+async def _delete(
+    registry: Registry, context: Context, resource: Resource, namespace: str, name: str, options: DeleteOptions
+) -> tuple[Written | None, bool, Object]:
     strategy, key = registry.strategy(resource), resource.key(namespace, name)
-    entry = registry.cached(resource).get(key)
-    admitted = False
+    entry, current = registry.cached(resource).get(key), False
+    admitted: int | None = None  # the revision that admission was shown
     while True:
+        if entry is None and not current:
+            entry, current = await newest(registry, resource, key), True
         if entry is None:
             raise errors.not_found(resource.group, resource.plural, name)
         obj = await strategy.read(entry)
-        metadata.precondition(resource, obj["metadata"], options.preconditions)
-        if not admitted:
+        try:
+            metadata.precondition(resource, obj["metadata"], options.preconditions)
+        except StatusError:
+            if current:
+                raise
+            entry, current = await newest(registry, resource, key), True
+            continue
+        if not context.admitted and admitted != entry.revision:
+            # Again where another object, or another state of it, has come in between.
             attributes = Attributes(
                 resource,
                 "DELETE",
@@ -60,12 +78,18 @@ async def delete(
             )
             await registry.admission.admit(attributes)
             await registry.admission.validate(attributes)
-            admitted = True
+            admitted = entry.revision
         outcome = _namespace_outcome(obj, registry.clock) if resource.target == "namespaces" else None
         if outcome is None:
             strategy.prepare_delete(obj, registry.clock.now())
             grace = strategy.deletion_grace(obj, options.grace_period)
             outcome = deletion.plan(obj["metadata"], options, grace, registry.clock.now())
+        if outcome == "pending" and not current:
+            # Only the newest state says that there is nothing to do.
+            fresh, current = await newest(registry, resource, key), True
+            if fresh is None or fresh.revision != entry.revision:
+                entry = fresh
+                continue
         try:
             if outcome == "pending":
                 return Written(entry.data), False, obj
@@ -74,15 +98,16 @@ async def delete(
             if outcome == "mark":
                 value = encode(obj)
                 stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
-                item = await registry.store.update(key, stored, entry.revision, ttl(registry, resource))
+                item = await registry.store.update(key, stored, entry.revision, ttl(registry, strategy))
                 await landed(registry, item)
                 return Written(codec.with_revision(value, item.revision)), False, obj
-            item = await landed(registry, await registry.store.delete(key, entry.revision))
+            item = await landed(registry, await delete_stored(registry, entry))
         except RevisionConflict as conflict:
-            entry = registry.cached(resource).entry(key, conflict.current.value, conflict.current.revision)
+            found = conflict.current
+            entry, current = registry.cached(resource).entry(key, found.value, found.revision), True
             continue
         except KeyNotFound:
-            entry = None
+            entry, current = None, True
             continue
         except StoreError as error:
             raise storage_error(error) from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from control.custom.resource import CustomResource
+from control.registry.strategy import Strategy
 from control.storage import codec
 from control.storage.listing import too_large
 from control.storage.store import FutureRevision, Item, StoreError, Unavailable
@@ -32,9 +33,9 @@ def encode(obj: Object) -> bytes:
     return value
 
 
-def ttl(registry: Registry, resource: Resource) -> int:
+def ttl(registry: Registry, strategy: Strategy) -> int:
     """Return the seconds that an object lives, 0 for ever."""
-    return registry.event_ttl if resource.plural == "events" else 0
+    return registry.event_ttl if strategy.expires else 0
 
 
 async def landed(registry: Registry, item: Item) -> Item:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Any, Protocol
 
 from control.auth.user import UserInfo
@@ -25,8 +26,18 @@ from kube.errors import FieldError
 from kube.resources import Resource
 
 Object = dict[str, Any]
-Finish = Callable[[bool], Awaitable[None]]
-"""Called once after a write that `allocate` prepared, with whether it was stored."""
+
+
+class Outcome(Enum):
+    """What became of a write; UNKNOWN where the store failed while it committed."""
+
+    STORED = "stored"
+    NOT_STORED = "not stored"
+    UNKNOWN = "unknown"
+
+
+Finish = Callable[[Outcome], Awaitable[None]]
+"""Called once after a write that `allocate` prepared."""
 
 
 class Context(Protocol):
@@ -99,6 +110,11 @@ class Strategy:
     """PUT of a name that does not exist creates it (upstream: leases, events, endpoints, ...)."""
     allow_unconditional_update = True
     """An update without resourceVersion is accepted and overwrites."""
+    expires = False
+    """Objects go by themselves after the time that the server keeps events for."""
+    allocates = False
+    """Whether objects have something that is given back when a write fails or an object goes: such writes are carried out
+    to their end, also when the request is over before."""
     has_generation = True
     """metadata.generation starts at 1 and rises when the spec changes."""
     status_keeps: tuple[str, ...] = ()
@@ -168,8 +184,8 @@ class Strategy:
     async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish | None:
         """Fill in what the server hands out: addresses, ports, the requester's name. Runs after prepare_*, before validation.
 
-        Raises StatusError where there is nothing to hand out. The returned callback is awaited once the write is stored
-        (True) or has failed at any later point, dry-run included (False).
+        Raises StatusError where there is nothing to hand out. The returned callback is awaited once the write is stored,
+        or has failed at any later point (NOT_STORED, dry-run included).
         """
         return None
 

@@ -6,15 +6,15 @@ away meanwhile is no error.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
-from control.storage.store import Compacted
+from control.storage import following
 from kube.errors import StatusError
 from kube.resources import Resource
 
@@ -28,22 +28,10 @@ def stored(registry: Registry, resource: Resource) -> dict[str, Object]:
 
 async def follow(registry: Registry, resource: Resource, changed: Callable[[Object], None]) -> None:
     """Call `changed` with each object that changes, until cancelled; after a gap with all there are."""
-    cached = registry.cached(resource)
-    while True:
-        page = cached.list()
-        watcher = cached.watch(page.revision)
-        for entry in page.entries:
-            changed(entry.obj)
-        try:
-            async for notices in watcher:
-                for notice in notices:
-                    if notice.type != "BOOKMARK":
-                        changed(notice.entry.obj)
-        except Compacted:
-            await registry.cache.wait_ready()
-        finally:
-            await watcher.aclose()
-        await asyncio.sleep(0.1)
+    async with aclosing(following.follow(registry.cache, registry.cached(resource))) as updates:
+        async for update in updates:
+            for notice in update.notices:
+                changed(notice.entry.obj)
 
 
 async def create(registry: Registry, resource: Resource, obj: Object) -> None:

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from control.admission.plugin import Attributes
 from control.registry import deletion, metadata
-from control.registry.context import Allocation, Change, Context, Written
+from control.registry.context import Allocation, Change, Context, Projection, Written
 from control.registry.managed import track
+from control.registry.outcome import OutcomeUnknown, carry_out, delete_stored, newest, settle
 from control.registry.storing import always_status, encode, landed, merge_problems, storage_error, ttl
-from control.registry.strategy import Finish, Strategy
+from control.registry.strategy import Finish, Outcome, Strategy
 from control.storage import codec
 from control.storage.entry import Entry
-from control.storage.store import KeyNotFound, RevisionConflict, StoreError
+from control.storage.store import KeyNotFound, RevisionConflict, StoreError, Unavailable
 from kube import errors
+from kube.errors import StatusError
 from kube.resources import Resource
 
 if TYPE_CHECKING:
@@ -38,33 +40,58 @@ async def update(
     *,
     subresource: str = "",
     create_missing: bool | None = None,
-    admit_as: str | None = None,
+    projection: Projection | None = None,
 ) -> Written:
     """Change an object with `change`, again and again until nobody came between; raises 404, 409, 422.
 
-    `subresource` "status" keeps all but status; another one admits under its name but writes the whole object.
+    `subresource` "status" keeps all but status; another one admits under its name but writes the whole object. A
+    `projection` is admitted in place of the object, and what admission changes of it is written back.
     """
     strategy, key = registry.strategy(resource), resource.key(namespace, name)
     if create_missing is None:
-        create_missing = strategy.allow_create_on_update and not subresource
-    entry = registry.cached(resource).get(key)
+        create_missing = strategy.allow_create_on_update and not subresource and projection is None
+    entry, current = registry.cached(resource).get(key), False
     while True:
+        if entry is None and not current:
+            entry, current = await newest(registry, resource, key), True
         if entry is None:
             if not create_missing:
                 raise errors.not_found(resource.group, resource.plural, name)
+            await context.check_create()
+            if context.options:
+                context.options = context.options | {"kind": "CreateOptions"}
             obj = await change(None)
             obj.setdefault("metadata", {})["name"] = name
             obj["metadata"].pop("resourceVersion", None)
             return await registry.create(context, resource, namespace, obj)
+        work = _update_once(
+            registry, context, strategy, entry, namespace, name, change, subresource, projection, current=current
+        )
         try:
-            return await _update_once(
-                registry, context, strategy, entry, namespace, name, change, subresource, admit_as
-            )
+            return await (carry_out(registry, work) if strategy.allocates else work)
         except RevisionConflict as conflict:
-            current = conflict.current
-            entry = registry.cached(resource).entry(key, current.value, current.revision)
+            found = conflict.current
+            entry, current = registry.cached(resource).entry(key, found.value, found.revision), True
         except KeyNotFound:
-            entry = None
+            entry, current = None, True
+        except _Superseded as superseded:
+            entry, current = superseded.entry, True
+        except StatusError:
+            # What is refused may be refused for a state that is no more (origStateIsCurrent upstream).
+            if current:
+                raise
+            fresh = await newest(registry, resource, key)
+            if fresh is not None and fresh.revision == entry.revision:
+                raise
+            entry, current = fresh, True
+
+
+class _Superseded(Exception):
+    """An update would change nothing of a state that is not the newest any more; `entry` is the newest."""
+
+    def __init__(self, entry: Entry | None) -> None:
+        super().__init__()
+        self.entry = entry
 
 
 async def _update_once(
@@ -76,8 +103,11 @@ async def _update_once(
     name: str,
     change: Change,
     subresource: str,
-    admit_as: str | None,
+    projection: Projection | None,
+    *,
+    current: bool,
 ) -> Written:
+    """Change a state of an object; `current` says that the store itself has just shown it."""
     resource = strategy.resource
     old = await strategy.read(entry)
     obj = await change(await strategy.read(entry))
@@ -92,7 +122,7 @@ async def _update_once(
     metadata.carry_over(meta, old_meta)
     strategy.default(obj)
     if subresource != "binding":
-        part = subresource if admit_as is None else admit_as
+        part = subresource if projection is None else projection.subresource
         track(resource, obj, old, context.field_manager, context.operation, part, registry.clock.now())
     attributes = Attributes(
         resource,
@@ -100,16 +130,21 @@ async def _update_once(
         context.user,
         namespace,
         name,
-        subresource if admit_as is None else admit_as,
-        obj,
-        old,
+        subresource if projection is None else projection.subresource,
+        obj if projection is None else projection.read(obj),
+        old if projection is None else projection.read(old),
         context.options,
         context.dry_run,
         context.warnings,
         context.annotations,
         context.requested,
+        context.asked,
     )
-    await registry.admission.admit(attributes)
+    if not context.admitted:
+        await registry.admission.admit(attributes)
+        if projection is not None:
+            assert attributes.obj is not None
+            projection.write(obj, attributes.obj)
     if subresource:
         strategy.prepare_subresource(subresource, obj, old)
     else:
@@ -121,7 +156,7 @@ async def _update_once(
     finish: Finish | None = None
     if subresource not in _SILENT:
         finish = await strategy.allocate(obj, old, Allocation(registry, context))
-    stored = False
+    outcome = Outcome.NOT_STORED
     try:
         problems = metadata.validate_update(resource, meta, old_meta, strategy.name_errors)
         if subresource:
@@ -133,34 +168,58 @@ async def _update_once(
         if problems:
             raise errors.invalid(resource.group, resource.kind, name, problems)
         context.warnings += strategy.warnings(obj, old)
-        await registry.admission.validate(attributes)
+        if not context.admitted:
+            if projection is not None:
+                attributes.obj = projection.read(obj)
+            await registry.admission.validate(attributes)
         meta["resourceVersion"] = old_meta["resourceVersion"]
-        written = await _store_changed(registry, context, strategy, entry, obj, old)
-        stored = not context.dry_run
+        written = await _store_changed(registry, context, strategy, entry, obj, old, current=current)
+        if not context.dry_run:
+            outcome = Outcome.STORED
         return written
+    except OutcomeUnknown:
+        outcome = Outcome.UNKNOWN
+        raise
     finally:
         if finish is not None:
-            await finish(stored)
+            await finish(outcome)
 
 
 async def _store_changed(
-    registry: Registry, context: Context, strategy: Strategy, entry: Entry, obj: Object, old: Object
+    registry: Registry,
+    context: Context,
+    strategy: Strategy,
+    entry: Entry,
+    obj: Object,
+    old: Object,
+    *,
+    current: bool,
 ) -> Written:
     resource = strategy.resource
     if obj == old and not strategy.stale(entry):
+        if not current:
+            fresh = await newest(registry, resource, entry.key)
+            if fresh is None or fresh.revision != entry.revision:
+                raise _Superseded(fresh)
         return Written(entry.data if strategy.stored_as_served else codec.with_revision(encode(obj), entry.revision))
     value = encode(obj)
     if context.dry_run:
         return Written(codec.with_revision(value, entry.revision))
+    if _gone(resource, obj, old):
+        item = await landed(registry, await delete_stored(registry, entry))
+        await strategy.release(obj, Allocation(registry, context))
+        return Written(codec.with_revision(value, item.revision))
+    stored = b""
     try:
-        if _gone(resource, obj, old):
-            item = await landed(registry, await registry.store.delete(entry.key, entry.revision))
-            await strategy.release(obj, Allocation(registry, context))
-            return Written(codec.with_revision(value, item.revision))
         stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
-        item = await registry.store.update(entry.key, stored, entry.revision, ttl(registry, resource))
+        item = await registry.store.update(entry.key, stored, entry.revision, ttl(registry, strategy))
     except (RevisionConflict, KeyNotFound):
         raise
+    except Unavailable as error:
+        written = stored
+        settled = await settle(registry, entry.key, lambda found: found is not None and found.value == written, error)
+        assert settled is not None
+        item = settled
     except StoreError as error:
         raise storage_error(error) from error
     await landed(registry, item)

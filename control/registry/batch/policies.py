@@ -143,6 +143,8 @@ def _parse(text: str, completions: int) -> tuple[int | None, str]:
             wrong = next(p for p in part.split("-") if not p.isdigit())
             return None, f'cannot convert string to integer for index: "{wrong}"'
         low, _, high = part.partition("-")
+        if long := next((p for p in (low, high) if len(p) > 10), ""):
+            return None, f'cannot convert string to integer for index: "{long}"'
         first, end = int(low), int(high or low)
         if first >= completions or end >= completions:
             shown = first if first >= completions else end

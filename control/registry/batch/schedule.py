@@ -76,6 +76,8 @@ def _number(text: str, words: dict[str, int]) -> int:
         return words[text.lower()]
     if not re.fullmatch("[+-]?[0-9]+", text):
         raise ValueError(f'failed to parse int from {text}: strconv.Atoi: parsing "{text}": invalid syntax')
+    if len(text.lstrip("+-0")) > 18:
+        raise ValueError(f'failed to parse int from {text}: strconv.Atoi: parsing "{text}": value out of range')
     number = int(text)
     if number < 0:
         raise ValueError(f"negative number ({number}) not allowed: {text}")

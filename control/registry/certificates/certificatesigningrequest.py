@@ -8,12 +8,13 @@ from typing import Any
 
 from cryptography import x509
 
+from control.auth.certificates import AMBIGUOUS, LEGACY_UNKNOWN, SIGNERS
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
 from control.registry.checks import each
 from control.registry.naming import path_segment
 from control.registry.strategy import Context, Finish, Object, Strategy, keep
 from control.registry.tables import age, human_duration
-from kube import names
+from kube import names, subjects
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required, too_long
 
 USAGES = (
@@ -115,9 +116,8 @@ class CertificateSigningRequestStrategy(Strategy):
         errors = []
         if not spec.get("request"):
             errors.append(required("spec.request"))
-        elif not _is_request(spec["request"]):
-            detail = "PEM block type must be CERTIFICATE REQUEST"
-            errors.append(invalid_value("spec.request", spec["request"], detail))
+        else:
+            errors += _request(spec["request"], spec.get("signerName") or "")
         if not spec.get("usages"):
             errors.append(required("spec.usages", "usages must not be empty"))
         usages = spec.get("usages") or []
@@ -154,9 +154,6 @@ class CertificateSigningRequestStrategy(Strategy):
             NONE if seconds is None else human_duration(seconds),
             _condition(obj.get("status") or {}),
         ]
-
-
-LEGACY_UNKNOWN = "kubernetes.io/legacy-unknown"
 
 
 def signer_name(name: str, path: str) -> list[FieldError]:
@@ -204,13 +201,17 @@ def _quoted(text: str) -> str:
     return f'"{text}"'
 
 
-def _is_request(encoded: str) -> bool:
+def _request(encoded: str, signer: str) -> list[FieldError]:
+    """Check that a request can be read, and that signers of ours and other programs read the same user in it."""
     try:
         pem = base64.b64decode(encoded, validate=True)
-        x509.load_pem_x509_csr(pem)
+        request = x509.load_pem_x509_csr(pem)
+        ambiguous = signer in SIGNERS and subjects.ambiguous(request.subject)
     except ValueError:
-        return False
-    return b"-----BEGIN CERTIFICATE REQUEST-----" in pem
+        pem, ambiguous = b"", False
+    if b"-----BEGIN CERTIFICATE REQUEST-----" not in pem:
+        return [invalid_value("spec.request", encoded, "PEM block type must be CERTIFICATE REQUEST")]
+    return [invalid_value("spec.request", encoded, AMBIGUOUS)] if ambiguous else []
 
 
 def _condition(status: Object) -> str:

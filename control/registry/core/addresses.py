@@ -8,17 +8,19 @@ across servers, while the pools here keep requests of this server apart.
 from __future__ import annotations
 
 import contextlib
-import functools
 import ipaddress
+import logging
 from collections.abc import Iterable
 from datetime import timedelta
 
-from control.registry.core.claims import Claims, refuse
+from control.registry.core.claims import Claims, owner_of, refuse
 from control.registry.core.pools import Exhausted, OutOfRange, Pool, Taken, address_offset
 from control.registry.strategy import Context, Object
 from kube.clock import parse_time
 from kube.errors import StatusError, internal, invalid_value
+from kube.remembering import remembered
 
+log = logging.getLogger(__name__)
 HEADLESS = "None"
 MANAGED_BY = "ipallocator.k8s.io"
 MANAGED_BY_LABEL = "ipaddress.kubernetes.io/managed-by"
@@ -190,25 +192,32 @@ class Addresses:
         """Claim an address in the store; raises Taken where it is another's."""
         if context.dry_run:
             return
-        metadata = obj.get("metadata") or {}
-        labels = {
-            "ipaddress.kubernetes.io/ip-family": family_of(ip),
-            MANAGED_BY_LABEL: MANAGED_BY,
-        }
-        parent = {"resource": "services", "namespace": metadata.get("namespace", ""), "name": metadata.get("name", "")}
-        record = {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "IPAddress",
-            "metadata": {"name": ip, "labels": labels},
-            "spec": {"parentRef": parent},
-        }
         try:
-            await context.create(record)
+            await context.create(_record_of(obj, ip))
         except StatusError as error:
             if error.already_exists:
                 raise Taken from error
             raise
         claims.records.append(ip)
+
+    async def restore_records(self, services: Iterable[Object], context: Context) -> None:
+        """Record the addresses of stored Services that have no record; say so where one is recorded for another."""
+        records = {
+            record["metadata"]["name"]: (record.get("spec") or {}).get("parentRef")
+            for record in context.objects("networking.k8s.io", "v1", "ipaddresses")
+        }
+        for service in services:
+            for ip in (service.get("spec") or {}).get("clusterIPs") or ():
+                if ip == HEADLESS:
+                    continue
+                wanted = _record_of(service, ip)
+                parent = records.get(wanted["metadata"]["name"])
+                if parent is None:
+                    log.warning("the address %s of Service %s had no record", ip, owner_of(service))
+                    with contextlib.suppress(StatusError):
+                        await context.create(wanted)
+                elif parent != wanted["spec"]["parentRef"]:
+                    log.error("the address %s of Service %s is recorded for %s", ip, owner_of(service), parent)
 
     async def give_back(self, claims: Claims, context: Context) -> None:
         for ip in claims.records:
@@ -222,7 +231,19 @@ class Addresses:
                 del owners[number]
 
 
-@functools.lru_cache(256)
+def _record_of(service: Object, ip: str) -> Object:
+    metadata = service.get("metadata") or {}
+    labels = {"ipaddress.kubernetes.io/ip-family": family_of(ip), MANAGED_BY_LABEL: MANAGED_BY}
+    parent = {"resource": "services", "namespace": metadata.get("namespace", ""), "name": metadata.get("name", "")}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "IPAddress",
+        "metadata": {"name": str(ipaddress.ip_address(ip)), "labels": labels},
+        "spec": {"parentRef": parent},
+    }
+
+
+@remembered(256)
 def _network(text: str) -> Network:
     return ipaddress.ip_network(text)
 

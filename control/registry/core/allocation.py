@@ -16,7 +16,7 @@ from control.registry.core.addresses import HEADLESS, Addresses
 from control.registry.core.claims import Claims, owner_of
 from control.registry.core.node_ports import NodePorts
 from control.registry.core.port_ledger import PortLedger
-from control.registry.strategy import Context, Finish, Object
+from control.registry.strategy import Context, Finish, Object, Outcome
 
 ELSEWHERE = "another server"
 ORPHAN_AFTER = timedelta(seconds=60)
@@ -51,11 +51,11 @@ class ServiceAllocator:
             await self._give_back(claims, context)
             raise
 
-        async def finish(stored: bool) -> None:
+        async def finish(outcome: Outcome) -> None:
             self._pending.remove(claims)
-            if not stored:
+            if outcome is Outcome.NOT_STORED:
                 await self._give_back(claims, context)
-            elif old is not None:
+            elif outcome is Outcome.STORED and old is not None:
                 addresses, ports = _held(obj.get("spec") or {})
                 gone = [a for a in held_addresses if a not in addresses]
                 given = [p for p in held_ports if p not in ports]
@@ -95,6 +95,23 @@ class ServiceAllocator:
         first, self._loaded = not self._loaded, True
         if self._shared:
             await context.current()
+        known = self._take_stock(context)
+        if first:
+            await self.addresses.forget_orphans(known, context, ORPHAN_AFTER if self._shared else timedelta())
+
+    async def repair(self, context: Context) -> None:
+        """Compare what is handed out with the stored Services, and mend both ways.
+
+        What a write of unknown outcome left is given back, what a Service has without its record is recorded. Upstream:
+        pkg/registry/core/service/ipallocator/controller/repairip.go.
+        """
+        await context.current()
+        known = self._take_stock(context)
+        await self.addresses.forget_orphans(known, context, ORPHAN_AFTER)
+        await self.addresses.restore_records(context.objects("", "v1", "services"), context)
+
+    def _take_stock(self, context: Context) -> set[str]:
+        """Note what stored Services and writes under way have, and nothing else; return the stored addresses."""
         known: set[str] = set()
         self.addresses.clear()
         self.ports.clear()
@@ -104,8 +121,8 @@ class ServiceAllocator:
             self._note(owner_of(service), addresses, ports)
         for claims in self._pending:
             self._note(claims.owner, claims.addresses, claims.ports)
-        if first:
-            await self.addresses.forget_orphans(known, context, ORPHAN_AFTER if self._shared else timedelta())
+            known.update(claims.addresses)
+        return known
 
     def _note(self, owner: str, addresses: list[str], ports: list[int]) -> None:
         for address in addresses:

@@ -126,7 +126,7 @@ def validate_container(
     policies = ("File", "FallbackToLogsOnError")
     errors += one_of(container.get("terminationMessagePolicy"), policies, f"{path}.terminationMessagePolicy")
     errors += validate_ports(container.get("ports") or [], f"{path}.ports")
-    errors += validate_env(container.get("env"), f"{path}.env")
+    errors += validate_env(container.get("env"), volumes, f"{path}.env")
     errors += validate_env_from(container.get("envFrom"), f"{path}.envFrom")
     errors += validate_mounts(container, volumes, f"{path}.volumeMounts")
     errors += validate_devices(container, volumes, f"{path}.volumeDevices")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from control.registry.checks import Errors, each
+from control.registry.checks import Errors, each, no_backsteps
 from control.registry.naming import subdomain
 from control.registry.strategy import Object
 from kube import names
-from kube.errors import duplicate, invalid_value, not_supported, required
+from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
 from kube.quantity import canonical, parse
 
 _ENV_FIELDS = (
@@ -46,7 +47,7 @@ _SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "
 ONE_SOURCE = "may not have more than one field specified at a time"
 
 
-def validate_env(variables: list[Object] | None, path: str) -> Errors:
+def validate_env(variables: list[Object] | None, volumes: Mapping[str, Object], path: str) -> Errors:
     errors: Errors = []
     for index, variable in enumerate(variables or ()):
         where, name = f"{path}[{index}]", variable.get("name") or ""
@@ -56,15 +57,17 @@ def validate_env(variables: list[Object] | None, path: str) -> Errors:
             errors += each(f"{where}.name", name, names.env_var_name(name))
         source = variable.get("valueFrom")
         if source is not None:
-            errors += _value_from(source, variable.get("value") or "", f"{where}.valueFrom")
+            errors += _value_from(source, variable.get("value") or "", volumes, f"{where}.valueFrom")
     return errors
 
 
-def _value_from(source: Object, value: str, path: str) -> Errors:
+def _value_from(source: Object, value: str, volumes: Mapping[str, Object], path: str) -> Errors:
     found = [name for name in _SOURCES if source.get(name) is not None]
     errors: Errors = []
     if not found:
-        detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+        detail = (
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+        )
         errors.append(invalid_value(path, "", detail))
     elif value:
         errors.append(invalid_value(path, "", "may not be specified when `value` is not empty"))
@@ -78,6 +81,8 @@ def _value_from(source: Object, value: str, path: str) -> Errors:
             errors += resource_reference(source[name], where, in_volume=False)
         elif name in ("configMapKeyRef", "secretKeyRef"):
             errors += _key_reference(source[name], where)
+        elif name == "fileKeyRef":
+            errors += _file_reference(source[name], volumes, where)
     return errors
 
 
@@ -88,6 +93,20 @@ def _key_reference(reference: Object, path: str) -> Errors:
     if not key:
         return [*errors, required(f"{path}.key")]
     return errors + each(f"{path}.key", key, names.config_map_key(key))
+
+
+def _file_reference(reference: Object, volumes: Mapping[str, Object], path: str) -> Errors:
+    """Check a variable that a container writes to a file: only an emptyDir may hold it."""
+    key, volume, file = (reference.get(name) or "" for name in ("key", "volumeName", "path"))
+    errors = each(f"{path}.key", key, names.env_var_name(key)) if key else [required(f"{path}.key")]
+    where = f"{path}.volumeName"
+    errors += each(where, volume, names.dns1123_label(volume)) if volume else [required(where)]
+    errors += no_backsteps(file, f"{path}.path") if file else [required(f"{path}.path")]
+    if volume not in volumes:
+        errors.append(FieldError(where, "Not found", "", volume))
+    elif volumes[volume].get("emptyDir") is None:
+        errors.append(invalid_value(where, volume, "referenced volume must be of type emptyDir"))
+    return errors
 
 
 def field_reference(reference: Object, path: str, allowed: tuple[str, ...] = _VOLUME_FIELDS) -> Errors:

@@ -13,7 +13,7 @@ from control.registry.core.pod_resize import validate_resize
 from control.registry.core.pod_status import validate_status
 from control.registry.core.pod_warnings import name_warnings, pod_warnings
 from control.registry.core.qos import qos_class
-from control.registry.strategy import Object, Strategy, keep
+from control.registry.strategy import OBJECT_META, Object, Strategy, keep
 from kube.errors import FieldError, forbidden_field
 from kube.names import dns1123_subdomain
 
@@ -49,6 +49,9 @@ class PodStrategy(Strategy):
 
     def prepare_subresource(self, subresource: str, obj: Object, old: Object) -> None:
         """Ephemeral containers and resources come through subresources of their own, which change nothing else."""
+        if subresource in ("ephemeralcontainers", "resize"):
+            for part in OBJECT_META:
+                keep(obj.setdefault("metadata", {}), old.get("metadata") or {}, part)
         if subresource == "status":
             self.prepare_status_update(obj, old)
         elif subresource == "ephemeralcontainers":

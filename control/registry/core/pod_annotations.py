@@ -39,7 +39,7 @@ def validate_annotations(annotations: Object, spec: Object, path: str) -> Errors
         detail = "must set spec.nodeName if mirror pod annotation is set"
         errors.append(invalid_value(f"{path}[{MIRROR}]", annotations[MIRROR], detail))
     cost = annotations.get(DELETION_COST)
-    if cost is not None and not (_COST.fullmatch(cost) and -_MAX_INT32 <= int(cost) < _MAX_INT32):
+    if cost is not None and not (len(cost) <= 11 and _COST.fullmatch(cost) and -_MAX_INT32 <= int(cost) < _MAX_INT32):
         errors.append(invalid_value(f"{path}[{DELETION_COST}]", cost, "must be a 32bit integer"))
     for key, profile in annotations.items():
         if key == SECCOMP or key.startswith(SECCOMP_CONTAINER):

@@ -1,20 +1,27 @@
-"""What a pod's status may become: addresses that are addresses, and containers that have ended for good stay so."""
+"""What a pod's status may become: addresses that are addresses, and containers that have ended for good stay so.
+
+The metadata comes along with it, so annotations that the kubelet acts upon are held here as in an update of the pod.
+"""
 
 from __future__ import annotations
 
 from control.registry.checks import Errors, each, ip, unchanged
+from control.registry.core.pod_annotations import validate_annotation_changes, validate_annotations
 from control.registry.strategy import Object
 from kube import names
-from kube.errors import duplicate, forbidden_field, invalid_value
+from kube.errors import duplicate, forbidden_field, invalid_value, required
 
 _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
+_MAPPING = ("containerName", "resourceName", "requestName")
 _ONE_A_FAMILY = "may specify no more than one IP for each IP family"
 
 
 def validate_status(obj: Object, old: Object) -> Errors:
     """Check an update of a pod's status."""
     spec, status, before = obj.get("spec") or {}, obj.get("status") or {}, old.get("status") or {}
-    errors: Errors = []
+    annotations, annotated = ((o.get("metadata") or {}).get("annotations") or {} for o in (obj, old))
+    errors = validate_annotation_changes(annotations, annotated)
+    errors += validate_annotations(annotations, spec, "metadata.annotations")
     for index, condition in enumerate(status.get("conditions") or ()):
         kind = condition.get("type") or ""
         if kind not in _SYSTEM_CONDITIONS:
@@ -29,6 +36,8 @@ def validate_status(obj: Object, old: Object) -> Errors:
         errors += unchanged(status, before, "qosClass", "status.qosClass")
     errors += _transitions(status, before, old.get("spec") or {})
     errors += _claims(status.get("resourceClaimStatuses") or [], spec)
+    if status.get("extendedResourceClaimStatus") is not None:
+        errors += _extended_claim(status["extendedResourceClaimStatus"], spec)
     errors += _addresses(status.get("podIPs") or [], "status.podIPs")
     hosts = status.get("hostIPs") or []
     if hosts and hosts[0].get("ip") != status.get("hostIP"):
@@ -77,6 +86,35 @@ def _claims(statuses: list[Object], spec: Object) -> Errors:
         if claim is not None:
             errors += each(path, claim, names.dns1123_subdomain(claim))
     return errors
+
+
+def _extended_claim(status: Object, spec: Object) -> Errors:
+    path, mappings = "status.extendedResourceClaimStatus", status.get("requestMappings") or []
+    errors: Errors = []
+    if not mappings:
+        errors.append(required(f"{path}.requestMappings", "at least one request mapping is required"))
+    every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    asked = {c.get("name"): (c.get("resources") or {}).get("requests") or {} for c in every}
+    seen = set()
+    for index, mapping in enumerate(mappings):
+        where, key = f"{path}.requestMappings[{index}]", tuple(mapping.get(part) or "" for part in _MAPPING)
+        if key[0] not in asked:
+            detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+            errors.append(invalid_value(f"{where}.containerName", key[0], detail))
+        elif key[1] not in asked[key[0]]:
+            detail = (
+                "must match the extended resource name of an entry in spec.initContainers.resources.requests or "
+                "spec.containers.resources.requests"
+            )
+            errors.append(invalid_value(f"{where}.resourceName", key[1], detail))
+        errors += each(f"{path}.requestName", key[2], names.dns1123_label(key[2]))
+        if key in seen:
+            errors += [duplicate(f"{where}.{part}", value) for part, value in zip(_MAPPING, key, strict=True)]
+        seen.add(key)
+    claim = status.get("resourceClaimName") or ""
+    if not claim:
+        return [*errors, required(f"{path}.resourceClaimName")]
+    return errors + each(f"{path}.resourceClaimName", claim, names.dns1123_subdomain(claim))
 
 
 def _addresses(found: list[Object], path: str) -> Errors:

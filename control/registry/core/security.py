@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from control.registry.checks import Errors, in_range, one_of
-from control.registry.core.volumes import no_backsteps
+from control.registry.checks import Errors, in_range, no_backsteps, one_of
 from control.registry.core.windows_options import validate_windows_options
 from control.registry.strategy import Object
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required

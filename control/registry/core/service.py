@@ -18,6 +18,7 @@ from kube.resources import Resource
 
 
 class ServiceStrategy(Strategy):
+    allocates = True
     columns = service_table.COLUMNS
     allow_create_on_update = True
     has_generation = False

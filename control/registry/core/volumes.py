@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, each, one_of, quantity
+from control.registry.checks import Errors, each, no_backsteps, one_of, quantity
 from control.registry.core import volume_sources
 from control.registry.core.env import field_reference, resource_reference
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required
 
-NO_DOTS = "must not contain '..'"
 NOT_RELATIVE = "must be a relative path"
 _BAD_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
 _HOST_PATH_TYPES = (
@@ -186,11 +185,6 @@ def _mode(source: Object, key: str, path: str) -> Errors:
 
 def _image(source: Object, path: str) -> Errors:
     return one_of(source.get("pullPolicy"), ("Always", "IfNotPresent", "Never"), f"{path}.pullPolicy")
-
-
-def no_backsteps(path: str, where: str) -> Errors:
-    """Refuse a path with a `..` step."""
-    return [invalid_value(where, path, NO_DOTS)] if ".." in path.split("/") else []
 
 
 def descending_path(path: str, where: str) -> Errors:

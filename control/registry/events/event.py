@@ -30,6 +30,7 @@ class EventStrategy(Strategy):
         Column("Name", format="name", description="Name of the event.", priority=1),
     )
     allow_create_on_update = True
+    expires = True
     has_generation = False
 
     def fields(self, obj: Object) -> dict[str, str]:

@@ -8,7 +8,12 @@ from typing import Any
 from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.checks import unchanged
 from control.registry.resource.slices import validate_slice
-from control.registry.resource.validation import asks_for_admin_access, validate_claim, validate_claim_status
+from control.registry.resource.validation import (
+    asks_for_admin_access,
+    drop_deallocated,
+    validate_claim,
+    validate_claim_status,
+)
 from control.registry.strategy import OBJECT_META, Context, Finish, Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid, invalid_value
@@ -59,6 +64,10 @@ class ResourceClaimStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         return validate_claim(obj.get("spec") or {}, "spec")
+
+    def prepare_status_update(self, obj: Object, old: Object) -> None:
+        super().prepare_status_update(obj, old)
+        drop_deallocated(obj.get("status") or {}, old.get("status") or {})
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status, before = obj.get("status") or {}, (old.get("status") or {}).get("allocation")

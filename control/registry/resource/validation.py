@@ -109,6 +109,7 @@ def validate_claim_status(status: Object, spec: Object) -> Errors:
         if (uid := consumer.get("uid") or "") in seen:
             errors.append(duplicate(f"{where}.uid", uid))
         seen.add(uid)
+    errors += _device_states(status)
     if allocation is None:
         return errors
     known = _names((spec.get("devices") or {}).get("requests") or [])
@@ -118,6 +119,39 @@ def validate_claim_status(status: Object, spec: Object) -> Errors:
             errors.append(invalid_value(f"{where}.request", name, "must be the name of a request in the claim"))
         errors += [required(f"{where}.{key}") for key in ("driver", "pool", "device") if not result.get(key)]
     return errors
+
+
+def _device_states(status: Object) -> Errors:
+    """Check that the state of devices is said of allocated ones, and once of each."""
+    errors: Errors = []
+    allocated, seen = _allocated(status), set[tuple[str, ...]]()
+    for index, state in enumerate(status.get("devices") or []):
+        where, device = f"status.devices[{index}]", _device(state)
+        errors += [required(f"{where}.{key}") for key in ("driver", "pool", "device") if not state.get(key)]
+        shown = "/".join(filter(None, device))
+        if device not in allocated:
+            errors.append(invalid_value(where, shown, "must be an allocated device in the claim"))
+        if device in seen:
+            errors.append(duplicate(where, shown))
+        seen.add(device)
+    return errors
+
+
+def drop_deallocated(status: Object, old: Object) -> None:
+    """Take out of a claim's status the state of devices that it had and has no more."""
+    gone = _allocated(old) - _allocated(status)
+    states = status.pop("devices", None) or []
+    if kept := [state for state in states if _device(state) not in gone]:
+        status["devices"] = kept
+
+
+def _allocated(status: Object) -> set[tuple[str, ...]]:
+    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
+    return {_device(result) for result in results}
+
+
+def _device(found: Object) -> tuple[str, ...]:
+    return tuple(found.get(part) or "" for part in ("driver", "pool", "device", "shareID"))
 
 
 def asks_for_admin_access(spec: Object) -> list[str]:

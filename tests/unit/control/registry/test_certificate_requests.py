@@ -12,8 +12,8 @@ from cryptography.x509.oid import NameOID
 from tests.unit.control.registry.strategies import Object, created, problems, update_problems
 
 
-def _request() -> str:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jo")])
+def _request(*users: str) -> str:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user) for user in users or ("jo",)])
     key = ec.generate_private_key(ec.SECP256R1())
     pem = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
     return base64.b64encode(pem.public_bytes(serialization.Encoding.PEM)).decode()
@@ -24,6 +24,9 @@ LABEL = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an "
     "alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
+
+
+TWO = _request("jo", "admin")
 
 
 def asked(**spec: Any) -> Object:
@@ -55,6 +58,10 @@ REFUSED = [
         asked(signerName="kubernetes.io/legacy-unknown"),
         'spec.signerName: Invalid value: "kubernetes.io/legacy-unknown": the legacy signerName is not allowed via this API '
         "version",
+    ),
+    (
+        asked(request=TWO, signerName="kubernetes.io/kube-apiserver-client"),
+        f'spec.request: Invalid value: "{TWO}": the subject has more than one common name',
     ),
     (asked(usages=[]), "spec.usages: Required value: usages must not be empty"),
     (asked(usages=["client auth", "client auth"]), 'spec.usages[1]: Duplicate value: "client auth"'),
@@ -100,3 +107,7 @@ def test_verdicts_are_one_and_true(conditions: list[Object], said: list[str]) ->
     old, new = created(asked()), created(asked())
     new["status"] = {"conditions": conditions}
     assert update_problems(old, new, "approval") == said
+
+
+def test_signers_of_others_may_take_several_common_names() -> None:
+    assert problems(asked(request=TWO)) == []

@@ -135,6 +135,15 @@ REFUSED = [
     (endpoints("169.254.169.254"), f'subsets[0].addresses[0].ip: Invalid value: "169.254.169.254": {LINK_LOCAL}'),
     (endpoint_slice("IPv4", "127.0.0.1"), f'endpoints[0].addresses[0]: Invalid value: "127.0.0.1": {LOOPBACK}'),
     (endpoint_slice("IPv6", "fe80::1"), f'endpoints[0].addresses[0]: Invalid value: "fe80::1": {LINK_LOCAL}'),
+    (
+        endpoint_slice("IPv6", "::ffff:127.0.0.1"),
+        f'endpoints[0].addresses[0]: Invalid value: "::ffff:127.0.0.1": {LOOPBACK}',
+    ),
+    (
+        endpoint_slice("IPv6", "::ffff:a9fe:a9fe"),
+        f'endpoints[0].addresses[0]: Invalid value: "::ffff:a9fe:a9fe": {LINK_LOCAL}',
+    ),
+    (endpoints("::ffff:127.0.0.1"), f'subsets[0].addresses[0].ip: Invalid value: "::ffff:127.0.0.1": {LOOPBACK}'),
     (endpoint_slice("IPv4"), "endpoints[0].addresses: Required value: must contain at least 1 address"),
     (endpoint_slice("", "10.0.0.1"), "addressType: Required value"),
     (

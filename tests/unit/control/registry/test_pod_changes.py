@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
 import pytest
 
-from tests.unit.control.registry.strategies import Object, container, created, pod, problems, update_problems
+from tests.unit.control.registry.strategies import (
+    Object,
+    container,
+    created,
+    pod,
+    problems,
+    strategy_of,
+    update_problems,
+)
 
 APPARMOR = "container.apparmor.security.beta.kubernetes.io/c"
 SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
@@ -174,6 +183,64 @@ def test_profiles_and_mirrors_stay_as_they_were_made() -> None:
     assert update_problems(mirror, placed) == [
         f"metadata.annotations[{MIRROR}]: Forbidden: may not remove or update mirror pod annotation"
     ]
+
+
+def test_a_status_update_changes_no_annotation_that_the_kubelet_acts_upon() -> None:
+    mirror, placed = created(annotated({MIRROR: "x"}, nodeName="n")), created(pod(nodeName="n"))
+    other = created(annotated({MIRROR: "y"}, nodeName="n"))
+    path = f"metadata.annotations[{MIRROR}]: Forbidden:"
+    for new in (placed, other):
+        assert update_problems(mirror, new, "status") == [f"{path} may not remove or update mirror pod annotation"]
+    assert update_problems(placed, mirror, "status") == [f"{path} may not add mirror pod annotation"]
+    assert update_problems(mirror, mirror, "status") == []
+    costly = created(annotated({COST: "much"}, nodeName="n"))
+    assert update_problems(placed, costly, "status") == [
+        f'metadata.annotations[{COST}]: Invalid value: "much": must be a 32bit integer'
+    ]
+
+
+@pytest.mark.parametrize("subresource", ["ephemeralcontainers", "resize"])
+def test_debugging_and_resizing_leave_the_metadata_as_it_was(subresource: str) -> None:
+    old = created(annotated({"a": "1"}))
+    new = copy.deepcopy(old)
+    new["metadata"] |= {
+        "annotations": {"b": "2"},
+        "labels": {"app": "other"},
+        "finalizers": ["example.com/f"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}],
+        "managedFields": [{"manager": "m"}],
+    }
+    strategy_of(old).prepare_subresource(subresource, new, old)
+    assert new["metadata"] == old["metadata"] | {"managedFields": [{"manager": "m"}]}
+
+
+def test_an_extended_resources_claim_is_mapped_from_the_pods_containers() -> None:
+    old = created(pod(containers=[container(resources={"requests": {"example.com/gpu": "1"}})]))
+    path = "status.extendedResourceClaimStatus"
+
+    def said(**status: Any) -> list[str]:
+        new = copy.deepcopy(old)
+        new["status"]["extendedResourceClaimStatus"] = status
+        return update_problems(old, new, "status")
+
+    mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}
+    assert said(resourceClaimName="gpus", requestMappings=[mapping]) == []
+    assert said() == [
+        f"{path}.requestMappings: Required value: at least one request mapping is required",
+        f"{path}.resourceClaimName: Required value",
+    ]
+    others = [mapping | {"containerName": "x"}, mapping | {"resourceName": "example.com/fpga"}, mapping, mapping]
+    assert said(resourceClaimName="gpus", requestMappings=others) == [
+        f'{path}.requestMappings[0].containerName: Invalid value: "x": must match the name of an entry in '
+        "spec.initContainers.name or spec.containers.name",
+        f'{path}.requestMappings[1].resourceName: Invalid value: "example.com/fpga": must match the extended resource name '
+        "of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests",
+        f'{path}.requestMappings[3].containerName: Duplicate value: "c"',
+        f'{path}.requestMappings[3].resourceName: Duplicate value: "example.com/gpu"',
+        f'{path}.requestMappings[3].requestName: Duplicate value: "r"',
+    ]
+    wrong = said(resourceClaimName="No", requestMappings=[mapping | {"requestName": "a.b"}])
+    assert [each.split(": ")[0] for each in wrong] == [f"{path}.requestName", f"{path}.resourceClaimName"]
 
 
 def test_an_update_tells_of_bad_values_and_of_what_may_not_change_at_once() -> None:

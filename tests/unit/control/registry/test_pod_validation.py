@@ -24,6 +24,14 @@ LABEL = (
     "alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
 C = "spec.containers[0]"
+F = f"{C}.env[0].valueFrom.fileKeyRef"
+
+
+def of_file(**parts: Any) -> dict[str, Any]:
+    reference = {"volumeName": "v", "path": "conf/app.env", "key": "K", **parts}
+    volumes = [{"name": "v", "emptyDir": {}}, {"name": "host", "hostPath": {"path": "/etc"}}]
+    return pod(containers=[container(env=[{"name": "A", "valueFrom": {"fileKeyRef": reference}}])], volumes=volumes)
+
 
 REFUSED = [
     (pod(containers=[]), "spec.containers: Required value"),
@@ -73,8 +81,24 @@ REFUSED = [
     (one(env=[{"value": "x"}]), f"{C}.env[0].name: Required value"),
     (
         one(env=[{"name": "A", "valueFrom": {}}]),
-        f'{C}.env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` '
-        "or `secretKeyRef`",
+        f'{C}.env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, '
+        "`secretKeyRef` or `fileKeyRef`",
+    ),
+    (of_file(path="../x"), f"{F}.path: Invalid value: \"../x\": must not contain '..'"),
+    (of_file(path="a/../../etc/shadow"), f"{F}.path: Invalid value: \"a/../../etc/shadow\": must not contain '..'"),
+    (of_file(path=""), f"{F}.path: Required value"),
+    (of_file(key=""), f"{F}.key: Required value"),
+    (
+        of_file(key="a=b"),
+        f'{F}.key: Invalid value: "a=b": a valid environment variable name must consist only of printable ASCII characters '
+        "other than '='",
+    ),
+    (of_file(volumeName=""), f"{F}.volumeName: Required value"),
+    (of_file(volumeName="V_"), f'{F}.volumeName: Invalid value: "V_": {LABEL}'),
+    (of_file(volumeName="other"), f'{F}.volumeName: Not found: "other"'),
+    (
+        of_file(volumeName="host"),
+        f'{F}.volumeName: Invalid value: "host": referenced volume must be of type emptyDir',
     ),
     (
         one(env=[{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]),
@@ -264,6 +288,21 @@ REFUSED = [
 @pytest.mark.parametrize(("obj", "message"), REFUSED, ids=[m[:70] for _, m in REFUSED])
 def test_a_bad_pod_is_refused_in_upstreams_words(obj: dict[str, Any], message: str) -> None:
     assert message in problems(obj)
+
+
+def test_a_variable_may_come_from_a_file_of_an_empty_dir() -> None:
+    assert problems(of_file()) == []
+
+
+def test_a_path_with_dots_in_names_leads_nowhere_else() -> None:
+    assert problems(of_file(path="a..b/..c/.env")) == []
+
+
+@pytest.mark.parametrize("kind", ["initContainers", "ephemeralContainers"])
+def test_other_kinds_of_containers_are_checked_for_the_files_volume(kind: str) -> None:
+    env = [{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "no", "path": "x", "key": "K"}}}]
+    found = problems(pod(**{kind: [{"name": "d", "image": "x", "env": env}]}))
+    assert f'spec.{kind}[0].env[0].valueFrom.fileKeyRef.volumeName: Not found: "no"' in found
 
 
 def test_a_pod_with_everything_is_accepted() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from tests.unit.control.registry.strategies import Object, container, pod, problems
+from tests.unit.control.registry.strategies import Object, container, created, pod, problems, update_problems
 
 V = "spec.volumes[0]"
 NO_DOTS = "must not contain '..'"
@@ -59,6 +60,14 @@ REFUSED = [
     ),
     (volume(nfs={"server": "s", "path": "p"}), f'{V}.nfs.path: Invalid value: "p": must be an absolute path'),
     (volume(nfs={"path": "/p"}), f"{V}.nfs.server: Required value"),
+    *(
+        (
+            volume(nfs={"server": server, "path": "/p"}),
+            f"{V}.nfs.server: Invalid value: {json.dumps(server, ensure_ascii=False)}: must be a host name or IP address: "
+            "it may not begin with '-' or contain white space or control characters",
+        )
+        for server in ("-iT/x", "a b", "a\tb", "a\x85b")
+    ),
     (
         volume(iscsi={"targetPortal": "p", "iqn": "x"}),
         f'{V}.iscsi.iqn: Invalid value: "x": must be valid format',
@@ -165,3 +174,9 @@ ACCEPTED = [
 @pytest.mark.parametrize("obj", ACCEPTED, ids=lambda o: str(o["spec"]["volumes"][0])[:60])
 def test_a_good_volume_is_accepted(obj: Object) -> None:
     assert problems(obj) == []
+
+
+def test_a_stored_pod_with_a_server_that_is_refused_today_stays_changeable() -> None:
+    stored = created(volume(nfs={"server": "-iT/x", "path": "/p"}))
+    changed = {**stored, "metadata": {**stored["metadata"], "labels": {"a": "b"}}}
+    assert problems(stored) and update_problems(stored, changed) == []

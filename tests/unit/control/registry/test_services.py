@@ -9,6 +9,7 @@ import pytest
 from control.auth.user import UserInfo
 from control.registry.core.allocation import ServiceAllocator
 from control.registry.core.pools import Pool, Taken, address_offset, port_offset
+from control.registry.strategy import Outcome
 from control.storage.store import Item, KeyExists, RevisionConflict
 from kube.clock import format_time
 from kube.errors import StatusError, already_exists
@@ -89,7 +90,7 @@ def named(name: str, **spec: Any) -> Object:
 
 async def stored(found: ServiceAllocator, cluster: Cluster, obj: Object, old: Object | None = None) -> Object:
     finish = await found.allocate(obj, old, cluster)
-    await finish(True)
+    await finish(Outcome.STORED)
     return obj
 
 
@@ -151,7 +152,7 @@ async def test_every_service_of_a_full_range_has_its_own_address_and_then_there_
 async def test_what_a_failed_write_had_taken_is_free_again() -> None:
     found, cluster = allocator(), Cluster()
     finish = await found.allocate(named("a", clusterIP="10.96.0.10", type="NodePort"), None, cluster)
-    await finish(False)
+    await finish(Outcome.NOT_STORED)
     assert cluster.records == {}
     await stored(found, cluster, named("b", clusterIP="10.96.0.10"))
 
@@ -213,7 +214,7 @@ async def test_what_is_under_way_counts_when_the_state_is_read_anew() -> None:
     finish = await found.allocate(named("a", type="NodePort", ports=ports), None, cluster)
     with pytest.raises(StatusError, match="provided port is already allocated"):
         await found.allocate(named("b", type="NodePort", ports=copy.deepcopy(ports)), None, cluster)
-    await finish(False)
+    await finish(Outcome.NOT_STORED)
     await stored(found, cluster, named("b", type="NodePort", ports=copy.deepcopy(ports)))
 
 
@@ -234,7 +235,7 @@ async def test_a_dry_run_writes_no_record_and_keeps_nothing() -> None:
     found, cluster = allocator(), Cluster(dry_run=True)
     obj = named("a", clusterIP="10.96.0.10")
     finish = await found.allocate(obj, None, cluster)
-    await finish(False)
+    await finish(Outcome.NOT_STORED)
     assert cluster.records == {}
     await found.allocate(named("b", clusterIP="10.96.0.10"), None, cluster)
 

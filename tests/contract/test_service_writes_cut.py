@@ -1,0 +1,176 @@
+"""What a Service was given stays its own, and nobody else's, wherever its request is cut off or its write's answer is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control import service_repair
+from control.registry.context import SERVER, Allocation, Context
+from control.registry.core.service import ServiceStrategy
+from control.registry.deletion import DeleteOptions
+from control.storage.store import Unavailable
+from kube.errors import StatusError
+from kube.resources import by_path
+from tests.support.control import ApiUnderTest, api_server
+
+SERVICES = by_path("", "v1", "services")
+ADDRESSES = by_path("networking.k8s.io", "v1", "ipaddresses")
+assert SERVICES is not None and ADDRESSES is not None
+CUTS = 60
+"""More turns of the event loop than a write takes."""
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path) as server:
+        yield server
+
+
+def service(name: str, address: str, port: int) -> dict[str, Any]:
+    ports = [{"port": 80, "nodePort": port}]
+    return {"metadata": {"name": name}, "spec": {"type": "NodePort", "clusterIP": address, "ports": ports}}
+
+
+async def cut(work: Any, turns: int) -> bool:
+    """Cancel some work after so many turns of the loop; say whether it was cut."""
+    task = asyncio.create_task(work)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+        if turns > CUTS // 2:
+            await asyncio.sleep(0.0003)  # the store's thread takes its time, too
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return task.cancelled()
+
+
+async def settled(api: ApiUnderTest) -> None:
+    if api.api.registry.unfinished:
+        await asyncio.wait(set(api.api.registry.unfinished), timeout=10)
+    await api.api.cache.wait_current()
+
+
+def check(api: ApiUnderTest) -> None:
+    """What is handed out, what is recorded and what Services have is the same."""
+    registry = api.api.registry
+    strategy = registry.strategy(SERVICES)
+    assert isinstance(strategy, ServiceStrategy)
+    services = [entry.obj for entry in registry.cached(SERVICES).list().entries]
+    addresses = {ip for s in services for ip in s["spec"].get("clusterIPs") or ()}
+    ports = {p["nodePort"] for s in services for p in s["spec"]["ports"] if p.get("nodePort")}
+    assert {e.obj["metadata"]["name"] for e in registry.cached(ADDRESSES).list().entries} == addresses
+    assert set(strategy.allocator.ports.ports.owners()) == ports
+    assert not strategy.allocator._pending
+
+
+async def test_a_write_cut_off_anywhere_leaves_addresses_and_ports_right(api: ApiUnderTest) -> None:
+    registry = api.api.registry
+    cuts = 0
+    for turns in range(CUTS):
+        name, obj = f"s{turns}", service(f"s{turns}", f"10.96.1.{turns + 1}", 30100 + turns)
+        cuts += await cut(registry.create(Context(SERVER), SERVICES, "default", obj), turns)
+        await settled(api)
+        check(api)
+        if registry.peek(SERVICES, "default", name) is None:
+            await registry.create(
+                Context(SERVER), SERVICES, "default", service(name, f"10.96.1.{turns + 1}", 30100 + turns)
+            )
+
+        async def other_port(old: dict[str, Any] | None, port: int = 30300 + turns) -> dict[str, Any]:
+            assert old is not None
+            old["spec"]["ports"][0]["nodePort"] = port
+            return old
+
+        cuts += await cut(registry.update(Context(SERVER), SERVICES, "default", name, other_port), turns)
+        await settled(api)
+        check(api)
+        cuts += await cut(registry.delete(Context(SERVER), SERVICES, "default", name, DeleteOptions()), turns)
+        await settled(api)
+        check(api)
+    assert cuts > 20, "most writes were cut off in the middle"
+
+
+async def test_a_lost_answer_of_the_store_is_settled_by_reading(
+    api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, store = api.api.registry, api.api.registry.store
+    lost: list[str] = []
+
+    def lose(verb: str) -> None:
+        real = getattr(store, verb)
+
+        async def call(key: str, *rest: Any) -> Any:
+            done = await real(key, *rest)
+            if "/services/specs/" in key:
+                lost.append(verb)
+                raise Unavailable("the connection broke")
+            return done
+
+        monkeypatch.setattr(store, verb, call)
+
+    for verb in ("create", "update", "delete"):
+        lose(verb)
+    made = await registry.create(Context(SERVER), SERVICES, "default", service("a", "10.96.1.1", 30100))
+    assert made.created
+    await settled(api)
+    check(api)
+
+    async def relabel(old: dict[str, Any] | None) -> dict[str, Any]:
+        assert old is not None
+        old["spec"]["ports"][0]["nodePort"] = 30200
+        return old
+
+    await registry.update(Context(SERVER), SERVICES, "default", "a", relabel)
+    await settled(api)
+    check(api)
+    _, gone, _ = await registry.delete(Context(SERVER), SERVICES, "default", "a", DeleteOptions())
+    assert gone
+    await settled(api)
+    check(api)
+    assert lost == ["create", "update", "delete"]
+
+
+async def test_what_nobody_can_settle_keeps_its_address_until_the_comparison(
+    api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, store = api.api.registry, api.api.registry.store
+    strategy = registry.strategy(SERVICES)
+    assert isinstance(strategy, ServiceStrategy)
+    create = store.create
+
+    async def fails(key: str, *rest: Any) -> Any:
+        if "/services/specs/" in key:
+            raise Unavailable("disk full")
+        return await create(key, *rest)
+
+    monkeypatch.setattr(store, "create", fails)
+    with pytest.raises(StatusError, match="disk full"):
+        await registry.create(Context(SERVER), SERVICES, "default", service("a", "10.96.1.1", 30100))
+    monkeypatch.setattr(store, "create", create)
+    with pytest.raises(StatusError, match="already allocated"):
+        await registry.create(Context(SERVER), SERVICES, "default", service("b", "10.96.1.1", 30101))
+    await strategy.allocator.repair(Allocation(registry, Context(SERVER)))
+    assert "10.96.1.1" in {e.obj["metadata"]["name"] for e in registry.cached(ADDRESSES).list().entries}, "too young"
+    monkeypatch.setattr("control.registry.core.allocation.ORPHAN_AFTER", timedelta(seconds=-1))
+    await strategy.allocator.repair(Allocation(registry, Context(SERVER)))
+    check(api)
+    await registry.create(Context(SERVER), SERVICES, "default", service("b", "10.96.1.1", 30100))
+    check(api)
+
+
+async def test_a_missing_record_is_made_again_by_the_loop(api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = api.api.registry
+    await registry.create(Context(SERVER), SERVICES, "default", service("a", "10.96.1.1", 30100))
+    await registry.delete(Context(SERVER), ADDRESSES, "", "10.96.1.1", DeleteOptions(grace_period=0))
+    monkeypatch.setattr(service_repair, "SECONDS", 0.05)
+    task = asyncio.create_task(service_repair.run(registry, api.api.clock))
+    async with asyncio.timeout(10):
+        while registry.peek(ADDRESSES, "", "10.96.1.1") is None:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
