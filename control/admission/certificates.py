@@ -12,7 +12,6 @@ from control.auth import certificates
 from control.auth.authorizers import allowed
 from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes, UserInfo
 from control.auth.x509 import subject_user
-from kube.errors import StatusError
 
 _TARGET = "certificatesigningrequests.certificates.k8s.io"
 
@@ -84,7 +83,7 @@ class CertificateSubjectRestriction(Plugin):
             return
         try:
             groups = subject_user(certificates.decode_request(spec.get("request", "")).subject).groups
-        except (ValueError, StatusError) as error:
+        except ValueError as error:
             raise refuse(attributes, f"failed to parse CSR: {error}") from error
         if SYSTEM_MASTERS in groups:
             signer = certificates.CLIENT

@@ -15,7 +15,17 @@ from control.admission.lookup import Object
 from control.auth.fields import ConfigurationError, known, list_at
 
 GROUP = "apiserver.config.k8s.io"
-SCOPES = frozenset({"PriorityClass", "BestEffort", "NotBestEffort", "Terminating", "NotTerminating"})
+SCOPES = frozenset(
+    {
+        "PriorityClass",
+        "BestEffort",
+        "NotBestEffort",
+        "Terminating",
+        "NotTerminating",
+        "CrossNamespacePodAffinity",
+        "VolumeAttributesClass",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +67,7 @@ def refusal(
     if not entries:
         return ""
     names = {name for name in asked for entry in entries for part in entry.contains if part in name}
-    scopes = (
-        [term for entry in entries for term in entry.scopes if quotas.in_scope(term, obj)] if target == "pods" else []
-    )
+    scopes = [term for entry in entries for term in entry.scopes if quotas.in_scope(term, target, obj)]
     covering = [quota for quota in present if quotas.matches(quota, target, obj)]
     missing = names - {name for quota in covering for name in (quota.get("spec") or {}).get("hard") or ()}
     if missing:
@@ -74,6 +82,4 @@ def refusal(
 
 
 def _scopes_of(quota: Object) -> set[str]:
-    spec = quota.get("spec") or {}
-    terms = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    return {*(spec.get("scopes") or ()), *(term.get("scopeName", "") for term in terms)}
+    return {term.get("scopeName", "") for term in quotas.scopes(quota)}

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+from kube.resources import Resource
+
 Object = dict[str, Any]
 
 
@@ -24,6 +26,10 @@ class Lookup(Protocol):
 
     async def of_kind(self, api_version: str, kind: str) -> tuple[bool, Sequence[Object]] | None:
         """Return (whether a kind is namespaced, all its objects), custom kinds too; None where there is no such kind."""
+        ...
+
+    def resource_of(self, api_version: str, kind: str) -> Resource | None:
+        """Return the resource whose objects are of a kind, custom ones too; None where there is none."""
         ...
 
     async def fresh(self, target: str, namespace: str, name: str) -> Object | None:

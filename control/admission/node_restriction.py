@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from control.admission.lookup import Lookup, Object, find
+from control.admission.mirror_pods import object_reference
 from control.admission.node_labels import forbidden_changes
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
@@ -18,7 +19,7 @@ from control.auth.authorizers import allowed
 from control.auth.node import LEASE_NAMESPACE, NODE_PREFIX, NODES_GROUP, node_of
 from control.auth.user import Authorizer, AuthzAttributes
 from control.auth.x509 import subject_user
-from kube.errors import StatusError, not_found
+from kube.errors import not_found
 
 MIRROR = "kubernetes.io/config.mirror"
 _SAME_UID = "does not match the UID in record. The object might have been deleted and then recreated"
@@ -62,9 +63,14 @@ class NodeRestriction(Plugin):
         if a.subresource == "status":
             return _pod_status(a, node)
         if a.subresource == "eviction":
-            pod = await find(self._lookup, "pods", a.namespace, a.name or _name(a.obj))
+            if a.operation != "CREATE":
+                return f"unexpected operation {a.operation}"
+            name = a.name or _name(a.obj)
+            if not name:
+                return "could not determine pod from request data"
+            pod = await find(self._lookup, "pods", a.namespace, name)
             if pod is None:
-                raise not_found("", "pods", a.name)
+                raise not_found("", "pods", name)
             own = pod.get("spec", {}).get("nodeName") == node
             return "" if own else f"node {node} can only evict pods with spec.nodeName set to itself"
         if a.subresource:
@@ -101,20 +107,11 @@ class NodeRestriction(Plugin):
         uid = record["metadata"].get("uid")
         if owner.get("uid") != uid:
             return f"node {node} UID mismatch: expected {owner.get('uid')} got {uid}"
-        if spec.get("serviceAccountName"):
-            return f'node "{node}" can not create pods that reference a service account'
-        for what, found in (
-            ("secrets", references.pod_secrets(spec)),
-            ("configmaps", references.pod_config_maps(spec)),
-            ("persistentvolumeclaims", references.pod_claims(pod)),
-            ("resourceclaims", spec.get("resourceClaims")),
-        ):
-            if found:
-                return f'node "{node}" can not create pods that reference {what}'
-        for volume in spec.get("volumes") or ():
-            if any("clusterTrustBundle" in s for s in (volume.get("projected") or {}).get("sources") or ()):
-                return f'node "{node}" can not create pods that reference clustertrustbundles'
-        return ""
+        try:
+            what = object_reference(spec)
+        except ValueError as error:
+            return f"error checking mirror pod for API references: {error}"
+        return f'node "{node}" can not create pods that reference {what}' if what else ""
 
     # -- nodes --------------------------------------------------------------------------------------------------------
     async def _nodes(self, a: Attributes, node: str) -> str:
@@ -123,13 +120,18 @@ class NodeRestriction(Plugin):
         if name != node:
             return f'node "{node}" is not allowed to modify node "{name}"'
         labels = new.get("metadata", {}).get("labels")
+        source, known = (each.get("spec", {}).get("configSource") for each in (new, old))
         if a.operation == "CREATE":
+            if source is not None:
+                return f'node "{node}" is not allowed to create pods with a non-nil configSource'
             bad = forbidden_changes(labels, None)
             if bad:
                 return f'node "{node}" is not allowed to set the following labels: {", ".join(bad)}'
             if new.get("metadata", {}).get("ownerReferences"):
                 return f'node "{node}" is not allowed to set ownerReferences'
         if a.operation == "UPDATE":
+            if source is not None and source != known:
+                return f'node "{node}" is not allowed to update configSource to a new non-nil configSource'
             if (new.get("spec", {}).get("taints") or []) != (old.get("spec", {}).get("taints") or []):
                 return f'node "{node}" is not allowed to modify taints'
             bad = forbidden_changes(labels, old.get("metadata", {}).get("labels"))
@@ -164,21 +166,27 @@ class NodeRestriction(Plugin):
             return f"the UID in the bound object reference ({ref['uid']}) {_SAME_UID}"
         if pod.get("spec", {}).get("nodeName") != node:
             return "node requested token bound to a pod scheduled on a different node"
-        for audience in spec.get("audiences") or ():
-            if not await self._audience_allowed(a, pod, audience):
-                user = a.user.name
-                return f'audience "{audience}" not found in pod spec volume, {user} is not authorized to request it'
+        audiences = spec.get("audiences") or [""]
+        if len(audiences) > 1:
+            return "node may only request 0 or 1 audiences"
+        if not await self._audience_allowed(a, pod, audiences[0]):
+            what = f'audience "{audiences[0]}" not found in pod spec volume'
+            return f"{what}, {a.user.name} is not authorized to request tokens for this audience"
         return ""
 
     async def _audience_allowed(self, a: Attributes, pod: Object, audience: str) -> bool:
-        """Say whether a pod's volumes or their CSI drivers ask for an audience, or a role lets the node have it."""
+        """Tell whether a pod's volumes or their CSI drivers ask for an audience, or a role lets the node have it.
+
+        "" is the API server's own, which a pod's volume asks for by naming none.
+        """
         for volume in pod.get("spec", {}).get("volumes") or ():
             for source in (volume.get("projected") or {}).get("sources") or ():
-                if "serviceAccountToken" in source and source["serviceAccountToken"].get("audience", "") == audience:
+                token = source.get("serviceAccountToken")
+                if token is not None and (token.get("audience") or "") == audience:
                     return True
             driver = self._csi_driver(a.namespace, pod, volume)
             requests = (driver or {}).get("spec", {}).get("tokenRequests") or ()
-            if any(r.get("audience", "") == audience for r in requests):
+            if any((r.get("audience") or "") == audience for r in requests):
                 return True
         verb = "request-serviceaccounts-token-audience"
         asked = AuthzAttributes(a.user, verb, "", "v1", audience or "", "", a.namespace, a.name)
@@ -219,7 +227,7 @@ class NodeRestriction(Plugin):
         try:
             request = certificates.decode_request(spec.get("request", ""))
             name = subject_user(request.subject).name
-        except (ValueError, StatusError) as error:
+        except ValueError as error:
             return f"unable to parse csr: {error}"
         return "" if name == a.user.name else f"can only create a node CSR with CN={a.user.name}"
 
@@ -232,16 +240,20 @@ def _pod_status(a: Attributes, node: str) -> str:
         return f'node "{node}" can only update pod status for pods with spec.nodeName set to itself'  # noqa: S608
     if (new.get("metadata", {}).get("labels") or {}) != (old.get("metadata", {}).get("labels") or {}):
         return f'node "{node}" cannot update labels through pod status'
-    part = "resourceClaimStatuses"
-    if (new.get("status", {}).get(part) or []) != (old.get("status", {}).get(part) or []):
-        return f'node "{node}" cannot update resource claim statuses'
+    # Whatever claims these name, the node may read (control/auth/node.py).
+    for part, shown in (
+        ("resourceClaimStatuses", "resource claim statuses"),
+        ("extendedResourceClaimStatus", "extended resource claim status"),
+    ):
+        if (new.get("status", {}).get(part) or None) != (old.get("status", {}).get(part) or None):
+            return f'node "{node}" cannot update {shown}'
     return ""
 
 
 def _fixed_claim(claim: Object) -> Object:
     """Return a claim without what the kubelet may change when it has grown the file system, and bookkeeping."""
     metadata = {k: v for k, v in claim.get("metadata", {}).items() if k not in ("managedFields", "resourceVersion")}
-    free = ("capacity", "conditions", "allocatedResources", "allocatedResourceStatuses", "resizeStatus")
+    free = ("capacity", "conditions", "allocatedResources", "allocatedResourceStatuses")
     status = {k: v for k, v in claim.get("status", {}).items() if k not in free}
     return claim | {"metadata": metadata, "status": status}
 

@@ -6,49 +6,54 @@ to set that owner's finalizers.
 
 from __future__ import annotations
 
-from control.admission.lookup import Object
+from control.admission.lookup import Lookup, Object
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth.authorizers import allowed
 from control.auth.user import Authorizer, AuthzAttributes
-from kube import resources
 
 
 class OwnerReferencesPermissionEnforcement(Plugin):
     name = "OwnerReferencesPermissionEnforcement"
 
-    def __init__(self, authorizer: Authorizer) -> None:
-        self._authorizer = authorizer
+    def __init__(self, authorizer: Authorizer, lookup: Lookup) -> None:
+        self._authorizer, self._lookup = authorizer, lookup
 
     def handles(self, attributes: Attributes) -> bool:
-        return attributes.operation in ("CREATE", "UPDATE") and attributes.resource.target != "pods/eviction"
+        # A pod's owners cannot be changed through its status, and old kubelets send others there.
+        free = attributes.resource.target == "pods" and attributes.subresource == "status"
+        return attributes.operation in ("CREATE", "UPDATE") and not free
 
     async def validate(self, attributes: Attributes) -> None:
         new, old = _owners(attributes.obj), _owners(attributes.old)
         if new == old:
             return
-        a, r = attributes, attributes.resource
-        if a.old is not None and not await self._may(a, "delete", r.group, r.version, r.plural, a.subresource, a.name):
+        a, r = attributes, attributes.requested or attributes.resource
+        asked = AuthzAttributes(a.user, "delete", r.group, r.version, r.plural, a.subresource, a.namespace, a.name)
+        if a.old is not None and not await allowed(self._authorizer, asked):
             raise refuse(a, "cannot set an ownerRef on a resource you can't delete")
-        blocked = {o.get("uid") for o in old if o.get("blockOwnerDeletion")}
-        for owner in new:
-            if not owner.get("blockOwnerDeletion") or owner.get("uid") in blocked:
-                continue
-            found = resources.by_kind(owner.get("apiVersion", ""), owner.get("kind", ""))
-            name = owner.get("name", "")
-            if found is None or not await self._may(
-                a, "update", found.group, found.version, found.plural, "finalizers", name
-            ):
-                raise refuse(
-                    a,
-                    "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on",
-                )
+        before = {o.get("uid") for o in old if o.get("blockOwnerDeletion")}
+        blocking = [o for o in new if o.get("blockOwnerDeletion") and o.get("uid") not in before]
+        anything = AuthzAttributes(a.user, "update", "*", "*", "*", "finalizers", "", "*")
+        if not blocking or await allowed(self._authorizer, anything):
+            return
+        for owner in blocking:
+            await self._check_finalizers(a, owner)
 
-    async def _may(
-        self, a: Attributes, verb: str, group: str, version: str, plural: str, subresource: str, name: str
-    ) -> bool:
-        asked = AuthzAttributes(a.user, verb, group, version, plural, subresource, a.namespace, name)
-        return await allowed(self._authorizer, asked)
+    async def _check_finalizers(self, a: Attributes, owner: Object) -> None:
+        """Raise 403 where a user may not set the finalizers of an owner."""
+        version, kind = owner.get("apiVersion", ""), owner.get("kind", "")
+        found = self._lookup.resource_of(version, kind)
+        if found is None:
+            why = f"cannot find RESTMapping for APIVersion {version} Kind {kind}"
+            raise refuse(a, f"cannot set blockOwnerDeletion in this case because {why}")
+        namespace, name = a.namespace if found.namespaced else "", owner.get("name", "")
+        asked = AuthzAttributes(
+            a.user, "update", found.group, found.version, found.plural, "finalizers", namespace, name
+        )
+        if not await allowed(self._authorizer, asked):
+            why = "an ownerReference refers to a resource you can't set finalizers on"
+            raise refuse(a, f"cannot set blockOwnerDeletion if {why}")
 
 
 def _owners(obj: Object | None) -> list[Object]:

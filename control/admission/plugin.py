@@ -11,7 +11,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from control.auth.user import UserInfo
+from control.auth.user import AuthzAttributes, UserInfo
 from kube.resources import Resource
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
@@ -56,6 +56,8 @@ class Attributes:
     """Notes for the audit log."""
     requested: Resource | None = None
     """The version that the request names, where it is not the stored one."""
+    asked: AuthzAttributes | None = None
+    """The request's authorization attributes; None where the server itself writes."""
     reinvocation: Reinvocation = field(default_factory=Reinvocation)
 
     def concern(self, targets: str | Container[str], *operations: Operation) -> bool:

@@ -2,19 +2,21 @@
 
 What upstream has off unless --enable-admission-plugins names it is off here too, but for DenyServiceExternalIPs, which
 hardening guides ask for. Plugins of upstream that only alpha features need are known by name, so that a command line which
-names them can stay, and have nothing to do. RBACEscalation is no plugin upstream but part of its storage of roles: it
-cannot be switched off.
+names them can stay, and have nothing to do. RBACEscalation, PolicyParameters and ClaimStatus are no plugins upstream but
+parts of its storage: they cannot be switched off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from control.admission.always import AlwaysAdmit, AlwaysDeny
 from control.admission.always_pull_images import AlwaysPullImages
 from control.admission.certificates import CertificateApproval, CertificateSigning, CertificateSubjectRestriction
+from control.admission.claim_status import ClaimStatus
 from control.admission.configuration import Configurations
 from control.admission.default_ingress_class import DefaultIngressClass
 from control.admission.default_storage_class import DefaultStorageClass
@@ -38,6 +40,7 @@ from control.admission.pod_toleration_restriction import PodTolerationRestrictio
 from control.admission.pod_topology_labels import PodTopologyLabels
 from control.admission.policies.mutating import MutatingAdmissionPolicy
 from control.admission.policies.validating import ValidatingAdmissionPolicy
+from control.admission.policy_parameters import PolicyParameters
 from control.admission.priority import Priority
 from control.admission.rbac_escalation import RBACEscalation
 from control.admission.resource_quota import ResourceQuota
@@ -119,7 +122,9 @@ PLUGINS: dict[str, Make] = {
     "ExtendedResourceToleration": lambda s, told: ExtendedResourceToleration(),
     "DefaultStorageClass": lambda s, told: DefaultStorageClass(s.lookup),
     "StorageObjectInUseProtection": lambda s, told: StorageObjectInUseProtection(),
-    "OwnerReferencesPermissionEnforcement": lambda s, told: OwnerReferencesPermissionEnforcement(s.authorizer),
+    "OwnerReferencesPermissionEnforcement": lambda s, told: OwnerReferencesPermissionEnforcement(
+        s.authorizer, s.lookup
+    ),
     "PersistentVolumeClaimResize": lambda s, told: PersistentVolumeClaimResize(s.lookup),
     "RuntimeClass": lambda s, told: RuntimeClass(s.lookup),
     "CertificateApproval": lambda s, told: CertificateApproval(s.authorizer),
@@ -130,6 +135,8 @@ PLUGINS: dict[str, Make] = {
     "PodTopologyLabels": lambda s, told: PodTopologyLabels(s.lookup),
     "PodResizeValidator": lambda s, told: PodResizeValidator(s.lookup),
     "RBACEscalation": lambda s, told: RBACEscalation(s.authorizer, s.rbac),
+    "PolicyParameters": lambda s, told: PolicyParameters(s.authorizer, s.lookup),
+    "ClaimStatus": lambda s, told: ClaimStatus(s.authorizer),
     "MutatingAdmissionPolicy": lambda s, told: MutatingAdmissionPolicy(s.lookup, s.authorizer),
     "MutatingAdmissionWebhook": lambda s, told: MutatingAdmissionWebhook(s.asker),
     "ValidatingAdmissionPolicy": lambda s, told: ValidatingAdmissionPolicy(s.lookup, s.authorizer),
@@ -139,7 +146,9 @@ PLUGINS: dict[str, Make] = {
 }
 """In upstream's order. The order counts: what LimitRanger sets is what ResourceQuota counts, which comes last because
 nothing may fail after quota was charged."""
-NAMES = frozenset(PLUGINS) - {"RBACEscalation"} | IDLE
+OF_STORAGE = frozenset({"RBACEscalation", "PolicyParameters", "ClaimStatus"})
+"""No plugins upstream but parts of its storage."""
+NAMES = frozenset(PLUGINS) - OF_STORAGE | IDLE
 CONFIGURED = frozenset(
     {
         "EventRateLimit",
@@ -156,8 +165,16 @@ CONFIGURED = frozenset(
 WEBHOOKS = ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
 
 
-def make(surroundings: Surroundings, enabled: Collection[str] = (), disabled: Collection[str] = ()) -> list[Plugin]:
-    """Return the plugins that are on, in order; raises ConfigurationError for names and configurations without meaning."""
+def make(
+    surroundings: Surroundings,
+    enabled: Collection[str] = (),
+    disabled: Collection[str] = (),
+    defaults: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+) -> list[Plugin]:
+    """Return the plugins that are on, in order; raises ConfigurationError for names and configurations without meaning.
+
+    `defaults` are plugins that are on unless disabled, with the configurations that they have unless told another.
+    """
     for flag, names in (("enable", enabled), ("disable", disabled)):
         for name in names:
             if name not in NAMES:
@@ -173,13 +190,13 @@ def make(surroundings: Surroundings, enabled: Collection[str] = (), disabled: Co
         surroundings.asker.caller.credentials = credentials.load(told)
     except ConfigurationError as error:
         raise ConfigurationError(f"failed to initialize admission webhooks: {error}") from error
-    off = (OFF_BY_DEFAULT - set(enabled)) | set(disabled)
+    off = (OFF_BY_DEFAULT - set(enabled) - defaults.keys()) | set(disabled)
     found = []
     for name, made in PLUGINS.items():
         if name in off:
             continue
         try:
-            found.append(made(surroundings, dict(surroundings.told.get(name) or {})))
+            found.append(made(surroundings, dict(surroundings.told.get(name) or defaults.get(name) or {})))
         except ConfigurationError as error:
             raise ConfigurationError(f'failed to initialize admission plugin "{name}": {error}') from error
     return found

@@ -3,7 +3,7 @@
 pod-security.kubernetes.io/enforce refuses pods, /warn sends a Warning header to whoever makes a pod or a workload of pods; each
 has a version label beside it ("latest" or v1.x); /audit notes in the audit log. Without labels the defaults of the plugin's
 configuration hold (pod_security_configuration.py), without these everything is let in. Who is exempt there is not looked at.
-Putting a stricter level on a namespace is warned about where pods that are there already break it.
+A stricter level or another version on a namespace is warned about where pods that are there already break it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from control.admission.lookup import Lookup, Object, find
 from control.admission.plugin import Attributes, Plugin
-from control.admission.pod_security_checks import Violation, violations
+from control.admission.pod_security_checks import violations
 from control.admission.pod_security_configuration import LEVELS, MODES, VERSION, parse
+from control.admission.pod_security_details import Violation
 from control.admission.refusal import refuse
 from kube.errors import FieldError, invalid, invalid_value
 
@@ -168,7 +169,8 @@ class PodSecurity(Plugin):
                     f"namespace {json.dumps(name)} is exempt from Pod Security, and the policy ({shown}) will be ignored"
                 )
             return
-        if attributes.operation == "UPDATE" and LEVELS.index(new.level) > LEVELS.index(old.level):
+        stricter = new.version != old.version or LEVELS.index(new.level) > LEVELS.index(old.level)
+        if attributes.operation == "UPDATE" and new.level != "privileged" and stricter:
             attributes.warnings += self._existing(name, new)
 
     def _existing(self, namespace: str, policy: Policy) -> list[str]:

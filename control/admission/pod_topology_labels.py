@@ -1,6 +1,6 @@
 """PodTopologyLabels: a pod carries the zone and the region of its node, so that its containers can be told by the downward API.
 
-Set when a pod is bound (by the binding subresource), and here for pods that name their node when they are made.
+Set on the Binding, whose labels its pod gets, and on pods that name their node when they are made.
 Upstream: plugin/pkg/admission/podtopologylabels, KEP 4742.
 """
 
@@ -27,12 +27,18 @@ class PodTopologyLabels(Plugin):
         self._lookup = lookup
 
     def handles(self, attributes: Attributes) -> bool:
-        return attributes.concern("pods", "CREATE")
+        created = attributes.operation == "CREATE" and attributes.resource.target == "pods"
+        return created and attributes.subresource in ("", "binding")
 
     async def admit(self, attributes: Attributes) -> None:
-        assert attributes.obj is not None
-        name = attributes.obj.get("spec", {}).get("nodeName")
+        obj = attributes.obj
+        assert obj is not None
+        if attributes.subresource:
+            target = obj.get("target") or {}
+            name = target.get("name") if target.get("kind") == "Node" else None
+        else:
+            name = obj.get("spec", {}).get("nodeName")
         node = self._lookup.get("nodes", "", name) if name else None
         if node is not None and (labels := topology_labels(node)):
-            metadata = attributes.obj["metadata"]
+            metadata = obj.setdefault("metadata", {})
             metadata["labels"] = {**(metadata.get("labels") or {}), **labels}

@@ -1,8 +1,8 @@
 """What objects cost a ResourceQuota: usage by resource name, scopes, and what must be said for it.
 
 Pure functions, shared by the admission plugin, which charges one object, and the quota controller, which adds all up.
-Names and rules are those of pkg/quota/v1/evaluator: pods by requests and limits, claims by storage, services by kind,
-everything by count.
+Names and rules are those of pkg/quota/v1/evaluator: pods by requests and limits, claims by storage and devices,
+services by kind, everything by count.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from control.admission.pod_resources import family, pod_totals
+from control.admission.quota_claims import device_usage, volume_in_scope, volume_usage
 from kube import quantity
 
 Object = dict[str, Any]
@@ -43,7 +44,9 @@ def usage(target: str, obj: Object) -> Usage:
     elif target == "services":
         found |= _service(obj)
     elif target == "persistentvolumeclaims":
-        found |= _claim(obj)
+        found |= volume_usage(obj)
+    elif target == "resourceclaims.resource.k8s.io":
+        found |= device_usage(obj)
     elif target in _PLAIN:
         found[target] = Decimal(1)
     return found
@@ -81,18 +84,6 @@ def _service(service: Object) -> Usage:
     return found
 
 
-def _claim(claim: Object) -> Usage:
-    spec, found = claim.get("spec", {}), {"persistentvolumeclaims": Decimal(1)}
-    storage = (spec.get("resources") or {}).get("requests", {}).get("storage")
-    if storage is not None:
-        found["requests.storage"] = quantity.parse(storage)
-    storage_class = spec.get("storageClassName")
-    if storage_class:
-        prefix = f"{storage_class}.storageclass.storage.k8s.io/"
-        found |= {prefix + name: value for name, value in found.items()}
-    return found
-
-
 def add_up(quota: Object, target: str, objects: Iterable[Object]) -> Usage:
     """Return what all objects of a kind use of a quota together."""
     total: Usage = {}
@@ -109,17 +100,25 @@ def subtract(new: Usage, old: Usage) -> Usage:
 
 
 def matches(quota: Object, target: str, obj: Object) -> bool:
-    """Say whether a quota's scopes include an object; scopes are about pods, and others have none."""
+    """Say whether a quota's scopes include an object; what is no pod and no volume claim is within none."""
+    return all(in_scope(term, target, obj) for term in scopes(quota))
+
+
+def scopes(quota: Object) -> list[Object]:
+    """Return a quota's scopes, all as terms of a selector."""
     spec = quota.get("spec", {})
     terms = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
-    terms += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    if not terms:
-        return True
-    return target == "pods" and all(in_scope(term, obj) for term in terms)
+    return terms + list((spec.get("scopeSelector") or {}).get("matchExpressions") or ())
 
 
-def in_scope(term: Object, pod: Object) -> bool:
-    """Say whether a pod is within one scope of a quota or of a configuration."""
+def in_scope(term: Object, target: str, obj: Object) -> bool:
+    """Say whether an object is within one scope of a quota or of a configuration."""
+    if target == "persistentvolumeclaims":
+        return volume_in_scope(term, obj)
+    return target == "pods" and _pod_in_scope(term, obj)
+
+
+def _pod_in_scope(term: Object, pod: Object) -> bool:
     spec, name, operator = pod["spec"], str(term.get("scopeName")), term.get("operator", "Exists")
     values: list[str] = list(term.get("values") or ())
     if name in ("Terminating", "NotTerminating"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from typing import NamedTuple
 
 from control.admission import limited_resources
 from control.admission import quota as quotas
@@ -19,7 +20,43 @@ from control.admission.refusal import refuse
 from kube.errors import StatusError
 
 _ATTEMPTS = 5
-_ON_UPDATE = frozenset({("services", ""), ("persistentvolumeclaims", ""), ("pods", "resize")})
+_IGNORED = frozenset(
+    {
+        "bindings",
+        "componentstatuses",
+        "events",
+        "events.events.k8s.io",
+        "tokenreviews.authentication.k8s.io",
+        "selfsubjectreviews.authentication.k8s.io",
+        "subjectaccessreviews.authorization.k8s.io",
+        "selfsubjectaccessreviews.authorization.k8s.io",
+        "localsubjectaccessreviews.authorization.k8s.io",
+        "selfsubjectrulesreviews.authorization.k8s.io",
+    }
+)
+"""Created and not stored, so nothing is used, and Events, which upstream does not count either (pkg/quota/v1/install)."""
+_ON_UPDATE = frozenset(
+    {
+        ("services", ""),
+        ("persistentvolumeclaims", ""),
+        ("resourceclaims.resource.k8s.io", ""),
+        ("pods", "resize"),
+    }
+)
+
+
+class Asked(NamedTuple):
+    """What a request asks for: all that the object uses, and what it uses more than before."""
+
+    whole: Usage
+    more: Usage
+
+    def of(self, attributes: Attributes, quota: Object) -> Usage:
+        """Return what a quota is asked for: the whole where the object was not within its scopes before."""
+        old, target = attributes.old, attributes.resource.target
+        if not quotas.matches(quota, target, attributes.obj or {}):
+            return {}
+        return self.more if old is None or quotas.matches(quota, target, old) else self.whole
 
 
 class ResourceQuota(Plugin):
@@ -31,7 +68,7 @@ class ResourceQuota(Plugin):
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def handles(self, attributes: Attributes) -> bool:
-        if not attributes.namespace:
+        if not attributes.namespace or attributes.resource.target in _IGNORED:
             return False
         if attributes.operation == "UPDATE":
             return (attributes.resource.target, attributes.subresource) in _ON_UPDATE
@@ -42,19 +79,20 @@ class ResourceQuota(Plugin):
         if not present and not self._limited:
             return
         target, obj = attributes.resource.target, attributes.obj or {}
-        asked = quotas.usage(target, obj)
-        if attributes.old is not None:
-            asked = quotas.subtract(asked, quotas.usage(target, attributes.old))
-        if not asked:
+        whole = quotas.usage(target, obj)
+        asked = Asked(
+            whole, whole if attributes.old is None else quotas.subtract(whole, quotas.usage(target, attributes.old))
+        )
+        if not asked.more and not any(asked.of(attributes, quota) for quota in present):
             return
-        if why := limited_resources.refusal(self._limited, target, obj, asked, present):
+        if why := limited_resources.refusal(self._limited, target, obj, whole, present):
             raise refuse(attributes, why)
         if not present:
             return
         async with self._locks[attributes.namespace]:
             await self._charge(attributes, target, obj, asked)
 
-    async def _charge(self, attributes: Attributes, target: str, obj: Object, asked: Usage) -> None:
+    async def _charge(self, attributes: Attributes, target: str, obj: Object, asked: Asked) -> None:
         cached = sorted(
             self._lookup.list("resourcequotas", attributes.namespace), key=lambda q: str(q["metadata"]["name"])
         )
@@ -69,7 +107,7 @@ class ResourceQuota(Plugin):
             await self._write(attributes, quota, target, obj, asked, delta)
 
     async def _write(
-        self, attributes: Attributes, quota: Object, target: str, obj: Object, asked: Usage, delta: Usage
+        self, attributes: Attributes, quota: Object, target: str, obj: Object, asked: Asked, delta: Usage
     ) -> None:
         """Add to a quota's used, from the newest version of it."""
         for _ in range(_ATTEMPTS):
@@ -91,7 +129,7 @@ class ResourceQuota(Plugin):
         raise refuse(attributes, f"unable to charge quota {quota['metadata']['name']}: it changes too fast")
 
 
-def _delta(attributes: Attributes, quota: Object, target: str, obj: Object, asked: Usage) -> Usage:
+def _delta(attributes: Attributes, quota: Object, target: str, obj: Object, asked: Asked) -> Usage:
     """Return what an object adds to a quota; raise where that is too much or cannot be told."""
     name = quota["metadata"]["name"]
     hard = quotas.parse((quota.get("status") or {}).get("hard") or quota.get("spec", {}).get("hard"))
@@ -101,7 +139,7 @@ def _delta(attributes: Attributes, quota: Object, target: str, obj: Object, aske
         unsaid = quotas.unsaid(hard, obj["spec"])
         if unsaid:
             raise refuse(attributes, f"failed quota: {name}: must specify {unsaid}")
-    delta = {key: value for key, value in asked.items() if key in hard}
+    delta = {key: value for key, value in asked.of(attributes, quota).items() if key in hard}
     used = quotas.parse((quota.get("status") or {}).get("used"))
     unknown = sorted(delta.keys() - used.keys())
     if unknown:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from control.admission import mountable_secrets
 from control.admission.lookup import Lookup, Object, find
 from control.admission.plugin import Attributes, Plugin
-from control.admission.refusal import refuse
+from control.admission.refusal import refuse, shown_name
 from control.auth.references import pod_secrets
 
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 VOLUME_PREFIX = "kube-api-access-"
 MIRROR = "kubernetes.io/config.mirror"
 TOKEN_SECONDS = 3607
-_MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # upstream's: no vowels, nothing that looks alike
 
 
@@ -29,9 +29,11 @@ class ServiceAccount(Plugin):
         self._lookup = lookup
 
     def handles(self, attributes: Attributes) -> bool:
-        return attributes.concern("pods", "CREATE")
+        return attributes.concern("pods", "CREATE") or _adds_ephemeral_containers(attributes)
 
     async def admit(self, attributes: Attributes) -> None:
+        if attributes.subresource:
+            return  # nothing is added to a pod that exists
         pod = _pod(attributes)
         spec = pod["spec"]
         if _is_mirror(pod):
@@ -48,12 +50,21 @@ class ServiceAccount(Plugin):
     async def validate(self, attributes: Attributes) -> None:
         pod = _pod(attributes)
         spec = pod["spec"]
-        if _is_mirror(pod):
+        if not attributes.subresource and _is_mirror(pod):
             _check_mirror(attributes, spec)
             return
-        account = await self._account(attributes, spec.get("serviceAccountName") or "default")
-        if (account["metadata"].get("annotations") or {}).get(_MOUNTABLE) == "true":
-            _check_mountable(attributes, spec, account)
+        if not spec.get("serviceAccountName"):
+            who = f"{attributes.namespace}/{shown_name(attributes)}"
+            raise refuse(attributes, f"no service account specified for pod {who}")
+        account = await self._account(attributes, spec["serviceAccountName"])
+        if not mountable_secrets.enforced(account):
+            return
+        if attributes.subresource:
+            why = mountable_secrets.containers_refusal(spec, account, ("ephemeralContainers",))
+        else:
+            why = mountable_secrets.refusal(spec, account)
+        if why:
+            raise refuse(attributes, why)
 
     async def _account(self, attributes: Attributes, name: str) -> Object:
         account = await find(self._lookup, "serviceaccounts", attributes.namespace, name)
@@ -61,6 +72,11 @@ class ServiceAccount(Plugin):
             where = f"{attributes.namespace}/{name}"
             raise refuse(attributes, f'error looking up service account {where}: serviceaccount "{name}" not found')
         return account
+
+
+def _adds_ephemeral_containers(attributes: Attributes) -> bool:
+    asked = (attributes.resource.target, attributes.operation, attributes.subresource)
+    return asked == ("pods", "UPDATE", "ephemeralcontainers")
 
 
 def _pod(attributes: Attributes) -> Object:
@@ -113,15 +129,3 @@ def token_volume(name: str) -> dict[str, Any]:
         {"downwardAPI": {"items": [namespace]}},
     ]
     return {"name": name, "projected": {"sources": sources, "defaultMode": 0o644}}
-
-
-def _check_mountable(attributes: Attributes, spec: Object, account: Object) -> None:
-    allowed = {ref.get("name") for ref in account.get("secrets") or ()}
-    pull = {ref.get("name") for ref in account.get("imagePullSecrets") or ()}
-    who = account["metadata"]["name"]
-    for ref in spec.get("imagePullSecrets") or ():
-        if ref.get("name") not in pull:
-            why = f'imagePullSecrets are not allowed by service account {who}: secret "{ref.get("name")}"'
-            raise refuse(attributes, why)
-    for name in sorted(pod_secrets(spec | {"imagePullSecrets": []}) - allowed):
-        raise refuse(attributes, f'secret "{name}" is not referenced by service account {who}, so it cannot be used')

@@ -6,13 +6,13 @@ failure policy's affair (apiserver/pkg/admission/plugin/webhook/matchconditions)
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from control.admission.policies.environment import declarations
 from control.cel import CompileError, Declarations, EvaluationError, Program
 from control.cel import compile as compile_cel
+from kube.remembering import remembered
 
 
 class Unclear(Exception):
@@ -30,7 +30,7 @@ def prepare(expression: str, declared: Declarations) -> Compiled:
         return error
 
 
-@functools.lru_cache(maxsize=2048)
+@remembered(2048, longest=4096)
 def of_webhook(expression: str) -> tuple[str, Compiled]:
     """Return a webhook's condition made ready, once for every webhook that has it."""
     return expression, prepare(expression, declarations())

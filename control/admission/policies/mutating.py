@@ -20,7 +20,7 @@ from control.admission.policies.environment import settled, values
 from control.admission.policies.evaluation import Evaluation
 from control.admission.webhooks.matching import exempt
 from control.admission.webhooks.mutating import keep_identity
-from control.admission.webhooks.versions import shown_as, taken_back
+from control.admission.webhooks.versions import of_subresource, shown_as, taken_back, type_of
 from control.auth.user import Authorizer
 from control.cel import CompileError, EvaluationError
 from control.custom.resource import CustomResource
@@ -94,13 +94,16 @@ class MutatingAdmissionPolicy(Plugin):
         if mutation.kind == "ApplyConfiguration":
             if not isinstance(result, dict):
                 raise EvaluationError("an apply configuration must be an Object")
-            schema = on_path.parts.shape if isinstance(on_path, CustomResource) else of_object(version.type)
+            if isinstance(on_path, CustomResource) and not of_subresource(obj, on_path):
+                schema = on_path.parts.shape
+            else:
+                schema = of_object(type_of(obj, on_path, version))
             patched = merge(schema, shown, result)
         else:
             if not isinstance(result, list):
                 raise EvaluationError("a JSON patch must be a list of JSONPatch")
             patched = apply_json_patch(shown, [_operation(each) for each in result])
-        made = await taken_back(patched, on_path, version)
+        made = await taken_back(patched, on_path, version, obj)
         return keep_identity(made, obj)
 
 

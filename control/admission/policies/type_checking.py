@@ -12,6 +12,8 @@ import itertools
 import logging
 from collections.abc import Iterator
 
+import msgspec
+
 from control.admission.policies import typing
 from control.admission.policies.compiled import Object
 from control.admission.policies.environment import declarations
@@ -22,10 +24,13 @@ from control.custom.definitions import Definitions
 from control.custom.resource import CustomResource
 from control.registry import tending
 from control.registry.registry import Registry
+from kube.client import Client
 from kube.errors import StatusError
 from kube.resources import RESOURCES, Resource, by_path
 
 log = logging.getLogger(__name__)
+RETRY_SECONDS = 1.0
+"""After a write that failed for another reason than somebody else's."""
 MOST_TYPES = 10
 """Kinds that a rule's expressions are checked against (maxTypesToCheck)."""
 _found = by_path("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies")
@@ -36,8 +41,8 @@ POLICIES: Resource = _found
 class TypeChecking:
     """Keeps the status of policies."""
 
-    def __init__(self, registry: Registry, custom: Definitions) -> None:
-        self.registry, self.custom = registry, custom
+    def __init__(self, registry: Registry, custom: Definitions, client: Client) -> None:
+        self.registry, self.custom, self._client = registry, custom, client
         self._waiting: set[str] = set()
         self._changed = asyncio.Event()
 
@@ -67,10 +72,14 @@ class TypeChecking:
         warnings = await self.warnings(policy["spec"])
         status["typeChecking"] = {"expressionWarnings": warnings} if warnings else {}
         try:
-            await tending.write(self.registry, POLICIES, name, {"status": status}, "status")
+            path = POLICIES.path(name=name, subresource="status")
+            await self._client.call("PUT", path, body=msgspec.json.encode({**policy, "status": status}))
         except StatusError as error:
-            # Somebody else wrote the policy or its status meanwhile, and it is heard of again.
             log.debug("the types of policy %s were not written: %s", name, error)
+            if error.not_found or error.code == 409:
+                return  # somebody else wrote or removed the policy meanwhile, which its watch tells
+            await asyncio.sleep(RETRY_SECONDS)
+            self._heard(policy)
 
     async def warnings(self, spec: Object) -> list[Object]:
         """Return the status' expressionWarnings for a policy's spec."""

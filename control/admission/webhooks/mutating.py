@@ -57,7 +57,7 @@ class MutatingAdmissionWebhook(Plugin):
         on_path, version = attributes.resource, invocation.resource
         shown = await shown_as(attributes.obj, on_path, version)
         try:
-            made = await taken_back(apply_json_patch(shown, verdict.patch), on_path, version)
+            made = await taken_back(apply_json_patch(shown, verdict.patch), on_path, version, attributes.obj)
         except (StatusError, msgspec.ValidationError) as error:
             why = "; ".join((str(error), *getattr(error, "__notes__", ())))
             self._asker.failed(invocation, attributes, "mutating", BadAnswer(f"its patch cannot be applied: {why}"))

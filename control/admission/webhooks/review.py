@@ -16,7 +16,7 @@ import msgspec
 
 from control.admission.plugin import Attributes
 from control.admission.webhooks.matching import Invocation
-from control.admission.webhooks.versions import shown_as
+from control.admission.webhooks.versions import of_subresource, shown_as
 from control.auth.user import user_info
 from kube.errors import StatusError
 from kube.resources import Resource
@@ -53,7 +53,7 @@ async def describe(shown: Resource, attributes: Attributes) -> tuple[Object, Obj
         kind = request_kind = {"group": "", "version": "v1", "kind": (attributes.obj or {}).get("kind", "")}
         new, old = attributes.obj, None
     else:
-        kind, request_kind = _kind(shown, attributes.obj), _kind(asked, attributes.obj)
+        kind, request_kind = _kind(shown, attributes), _kind(asked, attributes)
         new, old = await shown_as(attributes.obj, on_path, shown), await shown_as(attributes.old, on_path, shown)
     request: Object = {
         "kind": kind,
@@ -85,12 +85,12 @@ async def request_for(invocation: Invocation, attributes: Attributes) -> Object:
     }
 
 
-def _kind(resource: Resource, obj: Object | None) -> Object:
+def _kind(resource: Resource, attributes: Attributes) -> Object:
     """Name the kind that is shown: a subresource's object may be of another one (Eviction, Scale)."""
-    if obj is not None and obj.get("kind") not in (None, "", resource.kind) and obj.get("apiVersion"):
+    obj = attributes.obj
+    if obj is not None and of_subresource(obj, attributes.resource):
         group, _, version = str(obj["apiVersion"]).rpartition("/")
-        if obj["apiVersion"] != resource.api_version:
-            return {"group": group, "version": version, "kind": obj["kind"]}
+        return {"group": group, "version": version, "kind": obj["kind"]}
     return {"group": resource.group, "version": resource.version, "kind": resource.kind}
 
 

@@ -9,12 +9,22 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
+
 from control.custom.resource import CustomResource
 from control.registry.conversion import conversion
 from kube import serialize
+from kube.api import authentication_v1, autoscaling_v1, core_v1, policy_v1
 from kube.resources import RESOURCES, Resource
 
 Object = dict[str, Any]
+SUBRESOURCE_TYPES: dict[tuple[str, str], type[msgspec.Struct]] = {
+    ("v1", "Binding"): core_v1.Binding,
+    ("policy/v1", "Eviction"): policy_v1.Eviction,
+    ("autoscaling/v1", "Scale"): autoscaling_v1.Scale,
+    ("authentication.k8s.io/v1", "TokenRequest"): authentication_v1.TokenRequest,
+}
+"""The kinds of objects that are sent to subresources and not stored, by apiVersion and kind."""
 
 
 def versions_of(resource: Resource) -> list[Resource]:
@@ -25,9 +35,20 @@ def versions_of(resource: Resource) -> list[Resource]:
     return [other for other in RESOURCES if other.storage_prefix == resource.storage_prefix]
 
 
+def of_subresource(obj: Object, resource: Resource) -> bool:
+    """Tell whether an object is of another kind than its resource's: a subresource's own (Binding, Eviction, Scale)."""
+    kind, version = obj.get("kind") or resource.kind, obj.get("apiVersion") or resource.api_version
+    return (version.rpartition("/")[0], kind) != (resource.group, resource.kind)
+
+
+def type_of(obj: Object, on_path: Resource, shown: Resource) -> type[msgspec.Struct]:
+    """Return the type by which an object is shown; KeyError for a kind that no subresource has."""
+    return SUBRESOURCE_TYPES[obj["apiVersion"], obj["kind"]] if of_subresource(obj, on_path) else shown.type
+
+
 async def shown_as(obj: Object | None, on_path: Resource, shown: Resource) -> Object | None:
     """Return an object of the version that is on the server's path as another version shows it."""
-    if obj is None or shown.api_version == on_path.api_version:
+    if obj is None or shown.api_version == on_path.api_version or of_subresource(obj, on_path):
         return obj
     if isinstance(on_path, CustomResource):
         return await on_path.parts.strategy.in_version(obj, shown.version)
@@ -35,17 +56,18 @@ async def shown_as(obj: Object | None, on_path: Resource, shown: Resource) -> Ob
     return obj if way is None else way.to_served(obj)
 
 
-async def taken_back(obj: Object, on_path: Resource, shown: Resource) -> Object:
-    """Return what a webhook made of an object in the version on the path, with the types and fields of its kind.
+async def taken_back(obj: Object, on_path: Resource, shown: Resource, before: Object) -> Object:
+    """Return what a webhook made of `before`, an object in the version on the path, with the types and fields of its kind.
 
     Raises msgspec.ValidationError or StatusError where it has none of the kind.
     """
+    if of_subresource(before, on_path):
+        typed = serialize.to_dict(serialize.convert(obj, type_of(before, on_path, shown)))
+        return typed | {"kind": before["kind"], "apiVersion": before["apiVersion"]}
     if isinstance(on_path, CustomResource):
         if shown.version != on_path.version:
             obj = await on_path.parts.strategy.from_version(obj)
         return on_path.parts.decoder.convert(obj, "Ignore", [])
-    if obj.get("kind") != shown.kind:
-        return dict(obj)  # of a subresource
     typed = serialize.to_dict(serialize.convert(obj, shown.type))
     typed |= {"kind": shown.kind, "apiVersion": shown.api_version}
     way = None if shown.api_version == on_path.api_version else conversion(shown)

@@ -167,6 +167,87 @@ def test_mirror_pods_get_no_account_and_no_secrets(spec: Object, why: str) -> No
         assert "serviceAccountName" not in made["spec"] and "volumes" not in made["spec"]
 
 
+def of_secret(name: str, whole: bool) -> Object:
+    if whole:
+        return {"name": "c", "envFrom": [{"secretRef": {"name": name}}]}
+    return {"name": "c", "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": name, "key": "k"}}}]}
+
+
+def restricted(value: str = "true") -> Objects:
+    annotations = {"kubernetes.io/enforce-mountable-secrets": value}
+    metadata = {"name": "default", "namespace": "shop", "annotations": annotations}
+    return accounts(metadata=metadata, secrets=[{"name": "ours"}], imagePullSecrets=[{"name": "registry"}])
+
+
+NOT_OURS = "because service account default does not reference that"
+
+
+@pytest.mark.parametrize(
+    "spec, why",
+    [
+        (lambda n: {"initContainers": [of_secret(n, True)]}, "init container c with envFrom referencing"),
+        (lambda n: {"initContainers": [of_secret(n, False)]}, "init container c with envVar A referencing"),
+        (lambda n: {"containers": [of_secret(n, True)]}, "container c with envFrom referencing"),
+        (lambda n: {"containers": [of_secret(n, False)]}, "container c with envVar A referencing"),
+        (lambda n: {"volumes": [{"name": "v", "secret": {"secretName": n}}]}, "volume with"),
+    ],
+)
+def test_an_account_that_restricts_its_pods_lets_them_have_its_own_secrets_alone(spec: Any, why: str) -> None:
+    for value in ("true", "1", "T", "TRUE"):
+        admit(ServiceAccount(restricted(value)), attributes("pods", obj=pod(**spec("ours"))))
+        assert refused(ServiceAccount(restricted(value)), attributes("pods", obj=pod(**spec("theirs")))) == (
+            f'pods "web" is forbidden: {why} secret.secretName="theirs" is not allowed {NOT_OURS} secret'
+        )
+    admit(ServiceAccount(restricted("false")), attributes("pods", obj=pod(**spec("theirs"))))
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        {"projected": {"sources": [{"secret": {"name": "theirs"}}]}},
+        {"csi": {"driver": "d", "nodePublishSecretRef": {"name": "theirs"}}},
+        {"cinder": {"volumeID": "x", "secretRef": {"name": "theirs"}}},
+        {"azureFile": {"shareName": "s", "secretName": "theirs"}},
+    ],
+)
+def test_no_kind_of_volume_brings_in_a_secret_that_is_not_the_accounts(volume: Object) -> None:
+    made = pod(volumes=[{"name": "v", **volume}])
+    assert refused(ServiceAccount(restricted()), attributes("pods", obj=made)).endswith(
+        'secret "theirs" is not referenced by service account default, so it cannot be used'
+    )
+
+
+def test_pull_secrets_are_the_accounts_too() -> None:
+    made = pod(imagePullSecrets=[{"name": "registry"}, {"name": "theirs"}])
+    assert refused(ServiceAccount(restricted()), attributes("pods", obj=made)).endswith(
+        f'imagePullSecrets[1].name="theirs" is not allowed {NOT_OURS} imagePullSecret'
+    )
+
+
+@pytest.mark.parametrize("whole, how", [(True, "envFrom"), (False, "envVar A")])
+def test_an_ephemeral_container_has_no_other_secrets_either(whole: bool, how: str) -> None:
+    old = pod(serviceAccountName="default")
+
+    def request(name: str, **spec: Any) -> Attributes:
+        new = pod(**{"serviceAccountName": "default", "ephemeralContainers": [of_secret(name, whole)], **spec})
+        return attributes("pods", "UPDATE", new, old, subresource="ephemeralcontainers")
+
+    assert refused(ServiceAccount(restricted()), request("theirs")) == (
+        f'pods "web" is forbidden: ephemeral container c with {how} referencing secret.secretName="theirs" is not '
+        f"allowed {NOT_OURS} secret"
+    )
+    admit(ServiceAccount(restricted()), request("ours"))
+    admit(ServiceAccount(restricted("no")), request("theirs"))
+    assert refused(ServiceAccount(restricted()), request("ours", serviceAccountName="")).endswith(
+        "no service account specified for pod shop/web"
+    )
+    assert "error looking up service account shop/gone" in refused(
+        ServiceAccount(restricted()), request("ours", serviceAccountName="gone")
+    )
+    # A pod's own update brings in none, so it is not looked at.
+    admit(ServiceAccount(restricted()), attributes("pods", "UPDATE", old, old))
+
+
 # -- DefaultTolerationSeconds, TaintNodesByCondition ------------------------------------------------------------------
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 

@@ -44,7 +44,8 @@ async def refusal(target: str, *args: Any, user: UserInfo = NODE, **more: Any) -
     """Return why a node's request is refused, "" where it is not."""
     objects = Objects(
         ("nodes", {"metadata": {"name": "n1", "uid": "node-1"}}),
-        ("pods", pod(spec={"nodeName": "n1", "volumes": [token_volume("vault")]})),
+        ("pods", pod(spec={"nodeName": "n1", "volumes": [token_volume("vault"), token_volume("")]})),
+        ("pods", {"metadata": {"name": "bare", "namespace": "shop", "uid": "pod-3"}, "spec": {"nodeName": "n1"}}),
         ("pods", {"metadata": {"name": "theirs", "namespace": "shop", "uid": "pod-2"}, "spec": {"nodeName": "n2"}}),
     )
     plugin = NodeRestriction(objects, RBACAuthorizer())
@@ -59,7 +60,8 @@ async def refusal(target: str, *args: Any, user: UserInfo = NODE, **more: Any) -
 
 
 def token_volume(audience: str) -> Object:
-    return {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"audience": audience, "path": "t"}}]}}
+    source = {"audience": audience, "path": "t"} if audience else {"path": "t"}
+    return {"name": "t", "projected": {"sources": [{"serviceAccountToken": source}]}}
 
 
 @pytest.mark.parametrize(
@@ -93,6 +95,18 @@ async def test_a_node_registers_itself_and_nobody_else() -> None:
         "is not allowed to set the following labels: node-restriction.kubernetes.io/pci, "
         "node-role.kubernetes.io/control-plane"
     )
+
+
+async def test_a_node_does_not_point_itself_at_a_configuration() -> None:
+    source, other = ({"configMap": {"name": name, "namespace": "shop"}} for name in ("a", "b"))
+    for subresource in ("", "status"):
+        found = await refusal("nodes", "UPDATE", node(configSource=source), node(), subresource=subresource)
+        assert found.endswith("is not allowed to update configSource to a new non-nil configSource")
+        assert await refusal("nodes", "UPDATE", node(configSource=other), node(configSource=source))
+        assert await refusal("nodes", "UPDATE", node(configSource=source), node(configSource=source)) == ""
+        assert await refusal("nodes", "UPDATE", node(), node(configSource=source)) == ""
+    found = await refusal("nodes", "CREATE", node(configSource=source))
+    assert found.endswith('node "n1" is not allowed to create pods with a non-nil configSource')
 
 
 @pytest.mark.parametrize(
@@ -152,23 +166,65 @@ def owned(**change: Any) -> Object:
         (owned(controller=False), "with a controller owner reference set to itself"),
         (owned(blockOwnerDeletion=True), "must not set blockOwnerDeletion"),
         (owned(uid="other"), "UID mismatch: expected other got node-1"),
-        (mirror(serviceAccountName="default"), "can not create pods that reference a service account"),
-        (mirror(volumes=[{"secret": {"secretName": "x"}}]), "can not create pods that reference secrets"),
-        (mirror(volumes=[{"configMap": {"name": "x"}}]), "can not create pods that reference configmaps"),
-        (
-            mirror(volumes=[{"persistentVolumeClaim": {"claimName": "x"}}]),
-            "can not create pods that reference persistentvolumeclaims",
-        ),
-        (
-            mirror(volumes=[{"projected": {"sources": [{"clusterTrustBundle": {"name": "x"}}]}}]),
-            "can not create pods that reference clustertrustbundles",
-        ),
-        (mirror(resourceClaims=[{"name": "x"}]), "can not create pods that reference resourceclaims"),
     ],
 )
 async def test_a_node_makes_mirror_pods_of_its_own_alone(made: Object, why: str) -> None:
     found = await refusal("pods", "CREATE", made)
     assert why in found and bool(found) is bool(why)
+
+
+def projected(**source: Any) -> Object:
+    return {"volumes": [{"name": "v", "projected": {"sources": [source]}}]}
+
+
+def volume(**source: Any) -> Object:
+    return {"volumes": [{"name": "v", **source}]}
+
+
+def environment(kind: str, **variable: Any) -> Object:
+    return {kind: [{"name": "c", **variable}]}
+
+
+@pytest.mark.parametrize(
+    "spec, what",
+    [
+        ({"serviceAccountName": "default"}, "serviceaccounts"),
+        ({"imagePullSecrets": [{"name": "x"}]}, "secrets"),
+        (environment("ephemeralContainers", envFrom=[{"secretRef": {"name": "x"}}]), "secrets"),
+        (environment("initContainers", env=[{"valueFrom": {"secretKeyRef": {"name": "x"}}}]), "secrets"),
+        (environment("containers", envFrom=[{"configMapRef": {"name": "x"}}]), "configmaps"),
+        (volume(secret={"secretName": "x"}), "secrets"),
+        (volume(secret={}), "secrets (via secret volumes)"),
+        (volume(cinder={"secretRef": {"name": "x"}}), "secrets"),
+        (volume(configMap={"name": "x"}), "configmaps"),
+        (volume(configMap={}), "configmaps (via configmap volumes)"),
+        (volume(csi={"driver": "d"}), "csidrivers (via CSI volumes)"),
+        (volume(glusterfs={"endpoints": "x"}), "endpoints (via glusterFS volumes)"),
+        (volume(persistentVolumeClaim={"claimName": "x"}), "persistentvolumeclaims"),
+        (volume(ephemeral={}), "persistentvolumeclaims (via ephemeral volumes)"),
+        (volume(azureFile={"shareName": "x"}), "secrets (via azureFile volumes)"),
+        (projected(configMap={}), "configmaps (via projected volumes)"),
+        (projected(secret={}), "secrets (via projected volumes)"),
+        (projected(serviceAccountToken={"path": "t"}), "serviceaccounts (via projected volumes)"),
+        (projected(clusterTrustBundle={"name": "x"}), "clustertrustbundles"),
+        (projected(podCertificate={}), "podcertificates"),
+        ({"resourceClaims": [{"name": "x"}]}, "resourceclaims"),
+        (projected(downwardAPI={}), ""),
+        (volume(hostPath={"path": "/"}), ""),
+        (volume(emptyDir={}), ""),
+        (volume(rbd={"image": "x"}), ""),
+    ],
+)
+async def test_a_mirror_pod_refers_to_no_other_object(spec: Object, what: str) -> None:
+    found = await refusal("pods", "CREATE", mirror(**spec))
+    assert found == (f'pods "static" is forbidden: node "n1" can not create pods that reference {what}' if what else "")
+
+
+async def test_volumes_of_a_mirror_pod_that_nobody_knows_are_refused() -> None:
+    found = await refusal("pods", "CREATE", mirror(**volume(telepathy={})))
+    assert 'error checking mirror pod for API references: unknown volume type for volume "v"' in found
+    found = await refusal("pods", "CREATE", mirror(**projected(telepathy={})))
+    assert 'error checking mirror pod for API references: unknown source for projected volume "v"' in found
 
 
 async def test_a_node_ends_and_reports_on_its_own_pods_alone() -> None:
@@ -182,10 +238,36 @@ async def test_a_node_ends_and_reports_on_its_own_pods_alone() -> None:
     labelled["metadata"]["labels"] = {"app": "x"}
     found = await refusal("pods", "UPDATE", labelled, pod(), subresource="status")
     assert "cannot update labels through pod status" in found
-    claims = pod(status={"resourceClaimStatuses": [{"name": "gpu"}]})
-    assert "cannot update resource claim statuses" in await refusal(
-        "pods", "UPDATE", claims, pod(), subresource="status"
-    )
+
+
+MAPPING = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}
+
+
+@pytest.mark.parametrize(
+    "part, one, other",
+    [
+        ("resourceClaimStatuses", [{"name": "gpu"}], [{"name": "gpu", "resourceClaimName": "theirs"}]),
+        ("resourceClaimStatuses", [{"name": "gpu"}], []),
+        (
+            "extendedResourceClaimStatus",
+            {"resourceClaimName": "mine", "requestMappings": [MAPPING]},
+            {"resourceClaimName": "theirs", "requestMappings": [MAPPING]},
+        ),
+        (
+            "extendedResourceClaimStatus",
+            {"resourceClaimName": "mine", "requestMappings": [MAPPING]},
+            {"resourceClaimName": "mine", "requestMappings": [MAPPING | {"requestName": "other"}]},
+        ),
+    ],
+)
+async def test_a_node_does_not_say_what_claims_its_pods_have(part: str, one: Any, other: Any) -> None:
+    shown = {"resourceClaimStatuses": "claim statuses", "extendedResourceClaimStatus": "extended resource claim status"}
+    values = (one, other, None)
+    for new in values:
+        for old in values:
+            made, before = (pod(status={} if value is None else {part: value}) for value in (new, old))
+            found = await refusal("pods", "UPDATE", made, before, subresource="status")
+            assert found.endswith(shown[part]) if (new or None) != (old or None) else found == ""
 
 
 async def test_a_node_evicts_its_own_pods_alone() -> None:
@@ -193,6 +275,10 @@ async def test_a_node_evicts_its_own_pods_alone() -> None:
         eviction = {"metadata": {"name": name, "namespace": "shop"}}
         found = await refusal("pods", "CREATE", eviction, name=name, subresource="eviction")
         assert (found == "") is allowed
+    for operation in ("UPDATE", "DELETE"):
+        found = await refusal("pods", operation, {}, pod(), name="web", subresource="eviction")
+        assert found.endswith(f"unexpected operation {operation}")
+    assert "could not determine pod from request data" in await refusal("pods", "CREATE", {}, subresource="eviction")
     assert "unexpected pod subresource" in await refusal("pods", "CREATE", {}, name="web", subresource="binding")
 
 
@@ -202,6 +288,8 @@ async def test_a_node_evicts_its_own_pods_alone() -> None:
         ({"name": "web", "uid": "pod-1"}, [], ""),
         ({"name": "web", "uid": "pod-1"}, ["vault"], ""),
         ({"name": "web", "uid": "pod-1"}, ["elsewhere"], 'audience "elsewhere" not found in pod spec volume'),
+        ({"name": "web", "uid": "pod-1"}, ["vault", "vault"], "node may only request 0 or 1 audiences"),
+        ({"name": "bare", "uid": "pod-3"}, [], 'audience "" not found in pod spec volume'),
         ({}, [], "not bound to a pod"),
         ({"name": "web"}, [], "pod binding without a uid"),
         ({"name": "web", "uid": "old"}, [], "does not match the UID in record"),

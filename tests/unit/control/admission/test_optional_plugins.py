@@ -255,6 +255,20 @@ def test_plugins_are_switched_by_name_and_stay_in_upstreams_order() -> None:
     assert make(surroundings(), ("NodeDeclaredFeatureValidator",))
 
 
+def test_a_plugin_that_is_on_by_default_yields_to_its_own_configuration_and_to_disabling() -> None:
+    def limit(qps: int) -> Object:
+        limits = [{"type": "User", "qps": qps, "burst": 2}]
+        return {"apiVersion": "eventratelimit.admission.k8s.io/v1alpha1", "kind": "Configuration", "limits": limits}
+
+    def rates(told: Object, enabled: tuple[str, ...] = (), disabled: tuple[str, ...] = ()) -> list[int]:
+        plugins = make(surroundings(told), enabled, disabled, {"EventRateLimit": limit(7)})
+        return [plugin.limits[0]._qps for plugin in plugins if isinstance(plugin, EventRateLimit)]
+
+    assert rates({}) == rates({}, ("EventRateLimit",)) == [7]
+    assert rates({"EventRateLimit": limit(1)}) == [1]
+    assert rates({}, (), ("EventRateLimit",)) == []
+
+
 @pytest.mark.parametrize(
     ("enabled", "disabled", "told", "why"),
     [

@@ -20,8 +20,8 @@ from control.admission.webhooks.asking import Asker
 from control.admission.webhooks.caller import Caller
 from control.auth.bootstrap_policy import rule
 from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, RBACAuthorizer
-from control.auth.user import UserInfo
-from kube import pki
+from control.auth.user import AuthzAttributes, Decision, UserInfo
+from kube import pki, resources
 from kube.errors import StatusError
 from tests.support.lookup import ADMIN, Objects, attributes
 
@@ -83,33 +83,80 @@ async def test_nobody_writes_a_role_that_gives_more_than_they_have() -> None:
 async def test_escalate_and_system_masters_are_the_ways_around() -> None:
     rbac = holding("escalate rbac.authorization.k8s.io roles new")
     plugin = RBACEscalation(rbac, rbac)
-    assert await refusal(plugin, attributes(ROLES, obj=role("* * *"), user=JANE)) == ""
+    update = attributes(ROLES, "UPDATE", role("* * *"), role(), user=JANE)
+    assert await refusal(plugin, update) == ""
+    assert "not currently held" in await refusal(plugin, attributes(ROLES, obj=role("* * *"), user=JANE)), "no name"
     other = role("* * *") | {"metadata": {"name": "other", "namespace": "shop"}}
-    assert "not currently held" in await refusal(plugin, attributes(ROLES, obj=other, user=JANE))
+    before = role() | {"metadata": other["metadata"]}
+    assert "not currently held" in await refusal(plugin, attributes(ROLES, "UPDATE", other, before, user=JANE))
+    any_name = holding("escalate rbac.authorization.k8s.io roles")
+    assert await refusal(RBACEscalation(any_name, any_name), attributes(ROLES, obj=other, user=JANE)) == ""
     assert await refusal(plugin, attributes(ROLES, obj=other, user=ADMIN)) == ""
 
 
-async def test_a_change_that_grants_nothing_new_is_let_through() -> None:
+def changed(obj: Object, **metadata: Any) -> Object:
+    return obj | {"metadata": obj["metadata"] | metadata}
+
+
+async def test_what_the_garbage_collector_changes_is_let_through() -> None:
     rbac = holding()
     plugin = RBACEscalation(rbac, rbac)
-    old = role("* * *")
-    new = role("* * *") | {"metadata": {"name": "new", "namespace": "shop", "labels": {"a": "b"}}}
-    assert await refusal(plugin, attributes(ROLES, "UPDATE", new, old, user=JANE)) == ""
-    assert await refusal(plugin, attributes(ROLES, "UPDATE", role("* * *", "* *"), old, user=JANE))
+    for target, old in (
+        (ROLES, role("* * *")),
+        (CLUSTER_ROLES, AGGREGATED),
+        (BINDINGS, binding("ClusterRole", "power")),
+    ):
+        old = changed(old, finalizers=["foregroundDeletion"], ownerReferences=[{"uid": "1"}], resourceVersion="7")
+        for new in (
+            old,
+            changed(old, labels={}, annotations=None),
+            changed(old, finalizers=[], ownerReferences=[], managedFields=[{"manager": "m"}], resourceVersion=""),
+        ):
+            assert await refusal(plugin, attributes(target, "UPDATE", new, old, user=JANE)) == ""
+    assert await refusal(plugin, attributes(ROLES, "UPDATE", role("* * *", "* *"), role("* * *"), user=JANE))
 
 
-async def test_an_aggregation_rule_takes_everything() -> None:
-    aggregated = {
-        "metadata": {"name": "new"},
-        "rules": [],
-        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]},
-    }
-    some, everything = holding("get core pods"), holding("* * *", "* *")
-    message = await refusal(RBACEscalation(some, some), attributes(CLUSTER_ROLES, obj=aggregated, user=JANE))
-    assert "must have cluster-admin privileges to use an aggregationRule" in message
-    assert not await refusal(
-        RBACEscalation(everything, everything), attributes(CLUSTER_ROLES, obj=aggregated, user=JANE)
+@pytest.mark.parametrize("held, allowed", [("get core pods", False), ("get,bind * *", False), ("get,list * *", True)])
+async def test_a_label_counts_as_a_grant_since_it_may_make_a_role_part_of_another(held: str, allowed: bool) -> None:
+    rbac = holding(held)
+    plugin = RBACEscalation(rbac, rbac)
+    for target, old in (
+        (CLUSTER_ROLES, role("list * *")),
+        (ROLES, role("list * *")),
+    ):
+        for metadata in ({"labels": {"a": "b"}}, {"labels": {"a": ""}}, {"annotations": {"a": "b"}}):
+            request = attributes(target, "UPDATE", changed(old, **metadata), old, user=JANE)
+            assert ("not currently held" not in await refusal(plugin, request)) is allowed
+    old = binding("ClusterRole", "power")
+    request = attributes(CLUSTER_BINDINGS, "UPDATE", changed(old, labels={"a": "b"}), old, user=JANE)
+    assert ("not currently held" not in await refusal(plugin, request)) is ("bind" in held)
+
+
+AGGREGATED = {
+    "metadata": {"name": "new"},
+    "rules": [],
+    "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]},
+}
+
+
+@pytest.mark.parametrize(
+    "new, old",
+    [
+        (AGGREGATED, None),
+        (AGGREGATED, role()),
+        (changed(AGGREGATED, labels={"to": "admin"}), AGGREGATED),
+        (AGGREGATED | {"aggregationRule": None}, AGGREGATED),
+        (AGGREGATED | {"rules": [rule("get core pods")]}, AGGREGATED),
+    ],
+)
+async def test_whoever_touches_an_aggregation_rule_must_have_everything(new: Object, old: Object | None) -> None:
+    request = attributes(CLUSTER_ROLES, "UPDATE" if old else "CREATE", new, old, user=JANE)
+    some, everything = holding("get,list * *", "* *"), holding("* * *", "* *")
+    assert await refusal(RBACEscalation(some, some), request) == (
+        'clusterroles.rbac.authorization.k8s.io "new" is forbidden: '
+        "must have cluster-admin privileges to use the aggregationRule"
     )
+    assert await refusal(RBACEscalation(everything, everything), request) == ""
 
 
 @pytest.mark.parametrize(
@@ -241,10 +288,54 @@ async def test_a_claim_grows_where_its_class_allows_it() -> None:
 async def test_blocking_an_owners_deletion_takes_the_right_to_its_finalizers() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "1", "blockOwnerDeletion": True}
     obj = {"metadata": {"name": "p", "namespace": "shop", "ownerReferences": [owner]}}
-    plugin = OwnerReferencesPermissionEnforcement(holding("update apps replicasets/finalizers"))
+    plugin = OwnerReferencesPermissionEnforcement(holding("update apps replicasets/finalizers"), Objects())
     assert await refusal(plugin, attributes("pods", obj=obj, user=JANE)) == ""
-    plugin = OwnerReferencesPermissionEnforcement(holding())
+    plugin = OwnerReferencesPermissionEnforcement(holding(), Objects())
     assert "set finalizers on" in await refusal(plugin, attributes("pods", obj=obj, user=JANE))
+
+
+async def test_an_owner_is_asked_about_where_it_is() -> None:
+    asked: list[tuple[str, str, str, str]] = []
+
+    class Recording(RBACAuthorizer):
+        def authorize(self, attributes: AuthzAttributes) -> tuple[Decision, str]:
+            a = attributes
+            asked.append((a.verb, f"{a.resource}.{a.group}/{a.subresource}", a.namespace, a.name))
+            return (Decision.NO_OPINION if a.name == "*" else Decision.ALLOW), ""
+
+    node = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "1", "blockOwnerDeletion": True}
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "2", "blockOwnerDeletion": True}
+    plugin = OwnerReferencesPermissionEnforcement(Recording(), Objects())
+    plain: Object = {"metadata": {"name": "e", "namespace": "shop"}}
+    owned: Object = {"metadata": plain["metadata"] | {"ownerReferences": [node, other]}}
+    change = attributes("events", "UPDATE", owned, plain, user=JANE)
+    change.requested = resources.by_path("events.k8s.io", "v1", "events")
+    assert await refusal(plugin, change) == ""
+    assert asked == [
+        ("delete", "events.events.k8s.io/", "shop", "e"),
+        ("update", "*.*/finalizers", "", "*"),
+        ("update", "nodes./finalizers", "", "n1"),
+        ("update", "configmaps./finalizers", "shop", "c"),
+    ]
+
+
+async def test_the_right_to_all_finalizers_covers_owners_of_any_kind() -> None:
+    owner = {"apiVersion": "example.com/v1", "kind": "Unknown", "name": "x", "uid": "1", "blockOwnerDeletion": True}
+    obj = {"metadata": {"name": "p", "namespace": "shop", "ownerReferences": [owner]}}
+    plugin = OwnerReferencesPermissionEnforcement(holding("update * */finalizers"), Objects())
+    assert await refusal(plugin, attributes("pods", obj=obj, user=JANE)) == ""
+    plugin = OwnerReferencesPermissionEnforcement(holding("update apps */finalizers"), Objects())
+    assert "cannot find RESTMapping" in await refusal(plugin, attributes("pods", obj=obj, user=JANE))
+
+
+async def test_a_pods_owners_are_not_asked_about_through_its_status() -> None:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "1"}
+    plain: Object = {"metadata": {"name": "p", "namespace": "shop"}}
+    owned: Object = {"metadata": plain["metadata"] | {"ownerReferences": [owner]}}
+    plugin = OwnerReferencesPermissionEnforcement(holding(), Objects())
+    for subresource, refused in (("status", False), ("resize", True), ("", True)):
+        change = attributes("pods", "UPDATE", owned, plain, user=JANE, subresource=subresource)
+        assert bool(await refusal(plugin, change)) is refused, subresource
 
 
 # -- the chain --------------------------------------------------------------------------------------------------------

@@ -135,14 +135,7 @@ def test_selinux_types_users_and_roles_are_named_together() -> None:
 
 def test_root_in_a_user_namespace_of_its_own_is_no_root() -> None:
     rest = {k: v for k, v in SAFE.items() if k != "runAsNonRoot"}
-    made = pod(container(**rest, runAsUser=0, procMount="Unmasked"), hostUsers=False)
-    assert violations(made, "restricted") == []
-
-
-def test_an_older_version_has_the_checks_of_its_time() -> None:
-    made = pod({"name": "c", "livenessProbe": {"httpGet": {"host": "10.0.0.1", "port": 1}}})
-    assert violations(made, "baseline", 33) == [] and len(violations(made, "baseline", 34)) == 1
-    assert [v.reason for v in violations(pod(container(**SAFE | {"runAsUser": 0})), "restricted", 22)] == []
+    assert violations(pod(container(**rest, runAsUser=0), hostUsers=False), "restricted") == []
 
 
 # -- the plugin -------------------------------------------------------------------------------------------------------
@@ -201,3 +194,32 @@ async def test_bad_labels_are_refused_and_stricter_ones_warn_of_what_is_there() 
         'existing pods in namespace "shop" violate the new PodSecurity enforce level "restricted:latest"'
     )
     assert request.warnings[1].startswith("a (and 1 other pod): allowPrivilegeEscalation != false, ")
+
+
+@pytest.mark.parametrize(
+    "old, new, warned",
+    [
+        (("restricted", "v1.22"), ("restricted", "v1.23"), True),
+        (("restricted", "v1.22"), ("baseline", "v1.23"), False),
+        (("restricted", "v1.34"), ("restricted", "v1.22"), False),
+        (("restricted", "v1.23"), ("restricted", "v1.23"), False),
+        (("restricted", "v1.22"), ("privileged", "v1.23"), False),
+    ],
+)
+async def test_another_version_warns_of_pods_that_it_refuses(
+    old: tuple[str, str], new: tuple[str, str], warned: bool
+) -> None:
+    def labelled(level: str, version: str) -> Object:
+        return namespace(**{"enforce": level, "enforce-version": version})
+
+    plugin = PodSecurity(Objects(("pods", pod(container(**SAFE | {"runAsUser": 0})))))
+    request = attributes("namespaces", "UPDATE", labelled(*new), labelled(*old))
+    await plugin.validate(request)
+    assert request.warnings == (
+        [
+            'existing pods in namespace "shop" violate the new PodSecurity enforce level "restricted:v1.23"',
+            "web: runAsUser=0",
+        ]
+        if warned
+        else []
+    )

@@ -1,4 +1,4 @@
-"""Pods that name their node carry its zone and region from the beginning."""
+"""Pods that name their node carry its zone and region from the beginning, the others once they are bound."""
 
 from __future__ import annotations
 
@@ -30,3 +30,21 @@ async def test_the_nodes_labels_are_the_pods(node: str | None, labels: dict[str,
     assert plugin.handles(request)
     await plugin.admit(request)
     assert pod["metadata"]["labels"] == labels
+
+
+@pytest.mark.parametrize(
+    ("target", "labels"),
+    [
+        ({"kind": "Node", "name": "n1"}, {"app": "a", ZONE: "z", REGION: "r"}),
+        ({"kind": "Node", "name": "unknown"}, {"app": "a"}),
+        ({"kind": "Machine", "name": "n1"}, {"app": "a"}),
+    ],
+)
+async def test_a_binding_gets_the_nodes_labels(target: dict[str, str], labels: dict[str, str]) -> None:
+    there = {"metadata": {"name": "n1", "labels": {ZONE: "z", REGION: "r"}}}
+    binding = {"kind": "Binding", "apiVersion": "v1", "metadata": {"labels": {"app": "a"}}, "target": target}
+    request = Attributes(resources.of(core_v1.Pod), "CREATE", UserInfo("u"), "default", "p", "binding", obj=binding)
+    plugin = PodTopologyLabels(Objects(("nodes", there)))
+    assert plugin.handles(request)
+    await plugin.admit(request)
+    assert binding["metadata"]["labels"] == labels  # type: ignore[index]

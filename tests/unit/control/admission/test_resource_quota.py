@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from control.admission import quota as quotas
+from control.admission.quota_claims import DEVICES_OF_CLASS
 from control.admission.resource_quota import ResourceQuota
 from kube.errors import StatusError
 from tests.support.lookup import Objects, attributes
@@ -25,6 +26,10 @@ def pod(name: str = "web", requests: Object | None = None, limits: Object | None
     resources = {k: v for k, v in (("requests", requests), ("limits", limits)) if v}
     containers = [{"name": "c", "resources": resources}]
     return {"metadata": {"name": name, "namespace": "shop"}, "spec": {"containers": containers, **spec}}
+
+
+def devices(*requests: Object) -> Object:
+    return {"metadata": {"name": "c", "namespace": "shop"}, "spec": {"devices": {"requests": list(requests)}}}
 
 
 async def create(objects: Objects, obj: Object, target: str = "pods", **more: Any) -> str:
@@ -182,10 +187,111 @@ async def test_scopes_say_which_pods_count(spec: Object, made: Object, counted: 
             },
         ),
         ("pods", pod() | {"status": {"phase": "Succeeded"}}, {"count/pods": "1"}),
+        (
+            "persistentvolumeclaims",
+            {
+                "metadata": {"annotations": {"volume.beta.kubernetes.io/storage-class": "old"}},
+                "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "1500m"}}},
+                "status": {"allocatedResources": {"storage": "2500m"}},
+            },
+            {
+                "count/persistentvolumeclaims": "1",
+                "persistentvolumeclaims": "1",
+                "requests.storage": "3",
+                "old.storageclass.storage.k8s.io/persistentvolumeclaims": "1",
+                "old.storageclass.storage.k8s.io/requests.storage": "3",
+            },
+        ),
+        (
+            "resourceclaims.resource.k8s.io",
+            devices(
+                {"exactly": {"deviceClassName": "gpu"}},
+                {"exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 3}},
+                {"exactly": {"deviceClassName": "nic", "allocationMode": "All"}},
+                {"exactly": {"deviceClassName": "tpu", "allocationMode": "Later", "count": 7}},
+                {
+                    "firstAvailable": [
+                        {"deviceClassName": "gpu", "count": 4},
+                        {"deviceClassName": "gpu", "count": 2},
+                        {"deviceClassName": "fpga", "count": 5},
+                    ]
+                },
+            ),
+            {
+                "count/resourceclaims.resource.k8s.io": "1",
+                f"gpu{DEVICES_OF_CLASS}": "8",
+                f"nic{DEVICES_OF_CLASS}": "32",
+                f"tpu{DEVICES_OF_CLASS}": "0",
+                f"fpga{DEVICES_OF_CLASS}": "5",
+            },
+        ),
     ],
 )
 def test_what_things_cost(target: str, obj: Object, expected: Object) -> None:
     assert quotas.render(quotas.usage(target, obj)) == expected
+
+
+async def test_devices_are_charged_by_class() -> None:
+    name = f"gpu{DEVICES_OF_CLASS}"
+    objects = Objects(("resourcequotas", quota({name: "4"})))
+    claim = devices({"exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 3}})
+    assert await create(objects, claim, "resourceclaims.resource.k8s.io") == ""
+    assert used(objects) == {name: "3"}
+    assert await create(objects, claim, "resourceclaims.resource.k8s.io") == (
+        'resourceclaims.resource.k8s.io "c" is forbidden: exceeded quota: q, '
+        f"requested: {name}=3, used: {name}=3, limited: {name}=4"
+    )
+
+
+def with_class(name: str | None = None, **status: Any) -> Object:
+    spec = {"volumeAttributesClassName": name} if name else {}
+    return {"metadata": {"name": "data", "namespace": "shop"}, "spec": spec, "status": status}
+
+
+@pytest.mark.parametrize(
+    "operator, values, claim, counted",
+    [
+        ("In", ["gold"], with_class("gold"), True),
+        ("In", ["gold"], with_class("silver"), False),
+        ("In", ["gold"], with_class(), False),
+        ("In", ["gold"], with_class("silver", currentVolumeAttributesClassName="gold"), True),
+        (
+            "In",
+            ["gold"],
+            with_class("silver", modifyVolumeStatus={"targetVolumeAttributesClassName": "gold"}),
+            True,
+        ),
+        ("NotIn", ["gold"], with_class("gold"), False),
+        ("NotIn", ["gold"], with_class("silver"), True),
+        ("NotIn", ["gold"], with_class(), True),
+        ("Exists", [], with_class("gold"), True),
+        ("Exists", [], with_class(), False),
+        ("DoesNotExist", [], with_class(), True),
+        ("DoesNotExist", [], with_class("gold"), False),
+    ],
+)
+async def test_a_scope_chooses_volume_claims_by_attributes_class(
+    operator: str, values: list[str], claim: Object, counted: bool
+) -> None:
+    term = {"scopeName": "VolumeAttributesClass", "operator": operator, "values": values}
+    objects = Objects(
+        ("resourcequotas", quota({"persistentvolumeclaims": "5"}, scopeSelector={"matchExpressions": [term]}))
+    )
+    assert await create(objects, claim, "persistentvolumeclaims") == ""
+    assert used(objects) == {"persistentvolumeclaims": "1" if counted else "0"}
+
+
+async def test_a_claim_that_enters_a_scope_costs_all_that_it_uses() -> None:
+    term = {"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["gold"]}
+    objects = Objects(
+        ("resourcequotas", quota({"persistentvolumeclaims": "1"}, scopeSelector={"matchExpressions": [term]}))
+    )
+    plugin = ResourceQuota(objects)
+    for old, charged in (("silver", "1"), ("gold", "1")):
+        await plugin.validate(attributes("persistentvolumeclaims", "UPDATE", with_class("gold"), with_class(old)))
+        assert used(objects) == {"persistentvolumeclaims": charged}
+    with pytest.raises(StatusError, match="exceeded quota: q"):
+        await plugin.validate(attributes("persistentvolumeclaims", "UPDATE", with_class("gold"), with_class("silver")))
 
 
 async def test_growing_a_claim_costs_the_difference() -> None:
@@ -215,3 +321,16 @@ async def test_resizing_a_pod_costs_the_difference() -> None:
     assert used(objects) == {"requests.cpu": "900m"}
     with pytest.raises(StatusError):
         await plugin.validate(resize("900m"))
+
+
+async def test_what_is_not_stored_is_not_counted() -> None:
+    for target in ("bindings", "localsubjectaccessreviews.authorization.k8s.io"):
+        objects = Objects(("resourcequotas", quota({f"count/{target}": "0"})))
+        assert await create(objects, {"metadata": {"name": "x", "namespace": "shop"}}, target) == ""
+
+
+async def test_events_are_not_counted() -> None:
+    for target in ("events", "events.events.k8s.io"):
+        objects = Objects(("resourcequotas", quota({f"count/{target}": "0"})))
+        event = {"metadata": {"name": "e", "namespace": "shop"}}
+        assert await create(objects, event, target) == ""
