@@ -1,8 +1,9 @@
 """What runs beside the API server in its process: the controllers and the scheduler, on one set of informers.
 
 They are clients like any other, over the in-process transport. One that ends by a bug is started again, later each time; the
-server goes on meanwhile. Controllers act as the controller manager with the rights of system:masters, since upstream gives
-each controller a service account of its own, and here they share one client.
+server goes on meanwhile. Each controller acts as its service account in kube-system, the scheduler as system:kube-scheduler;
+leases and the shared informers are the controller manager's (controllers/identities.py). What they may do is what the default
+roles of those names say.
 
 Controllers and scheduler hold upstream's lease of their name while they work. A server with a store of its own simply writes
 it: there is nobody to wait for. Where servers share a store they work in one of them each, which was elected. One that was
@@ -19,19 +20,20 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from control.auth.user import SYSTEM_MASTERS, UserInfo
+from control.auth.user import UserInfo
 from control.config import ControlConfig
+from control.controllers import service_accounts
+from control.controllers.identities import MANAGER, SCHEDULER, account_user
 from kube import pki
+from kube.build import user_agent
 from kube.client import Client
 from kube.clock import Clock
 from kube.leases import Fenced, LeaderElector, hold
 from kube.uid import new_uid
 
 log = logging.getLogger(__name__)
-SCHEDULER = UserInfo("system:kube-scheduler")
-CONTROLLERS = UserInfo("system:kube-controller-manager", groups=(SYSTEM_MASTERS,))
 FIRST_RESTART, LAST_RESTART = 0.5, 30.0
-"""Seconds before the first and the later restarts of something that failed."""
+"""Seconds before the first and the later restarts of something that failed; the first one anew after it ran for longer."""
 
 MakeClient = Callable[[UserInfo, str], Client]
 
@@ -46,20 +48,26 @@ def companions(
 
     identity = f"{socket.gethostname()}_{new_uid()}"
 
-    def elected(name: str, user: UserInfo, work: Callable[[Client], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    def elected(
+        name: str, user: UserInfo, work: Callable[[MakeClient], Awaitable[None]]
+    ) -> Callable[[], Awaitable[None]]:
         """Return work that is done only while this server holds the lease; all of it where the store is its own."""
-        client = make_client(user, name)
+        candidate = make_client(user, user_agent(name, "leader-election"))
         if config.store == "sqlite":
-            return lambda: hold(make_client(CONTROLLERS, name), name, identity, lambda: work(client), clock)
-        elector = LeaderElector(make_client(CONTROLLERS, name), name, identity, clock=clock)
-        fenced = Client(Fenced(client.transport, elector))
+            return lambda: hold(candidate, name, identity, lambda: work(make_client), clock)
+        elector = LeaderElector(candidate, name, identity, clock=clock)
+
+        def fenced(user: UserInfo, agent: str) -> Client:
+            return Client(Fenced(make_client(user, agent).transport, elector))
+
         return lambda: elector.run(lambda: work(fenced))
 
-    informers = SharedInformers(make_client(CONTROLLERS, "kube-controller-manager"), clock)
-    found = [("informers", _supervised("informers", informers.run))]
+    reader = (MANAGER, "kube-controller-manager") if config.enable_controllers else (SCHEDULER, "kube-scheduler")
+    informers = SharedInformers(make_client(reader[0], user_agent(reader[1], "shared-informers")), clock)
+    found = [("informers", _supervised("informers", informers.run, clock))]
     if config.enable_controllers:
 
-        async def controllers(client: Client) -> None:
+        async def controllers(make_client: MakeClient) -> None:
             from control.controllers import configuration, manager
 
             file = configuration.load(config.controller_config_file)
@@ -70,28 +78,39 @@ def companions(
                 signing_cert=config.client_ca_file.read_text() if config.ca_key_file else "",
                 signing_key=config.ca_key_file.read_text() if config.ca_key_file else "",
                 server_names=_names(config.cert_file),
+                cluster_domain=config.cluster_domain,
                 service_account_key=config.service_account_key_file.read_text(),
                 service_load_balancer=config.service_load_balancer,
+                load_balancer_ports=config.load_balancer_ports,
                 api_port=config.port,
                 local_path=config.local_path_volumes,
                 autoscaling=file.autoscaling,
                 lifecycle=file.lifecycle,
                 legacy_tokens=file.legacy_tokens,
             )
-            await manager.run(client, settings, clock, informers)
+            client = make_client(MANAGER, user_agent("kube-controller-manager"))
 
-        work = elected("kube-controller-manager", CONTROLLERS, controllers)
-        found.append(("controllers", _supervised("controllers", work)))
+            def acting_as(account: str) -> Client:
+                user = account_user(account)
+                return make_client(user, user_agent("kube-controller-manager", user.name))
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(service_accounts.ensure_all(client, clock), name="controllers' service accounts")
+                await manager.run(client, settings, clock, informers, acting_as)
+
+        work = elected("kube-controller-manager", MANAGER, controllers)
+        found.append(("controllers", _supervised("controllers", work, clock)))
     if config.enable_scheduler:
 
-        async def scheduler(client: Client) -> None:
+        async def scheduler(make_client: MakeClient) -> None:
             from control.scheduler import configuration, main
 
             path = config.scheduler_config_file
             settings = configuration.parse(path.read_bytes()) if path is not None else None
+            client = make_client(SCHEDULER, user_agent("kube-scheduler", "scheduler"))
             await main.run(client, settings, clock, informers)
 
-        found.append(("scheduler", _supervised("scheduler", elected("kube-scheduler", SCHEDULER, scheduler))))
+        found.append(("scheduler", _supervised("scheduler", elected("kube-scheduler", SCHEDULER, scheduler), clock)))
     return found
 
 
@@ -100,14 +119,17 @@ def _names(certificate: Path) -> frozenset[str]:
     return frozenset(str(name.value) for name in pki.names_of(pki.decode_certificate(certificate.read_bytes())))
 
 
-async def _supervised(name: str, work: Callable[[], Awaitable[None]]) -> None:
+async def _supervised(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
     delay = FIRST_RESTART
     while True:
+        began = clock.monotonic()
         try:
             await work()
         except Exception:
+            if clock.monotonic() - began > LAST_RESTART:
+                delay = FIRST_RESTART
             log.exception("the %s failed; they start again in %g s", name, delay)
         else:
             return
-        await asyncio.sleep(delay)
+        await clock.sleep(delay)
         delay = min(delay * 2, LAST_RESTART)

@@ -1,9 +1,9 @@
 """The file of the audit log: lines in the order in which they came, rotated by size.
 
 Lines are made on the event loop and written by one thread, so that a slow disk slows down the log and not the API; past
-`QUEUE` unwritten lines new ones are dropped and counted. To wake a thread costs more than to write a line, so those of one
-turn of the loop are handed over together. Old files go by number and age, as with upstream's --audit-log-maxsize, -maxbackup
-and -maxage.
+`QUEUE` unwritten lines new ones are dropped and counted. To wake a thread costs more than to make a line, so lines are handed
+over together: `BATCH` of them, or those of `WAIT_SECONDS`. Old files go by number and age, as with upstream's
+--audit-log-maxsize, -maxbackup and -maxage.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from control.auth.audit import ERRORS
 
 log = logging.getLogger(__name__)
 QUEUE = 10_000
+BATCH, WAIT_SECONDS = 256, 0.05
 
 
 class LogFile:
@@ -31,6 +32,7 @@ class LogFile:
         self._path, self._max_bytes, self._backups, self._max_age = path, max_bytes, backups, max_age
         self._batches: queue.SimpleQueue[list[bytes] | None] = queue.SimpleQueue()
         self._held: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
         self._taken = self._done = 0
         """How many lines were taken, on the loop, and how many of them the thread is done with."""
         self.dropped = 0
@@ -41,17 +43,22 @@ class LogFile:
         self._thread.start()
 
     def write(self, line: bytes) -> None:
-        """Take a line; drop it where the disk is too far behind. Those of one turn of the loop go to the thread together."""
+        """Take a line; drop it where the disk is too far behind."""
         if self._taken - self._done >= QUEUE:
             self.dropped += 1
             ERRORS.add("log")
             return
         self._taken += 1
         self._held.append(line)
-        if len(self._held) == 1:
-            asyncio.get_running_loop().call_soon(self._hand_over)
+        if len(self._held) >= BATCH:
+            self._hand_over()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WAIT_SECONDS, self._hand_over)
 
     def _hand_over(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._held:
             self._batches.put(self._held)
             self._held = []
@@ -65,23 +72,27 @@ class LogFile:
 
     def _work(self) -> None:
         while (lines := self._batches.get()) is not None:
-            for line in lines:
-                self._write(line)
+            together = b"".join(lines)
+            if self._max_bytes <= 0 or self._size + len(together) <= self._max_bytes:
+                self._write(together, len(lines))
+            else:
+                for line in lines:
+                    self._write(line)
             try:
                 self._file.flush()
             except OSError:
                 log.exception("cannot write the audit log %s", self._path)
             self._done += len(lines)
 
-    def _write(self, line: bytes) -> None:
+    def _write(self, text: bytes, lines: int = 1) -> None:
         try:
-            if self._size and self._size + len(line) > self._max_bytes > 0:
+            if self._size and self._size + len(text) > self._max_bytes > 0:
                 self._rotate()
-            self._file.write(line)
-            self._size += len(line)
+            self._file.write(text)
+            self._size += len(text)
         except OSError:
-            self.dropped += 1
-            ERRORS.add("log")
+            self.dropped += lines
+            ERRORS.add("log", amount=lines)
             log.exception("cannot write the audit log %s", self._path)
             time.sleep(0.1)
 

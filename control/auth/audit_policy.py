@@ -52,9 +52,9 @@ class Rule:
         if self.verbs and a.verb not in self.verbs:
             return False
         if self.namespaces or self.resources:
-            return bool(a.resource) and self._matches_resource(a)
+            return a.is_resource and self._matches_resource(a)
         if self.paths:
-            return not a.resource and any(path_matches(p, a.path) for p in self.paths)
+            return not a.is_resource and any(path_matches(p, a.path) for p in self.paths)
         return True
 
     def _matches_resource(self, a: AuthzAttributes) -> bool:

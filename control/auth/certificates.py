@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID as EKU
 
 from control.auth.node import NODES_GROUP
 from control.auth.x509 import subject_user
-from kube import pki
+from kube import pki, subjects
 
 CLIENT = "kubernetes.io/kube-apiserver-client"
 KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
@@ -27,6 +27,7 @@ KUBELET_SERVING = "kubernetes.io/kubelet-serving"
 LEGACY_UNKNOWN = "kubernetes.io/legacy-unknown"
 SIGNERS = (CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN)
 
+AMBIGUOUS = "the subject has more than one common name"
 LIFETIME = timedelta(days=365)
 MIN_LIFETIME = timedelta(minutes=10)
 
@@ -42,6 +43,8 @@ _EXTENDED = {
     "timestamping": EKU.TIME_STAMPING,
     "ocsp signing": EKU.OCSP_SIGNING,
 }
+_SIGNED = (x509.DNSName, x509.IPAddress, x509.RFC822Name, x509.UniformResourceIdentifier)
+"""The kinds of names that are looked at, and so may be signed."""
 _BASIC = {"digital signature", "key encipherment"}
 
 
@@ -61,7 +64,12 @@ def decode_request(text: str) -> x509.CertificateSigningRequest:
 
 def refusal(signer: str, request: x509.CertificateSigningRequest, usages: set[str]) -> str:
     """Return why a signer does not sign a request, "" where it does."""
-    subject = subject_user(request.subject)
+    if subjects.ambiguous(request.subject):
+        return AMBIGUOUS
+    try:
+        subject = subject_user(request.subject)
+    except subjects.SubjectError as error:
+        return str(error)
     names = _names(request)
     if signer == LEGACY_UNKNOWN:
         return ""
@@ -124,7 +132,8 @@ def sign_request(ca: pki.KeyPair, spec: Object, now: datetime) -> bytes:
     if spec.get("expirationSeconds"):
         life = min(max(timedelta(seconds=spec["expirationSeconds"]), MIN_LIFETIME), LIFETIME)
     try:
-        names = list(request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+        every = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = [name for name in every if isinstance(name, _SIGNED)]
     except x509.ExtensionNotFound:
         names = []
     extended = [_EXTENDED[u] for u in sorted(usages & _EXTENDED.keys())]

@@ -9,7 +9,6 @@ selector (since v1.31).
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -18,6 +17,7 @@ from control.auth import references
 from control.auth.bootstrap_policy import rule
 from control.auth.rbac import RuleSet
 from control.auth.user import AuthzAttributes, Decision, UserInfo
+from kube.selectors import SelectorError, parse_fields
 
 NODES_GROUP = "system:nodes"
 NODE_PREFIX = "system:node:"
@@ -121,7 +121,9 @@ class NodeAuthorizer:
         if gone or not node:
             return
         namespace = key[0]
-        things = {("pods", *key), ("serviceaccounts", namespace, spec.get("serviceAccountName") or "default")}
+        things = {("pods", *key)}
+        if spec.get("serviceAccountName"):
+            things.add(("serviceaccounts", namespace, spec["serviceAccountName"]))
         things |= {("resourceclaims", namespace, n) for n in claims}
         if "kubernetes.io/config.mirror" not in (metadata.get("annotations") or {}):
             things |= {("secrets", namespace, n) for n in references.pod_secrets(spec)}
@@ -161,7 +163,7 @@ class NodeAuthorizer:
     # -- the decision -------------------------------------------------------------------------------------------------
     def authorize(self, attributes: AuthzAttributes) -> tuple[Decision, str]:
         node = node_of(attributes.user)
-        if not node or not attributes.resource:
+        if not node or not attributes.is_resource:
             return Decision.NO_OPINION, ""
         reason = self._refusal(node, attributes)
         return (Decision.NO_OPINION, reason) if reason is not None else (Decision.ALLOW, "")
@@ -169,11 +171,11 @@ class NodeAuthorizer:
     def _refusal(self, node: str, a: AuthzAttributes) -> str | None:
         """Return why a kubelet may not, "" for no particular reason, None where it may."""
         kind = (a.group, a.resource)
-        name = a.name or _selected(a.field_selector, "metadata.name")
+        name = a.name
         if a.group == "" and a.resource in ("secrets", "configmaps"):
-            return self._read(node, a, name, _READ)
+            return self._read(node, a, name, _READ) if a.namespace else "can only read namespaced object of this type"
         if a.group == "" and a.resource == "persistentvolumeclaims":
-            verbs = ("get", "update", "patch") if a.subresource == "status" else ("get",)
+            verbs = ("update", "patch") if a.subresource == "status" else ("get",)
             return self._read(node, a, name, verbs, ("", "status"))
         if kind in _BY_GRAPH:
             return self._read(node, a, name, ("get",))
@@ -250,8 +252,7 @@ def _own(node: str, a: AuthzAttributes, what: str, which: str) -> str | None:
 
 def _selected(selector: str, field: str) -> str:
     """Return the value a field selector demands of a field, "" where it demands none."""
-    for term in selector.split(","):
-        match = re.fullmatch(rf"{re.escape(field)}==?([^=!]+)", term)
-        if match:
-            return match[1]
-    return ""
+    try:
+        return parse_fields(selector).exact(field) or ""
+    except SelectorError:
+        return ""  # the request is refused for it later

@@ -12,10 +12,11 @@ resource, no resourceNames for every name, a path ending in "*" for a prefix. No
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from control.auth.service_accounts import username
 from control.auth.user import AuthzAttributes, Decision, UserInfo
+from kube.remembering import LONGEST_USER, is_short
 from kube.selectors import from_label_selector
 
 GROUP = "rbac.authorization.k8s.io"
@@ -26,6 +27,8 @@ Object = dict[str, Any]
 Rule = dict[str, Any]
 _Who = tuple[str, tuple[str, ...]]
 _KEPT = 8192
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class RuleSet:
@@ -53,9 +56,9 @@ class RuleSet:
         key = (verb, group, resource, subresource)
         answer = self._by_resource.get(key)
         if answer is None:
-            if len(self._by_resource) >= _KEPT:
-                self._by_resource.clear()
-            answer = self._by_resource[key] = self._names(*key)
+            answer = self._names(*key)
+            if is_short(*key):
+                _keep(self._by_resource, key, answer)
         return answer if isinstance(answer, bool) else name in answer
 
     def _names(self, verb: str, group: str, resource: str, subresource: str) -> bool | frozenset[str]:
@@ -74,14 +77,19 @@ class RuleSet:
         key = (verb, path)
         answer = self.paths_seen.get(key)
         if answer is None:
-            if len(self.paths_seen) >= _KEPT:
-                self.paths_seen.clear()
             answer = any(
                 (verb in verbs or "*" in verbs) and any(path_matches(p, path) for p in paths)
                 for verbs, paths in self._paths
             )
-            self.paths_seen[key] = answer
+            if is_short(*key):
+                _keep(self.paths_seen, key, answer)
         return answer
+
+
+def _keep(answers: dict[K, V], key: K, answer: V) -> None:
+    if len(answers) >= _KEPT:
+        answers.clear()
+    answers[key] = answer
 
 
 def path_matches(pattern: str, path: str) -> bool:
@@ -144,7 +152,7 @@ class RBACAuthorizer:
     def authorize(self, attributes: AuthzAttributes) -> tuple[Decision, str]:
         user = attributes.user
         rules = self._cluster_rules(user)
-        if not attributes.resource:
+        if not attributes.is_resource:
             allowed = rules.allows_path(attributes.verb, attributes.path)
             return (Decision.ALLOW if allowed else Decision.NO_OPINION), ""
         request = (
@@ -165,7 +173,7 @@ class RBACAuthorizer:
         for where in dict.fromkeys(("", attributes.namespace)):
             for binding in self._bindings(where, attributes.user):
                 rules, ref = RuleSet(self.role_rules(binding["roleRef"], where) or ()), binding["roleRef"]
-                if attributes.resource:
+                if attributes.is_resource:
                     a = attributes
                     allowed = rules.allows(a.verb, a.group, a.resource, a.subresource, a.name)
                 else:
@@ -198,18 +206,18 @@ class RBACAuthorizer:
         who = (user.name, user.groups)
         found = self._cluster.get(who)
         if found is None:
-            if len(self._cluster) >= _KEPT:
-                self._cluster.clear()
-            found = self._cluster[who] = self._gather(user, "")
+            found = self._gather(user, "")
+            if is_short(user.name, *user.groups, longest=LONGEST_USER):
+                _keep(self._cluster, who, found)
         return found
 
     def _namespace_rules(self, user: UserInfo, namespace: str) -> RuleSet:
         key = ((user.name, user.groups), namespace)
         found = self._namespaced.get(key)
         if found is None:
-            if len(self._namespaced) >= _KEPT:
-                self._namespaced.clear()
-            found = self._namespaced[key] = self._gather(user, namespace)
+            found = self._gather(user, namespace)
+            if is_short(user.name, *user.groups, longest=LONGEST_USER) and is_short(namespace):
+                _keep(self._namespaced, key, found)
         return found
 
     def _gather(self, user: UserInfo, namespace: str) -> RuleSet:

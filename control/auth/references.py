@@ -18,6 +18,7 @@ def containers(pod_spec: Object) -> Iterator[Object]:
 _SECRET_NAME = {"secret": "secretName", "azureFile": "secretName"}
 _SECRET_REF = {
     "cephfs": "secretRef",
+    "cinder": "secretRef",
     "csi": "nodePublishSecretRef",
     "flexVolume": "secretRef",
     "iscsi": "secretRef",
@@ -25,13 +26,10 @@ _SECRET_REF = {
     "scaleIO": "secretRef",
     "storageos": "secretRef",
 }
-_PV_SECRETS = (
-    "nodePublishSecretRef",
-    "nodeStageSecretRef",
-    "nodeExpandSecretRef",
-    "controllerPublishSecretRef",
-    "controllerExpandSecretRef",
-)
+# Those of a CSI volume that nodes need; the others are the controllers' alone.
+_PV_SECRETS = ("nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef")
+_OWN_NAMESPACE = ("csi", "cinder", "storageos")
+"""Sources of persistent volumes whose references name their namespace; with the others it may be the claim's."""
 
 
 def pod_secrets(spec: Object) -> set[str]:
@@ -73,23 +71,28 @@ def pod_claims(pod: Object) -> set[str]:
 
 
 def pod_resource_claims(pod: Object) -> set[str]:
-    """Return the names of the device claims a pod uses."""
-    found = {c.get("resourceClaimName", "") for c in pod["spec"].get("resourceClaims") or ()}
-    status = pod.get("status", {})
-    found |= {c.get("resourceClaimName", "") for c in status.get("resourceClaimStatuses") or ()}
+    """Return the names of the device claims a pod uses: those it names, and those made for it from templates."""
+    found, status = set(), pod.get("status", {})
+    made = {c.get("name"): c.get("resourceClaimName") or "" for c in status.get("resourceClaimStatuses") or ()}
+    for claim in pod["spec"].get("resourceClaims") or ():
+        if claim.get("resourceClaimName"):
+            found.add(claim["resourceClaimName"])
+        elif claim.get("resourceClaimTemplateName"):
+            found.add(made.get(claim.get("name"), ""))
     found.add((status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName", ""))
     return found - {""}
 
 
 def volume_secrets(volume: Object) -> set[tuple[str, str]]:
-    """Return (namespace, name) of the secrets a persistent volume refers to."""
+    """Return (namespace, name) of the secrets that a node needs for a persistent volume."""
     spec, found = volume.get("spec", {}), set()
     default = (spec.get("claimRef") or {}).get("namespace", "")
     for source, fields in (("csi", _PV_SECRETS), *((s, ("secretRef",)) for s in _SECRET_REF if s != "csi")):
         for field in fields:
             ref = (spec.get(source) or {}).get(field)
             if ref:
-                found.add((ref.get("namespace") or default, ref.get("name", "")))
+                fallback = "" if source in _OWN_NAMESPACE else default
+                found.add((ref.get("namespace") or fallback, ref.get("name", "")))
     if "azureFile" in spec:
         found.add((spec["azureFile"].get("secretNamespace") or default, spec["azureFile"].get("secretName", "")))
     return found

@@ -14,6 +14,7 @@ from cryptography import x509
 
 from control.auth.user import Credentials, UserInfo
 from control.auth.x509 import CertificateAuthenticator
+from control.config import ControlConfig
 from kube.clock import Clock
 from kube.errors import StatusError
 
@@ -26,6 +27,41 @@ class Headers:
     uid: tuple[str, ...] = ("X-Remote-Uid",)
     group: tuple[str, ...] = ("X-Remote-Group",)
     extra_prefixes: tuple[str, ...] = ("X-Remote-Extra-",)
+
+
+def request_headers(config: ControlConfig) -> Headers:
+    """Return the names that a server's configuration gives."""
+    return Headers(
+        config.requestheader_username_headers,
+        config.requestheader_uid_headers,
+        config.requestheader_group_headers,
+        config.requestheader_extra_headers_prefix,
+    )
+
+
+class Clearing:
+    """Takes the configured headers off requests once their user is known, so that no extension server believes a client's.
+
+    Extension servers read the names from ConfigMap `extension-apiserver-authentication`. The names that this server
+    itself sends (the defaults) are replaced where a request is passed on (`control.server.relay`).
+    """
+
+    def __init__(self, headers: Headers) -> None:
+        default = Headers()
+        lists = zip(_lists(headers), _lists(default), strict=True)
+        *named, prefixes = (tuple(name for name in mine if name not in usual) for mine, usual in lists)
+        self._names = frozenset(name for found in named for name in found)
+        self._prefixes = prefixes
+        self.wanted = bool(self._names or prefixes)
+
+    def clears(self, name: bytes) -> bool:
+        lowered = name.lower()
+        return lowered in self._names or lowered.startswith(self._prefixes)
+
+
+def _lists(headers: Headers) -> tuple[tuple[bytes, ...], ...]:
+    found = (headers.username, headers.uid, headers.group, headers.extra_prefixes)
+    return tuple(tuple(name.lower().encode() for name in names) for names in found)
 
 
 class RequestHeaderAuthenticator:
@@ -41,10 +77,7 @@ class RequestHeaderAuthenticator:
         self._certificates = CertificateAuthenticator(authorities, clock)
         self._names = frozenset(names)
         headers = headers or Headers()
-        self._username, self._uid, self._group, self._extra = (
-            tuple(name.lower().encode() for name in found)
-            for found in (headers.username, headers.uid, headers.group, headers.extra_prefixes)
-        )
+        self._username, self._uid, self._group, self._extra = _lists(headers)
 
     async def authenticate(self, credentials: Credentials) -> UserInfo | None:
         """Return who the proxy says; None where no proxy speaks."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from control.auth.user import AuthzAttributes, UserInfo
 from kube.selectors import SelectorError, parse_fields, parse_labels
 
 Object = dict[str, Any]
+_FIELD = re.compile(r"[A-Za-z0-9_./\[\]-]+")
+_LABEL = re.compile(r"[A-Za-z0-9_./-]*")
 _LABEL_OPERATORS = {"in": "In", "notin": "NotIn", "exists": "Exists", "!": "DoesNotExist"}
 
 
@@ -87,6 +90,7 @@ def attributes_of(user: UserInfo, spec: Object) -> AuthzAttributes:
         r.get("name", ""),
         field_selector=_field_text(r.get("fieldSelector")),
         label_selector=_label_text(r.get("labelSelector")),
+        unnamed_resource=not r.get("resource"),
     )
 
 
@@ -95,9 +99,18 @@ def _field_text(selector: Object | None) -> str:
         return ""
     if selector.get("rawSelector"):
         return str(selector["rawSelector"])
-    single = [r for r in selector.get("requirements") or () if len(r.get("values") or ()) == 1]
-    signs = {"In": "=", "NotIn": "!="}
-    return ",".join(f"{r['key']}{signs[r['operator']]}{r['values'][0]}" for r in single if r["operator"] in signs)
+    found = []
+    for requirement in selector.get("requirements") or ():
+        key, values = str(requirement.get("key", "")), list(requirement.get("values") or ())
+        sign = {"In": "=", "NotIn": "!="}.get(str(requirement.get("operator")))
+        # What a text cannot say is left out: authorizers take the request for a wider one.
+        if sign is not None and len(values) == 1 and _FIELD.fullmatch(key):
+            found.append(f"{key}{sign}{_escaped(str(values[0]))}")
+    return ",".join(found)
+
+
+def _escaped(value: str) -> str:
+    return "".join(f"\\{c}" if c in "\\,=" else c for c in value)
 
 
 def _label_text(selector: Object | None) -> str:
@@ -109,6 +122,9 @@ def _label_text(selector: Object | None) -> str:
 
 
 def _label_term(r: Object) -> str:
-    key, operator, values = str(r.get("key", "")), r.get("operator"), ",".join(r.get("values") or ())
+    key, operator, given = str(r.get("key", "")), r.get("operator"), r.get("values") or ()
+    if not key or not all(_LABEL.fullmatch(str(part)) for part in (key, *given)):
+        return ""
+    values = ",".join(given)
     forms = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "Exists": key, "DoesNotExist": f"!{key}"}
     return forms.get(str(operator), "")

@@ -56,10 +56,12 @@ class AuthzAttributes(msgspec.Struct, frozen=True):
     path: str = ""
     field_selector: str = ""
     label_selector: str = ""
+    unnamed_resource: bool = False
+    """A question about a resource with an empty name, as a review may put it; "*" alone covers it."""
 
     @property
     def is_resource(self) -> bool:
-        return bool(self.resource)
+        return bool(self.resource) or self.unnamed_resource
 
 
 class Decision(enum.Enum):

@@ -13,14 +13,14 @@ from datetime import datetime
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from control.auth.user import Credentials, UserInfo
+from kube import subjects
 from kube.clock import Clock
-from kube.errors import StatusError, unauthorized
+from kube.errors import unauthorized
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
-_UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")  # upstream's OID of a user's uid in the subject (KEP-4650)
 _KEPT = 4096
 
 
@@ -56,7 +56,10 @@ class CertificateAuthenticator:
             raise unauthorized() from error
         if not any(issued_by(certificate, ca) for ca in self._authorities) or not for_clients(certificate):
             raise unauthorized()
-        user = subject_user(certificate.subject)
+        try:
+            user = subject_user(certificate.subject)
+        except subjects.SubjectError as error:
+            raise unauthorized() from error
         if not user.name:
             raise unauthorized()
         user.extra[CREDENTIAL_ID] = ("X509SHA256=" + hashlib.sha256(der).hexdigest(),)
@@ -82,10 +85,6 @@ def for_clients(certificate: x509.Certificate) -> bool:
 
 
 def subject_user(subject: x509.Name) -> UserInfo:
-    """Read user name (CN), groups (O) and uid out of a certificate's or a request's subject."""
-    names = [str(a.value) for a in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    groups = tuple(str(a.value) for a in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
-    uids = [str(a.value) for a in subject.get_attributes_for_oid(_UID)]
-    if len(uids) > 1:
-        raise StatusError(401, "Unauthorized", "Unauthorized")
-    return UserInfo(names[-1] if names else "", uids[0] if uids else "", groups)
+    """Return the user that a certificate's or a request's subject names; SubjectError (a ValueError) where it names nobody."""
+    found = subjects.read(subject)
+    return UserInfo(found.name, found.uid, found.groups)

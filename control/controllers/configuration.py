@@ -32,6 +32,8 @@ class Settings:
     autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
     legacy_tokens: float = YEAR
+    service_account_credentials: bool = False
+    """Whether each controller acts as its service account; in the API server's process it always does."""
 
 
 def load(path: Path | None) -> Settings:
@@ -65,6 +67,7 @@ def parse_document(found: dict[str, Any]) -> Settings:
         _autoscaling(_Section(found, "hPAController", "horizontalPodAutoscaler")),
         _lifecycle(_Section(found, "nodeLifecycleController")),
         _Section(found, "legacySATokenCleaner").time("cleanUpPeriod", YEAR) or YEAR,
+        _Section(found, "kubeCloudShared").flag("useServiceAccountCredentials", False),
     )
 
 
@@ -110,6 +113,12 @@ class _Section:
             return duration.parse(str(value))
         except ValueError as error:
             raise ConfigurationError(f"{self._name}.{self._prefix}{name}: {error}") from error
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self._fields.get(self._prefix + name, default)
+        if not isinstance(value, bool):
+            raise ConfigurationError(f"{self._name}.{self._prefix}{name}: expected true or false")
+        return value
 
     def number(self, name: str, default: float) -> float:
         value = self._fields.get(self._prefix + name, default)

@@ -1,13 +1,16 @@
-"""What every controller is given: the client, the clock, the shared informers and an event recorder.
+"""What every controller is given: a client, the clock, the shared informers and an event recorder.
 
 Informers are shared, so that the manager holds one copy of each kind however many controllers follow it. A controller
-asks for them in its constructor; the manager runs them all before any controller works.
+asks for them in its constructor and works once those have their first list; a kind that cannot be listed holds up no other
+controller. The client, and the recorder's, may act as the controller's own service account (identities.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,9 +18,13 @@ import msgspec
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.events import EventRecorder
-from kube.informer import Informer
+from kube.informer import Informer, wait_listed
+from kube.loops import Loops
 
+log = logging.getLogger(__name__)
 T = TypeVar("T", bound=msgspec.Struct)
+QUIET_SECONDS = 30.0
+"""How long first lists may take before the log names those that are missing."""
 
 
 class SharedInformers:
@@ -27,6 +34,8 @@ class SharedInformers:
         self._client, self._clock = client, clock
         self._informers: dict[tuple[type[Any], str, str], Informer[Any]] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._asked: list[Informer[Any]] | None = None
+        self.loops = Loops(clock)
 
     def of(self, kind: type[T]) -> Informer[T]:
         """Return the informer of a kind, in all namespaces."""
@@ -40,15 +49,29 @@ class SharedInformers:
             found = Informer(self._client, kind, namespace, field_selector=field_selector, clock=self._clock)
             self._informers[key] = found
             if self._group is not None:
-                self._start(self._group, kind, found)
+                self._start(self._group, key, found)
+        if self._asked is not None:
+            self._asked.append(found)
         return found
+
+    @contextlib.contextmanager
+    def asked(self) -> Iterator[list[Informer[Any]]]:
+        """Note in the list, until the end of the block, which informers are asked for."""
+        found: list[Informer[Any]] = []
+        self._asked = found
+        try:
+            yield found
+        finally:
+            self._asked = None
 
     def existing(self, kind: type[Any]) -> Informer[Any] | None:
         """Return the informer of a kind in all namespaces, if anybody has asked for one."""
         return self._informers.get((kind, "", ""))
 
-    def _start(self, group: asyncio.TaskGroup, kind: type[Any], informer: Informer[Any]) -> None:
-        group.create_task(informer.run(), name=f"informer {kind.__name__}")
+    def _start(self, group: asyncio.TaskGroup, key: tuple[type[Any], str, str], informer: Informer[Any]) -> None:
+        kind, *selection = key
+        name = " ".join(["informer", kind.__name__, *filter(None, selection)])
+        group.create_task(self.loops.run(name, informer.run), name=name)
 
     async def wait_synced(self) -> None:
         """Wait until every informer has its first list."""
@@ -61,10 +84,20 @@ class SharedInformers:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 for key, informer in self._informers.items():
-                    self._start(group, key[0], informer)
+                    self._start(group, key, informer)
                 await asyncio.Event().wait()
         finally:
             self._group = None
+
+
+async def wait_until_listed(who: str, informers: Collection[Informer[Any]], clock: Clock) -> None:
+    """Wait until informers have their first list; where that takes long the log says who waits for what."""
+    missing = await wait_listed(informers, clock, QUIET_SECONDS)
+    if missing:
+        kinds = sorted({informer.kind.__name__ for informer in missing})
+        log.warning("the %s waits until %s can be listed", who, ", ".join(kinds))
+    for informer in missing:
+        await informer.wait_synced()
 
 
 class Context:
@@ -73,8 +106,14 @@ class Context:
     def __init__(self, client: Client, clock: Clock = SYSTEM, informers: SharedInformers | None = None) -> None:
         self.client, self.clock = client, clock
         self.informers = informers or SharedInformers(client, clock)
-        self._recorders: dict[str, EventRecorder] = {}
+        self._recorders: dict[tuple[int, str], EventRecorder] = {}
         self._departures: list[Callable[[str], None]] = []
+
+    def acting_as(self, client: Client) -> Context:
+        """Return the same surroundings for a controller that writes through another client."""
+        found = Context(client, self.clock, self.informers)
+        found._recorders, found._departures = self._recorders, self._departures
+        return found
 
     def on_departure(self, handler: Callable[[str], None]) -> None:
         """Call `handler` with the namespace of every object that goes, of whatever kind (the garbage collector sees all)."""
@@ -86,10 +125,11 @@ class Context:
             handler(namespace)
 
     def recorder(self, component: str) -> EventRecorder:
-        """Return the recorder whose events name `component` as their source."""
-        if component not in self._recorders:
-            self._recorders[component] = EventRecorder(self.client, component, clock=self.clock)
-        return self._recorders[component]
+        """Return the recorder whose events name `component` as their source; this context's client sends them."""
+        key = (id(self.client), component)
+        if key not in self._recorders:
+            self._recorders[key] = EventRecorder(self.client, component, clock=self.clock)
+        return self._recorders[key]
 
     def recorders(self) -> list[EventRecorder]:
         """Return all recorders, whose `run` has to be running."""

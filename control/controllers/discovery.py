@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from kube.client import Client
 
 _ACCEPT = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+_PLAIN = ":"
+"""Legal in names, and in paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,9 @@ class Served:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Return the URL path of the collection or of one object."""
+        """Return the URL path of the collection or of one object; a name is one segment, whatever it holds."""
         place = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
-        return f"{self.root}{place}/{self.plural}" + (f"/{name}" if name else "")
+        return f"{self.root}{place}/{self.plural}" + (f"/{quote(name, safe=_PLAIN)}" if name else "")
 
 
 async def served(client: Client) -> tuple[list[Served], list[str]]:

@@ -1,7 +1,9 @@
 """The controller manager: every controller in one process, on shared informers.
 
-It talks to the API server through the client alone, so it runs over HTTPS as well as in the server's own process. When
-the server goes away informers reconnect and reconcilers back off; nothing here ends but by cancellation or a bug.
+It talks to the API server through clients alone, so it runs over HTTPS as well as in the server's own process. Each controller
+may act as a service account of its own (identities.py). When the server goes away informers reconnect and reconcilers back
+off; nothing here ends but by cancellation or a bug. A controller begins once the kinds that it asked for are listed: one that
+cannot be listed (a webhook is dead, a stored object cannot be decrypted) holds up its own controllers alone.
 """
 
 from __future__ import annotations
@@ -9,14 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from control.controllers.account_tokens import AccountTokenController
 from control.controllers.attach_detach import AttachDetachController
 from control.controllers.autoscaling import AutoscalingController, AutoscalingSettings
 from control.controllers.bootstrap_signer import BootstrapSigner
 from control.controllers.certificates import CertificateApprover, CertificateCleaner, CertificateSigner
-from control.controllers.context import Context, SharedInformers
+from control.controllers.context import Context, SharedInformers, wait_until_listed
 from control.controllers.cronjob import CronJobController
 from control.controllers.daemonset import DaemonSetController
 from control.controllers.deployment import DeploymentController
@@ -28,6 +30,7 @@ from control.controllers.endpoints import (
 )
 from control.controllers.ephemeral_volumes import EphemeralVolumeController
 from control.controllers.garbage import GarbageCollector
+from control.controllers.identities import ACCOUNTS, Clients
 from control.controllers.job import JobController
 from control.controllers.legacy_tokens import YEAR, LegacyTokenCleaner
 from control.controllers.local_path import LocalPathProvisioner
@@ -58,7 +61,8 @@ from control.controllers.volume_expansion import VolumeExpansionController
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.informer import temporary_subscriptions
+from kube.informer import Informer, temporary_subscriptions
+from kube.port_ranges import LOAD_BALANCERS, PortRanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +79,14 @@ class ControllerConfig:
     """PEM of the CA that signs certificates of nodes and users."""
     server_names: frozenset[str] = frozenset()
     """Names and addresses in the API server's certificate, which no node is given one for."""
+    cluster_domain: str = "cluster.local"
+    """The domain of Services' names, of which no node is given a certificate for one."""
     service_account_key: str = ""
     """PEM of the key that signs service accounts' tokens."""
     service_load_balancer: bool = True
     """Whether Services of type LoadBalancer get addresses of nodes; off where something else gives them some."""
+    load_balancer_ports: str = LOAD_BALANCERS
+    """The ports that such Services may have, as kube.port_ranges reads them."""
     api_port: int = 6443
     local_path: bool = False
     """Whether claims can be folders on nodes (the storage class local-path)."""
@@ -121,6 +129,7 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
         context,
         enabled=config.service_load_balancer,
         reserved={**NODES_OWN, ("TCP", config.api_port): "the API server"},
+        allowed=PortRanges.parse(config.load_balancer_ports),
     ),
     "namespace": lambda context, config: NamespaceController(context),
     "pod-garbage-collector": lambda context, config: PodGC(context),
@@ -130,7 +139,9 @@ CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] =
     "node-lifecycle": lambda context, config: NodeLifecycleController(context, config.lifecycle),
     "garbage-collector": lambda context, config: GarbageCollector(context),
     "taint-eviction": lambda context, config: TaintEvictionController(context),
-    "certificatesigningrequest-approving": lambda context, config: CertificateApprover(context, config.server_names),
+    "certificatesigningrequest-approving": lambda context, config: CertificateApprover(
+        context, config.server_names, config.cluster_domain
+    ),
     "certificatesigningrequest-signing": lambda context, config: (
         CertificateSigner(context, config.signing_cert, config.signing_key) if config.signing_key else None
     ),
@@ -163,17 +174,37 @@ async def run(
     config: ControllerConfig,
     clock: Clock = SYSTEM,
     informers: SharedInformers | None = None,
+    clients: Clients | None = None,
 ) -> None:
-    """Run all controllers until cancelled, on informers of their own or on those of somebody who runs them."""
+    """Run all controllers until cancelled, on informers of their own or on those of somebody who runs them.
+
+    Where `clients` are given each controller writes as its service account, else all of them through `client`.
+    """
     with temporary_subscriptions():
         context = Context(client, clock, informers)
-        made = {name: make(context, config) for name, make in CONTROLLERS.items() if config.runs(name)}
-        controllers = {name: controller for name, controller in made.items() if controller is not None}
+        contexts = dict.fromkeys(CONTROLLERS, context)
+        if clients is not None:
+            accounts = {account: context.acting_as(clients(account)) for account in sorted(set(ACCOUNTS.values()))}
+            contexts |= {name: accounts[account] for name, account in ACCOUNTS.items()}
+        made: dict[str, tuple[Runnable, list[Informer[Any]]]] = {}
+        for name, make in CONTROLLERS.items():
+            if not config.runs(name):
+                continue
+            with context.informers.asked() as needed:
+                controller = make(contexts[name], config)
+            if controller is not None:
+                made[name] = controller, needed
         async with asyncio.TaskGroup() as group:
             if informers is None:
                 group.create_task(context.informers.run(), name="informers")
-            await context.informers.wait_synced()
             for recorder in context.recorders():
                 group.create_task(recorder.run(), name="events")
-            for name, controller in controllers.items():
-                group.create_task(controller.run(), name=f"{name} controller")
+            for name, (controller, needed) in made.items():
+                title = f"{name} controller"
+                group.create_task(_run(title, controller, needed, clock), name=title)
+
+
+async def _run(title: str, controller: Runnable, needed: list[Informer[Any]], clock: Clock) -> None:
+    """Run a controller once what it asked for is listed."""
+    await wait_until_listed(title, needed, clock)
+    await controller.run()

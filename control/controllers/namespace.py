@@ -1,8 +1,10 @@
 """Namespaces: when one is deleted, delete all that is in it, then let it go.
 
-All namespaced resources that the server has are asked for (so custom ones too); what answers with content is deleted as a
-collection. Conditions tell what is still in the way. When nothing is left the finalizer "kubernetes" is taken off, and
-the API server removes the namespace. Upstream: pkg/controller/namespace/deletion.
+All namespaced resources that the server has are asked for (so custom ones too); what answers with content is deleted as
+a collection. Pods go first, and nothing else is deleted before the last of them is gone: a pod that is still ending
+keeps its NetworkPolicies, Secrets and service account (CVE-2024-7598). Conditions tell what is still in the way. When
+nothing is left the finalizer "kubernetes" is taken off, and the API server removes the namespace. Upstream:
+pkg/controller/namespace/deletion.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from control.controllers.context import Context
 from control.controllers.discovery import Served, served
 from kube.api import core_v1
 from kube.client import Client
-from kube.clock import format_time
+from kube.clock import format_time, parse_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
@@ -123,7 +125,8 @@ class NamespaceController:
             return None
         if FINALIZER not in namespace.spec.finalizers:
             return None
-        remains = await delete_content(self._client, key)
+        since = self._clock.now() - parse_time(namespace.metadata.deletion_timestamp)
+        remains = await delete_content(self._client, key, since.total_seconds())
         namespace = await self._write_conditions(namespace, remains)
         if not remains.empty:
             return LOOK_AGAIN_SECONDS
@@ -159,16 +162,27 @@ def known_bad(known: dict[str, core_v1.NamespaceCondition]) -> bool:
     return any(condition.status == "True" for condition in known.values())
 
 
-async def delete_content(client: Client, namespace: str) -> Remains:
-    """Delete everything in a namespace once over; return what is still there."""
+async def delete_content(client: Client, namespace: str, terminating_seconds: float) -> Remains:
+    """Delete everything in a namespace once over, pods first; return what is still there.
+
+    Nothing but pods is deleted while there are pods, or while it is unknown whether there are.
+    """
     remains = Remains()
     resources, remains.undiscovered = await served(client)
     contents = [r for r in resources if r.namespaced and {"list", "delete"} <= r.verbs]
-    await asyncio.gather(*(_delete_resource(client, namespace, resource, remains) for resource in contents))
+    pods = [resource for resource in contents if resource.target == "pods"]
+    for resource in pods:
+        await _delete_resource(client, namespace, resource, remains, terminating_seconds)
+    if remains.objects or remains.failures:
+        return remains
+    others = [resource for resource in contents if resource not in pods]
+    await asyncio.gather(*(_delete_resource(client, namespace, r, remains, terminating_seconds) for r in others))
     return remains
 
 
-async def _delete_resource(client: Client, namespace: str, resource: Served, remains: Remains) -> None:
+async def _delete_resource(
+    client: Client, namespace: str, resource: Served, remains: Remains, terminating_seconds: float
+) -> None:
     try:
         if not await _list(client, namespace, resource, limit=1):
             return
@@ -179,16 +193,27 @@ async def _delete_resource(client: Client, namespace: str, resource: Served, rem
             await client.call("DELETE", resource.path(namespace), body=options)
         else:
             await _delete_each(client, namespace, resource)
-        left = await _list(client, namespace, resource)
+        left = await _list(client, namespace, resource, whole=resource.target == "pods")
     except StatusError as error:
         if not error.not_found and error.code != 405:
             remains.failures.append(f"{resource.target}: {error}")
         return
-    if left:
-        remains.objects[f"{resource.plural}.{resource.group}"] = len(left)
-        for item in left:
-            for name in item.get("metadata", {}).get("finalizers") or ():
-                remains.finalizers[name] = remains.finalizers.get(name, 0) + 1
+    if not left:
+        return
+    remains.objects[f"{resource.plural}.{resource.group}"] = len(left)
+    finalizers = [name for item in left for name in item.get("metadata", {}).get("finalizers") or ()]
+    for name in finalizers:
+        remains.finalizers[name] = remains.finalizers.get(name, 0) + 1
+    ending = resource.target == "pods" and _longest_grace(left) > terminating_seconds
+    if not finalizers and not ending:
+        gvr = f"{resource.group}/{resource.version}, Resource={resource.plural}"
+        remains.failures.append(f"unexpected items still remain in namespace: {namespace} for gvr: {gvr}")
+
+
+def _longest_grace(pods: Sequence[dict[str, Any]]) -> float:
+    """Return the longest time that one of the pods may take to end, from the namespace's deletion on."""
+    running = (p for p in pods if (p.get("status") or {}).get("phase") not in ("Succeeded", "Failed"))
+    return max(((p.get("spec") or {}).get("terminationGracePeriodSeconds") or 0 for p in running), default=0)
 
 
 async def _delete_each(client: Client, namespace: str, resource: Served) -> None:
@@ -200,10 +225,13 @@ async def _delete_each(client: Client, namespace: str, resource: Served) -> None
                 raise
 
 
-async def _list(client: Client, namespace: str, resource: Served, limit: int = 0) -> Sequence[dict[str, Any]]:
-    """List the metadata of a resource's objects."""
+async def _list(
+    client: Client, namespace: str, resource: Served, *, limit: int = 0, whole: bool = False
+) -> Sequence[dict[str, Any]]:
+    """List a resource's objects, their metadata alone unless `whole`."""
     query = {"limit": str(limit)} if limit else None
-    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+    metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+    accept = "application/json" if whole else metadata
     data = await client.call("GET", resource.path(namespace), query=query, accept=accept)
     items: Sequence[dict[str, Any]] = msgspec.json.decode(data).get("items") or ()
     return items

@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 
 from control.admission import quota as quotas
+from control.admission.quota_claims import DEVICES_OF_CLASS, attributes_classes
 from control.controllers.context import Context
 from control.controllers.discovery import Served, served
 from kube import quantity
-from kube.api import core_v1
+from kube.api import core_v1, resource_v1
 from kube.client import Client, key_of
 from kube.controller import Controller
 from kube.errors import StatusError
@@ -36,6 +37,7 @@ _WHOLE = {
     "pods": frozenset({"pods", "count/pods", "cpu", "memory", "ephemeral-storage"}),
     "services": frozenset({"services", "count/services", "services.loadbalancers", "services.nodeports"}),
     "persistentvolumeclaims": frozenset({"persistentvolumeclaims", "count/persistentvolumeclaims", "requests.storage"}),
+    "resourceclaims.resource.k8s.io": frozenset({"count/resourceclaims.resource.k8s.io"}),
 }
 """Resources that objects use more of than a place, by what uses them."""
 
@@ -47,23 +49,27 @@ def target_of(name: str) -> str:
             return target
     if _BY_CLASS in name:
         return "persistentvolumeclaims"
+    if name.endswith(DEVICES_OF_CLASS):
+        return "resourceclaims.resource.k8s.io"
     return "pods" if name.startswith(("requests.", "limits.", "hugepages-")) else ""
 
 
 class ResourceQuotaController:
-    """Follows quotas, pods and Services."""
+    """Follows quotas, pods, Services and volume claims."""
 
     def __init__(self, context: Context) -> None:
         self._client = context.client
         self._quotas = context.informers.of(core_v1.ResourceQuota)
         self._pods = context.informers.of(core_v1.Pod)
         self._services = context.informers.of(core_v1.Service)
+        self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
         for informer in (self._pods, self._services, self._quotas):
             informer.add_index("namespace", by_namespace)
         self.controller = Controller("resource quota", self.reconcile, workers=2, clock=context.clock)
         self._quotas.subscribe(self._quota_changed)
         self._pods.subscribe(self._pod_changed)
         self._services.subscribe(self._service_changed)
+        self._claims.subscribe(self._claim_changed)
         context.on_departure(self._departed)
 
     async def run(self) -> None:
@@ -90,6 +96,11 @@ class ResourceQuotaController:
         if change.type != "ADDED":
             self._recount(change.new.metadata.namespace or "")
 
+    def _claim_changed(self, change: Change[core_v1.PersistentVolumeClaim]) -> None:
+        """Count anew where a claim's usage or scope changed: its status is written without admission's charge."""
+        if change.old is not None and _standing(change.old) != _standing(change.new):
+            self._recount(change.new.metadata.namespace or "")
+
     def _departed(self, namespace: str) -> None:
         """Something of whatever kind is gone: give back its place, and count once more for what was charged meanwhile."""
         self._recount(namespace)
@@ -112,7 +123,8 @@ class ResourceQuotaController:
         for target in sorted({target_of(name) for name in hard} - {""}):
             found = map(msgspec.to_builtins, await self._objects(target, namespace))
             used |= quotas.add_up(shape, target, found)
-        others = [name for name in hard if not target_of(name) and _counted(name) is not None]
+        scoped = bool(quotas.scopes(shape))  # nothing that is merely counted is within a scope
+        others = [name for name in hard if not scoped and not target_of(name) and _counted(name) is not None]
         counts = await count_objects(self._client, namespace, others)
         used.update({name: Decimal(number) for name, number in counts.items()})
         shown = quotas.render({name: used.get(name, Decimal(0)) for name in hard})
@@ -126,7 +138,13 @@ class ResourceQuotaController:
             return self._pods.by_index("namespace", namespace)
         if target == "services":
             return self._services.by_index("namespace", namespace)
-        return (await self._client.list(core_v1.PersistentVolumeClaim, namespace)).items
+        if target == "persistentvolumeclaims":
+            return (await self._client.list(core_v1.PersistentVolumeClaim, namespace)).items
+        return (await self._client.list(resource_v1.ResourceClaim, namespace)).items
+
+
+def _standing(claim: core_v1.PersistentVolumeClaim) -> tuple[object, ...]:
+    return claim.status.allocated_resources, attributes_classes(msgspec.to_builtins(claim))
 
 
 def _equal(a: dict[str, str | int | float], b: dict[str, str | int | float]) -> bool:

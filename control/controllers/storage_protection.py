@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from control.controllers.context import Context
 from kube.api import core_v1, storage_v1
-from kube.client import key_of, name_of, namespace_of
+from kube.client import key_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Informer
@@ -51,9 +53,9 @@ class _Protection:
         if self._used(obj):
             return
         kept = [name for name in obj.metadata.finalizers if name != self._finalizer]
-        metadata = {"finalizers": kept, "resourceVersion": obj.metadata.resource_version, "uid": obj.metadata.uid}
+        metadata = msgspec.structs.replace(obj.metadata, finalizers=kept)
         try:
-            await self._client.patch(self._kind, name_of(obj), namespace_of(obj), {"metadata": metadata})
+            await self._client.update(msgspec.structs.replace(obj, metadata=metadata))
         except StatusError as error:
             if not error.not_found:
                 raise

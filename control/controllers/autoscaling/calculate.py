@@ -149,7 +149,7 @@ class Calculator:
         about = source.described_object or autoscaling_v2.CrossVersionObjectReference()
         try:
             described = await self._targets.resource(about)
-            usage = await self._metrics.object(wanted, at.namespace, described.target, about.kind, about.name)
+            usage = await self._metrics.object(wanted, at.namespace, described.target, about.name)
         except (MetricsError, UnknownKind, StatusError) as error:
             place = f"{about.kind} {at.namespace}/{about.name}"
             raise MetricsError(f"unable to get metric {wanted.name}: {place} {error}") from error

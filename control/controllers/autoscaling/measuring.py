@@ -80,11 +80,11 @@ class Metrics:
             for item in items
         }
 
-    async def object(self, metric: Identifier, namespace: str, resource: str, kind: str, name: str) -> int:
-        """Return a custom metric of one object; `resource` is its plural with the group."""
+    async def object(self, metric: Identifier, namespace: str, resource: str, name: str) -> int:
+        """Return a custom metric of one object in a namespace, or of that namespace; `resource` is plural and group."""
         path = f"/namespaces/{namespace}/{resource}/{quote(name, safe='')}/{quote(metric.name, safe='')}"
-        if kind == "Namespace":
-            path = f"/namespaces/{quote(name, safe='')}/metrics/{quote(metric.name, safe='')}"
+        if resource == "namespaces":  # its own one, whatever the name: references lead out of no namespace
+            path = f"/namespaces/{namespace}/metrics/{quote(metric.name, safe='')}"
         items = await self._custom(path, {"metricLabelSelector": selector_text(metric)})
         return milli(items[0].get("value", 0))
 

@@ -12,6 +12,7 @@ from kube import serialize
 from kube.api import autoscaling_v1, autoscaling_v2
 from kube.client import Client
 from kube.clock import Clock
+from kube.errors import StatusError
 from kube.resources import RESOURCES
 
 AGAIN_SECONDS = 10.0
@@ -56,7 +57,12 @@ class Targets:
         return next((one for one in self._served if (one.group, one.kind) == (group, kind)), None)
 
     async def scale(self, resource: Served, namespace: str, name: str) -> autoscaling_v1.Scale:
-        """Return an object's Scale; raises StatusError."""
+        """Return the Scale of an object in a namespace; raises StatusError, for resources without namespaces too.
+
+        Who may write an autoscaler, or pods, in a namespace reaches nothing outside it.
+        """
+        if not resource.namespaced or not namespace:
+            raise StatusError(404, "NotFound", "the server could not find the requested resource")
         data = await self._client.call("GET", resource.path(namespace, name) + "/scale")
         return serialize.decode(data, autoscaling_v1.Scale)
 

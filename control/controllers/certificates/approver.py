@@ -2,7 +2,7 @@
 
 A client certificate's request must be exactly what a kubelet (or its proxy) asks for, and the requestor allowed to make
 it, which the API server is asked (SubjectAccessReview; upstream: pkg/controller/certificates/approver/sarapprove.go). A
-serving certificate must name the node alone (serving.py).
+serving certificate must name the node alone (serving.py). Whoever joins chooses a name, which must not be one of Services.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from kube.certificates import PROXY_USER
 from kube.clock import format_time, parse_time
 from kube.controller import Controller
 from kube.informer import Change
+from kube.names import dns1123_subdomain
+from kube.node_names import reserved
 from kube.serialize import to_dict
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,7 @@ LOOK_AGAIN_SECONDS, LOOK_SECONDS = 30.0, 15 * 60.0
 """How often a serving request is looked at again whose names are not the node's yet, and for how long."""
 
 
-def candidates(csr: Request) -> list[tuple[str, str]]:
+def candidates(csr: Request, cluster_domain: str = "cluster.local") -> list[tuple[str, str]]:
     """Return (subresource, message) of the permissions of which one lets a request be approved; none: not ours."""
     if csr.spec.signer_name not in (CLIENT, KUBELET_CLIENT):
         return []
@@ -45,17 +47,22 @@ def candidates(csr: Request) -> list[tuple[str, str]]:
             return []
         kind = "selfproxyclient" if csr.spec.username == PROXY_USER else "proxyclient"
         return [(kind, "Auto approving the proxy's client certificate after SubjectAccessReview.")]
-    found = [("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.")]
-    if csr.spec.username == subject_user(request.subject).name:
-        found.insert(0, ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."))
+    found, user = [], subject_user(request.subject).name
+    if csr.spec.username == user:
+        found.append(("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."))
+    name = user.removeprefix(NODE_PREFIX)
+    if not dns1123_subdomain(name) and not reserved(name, cluster_domain):
+        found.append(("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."))
     return found
 
 
 class CertificateApprover:
     """Follows certificate signing requests."""
 
-    def __init__(self, context: Context, server_names: frozenset[str] = frozenset()) -> None:
-        self._server_names = server_names
+    def __init__(
+        self, context: Context, server_names: frozenset[str] = frozenset(), cluster_domain: str = "cluster.local"
+    ) -> None:
+        self._server_names, self._domain = server_names, cluster_domain
         self._client, self._clock = context.client, context.clock
         self._requests = context.informers.of(Request)
         self.controller = Controller("CSR approver", self.reconcile, workers=2, clock=context.clock)
@@ -74,13 +81,14 @@ class CertificateApprover:
         csr = self._requests.get(key)
         if csr is None or csr.status.certificate or any(has_condition(to_dict(csr), t) for t in ("Approved", "Denied")):
             return None
-        for subresource, message in candidates(csr):
+        for subresource, message in candidates(csr, self._domain):
             if await self._allowed(csr, subresource):
                 await self._approve(csr, message)
                 return None
         if name := serving.requesting_node(csr):
             others = [node for node in self._nodes.list() if node.metadata.name != name]
-            doubt = serving.doubt(csr, self._nodes.get(name), others, self._server_addresses() | self._server_names)
+            servers, services = self._server_addresses() | self._server_names, self._services.list()
+            doubt = serving.doubt(csr, self._nodes.get(name), others, servers, services, self._domain)
             if not doubt:
                 await self._approve(csr, "Auto approving a serving certificate that names its node alone.")
             elif (self._clock.now() - parse_time(csr.metadata.creation_timestamp or "")).total_seconds() < LOOK_SECONDS:

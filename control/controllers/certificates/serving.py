@@ -1,13 +1,12 @@
 """Which serving certificates nodes are given without a person: those that name nothing but the node itself.
 
 Upstream approves none, since a node says itself what its addresses are, and one that lies would be given a certificate in
-another's name. Here a name or address must be the node's and nobody else's: no other Node may have it, and it must not be
-one at which the API server is found, whose certificates come from the same authority.
+another's name. Here a name or address must be the node's and nobody else's: no other Node and no Service may have it, and
+it must not be one at which the API server is found, whose certificates come from the same authority.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Collection, Iterable
 
 from cryptography import x509
@@ -16,9 +15,12 @@ from control.auth.certificates import KUBELET_SERVING, decode_request, refusal
 from control.auth.node import NODE_PREFIX
 from control.auth.x509 import subject_user
 from kube.api import certificates_v1, core_v1
+from kube.client import key_of
+from kube.ip_addresses import reached
+from kube.node_names import reserved
 
 ADDRESSES = ("InternalIP", "ExternalIP")
-SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+HOST_NAMES = ("Hostname", "InternalDNS", "ExternalDNS")
 
 
 def requesting_node(csr: certificates_v1.CertificateSigningRequest) -> str:
@@ -29,10 +31,10 @@ def requesting_node(csr: certificates_v1.CertificateSigningRequest) -> str:
         request = decode_request(csr.spec.request)
     except ValueError:
         return ""
-    name = subject_user(request.subject).name
-    if refusal(KUBELET_SERVING, request, set(csr.spec.usages)) or csr.spec.username != name:
+    if refusal(KUBELET_SERVING, request, set(csr.spec.usages)):
         return ""
-    return name.removeprefix(NODE_PREFIX)
+    name = subject_user(request.subject).name
+    return name.removeprefix(NODE_PREFIX) if csr.spec.username == name else ""
 
 
 def doubt(
@@ -40,19 +42,29 @@ def doubt(
     node: core_v1.Node | None,
     others: Iterable[core_v1.Node],
     server_names: Collection[str],
+    services: Iterable[core_v1.Service] = (),
+    cluster_domain: str = "cluster.local",
 ) -> str:
     """Return why a person must look at a node's request, "" where it names only what is the node's own.
 
-    `server_names` are the names and addresses of the API server.
+    `server_names` are the names and addresses of the API server. Services that are younger than the node do not count by
+    their names: whoever makes one does not take the node's certificate from it.
     """
     if node is None:
         return "there is no such Node"
+    services = list(services)
     san = decode_request(csr.spec.request).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     for name in san.get_values_for_type(x509.DNSName):
         if name != node.metadata.name:
             return f"{name} is not the node's name"
-        if name in SERVER_NAMES or name in server_names or name.startswith("kubernetes.default.svc."):
+        if name in server_names or name.startswith("kubernetes.default.svc."):
             return f"{name} is a name of the API server"
+        if why := reserved(name, cluster_domain):
+            return why
+        if name not in addresses(node, HOST_NAMES):
+            return f"{name} is not a host name of the node"
+        if key := _service_named(name, services, node.metadata.creation_timestamp or ""):
+            return f"{name} is a name of Service {key}"
     own, taken = addresses(node), {a for other in others for a in addresses(other)}
     for address in san.get_values_for_type(x509.IPAddress):
         text = str(address)
@@ -60,11 +72,23 @@ def doubt(
             return f"{text} is not an address of the node"
         if text in taken:
             return f"{text} is an address of another node too"
-        if text in server_names or ipaddress.ip_address(text).is_loopback:
+        if text in server_names or reached(text).is_loopback:
             return f"{text} is an address of the API server"
+        for service in services:
+            if text in service.spec.cluster_ips:
+                return f"{text} is an address of Service {key_of(service)}"
     return ""
 
 
-def addresses(node: core_v1.Node) -> set[str]:
-    """Return the addresses that a node says it has."""
-    return {a.address for a in node.status.addresses if a.type in ADDRESSES}
+def addresses(node: core_v1.Node, types: Collection[str] = ADDRESSES) -> set[str]:
+    """Return the addresses of some types that a node says it has."""
+    return {a.address for a in node.status.addresses if a.type in types}
+
+
+def _service_named(name: str, services: Iterable[core_v1.Service], before: str) -> str:
+    """Return the key of the Service that pods reach by `name`, and that is no younger than a time."""
+    for service in services:
+        metadata = service.metadata
+        if name == f"{metadata.name}.{metadata.namespace}" and (metadata.creation_timestamp or "") <= before:
+            return key_of(service)
+    return ""

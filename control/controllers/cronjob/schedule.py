@@ -7,10 +7,11 @@ of robfig/cron, which upstream uses.)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
+
+from kube import duration
 
 _NAMED = {
     "@yearly": "0 0 1 1 *",
@@ -23,7 +24,6 @@ _NAMED = {
 }
 _MONTHS = {m: i for i, m in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
 _DAYS = {d: i for i, d in enumerate("sun mon tue wed thu fri sat".split())}
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _HORIZON = timedelta(days=5 * 366)
 
 
@@ -88,8 +88,11 @@ class Schedule:
 def parse(text: str) -> Schedule:
     """Read a schedule; ValueError where it cannot be read."""
     if text.startswith("@every "):
-        seconds = sum(float(n) * _UNITS[u] for n, u in re.findall(r"([0-9.]+)(h|ms|us|µs|ns|m|s)", text[7:]))
-        if not seconds:
+        try:
+            seconds = duration.parse(text[7:])
+        except ValueError as error:
+            raise ValueError(f"failed to parse duration {text}") from error
+        if seconds <= 0:
             raise ValueError(f"failed to parse duration {text}")
         return Schedule(every=max(1.0, float(int(seconds))))
     fields = _NAMED.get(text, text).split()

@@ -2,6 +2,8 @@
 
 The graph is fed by informers of all resources. An owner that is in the graph exists; one that is not is asked for live
 before anything is done, since our copy may be behind (and a reference may lie about its coordinates).
+A resource that cannot be listed (its conversion webhook is dead, its definition is being deleted) holds up nothing but its own
+objects: the first list of all is waited for, but no longer than upstream does.
 Upstream: pkg/controller/garbagecollector.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -23,13 +26,15 @@ from kube.api import apiextensions_v1, core_v1
 from kube.client import MERGE
 from kube.controller import Controller
 from kube.errors import StatusError
-from kube.informer import Change, Informer
+from kube.informer import Change, Informer, wait_listed
 
 log = logging.getLogger(__name__)
 
 IGNORED = {("", "events"), ("events.k8s.io", "events")}
 REDISCOVER_SECONDS = 60.0
 """For aggregated APIs; custom resources are noticed when their definition changes."""
+SYNC_SECONDS = 30.0
+"""How long the first lists may take before collection begins without what has not been listed (initialSyncTimeout upstream)."""
 MOST_ABSENT = 4096
 GONE, SOLID, WAITING = "gone", "solid", "waiting"
 
@@ -52,7 +57,7 @@ class GarbageCollector:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            await self._monitor_all(group)
+            await self._wait_synced(await self._monitor_all(group))
             group.create_task(self._follow_discovery(group), name="garbage collector discovery")
             group.create_task(self.controller.run(), name="garbage collector workers")
 
@@ -72,15 +77,22 @@ class GarbageCollector:
             except StatusError as error:
                 log.warning("garbage collector: discovery: %s", error)
 
-    async def _monitor_all(self, group: asyncio.TaskGroup) -> None:
-        """Follow every resource that the server has now; forget those that it no longer has."""
+    async def _wait_synced(self, informers: Mapping[str, Informer[Any]]) -> None:
+        """Wait for first lists, and after a limit say which are missing."""
+        late = await wait_listed(informers.values(), self._clock, SYNC_SECONDS)
+        missing = [target for target, informer in informers.items() if informer in late]
+        if missing:
+            log.warning("garbage collection begins without what cannot be listed: %s", ", ".join(sorted(missing)))
+
+    async def _monitor_all(self, group: asyncio.TaskGroup) -> dict[str, Informer[Any]]:
+        """Follow every resource that the server has now, forget those that it no longer has; return the new informers."""
         try:
             found, _ = await served(self._client)
         except StatusError as error:
             log.warning("garbage collector: discovery: %s", error)
             self._rediscover.set()
             await self._clock.sleep(1)
-            return
+            return {}
         wanted = {
             (r.group, r.plural): r
             for r in found
@@ -93,11 +105,8 @@ class GarbageCollector:
                 task.cancel()
             for item in [i for i in self.graph.items.values() if (i.resource.group, i.resource.plural) == key]:
                 self._look(self.graph.remove(item.uid))
-        informers: list[Informer[Any]] = []
-        for key in wanted.keys() - self._monitored.keys():
-            informers.append(self._monitor(group, key, wanted[key]))
-        for informer in informers:
-            await informer.wait_synced()
+        new = wanted.keys() - self._monitored.keys()
+        return {wanted[key].target: self._monitor(group, key, wanted[key]) for key in new}
 
     def _monitor(self, group: asyncio.TaskGroup, key: tuple[str, str], resource: Served) -> Informer[Any]:
         known = resources.by_path(resource.group, resource.version, resource.plural)

@@ -14,6 +14,7 @@ import msgspec
 from control.controllers.context import Context
 from control.controllers.ownership import controller_of
 from control.controllers.resource_claims.making import POD_CLAIM, claim_from, is_done
+from kube import errors
 from kube.api import core_v1, resource_v1
 from kube.client import STRATEGIC, key_of, name_of, namespace_of
 from kube.controller import Controller
@@ -151,8 +152,10 @@ class ResourceClaimController:
             return made[entry.name]
         template = self._templates.get(f"{namespace_of(pod)}/{entry.resource_claim_template_name}")
         if template is None:
-            name, namespace = entry.resource_claim_template_name, namespace_of(pod)
-            template = await self._client.get(resource_v1.ResourceClaimTemplate, name, namespace)
+            # Tried again with back-off: the informer may be behind, and the role has no `get` of templates.
+            raise errors.not_found(
+                "resource.k8s.io", "resourceclaimtemplates", entry.resource_claim_template_name or ""
+            )
         created = await self._client.create(claim_from(pod, entry, template))
         made[entry.name] = name_of(created)
         return made[entry.name]

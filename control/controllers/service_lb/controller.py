@@ -13,17 +13,26 @@ from typing import Any
 from control.controllers.context import Context
 from control.controllers.service_lb import plan
 from control.controllers.service_lb.plan import FINALIZER, NoLoadBalancer
-from control.controllers.service_lb.ports import NODES_OWN, Port, PortLedger, node_ports_of, ports_of
+from control.controllers.service_lb.ports import (
+    ALLOWED,
+    NODES_OWN,
+    Port,
+    PortLedger,
+    host_ports_of,
+    node_ports_of,
+    ports_of,
+)
 from kube.api import core_v1, discovery_v1
 from kube.client import key_of, name_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.port_ranges import PortRanges
 
 log = logging.getLogger(__name__)
 SERVICE_NAME = "kubernetes.io/service-name"
-BALANCED, NODE_PORT, OF_SERVICE = "load-balanced", "node-port", "service-name"
-"""Names of indexes: Services that concern us, Services by node port, slices by Service."""
+BALANCED, NODE_PORT, OF_SERVICE, HOST_PORT = "load-balanced", "node-port", "service-name", "host-port"
+"""Names of indexes: Services that concern us, Services by node port, slices by Service, pods by host port."""
 
 
 def _concerns(service: core_v1.Service) -> tuple[str, ...]:
@@ -34,6 +43,10 @@ def _node_ports(service: core_v1.Service) -> list[str]:
     return [f"{protocol}/{number}" for protocol, number in node_ports_of(service)]
 
 
+def _host_ports(pod: core_v1.Pod) -> list[str]:
+    return [f"{protocol}/{number}" for protocol, number in host_ports_of(pod)]
+
+
 def _owner(found: discovery_v1.EndpointSlice) -> tuple[str, ...]:
     name = found.metadata.labels.get(SERVICE_NAME)
     return (f"{found.metadata.namespace}/{name}",) if name else ()
@@ -42,7 +55,14 @@ def _owner(found: discovery_v1.EndpointSlice) -> tuple[str, ...]:
 class ServiceLoadBalancerController:
     """Follows Services, nodes and slices."""
 
-    def __init__(self, context: Context, *, enabled: bool = True, reserved: Mapping[Port, str] = NODES_OWN) -> None:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        enabled: bool = True,
+        reserved: Mapping[Port, str] = NODES_OWN,
+        allowed: PortRanges = ALLOWED,
+    ) -> None:
         self._client, self._enabled = context.client, enabled
         self._recorder = context.recorder("service-controller")
         self._services = context.informers.of(core_v1.Service)
@@ -51,13 +71,16 @@ class ServiceLoadBalancerController:
         self._services.add_index(BALANCED, _concerns)
         self._services.add_index(NODE_PORT, _node_ports)
         self._slices.add_index(OF_SERVICE, _owner)
-        self._ports = PortLedger(reserved)
+        self._pods = context.informers.of(core_v1.Pod)
+        self._pods.add_index(HOST_PORT, _host_ports)
+        self._ports = PortLedger(reserved, allowed)
         self._told: dict[str, str] = {}
         # One worker: whoever is first in the queue is first at a port.
         self.controller = Controller("service load balancer", self.reconcile, workers=1, clock=context.clock)
         self._services.subscribe(self._service_changed)
         self._nodes.subscribe(self._node_changed)
         self._slices.subscribe(self._slice_changed)
+        self._pods.subscribe(self._pod_changed)
 
     async def run(self) -> None:
         """Work until cancelled. Who was served before this process began is served before all others, then by age."""
@@ -65,7 +88,7 @@ class ServiceLoadBalancerController:
         for service in sorted(known, key=lambda each: (each.metadata.creation_timestamp or "", key_of(each))):
             if plan.wanted(service) and plan.given(service):
                 try:
-                    self._claim(key_of(service), service)
+                    self._claim(key_of(service), service, again=True)
                 except NoLoadBalancer as error:
                     log.info("%s: %s", key_of(service), error)
         await self.controller.run()
@@ -99,6 +122,13 @@ class ServiceLoadBalancerController:
                 if service is not None and _concerns(service) and service.spec.external_traffic_policy == "Local":
                     self.controller.enqueue(key)
 
+    def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
+        """A host port may have become free for a Service that waits."""
+        if self._told and change.old is not None and _host_ports(change.old):
+            if change.type == "DELETED" or not _host_ports(change.new):
+                for key in self._told:
+                    self.controller.enqueue(key)
+
     # -- what to do -----------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> None:
         """Bring one Service's addresses to what they should be."""
@@ -121,13 +151,18 @@ class ServiceLoadBalancerController:
             for waiting in self._told:
                 self.controller.enqueue(waiting)
 
-    def _claim(self, key: str, service: core_v1.Service) -> None:
+    def _claim(self, key: str, service: core_v1.Service, *, again: bool = False) -> None:
+        """Claim a Service's ports; `again` where it had them before this process began, so that no pod takes them from it."""
         ports = ports_of(service)
         others = {
             port: [key_of(each) for each in self._services.by_index(NODE_PORT, f"{port[0]}/{port[1]}")]
             for port in ports
         }
-        self._ports.claim(key, ports, others)
+        pods: dict[Port, list[str]] = {}
+        for port in () if again else ports:
+            users = self._pods.by_index(HOST_PORT, f"{port[0]}/{port[1]}")
+            pods[port] = [key_of(each) for each in users if not _selects(service, each)]
+        self._ports.claim(key, ports, others, pods)
 
     async def _ensure(self, key: str, service: core_v1.Service) -> None:
         try:
@@ -176,7 +211,7 @@ class ServiceLoadBalancerController:
         if [(each.ip, each.ip_mode or "VIP") for each in held] == [(address, "VIP") for address in addresses]:
             return service
         ingress = [{"ip": address, "ipMode": "VIP"} for address in addresses] or None
-        return await self._patch(service, {"status": {"loadBalancer": {"ingress": ingress}}}, "status")
+        return await self._patch(service, {"status": {"loadBalancer": {"ingress": ingress}}})
 
     async def _set_finalizer(self, service: core_v1.Service, wanted: bool) -> None:
         metadata = service.metadata
@@ -186,15 +221,22 @@ class ServiceLoadBalancerController:
         latest = {"uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": names}
         await self._patch(service, {"metadata": latest})
 
-    async def _patch(self, service: core_v1.Service, body: dict[str, Any], subresource: str = "") -> core_v1.Service:
-        """Write; one that has gone meanwhile needs nothing any more."""
+    async def _patch(self, service: core_v1.Service, body: dict[str, Any]) -> core_v1.Service:
+        """Write status or metadata, both through the status, as upstream; one that has gone meanwhile needs nothing."""
         name, namespace = name_of(service), namespace_of(service)
         try:
-            return await self._client.patch(core_v1.Service, name, namespace, body, subresource=subresource)
+            return await self._client.patch(core_v1.Service, name, namespace, body, subresource="status")
         except StatusError as error:
             if not error.not_found:
                 raise
             return service
+
+
+def _selects(service: core_v1.Service, pod: core_v1.Pod) -> bool:
+    """Tell whether a pod is behind a Service: its host port may then be the Service's too."""
+    wanted, labels = service.spec.selector, pod.metadata.labels
+    same = service.metadata.namespace == pod.metadata.namespace
+    return same and bool(wanted) and all(labels.get(name) == value for name, value in wanted.items())
 
 
 def _facts(node: core_v1.Node) -> tuple[bool, tuple[str, ...]]:

@@ -1,20 +1,25 @@
 """Whose is a port of the nodes' addresses? First come, first served.
 
 All nodes' addresses serve all load balancers, so a port and protocol can belong to one Service, whichever nodes serve it at
-the moment. Ports on which the nodes themselves listen belong to nobody: a Service there would take away the node's own
-traffic, ssh and the API server included. Node ports of other Services are left to them.
+the moment. Anybody who may make a Service asks for a port of every machine, so only a range is given out: no ports of the
+system's own services but HTTP's, none that node ports and outgoing connections are taken from. Ports on which the nodes'
+daemons listen belong to nobody, and host ports of pods and node ports of Services are left to them. What else listens on a
+node, that node's proxy looks for (netproxy/listeners.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from control.controllers.service_lb.plan import NoLoadBalancer
 from kube.api import core_v1
+from kube.port_ranges import LOAD_BALANCERS, PortRanges
 
 Port = tuple[str, int]
 """(protocol, number)."""
 
+ALLOWED = PortRanges.parse(LOAD_BALANCERS)
 NODES_OWN: Mapping[Port, str] = {
     ("TCP", 22): "ssh",
     ("TCP", 2379): "etcd",
@@ -42,11 +47,19 @@ def node_ports_of(service: core_v1.Service) -> list[Port]:
     return found
 
 
+def host_ports_of(pod: core_v1.Pod) -> list[Port]:
+    """Return the ports of its node that a pod has taken; none once it has ended."""
+    if pod.status.phase in ("Succeeded", "Failed"):
+        return []
+    every = [*pod.spec.init_containers, *pod.spec.containers]
+    return [(port.protocol or "TCP", port.host_port) for each in every for port in each.ports if port.host_port]
+
+
 class PortLedger:
     """Who holds which port."""
 
-    def __init__(self, reserved: Mapping[Port, str] = NODES_OWN) -> None:
-        self._reserved = dict(reserved)
+    def __init__(self, reserved: Mapping[Port, str] = NODES_OWN, allowed: PortRanges = ALLOWED) -> None:
+        self._reserved, self._allowed = dict(reserved), allowed
         self._holder: dict[Port, str] = {}
         self._held: dict[str, frozenset[Port]] = {}
 
@@ -54,21 +67,32 @@ class PortLedger:
         """Keep a port for the nodes themselves."""
         self._reserved.setdefault(port, whose)
 
-    def claim(self, key: str, ports: Iterable[Port], others: Mapping[Port, Collection[str]]) -> None:
+    def claim(
+        self,
+        key: str,
+        ports: Iterable[Port],
+        others: Mapping[Port, Collection[str]],
+        pods: Mapping[Port, Collection[str]] = MappingProxyType({}),
+    ) -> None:
         """Let a Service hold these ports and no others, or none; NoLoadBalancer names the port that it cannot have.
 
-        `others` are the Services that have a node port of that number.
+        `others` are the Services that have a node port of that number, `pods` those of others that have it as a host port: they
+        count only for ports that the Service does not hold yet.
         """
-        self.release(key)
+        before = self.release(key)
         wanted = frozenset(ports)
         for port in sorted(wanted):
             text = f"port {port[1]}/{port[0]}"
             if port in self._reserved:
                 raise NoLoadBalancer(f"{text} is that of {self._reserved[port]} on the nodes")
+            if port[1] not in self._allowed:
+                raise NoLoadBalancer(f"{text} is not one of the ports of load balancers, {self._allowed}")
             if port in self._holder:
                 raise NoLoadBalancer(f"{text} is already used by Service {self._holder[port]}")
             if owners := sorted(set(others.get(port, ())) - {key}):
                 raise NoLoadBalancer(f"{text} is the node port of Service {owners[0]}")
+            if port not in before and (users := sorted(pods.get(port, ()))):
+                raise NoLoadBalancer(f"{text} is a host port of Pod {users[0]}")
         self._held[key] = wanted
         self._holder.update(dict.fromkeys(wanted, key))
 

@@ -3,12 +3,14 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from control.auth.audit import Auditor
+from control.auth import audit_log
+from control.auth.audit import MOST_USERS, Auditor
 from control.auth.audit_log import QUEUE, LogFile
 from control.auth.audit_policy import Policy, PolicyError
 from control.auth.user import AuthzAttributes, UserInfo
@@ -94,8 +96,8 @@ def run(level: str, **more: Any) -> list[dict[str, Any]]:
     assert note is not None
     note.decided(True, "because")
     body = {"kind": "Pod", "metadata": {"name": "x", "managedFields": [{}]}}
-    note.request_body = json.dumps(body).encode()
-    note.stage("ResponseComplete", 201, json.dumps(body).encode())
+    note.request_object = json.loads(json.dumps(body))
+    note.stage("ResponseComplete", 201, json.loads(json.dumps(body)))
     return lines.events
 
 
@@ -126,7 +128,7 @@ def test_a_refusal_is_written_with_its_reason() -> None:
     lines = Lines()
     note = Auditor(policy({"level": "Metadata"}), [lines], FakeClock()).begin(asked("get", "pods"), "", "/", [], "")
     assert note is not None
-    note.stage("ResponseComplete", 403, b'{"kind":"Status","status":"Failure","message":"no","reason":"Forbidden"}')
+    note.stage("ResponseComplete", 403, {"kind": "Status", "status": "Failure", "message": "no", "reason": "Forbidden"})
     assert lines.events[-1]["responseStatus"] == {
         "metadata": {},
         "code": 403,
@@ -158,7 +160,30 @@ def test_the_file_is_rotated_by_size_and_read_by_its_owner_alone(tmp_path: Path)
     assert path.read_bytes().endswith(b"more\n") and len(path.read_bytes().splitlines()) > 1
 
 
-def test_lines_that_a_disk_does_not_take_in_time_are_dropped_and_counted(tmp_path: Path) -> None:
+async def test_lines_reach_the_file_within_a_moment_or_when_there_are_many(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    file = LogFile(path)
+
+    async def until(lines: int) -> None:
+        async with asyncio.timeout(10):
+            while path.read_bytes().count(b"\n") != lines:
+                await asyncio.sleep(0.005)
+
+    file.write(b"a\n")
+    assert path.read_bytes() == b"", "it waits for others"
+    await until(1)
+    for number in range(audit_log.BATCH):
+        file.write(b"%d\n" % number)
+    assert file._timer is None, "so many wait for nobody"
+    await until(1 + audit_log.BATCH)
+    file.close()
+
+
+def test_lines_that_a_disk_does_not_take_in_time_are_dropped_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_log, "BATCH", QUEUE * 2)
+
     async def write() -> int:
         file = LogFile(tmp_path / "audit.log")
         for _ in range(QUEUE + 5):  # in one turn of the loop, before the thread has seen any
@@ -168,3 +193,40 @@ def test_lines_that_a_disk_does_not_take_in_time_are_dropped_and_counted(tmp_pat
 
     assert asyncio.run(write()) == 5
     assert (tmp_path / "audit.log").read_bytes() == b"x\n" * QUEUE
+
+
+@pytest.mark.parametrize(
+    ("micros", "written"), [(0, ".000000Z"), (1, ".000001Z"), (100_000, ".100000Z"), (999_999, ".999999Z")]
+)
+def test_times_have_six_digits_whatever_the_moment(micros: int, written: str) -> None:
+    lines: list[bytes] = []
+
+    class Kept:
+        def write(self, line: bytes) -> None:
+            lines.append(line)
+
+    clock = FakeClock(datetime(2026, 1, 1, 12, 30, 59, micros, UTC))
+    note = Auditor(policy({"level": "Metadata"}), [Kept()], clock).begin(asked("get", "pods"), "id", "/", [], "")
+    assert note is not None
+    note.stage("ResponseComplete", 200)
+    assert [json.loads(line)["stage"] for line in lines] == ["RequestReceived", "ResponseComplete"]
+    for line in lines:
+        found = json.loads(line)
+        assert found["stageTimestamp"] == found["requestReceivedTimestamp"] == f"2026-01-01T12:30:59{written}"
+
+
+def test_users_are_written_as_they_are_however_many_there_are() -> None:
+    lines: list[bytes] = []
+
+    class Kept:
+        def write(self, line: bytes) -> None:
+            lines.append(line)
+
+    auditor = Auditor(policy({"level": "Metadata"}, omitStages=["RequestReceived"]), [Kept()], FakeClock())
+    names = [f"user-{number}" for number in range(MOST_USERS + 10)] * 2
+    for name in names:
+        note = auditor.begin(AuthzAttributes(UserInfo(name, "u", ("g",)), "get", path="/"), "id", "/", [], "")
+        assert note is not None
+        note.stage("ResponseComplete", 200)
+    assert [json.loads(line)["user"] for line in lines] == [{"username": n, "uid": "u", "groups": ["g"]} for n in names]
+    assert len(auditor._users) <= MOST_USERS

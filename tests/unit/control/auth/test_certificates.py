@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.x509.oid import NameOID
 
 from control.auth import certificates
-from kube import pki
+from kube import pki, subjects
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 CLIENT_USAGES = ["digital signature", "client auth"]
@@ -67,6 +69,42 @@ def test_what_a_signer_refuses_is_not_signed_even_when_approved() -> None:
     wanted = spec(certificates.KUBELET_CLIENT, request("jane", "system:masters"), CLIENT_USAGES)
     with pytest.raises(ValueError, match="organization is not system:nodes"):
         certificates.sign_request(pki.new_ca("kubernetes", NOW), wanted, NOW)
+
+
+def with_names(subject: list[tuple[x509.ObjectIdentifier, str]], *sans: x509.GeneralName) -> bytes:
+    found = x509.Name([x509.NameAttribute(oid, value) for oid, value in subject])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(found)
+    if sans:
+        builder = builder.add_extension(x509.SubjectAlternativeName(sans), critical=False)
+    return builder.sign(pki.new_key(), hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.mark.parametrize("signer", certificates.SIGNERS)
+def test_no_signer_takes_a_request_that_names_two_users(signer: str) -> None:
+    two = [(NameOID.COMMON_NAME, "admin"), (NameOID.ORGANIZATION_NAME, "system:nodes"), (NameOID.COMMON_NAME, NODE[0])]
+    pem = with_names(two, x509.DNSName("n1"))
+    usages = SERVER_USAGES if signer == certificates.KUBELET_SERVING else CLIENT_USAGES
+    why = "the subject has more than one common name"
+    assert certificates.refusal(signer, x509.load_pem_x509_csr(pem), set(usages)) == why
+    with pytest.raises(ValueError, match=why):
+        certificates.sign_request(pki.new_ca("kubernetes", NOW), spec(signer, pem, usages), NOW)
+
+
+def test_a_request_whose_subject_names_nobody_is_refused() -> None:
+    twice = [(NameOID.COMMON_NAME, "jane"), *[(subjects.UID, uid) for uid in ("1", "2")]]
+    found = certificates.refusal(certificates.CLIENT, x509.load_pem_x509_csr(with_names(twice)), set(CLIENT_USAGES))
+    assert found == "expected 1 UID, but found multiple: ('1', '2')"
+
+
+def test_only_names_that_a_signer_looks_at_are_signed() -> None:
+    other = x509.DirectoryName(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "admin")]))
+    registered = x509.RegisteredID(x509.ObjectIdentifier("1.2.3"))
+    subject = [(NameOID.COMMON_NAME, NODE[0]), (NameOID.ORGANIZATION_NAME, NODE[1])]
+    pem = with_names(subject, x509.DNSName("n1"), other, registered)
+    signed = certificates.sign_request(
+        pki.new_ca("kubernetes", NOW), spec(certificates.KUBELET_SERVING, pem, SERVER_USAGES), NOW
+    )
+    assert pki.names_of(x509.load_pem_x509_certificate(signed)) == {x509.DNSName("n1")}
 
 
 @pytest.mark.parametrize("text", ["%%%", base64.b64encode(b"nothing").decode(), ""])

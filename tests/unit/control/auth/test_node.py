@@ -20,7 +20,14 @@ def pod(name: str, node: str, **spec: Any) -> dict[str, Any]:
 def volume(name: str, claim: str) -> dict[str, Any]:
     secret = {"namespace": "storage", "name": "csi-secret"}
     ref = {"namespace": "shop", "name": claim}
-    csi = {"driver": "d", "nodePublishSecretRef": secret}
+    csi = {
+        "driver": "d",
+        "nodePublishSecretRef": secret,
+        "nodeStageSecretRef": secret | {"name": "stage-secret"},
+        "nodeExpandSecretRef": secret | {"name": "expand-secret"},
+        "controllerPublishSecretRef": secret | {"name": "attacher-secret"},
+        "controllerExpandSecretRef": secret | {"name": "resizer-secret"},
+    }
     return {"metadata": {"name": name}, "spec": {"claimRef": ref, "csi": csi}}
 
 
@@ -43,6 +50,7 @@ def graph() -> NodeAuthorizer:
             {"name": "b", "projected": {"sources": [{"configMap": {"name": "kube-root-ca.crt"}}]}},
             {"name": "c", "persistentVolumeClaim": {"claimName": "data"}},
             {"name": "d", "ephemeral": {}},
+            {"name": "e", "cinder": {"volumeID": "x", "secretRef": {"name": "cinder-secret"}}},
         ],
     )
     found.replaced("pods", [mine, pod("theirs", "n2", imagePullSecrets=[{"name": "other"}]), pod("unbound", "")])
@@ -78,12 +86,20 @@ def may(authorizer: NodeAuthorizer, request: str, selector: str = "", user: User
         ("list secrets shop/", False),
         ("update secrets shop/pull", False),
         ("get secrets storage/csi-secret", True),
+        ("get secrets storage/stage-secret", True),
+        ("get secrets storage/expand-secret", True),
+        ("get secrets storage/attacher-secret", False),
+        ("get secrets storage/resizer-secret", False),
+        ("get secrets shop/cinder-secret", True),
+        ("list secrets csi-secret", False),
+        ("get secrets/status shop/pull", False),
         ("get configmaps shop/env-map", True),
         ("list configmaps shop/kube-root-ca.crt", True),
         ("get configmaps shop/other", False),
         ("get persistentvolumeclaims shop/data", True),
         ("get persistentvolumeclaims shop/mine-d", True),
         ("patch persistentvolumeclaims/status shop/data", True),
+        ("get persistentvolumeclaims/status shop/data", False),
         ("update persistentvolumeclaims shop/data", False),
         ("get persistentvolumes pv-1", True),
         ("get persistentvolumes pv-2", False),
@@ -136,10 +152,15 @@ def test_a_node_may_what_its_pods_need(request_: str, allowed: bool) -> None:
         ("list pods", "spec.nodeName==n1,status.phase!=Failed", True),
         ("list pods", "spec.nodeName=n2", False),
         ("list pods", "spec.nodeName!=n1", False),
-        ("watch nodes", "metadata.name=n1", True),
-        ("watch nodes", "metadata.name=n2", False),
-        ("list secrets shop/", "metadata.name=pull", True),
-        ("list secrets shop/", "metadata.name=other", False),
+        # The name that a selector asks for is the request's own by now (RequestInfo).
+        ("watch nodes n1", "metadata.name=n1", True),
+        ("watch nodes", "metadata.name=n1", False),
+        ("watch nodes n2", "metadata.name=n2", False),
+        ("list secrets shop/pull", "metadata.name=pull", True),
+        ("list secrets shop/", "metadata.name=pull", False),
+        ("list secrets shop/other", "metadata.name=other", False),
+        ("list pods", r"metadata.name=a\,spec.nodeName=n1", False),
+        ("list pods", "spec.nodeName=n2,spec.nodeName=n1", True),  # both have to hold, which is so of no pod
         ("deletecollection resourceslices.resource.k8s.io", "spec.nodeName=n1", True),
         ("list resourceslices.resource.k8s.io", "", False),
     ],
@@ -153,6 +174,30 @@ def test_a_pod_that_leaves_takes_its_paths_with_it() -> None:
     found.changed("pods", "DELETED", pod("mine", "n1"))
     for request in ("get secrets shop/pull", "get persistentvolumes pv-1", "create serviceaccounts/token shop/sa-mine"):
         assert not may(found, request)
+
+
+def test_a_pod_without_an_account_opens_none() -> None:
+    found = NodeAuthorizer()
+    bare = pod("bare", "n1")
+    del bare["spec"]["serviceAccountName"]
+    found.changed("pods", "ADDED", bare)
+    assert not may(found, "create serviceaccounts/token shop/default")
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"resourceClaimStatuses": [{"name": "other", "resourceClaimName": "gpus"}]},
+        {"resourceClaimStatuses": [{"name": "fixed", "resourceClaimName": "gpus"}]},
+        {"resourceClaimStatuses": [{"name": "c"}]},
+    ],
+)
+def test_a_claims_status_counts_only_for_the_template_that_the_pod_names(status: dict[str, Any]) -> None:
+    found = NodeAuthorizer()
+    claims = [{"name": "c", "resourceClaimTemplateName": "t"}, {"name": "fixed", "resourceClaimName": "one"}]
+    found.changed("pods", "ADDED", pod("worker", "n1", resourceClaims=claims) | {"status": status})
+    assert not may(found, "get resourceclaims.resource.k8s.io shop/gpus")
+    assert may(found, "get resourceclaims.resource.k8s.io shop/one")
 
 
 def test_binding_a_pod_opens_its_paths() -> None:

@@ -4,6 +4,7 @@ from control.auth.review_spec import attributes_of, shown_to_conditions, spec_of
 from control.auth.user import AuthzAttributes, UserInfo
 from control.auth.webhooks.answers import Answers
 from kube.clock import FakeClock
+from kube.selectors import parse_fields
 
 ANN = UserInfo("ann", "u1", ("dev",), {"k": ("v",)})
 
@@ -25,6 +26,21 @@ def test_a_question_goes_into_a_review_and_back() -> None:
         "extra": {"k": ["v"]},
     }
     assert attributes_of(ANN, spec_of(path)) == path
+
+
+def test_a_requirement_cannot_pass_for_another_one() -> None:
+    def text(*requirements: dict[str, object]) -> str:
+        asked = {"verb": "list", "resource": "pods", "fieldSelector": {"requirements": list(requirements)}}
+        return attributes_of(ANN, {"resourceAttributes": asked}).field_selector
+
+    sly = text({"key": "a", "operator": "In", "values": ["b,spec.nodeName=n1"]})
+    assert parse_fields(sly).terms == (("a", "b,spec.nodeName=n1", True),)
+    assert text({"key": "a=b,spec.nodeName", "operator": "In", "values": ["n1"]}) == ""
+    labels = {
+        "requirements": [{"key": "a", "operator": "In", "values": ["b),c in (d"]}, {"key": "e", "operator": "Exists"}]
+    }
+    asked = {"verb": "list", "resource": "pods", "labelSelector": labels}
+    assert attributes_of(ANN, {"resourceAttributes": asked}).label_selector == "e"
 
 
 def test_a_selector_that_cannot_be_read_is_left_out() -> None:

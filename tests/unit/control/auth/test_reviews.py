@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from control.auth import reviews, setup
+from control.auth import review_validation, reviews, setup
 from control.auth.bootstrap_policy import default_policy
 from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
 from control.auth.token_claims import make_claims
@@ -32,6 +32,11 @@ def auth() -> setup.Auth:
     )
     for obj in default_policy():
         found.changed(TARGETS[obj["kind"]], "ADDED", obj)
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    for user, rule in (("all", everything), ("paths", {"nonResourceURLs": ["*"], "verbs": ["*"]})):
+        found.changed(CLUSTER_ROLES, "ADDED", {"metadata": {"name": user}, "rules": [rule]})
+        binding = {"roleRef": {"kind": "ClusterRole", "name": user}, "subjects": [{"kind": "User", "name": user}]}
+        found.changed(CLUSTER_BINDINGS, "ADDED", {"metadata": {"name": user}, **binding})
     return found
 
 
@@ -70,24 +75,84 @@ async def test_a_bad_token_is_no_error_but_not_authenticated(auth: setup.Auth) -
         ({"user": "jane", "resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "a"}}, False),
         ({"groups": ["system:authenticated"], "nonResourceAttributes": {"verb": "get", "path": "/api"}}, True),
         ({"user": "jane", "nonResourceAttributes": {"verb": "get", "path": "/metrics"}}, False),
+        ({"user": "all", "resourceAttributes": {"verb": "get"}}, True),
+        ({"user": "all", "resourceAttributes": {"verb": "get", "subresource": "x"}}, True),
+        ({"user": "paths", "resourceAttributes": {"verb": "get"}}, False),
+        ({"user": "paths", "nonResourceAttributes": {"verb": "get"}}, True),
+        ({"user": "all", "nonResourceAttributes": {"verb": "get"}}, False),
     ],
 )
 async def test_access_is_reviewed_for_the_user_named(auth: setup.Auth, spec: dict[str, Any], allowed: bool) -> None:
     assert (await reviews.subject_access_review(auth, spec))["allowed"] is allowed
 
 
+PODS = {"verb": "get", "resource": "pods", "namespace": "shop"}
+ONE_OF = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+
+
 @pytest.mark.parametrize(
-    "spec",
+    ("kind", "spec", "wrong"),
     [
-        {"resourceAttributes": {"verb": "get", "resource": "pods"}},
-        {"user": "jane"},
-        {"user": "jane", "resourceAttributes": {"resource": "pods"}, "nonResourceAttributes": {"path": "/"}},
+        (
+            "SubjectAccessReview",
+            {"resourceAttributes": PODS},
+            {"spec.user": "at least one of user or group must be specified"},
+        ),
+        ("SubjectAccessReview", {"user": "jane"}, {"spec.resourceAttributes": ONE_OF}),
+        ("SelfSubjectAccessReview", {}, {"spec.resourceAttributes": ONE_OF}),
+        (
+            "SelfSubjectAccessReview",
+            {"resourceAttributes": PODS, "nonResourceAttributes": {"path": "/"}},
+            {"spec.nonResourceAttributes": "cannot be specified in combination with resourceAttributes"},
+        ),
+        (
+            "LocalSubjectAccessReview",
+            {"user": "jane", "nonResourceAttributes": {"path": "/", "verb": "get"}},
+            {"spec.nonResourceAttributes": "disallowed on this kind of request"},
+        ),
+        (
+            "LocalSubjectAccessReview",
+            {"user": "jane", "resourceAttributes": {**PODS, "namespace": "other"}},
+            {"spec.resourceAttributes.namespace": "must match metadata.namespace"},
+        ),
+        (
+            "SelfSubjectAccessReview",
+            {
+                "resourceAttributes": {
+                    **PODS,
+                    "fieldSelector": {},
+                    "labelSelector": {"requirements": [{"operator": "In"}]},
+                }
+            },
+            {
+                "spec.resourceAttributes.fieldSelector.requirements": "requirements or rawSelector is required",
+                "spec.resourceAttributes.labelSelector.requirements[0].key": "must be specified",
+                "spec.resourceAttributes.labelSelector.requirements[0].values": "must be specified when",
+            },
+        ),
     ],
 )
-async def test_a_review_of_nobody_or_nothing_is_invalid(auth: setup.Auth, spec: dict[str, Any]) -> None:
+def test_a_review_that_asks_of_nobody_or_nothing_is_invalid(
+    kind: str, spec: dict[str, Any], wrong: dict[str, str]
+) -> None:
     with pytest.raises(StatusError) as caught:
-        await reviews.subject_access_review(auth, spec)
+        review_validation.check(
+            kind, {"metadata": {"namespace": "shop"} if kind.startswith("Local") else {}, "spec": spec}
+        )
     assert caught.value.code == 422
+    causes = {cause["field"]: cause["message"] for cause in caught.value.details["causes"]}
+    assert causes.keys() == wrong.keys()
+    assert all(wrong[field] in causes[field] for field in wrong)
+
+
+def test_a_review_has_no_metadata_but_its_namespace() -> None:
+    review_validation.check(
+        "LocalSubjectAccessReview",
+        {"metadata": {"namespace": "shop"}, "spec": {"user": "j", "resourceAttributes": PODS}},
+    )
+    for meta in ({"name": "x"}, {"labels": {"a": "b"}}, {"namespace": "shop"}):
+        with pytest.raises(StatusError, match="must be empty"):
+            review_validation.check("SelfSubjectAccessReview", {"metadata": meta, "spec": {"resourceAttributes": PODS}})
 
 
 async def test_a_review_of_a_nodes_list_honours_its_field_selector(auth: setup.Auth) -> None:

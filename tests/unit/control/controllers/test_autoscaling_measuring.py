@@ -62,8 +62,10 @@ async def test_an_objects_metric_has_the_objects_path_and_a_namespace_a_path_of_
     one = f"{CUSTOM}/v1beta2/namespaces/default/ingresses.networking.k8s.io/main/hits"
     namespace = f"{CUSTOM}/v1beta2/namespaces/default/metrics/hits"
     metrics = Adapter({one: [value("main", "10")], namespace: [value("default", "7")]}).metrics()
-    assert await metrics.object(PLAIN, "default", "ingresses.networking.k8s.io", "Ingress", "main") == 10_000
-    assert await metrics.object(PLAIN, "default", "namespaces", "Namespace", "default") == 7_000
+    assert await metrics.object(PLAIN, "default", "ingresses.networking.k8s.io", "main") == 10_000
+    assert await metrics.object(PLAIN, "default", "namespaces", "default") == 7_000
+    # A reference does not lead out of the autoscaler's namespace, whatever Namespace it names.
+    assert await metrics.object(PLAIN, "default", "namespaces", "other") == 7_000
 
 
 async def test_external_values_are_added_up() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,8 +16,11 @@ from control.controllers import disruption, namespace, resource_quota, role_aggr
 from control.controllers import ttl_after_finished as ttl
 from control.controllers.certificates import cleaner
 from kube.api import batch_v1, certificates_v1, core_v1, meta_v1, policy_v1, rbac_v1
+from kube.client import Response
 from kube.clock import format_time
+from kube.errors import StatusError
 from kube.volume_binding import find_match, mismatch
+from tests.support.memory_api import MemoryAPI
 
 from .makers import NOW, ago, pod
 
@@ -209,6 +213,8 @@ def test_services_count_with_their_node_ports() -> None:
         ("requests.storage", "persistentvolumeclaims"),
         ("gold.storageclass.storage.k8s.io/requests.storage", "persistentvolumeclaims"),
         ("services.nodeports", "services"),
+        ("gpu.deviceclass.resource.k8s.io/devices", "resourceclaims.resource.k8s.io"),
+        ("count/resourceclaims.resource.k8s.io", "resourceclaims.resource.k8s.io"),
         ("count/deployments.apps", ""),
         ("configmaps", ""),
     ],
@@ -307,3 +313,31 @@ def test_a_volume_that_goes_does_for_nobody() -> None:
     going = volume("three", "3Gi")
     going.metadata.deletion_timestamp = ago(1)
     assert mismatch(going, claim("1Gi")) == 'the volume is marked for deletion "three"'
+
+
+async def test_nothing_but_pods_is_deleted_while_their_deletion_fails() -> None:
+    asked: list[tuple[str, str]] = []
+
+    class Refusing(MemoryAPI):
+        async def request(self, method: str, path: str, *, body: bytes = b"", **options: Any) -> Response:
+            if path in ("/api", "/apis"):
+                return Response(200, {}, json.dumps({"items": [group] if path == "/api" else []}).encode())
+            asked.append((method, path))
+            if method == "DELETE" and path.endswith("/pods"):
+                raise StatusError(500, "InternalError", "no")
+            return Response(200, {}, b'{"items": [{"metadata": {"name": "x"}}]}')
+
+    resources = [
+        {
+            "resource": plural,
+            "responseKind": {"kind": plural},
+            "scope": "Namespaced",
+            "verbs": ["list", "delete", "deletecollection"],
+        }
+        for plural in ("configmaps", "pods", "secrets")
+    ]
+    group = {"metadata": {"name": ""}, "versions": [{"version": "v1", "resources": resources}]}
+    remains = await namespace.delete_content(Refusing().client(), "shop", 0.0)
+    assert len(remains.failures) == 1 and not remains.empty
+    pods = "/api/v1/namespaces/shop/pods"
+    assert asked == [("GET", pods), ("DELETE", pods)]

@@ -6,8 +6,9 @@ import pytest
 
 from control.controllers.service_lb import plan
 from control.controllers.service_lb.plan import EXCLUDED, FINALIZER, NoLoadBalancer
-from control.controllers.service_lb.ports import PortLedger, node_ports_of, ports_of
+from control.controllers.service_lb.ports import PortLedger, host_ports_of, node_ports_of, ports_of
 from kube.api import core_v1, discovery_v1, meta_v1
+from kube.port_ranges import PortRanges
 
 
 def node(name: str, *addresses: str, ready: str = "True", deleting: bool = False, **labels: str) -> core_v1.Node:
@@ -113,8 +114,49 @@ def test_a_claim_that_is_refused_loses_what_was_held() -> None:
     ledger.claim("default/two", [("TCP", 80)], {})
 
 
-def test_node_ports_of_other_services_are_left_to_them() -> None:
+@pytest.mark.parametrize("number", [1, 25, 53, 111, 1023, 30000, 32768, 65535])
+def test_ports_of_the_system_and_those_that_are_taken_at_random_are_not_given_out(number: int) -> None:
+    ledger = PortLedger()
+    why = rf"^port {number}/TCP is not one of the ports of load balancers, 80,443,1024-29999$"
+    with pytest.raises(NoLoadBalancer, match=why):
+        ledger.claim("default/one", [("TCP", 80), ("TCP", number)], {})
+    ledger.claim("default/two", [("TCP", 80), ("TCP", 443), ("TCP", 1024), ("TCP", 29999)], {})
+    PortLedger({}, PortRanges.parse("25,30000-65535")).claim("default/one", [("TCP", 25), ("UDP", 65535)], {})
+
+
+def test_host_ports_of_pods_are_left_to_them_but_not_taken_from_who_has_them() -> None:
     ledger = PortLedger({})
+    port = ("TCP", 8080)
+    with pytest.raises(NoLoadBalancer, match=r"port 8080/TCP is a host port of Pod shop/cache"):
+        ledger.claim("default/one", [port], {}, {port: ["shop/cache"]})
+    ledger.claim("default/one", [port], {})
+    ledger.claim("default/one", [port], {}, {port: ["shop/cache"]})
+    with pytest.raises(NoLoadBalancer, match=r"port 8081/TCP is a host port of Pod shop/cache"):
+        ledger.claim("default/one", [port, ("TCP", 8081)], {}, {("TCP", 8081): ["shop/cache"]})
+
+
+def test_host_ports_are_those_of_init_and_other_containers_of_pods_that_have_not_ended() -> None:
+    def container(*ports: core_v1.ContainerPort) -> core_v1.Container:
+        return core_v1.Container(name="c", ports=list(ports))
+
+    pod = core_v1.Pod(
+        spec=core_v1.PodSpec(
+            init_containers=[container(core_v1.ContainerPort(container_port=1, host_port=8080))],
+            containers=[
+                container(
+                    core_v1.ContainerPort(container_port=2, host_port=8081, protocol="UDP"),
+                    core_v1.ContainerPort(container_port=3),
+                )
+            ],
+        )
+    )
+    assert host_ports_of(pod) == [("TCP", 8080), ("UDP", 8081)]
+    pod.status.phase = "Succeeded"
+    assert host_ports_of(pod) == []
+
+
+def test_node_ports_of_other_services_are_left_to_them() -> None:
+    ledger = PortLedger({}, PortRanges.parse("1-65535"))
     port = ("TCP", 30080)
     with pytest.raises(NoLoadBalancer, match=r"port 30080/TCP is the node port of Service default/other"):
         ledger.claim("default/one", [port], {port: ["default/other"]})

@@ -14,10 +14,16 @@ SERVING, CLIENT = "kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver
 NODE_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
 
 
-def node(name: str, *addresses: str) -> core_v1.Node:
+def node(name: str, *addresses: str, host_name: str = "") -> core_v1.Node:
     found = [core_v1.NodeAddress(type="InternalIP", address=a) for a in addresses]
-    found.append(core_v1.NodeAddress(type="Hostname", address="kubernetes"))
-    return core_v1.Node(metadata=meta_v1.ObjectMeta(name=name), status=core_v1.NodeStatus(addresses=found))
+    found.append(core_v1.NodeAddress(type="Hostname", address=host_name or name))
+    metadata = meta_v1.ObjectMeta(name=name, creation_timestamp="2026-03-01T00:00:00Z")
+    return core_v1.Node(metadata=metadata, status=core_v1.NodeStatus(addresses=found))
+
+
+def service(name: str, namespace: str, made: str, *addresses: str) -> core_v1.Service:
+    metadata = meta_v1.ObjectMeta(name=name, namespace=namespace, creation_timestamp=made)
+    return core_v1.Service(metadata=metadata, spec=core_v1.ServiceSpec(cluster_ips=list(addresses)))
 
 
 def request(
@@ -70,6 +76,47 @@ def test_a_node_by_a_name_in_the_api_servers_certificate_is_not_given_that_eithe
     assert doubt(csr, node("api.example"), [], SERVER) == "api.example is a name of the API server"
 
 
+@pytest.mark.parametrize(
+    ("name", "domain", "why"),
+    [
+        ("webhook.shop.svc", "cluster.local", "webhook.shop.svc ends in 'svc', as names of Services do"),
+        ("n1.example.lan", "example.lan", "n1.example.lan is in the cluster's domain example.lan"),
+        ("n1.example.lan", "cluster.local", ""),
+    ],
+)
+def test_a_node_by_a_name_of_services_is_not_given_that_name(name: str, domain: str, why: str) -> None:
+    found = doubt(serving(name, name=name), node(name), [], SERVER, cluster_domain=domain)
+    assert found.startswith(why) and bool(found) is bool(why)
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        ("2026-01-01T00:00:00Z", "web.lan is a name of Service lan/web"),
+        ("2026-03-01T00:00:00Z", "web.lan is a name of Service lan/web"),
+        # Whoever makes a Service later does not take a node's certificate from it.
+        ("2026-04-01T00:00:00Z", ""),
+    ],
+)
+def test_a_node_is_not_given_the_name_of_a_service_that_was_there_before(made: str, why: str) -> None:
+    services = [service("web", "lan", made), service("other", "lan", made)]
+    assert doubt(serving("web.lan", name="web.lan"), node("web.lan"), [], SERVER, services) == why
+
+
+def test_a_node_is_not_given_the_address_of_a_service() -> None:
+    csr, itself = serving("n1", "10.96.0.7"), node("n1", "10.96.0.7")
+    services = [service("web", "shop", "2026-04-01T00:00:00Z", "10.96.0.7", "fd00::7")]
+    assert doubt(csr, itself, [], SERVER, services) == "10.96.0.7 is an address of Service shop/web"
+
+
+def test_a_name_must_be_among_the_nodes_addresses() -> None:
+    assert doubt(serving("n1"), node("n1", host_name="other"), [], SERVER) == "n1 is not a host name of the node"
+    dns = core_v1.NodeAddress(type="InternalDNS", address="n1")
+    itself = node("n1", host_name="other")
+    itself.status.addresses.append(dns)
+    assert doubt(serving("n1"), itself, [], SERVER) == ""
+
+
 def test_a_request_before_its_node_is_there_is_looked_at_again() -> None:
     assert doubt(serving("n1"), None, [], SERVER) == "there is no such Node"
 
@@ -111,3 +158,14 @@ def test_of_client_certificates_only_the_proxys_own_is_approved(
 def test_a_nodes_client_certificate_takes_another_permission_for_its_own(user: str, asked: list[str]) -> None:
     csr = request(pki.kubelet_client_request(pki.new_key(), "n1"), user, NODE_CLIENT, "client auth")
     assert [subresource for subresource, _ in candidates(csr)] == asked
+
+
+@pytest.mark.parametrize("name", ["webhook.shop.svc", "n1.cluster.local", "kubernetes", "no_name"])
+def test_nobody_joins_by_a_name_of_services(name: str) -> None:
+    csr = request(
+        pki.kubelet_client_request(pki.new_key(), name), "system:bootstrap:abcdef", NODE_CLIENT, "client auth"
+    )
+    assert candidates(csr) == []
+    # Who has such a name already keeps it: an upgrade takes no node down.
+    csr = request(pki.kubelet_client_request(pki.new_key(), name), f"system:node:{name}", NODE_CLIENT, "client auth")
+    assert [subresource for subresource, _ in candidates(csr)] == ["selfnodeclient"]

@@ -1,0 +1,64 @@
+"""The default roles beside upstream's.
+
+upstream_policy.txt holds the facts of v1.36's default policy (all feature gates at their defaults): a line for each role's
+labels, for each set of verbs that a role has on some resources or paths, and for each binding.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from control.auth.bootstrap_policy import default_policy
+
+Object = dict[str, Any]
+UPSTREAM = Path(__file__).with_name("upstream_policy.txt")
+OURS = {
+    "ClusterRole system:aggregated-metrics-reader",  # metrics-server's, whose place Wherry takes
+    "ClusterRole system:controller:local-path-provisioner",
+    "ClusterRole wherry:certificate-approver",
+    "ClusterRole wherry:network-policy",
+    "ClusterRoleBinding system:controller:local-path-provisioner",
+    "ClusterRoleBinding wherry:certificate-approver",
+    "ClusterRoleBinding wherry:network-policy",
+}
+
+
+def facts(obj: Object) -> Iterator[str]:
+    """Yield the lines that say what a role or binding gives."""
+    metadata = obj["metadata"]
+    who = " ".join((obj["kind"], "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))))
+    if "roleRef" in obj:
+        subjects = sorted(
+            f"{s['kind']}:{'/'.join(filter(None, (s.get('namespace'), s['name'])))}" for s in obj.get("subjects", ())
+        )
+        yield " ".join((who, "=", obj["roleRef"]["kind"], obj["roleRef"]["name"], *subjects))
+        return
+    labels = sorted(label for label in metadata["labels"] if "aggregate" in label)
+    selectors = (obj.get("aggregationRule") or {}).get("clusterRoleSelectors", ())
+    selects = sorted(label for selector in selectors for label in selector["matchLabels"])
+    yield f"{who} : labels {' '.join(labels) or '-'} selects {' '.join(selects) or '-'}"
+    verbs = defaultdict(set)
+    for rule in obj["rules"]:
+        targets = list(rule.get("nonResourceURLs", ()))
+        for group in rule.get("apiGroups", ()):
+            for resource in rule["resources"]:
+                plain = f"{resource}.{group}" if group else resource
+                targets += [f"{plain} {name}" for name in rule.get("resourceNames", ())] or [plain]
+        for target in targets:
+            verbs[target] |= set(rule["verbs"])
+    together = defaultdict(list)
+    for target, found in verbs.items():
+        together[",".join(sorted(found))].append(target)
+    for found_, targets in together.items():
+        yield f"{who} {found_} [{'; '.join(sorted(targets))}]"
+
+
+def test_the_default_roles_and_bindings_are_upstreams_and_a_few_of_ours() -> None:
+    objects = {f"{o['kind']} {o['metadata']['name']}": o for o in default_policy()}
+    assert objects.keys() >= OURS
+    found = {line for o in default_policy() if f"{o['kind']} {o['metadata']['name']}" not in OURS for line in facts(o)}
+    wanted = set(UPSTREAM.read_text().splitlines())
+    assert (sorted(wanted - found), sorted(found - wanted)) == ([], [])
