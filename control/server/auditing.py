@@ -11,6 +11,7 @@ from typing import Any
 
 from control.auth.audit import Auditor, Note
 from control.auth.user import AuthzAttributes, UserInfo
+from control.server import audit_bodies
 from control.server.exchange import Answer, Request, Response, Stream
 from control.server.requestinfo import RequestInfo
 
@@ -44,10 +45,16 @@ def note_of(request: Request) -> Note | None:
     return found
 
 
+def waits(request: Request) -> bool:
+    """Say whether `settled` has something to wait for, which is rare: a coroutine costs more than the question."""
+    note = note_of(request)
+    return note is not None and bool(note.pending)
+
+
 async def settled(request: Request) -> None:
     """Wait until a request's events are where they have to be before it goes on; raises StatusError."""
     note = note_of(request)
-    if note is not None and note.pending:
+    if note is not None:
         await note.settled()
 
 
@@ -56,9 +63,11 @@ def end(request: Request, answer: Answer) -> None:
     note = note_of(request)
     if note is None:
         return
-    note.request_body = request.sent
+    if note.shows_request and request.sent:
+        note.request_object = audit_bodies.sent(request)
     if isinstance(answer, Response):
-        note.stage("ResponseComplete", answer.status, answer.body)
+        value = audit_bodies.answered(answer) if note.shows_response(answer.status) else None
+        note.stage("ResponseComplete", answer.status, value)
     elif isinstance(answer, Stream):
         note.stage("ResponseStarted", answer.status)
         answer.chunks = _until_end(answer.chunks, note, answer.status)

@@ -7,7 +7,6 @@ as fieldValidation asks. Errors are 400s in the words of upstream's decoder.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal, NoReturn
 
 import msgspec
@@ -16,14 +15,11 @@ from control.server import canonical, shapes
 from control.server.decode_errors import duplicates, go_message, json_problem, json_type, summary
 from control.server.yaml_body import duplicate_keys, load_yaml, strict_error
 from kube import errors, resources, serialize
+from kube.nesting import check_nesting
 from kube.schema import wire
 
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
 Object = dict[str, Any]
-DEEPEST = 400
-"""How deep JSON may nest; Go's decoder stops at 10 000, ours long before Python's stack does."""
-_NO_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"?|[^][{}"]+', re.DOTALL)
-_OPENING = b"[{"
 JSON_TYPES = ("application/json", "")
 YAML_TYPES = ("application/yaml", "text/yaml", "application/x-yaml")
 ACCEPTED = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
@@ -53,15 +49,14 @@ def load_json(body: bytes) -> Any:
         raise ValueError(json_problem(body, error)) from error
 
 
-def check_nesting(body: bytes) -> None:
-    """Raise ValueError for text that nests too deep for what works on it afterwards, level by level."""
-    if body.count(b"[") + body.count(b"{") <= DEEPEST:
-        return
-    depth = 0
-    for bracket in _NO_BRACKETS.sub(b"", body):
-        depth += 1 if bracket in _OPENING else -1
-        if depth > DEEPEST:
-            raise ValueError("exceeded max depth")
+def unreadable(kind: str, body: bytes, content_type: str, error: ValueError) -> errors.StatusError:
+    """Make the 400 for a body that is no JSON or YAML."""
+    word = (
+        str(error)
+        if media_type(content_type) in YAML_TYPES
+        else f"couldn't get version/kind; json parse error: {error}"
+    )
+    return errors.bad_request(f"the object provided is unrecognized (must be of type {kind}): {word} ({summary(body)})")
 
 
 class Decoder:
@@ -78,10 +73,7 @@ class Decoder:
         try:
             raw = self._raw(body, content_type)
         except ValueError as error:
-            word = f"couldn't get version/kind; json parse error: {error}"
-            raise errors.bad_request(
-                f"the object provided is unrecognized (must be of type {self.kind}): {word} ({summary(body)})"
-            ) from error
+            raise unreadable(self.kind, body, content_type, error) from error
         if isinstance(raw, dict):
             for part in ("kind", "apiVersion"):
                 if part in raw and not isinstance(raw[part], str):

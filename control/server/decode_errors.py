@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from control.server import shapes
+from kube.field_path import MOST_PROBLEMS, bounded
 
 
 def json_problem(body: bytes, error: Exception) -> str:
@@ -47,28 +48,31 @@ def _quoted(character: str) -> str:
 
 
 def duplicates(body: bytes) -> list[str]:
-    """Return the paths of fields that appear more than once in an object of a JSON text."""
+    """Return the paths of fields that appear more than once in an object of a JSON text, MOST_PROBLEMS of them."""
 
     class Pairs(list[tuple[str, Any]]):
         pass
 
-    found: list[str] = []
+    found: dict[str, None] = {}
 
     def walk(value: Any, path: str) -> None:
         if isinstance(value, Pairs):
             seen: set[str] = set()
             for key, item in value:
-                where = f"{path}.{key}" if path else key
-                if key in seen and where not in found:
-                    found.append(where)
+                repeated = key in seen and len(found) < MOST_PROBLEMS
                 seen.add(key)
-                walk(item, where)
+                if repeated or isinstance(item, list):
+                    where = bounded(f"{path}.{key}" if path else key)
+                    if repeated:
+                        found[where] = None
+                    walk(item, where)
         elif isinstance(value, list):
             for index, item in enumerate(value):
-                walk(item, f"{path}[{index}]")
+                if isinstance(item, list):
+                    walk(item, f"{path}[{index}]")
 
     walk(json.loads(body, object_pairs_hook=Pairs), "")
-    return found
+    return list(found)
 
 
 _EXPECTED = re.compile(r"Expected `([^`]*)`, got `([^`]*)`(?: - at `(.*)`)?")

@@ -70,7 +70,7 @@ def subresource(resource: Resource, name: str) -> tuple[tuple[str, str, str], tu
     """Return the (group, version, kind) and the verbs of a subresource; empty group and version mean the parent's."""
     if name == "scale":
         return _SCALE
-    return _SUBRESOURCES.get((resource.plural, name), (("", "", resource.kind), _PLAIN))
+    return _SUBRESOURCES.get((resource.target, name), (("", "", resource.kind), _PLAIN))
 
 
 def storage_hash(resource: Resource) -> str:
@@ -158,7 +158,7 @@ class Discovery:
         for resource in sorted(self.by_version[group, version], key=lambda r: r.plural):
             entry: Object = {
                 "name": resource.plural,
-                "singularName": _SINGULARS.get(resource.plural, resource.singular),
+                "singularName": _SINGULARS.get(resource.target, resource.singular),
                 "namespaced": resource.namespaced,
                 "kind": resource.kind,
                 "verbs": sorted(resource.verbs),
@@ -211,7 +211,7 @@ class Discovery:
             "resource": resource.plural,
             "responseKind": gvk,
             "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "singularResource": _SINGULARS.get(resource.plural, resource.singular),
+            "singularResource": _SINGULARS.get(resource.target, resource.singular),
             "verbs": sorted(resource.verbs),
         }
         if resource.short_names:

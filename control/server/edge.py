@@ -11,11 +11,13 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from control.auth.user import Credentials
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from control.auth.user import ANONYMOUS, Credentials
 from control.server.exchange import Request, Response, Stream, error_response
 from control.server.metrics import labels_of
 from control.server.pipeline import Pipeline
-from control.server.protocol import CERTIFICATE, CYCLE, PROTOCOL
+from control.server.protocol import CERTIFICATE, CYCLE, PROTOCOL, ApiProtocol
 from kube import errors
 
 Scope = dict[str, Any]
@@ -36,36 +38,54 @@ class Edge:
             return
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(pairs)
-        body = _Body(headers, receive)
+        # Taken out of the scope: a request that is over must not keep its connection until the garbage collector comes.
+        protocol: ApiProtocol | None = scope.pop(PROTOCOL, None)
+        cycle: RequestResponseCycle | None = scope.pop(CYCLE, None)
+        body = _Body(headers, receive, cycle, self.pipeline.config.request_timeout)
         request = Request(scope["method"], scope["path"], scope["query_string"], headers, body.read)
         request.extensions["headers"] = pairs
-        request.extensions["protocol"] = scope.get(PROTOCOL)
         request.extensions["scope"] = scope
+        if protocol is not None and not protocol.connection.user:
+            body.begun = lambda: _identify(protocol, request)
         credentials = Credentials(scope.get(CERTIFICATE), _bearer(headers), pairs)
         answer = await self.pipeline.answer(request, credentials)
+        body.begun = _nothing
+        if protocol is not None and not protocol.connection.user:
+            _identify(protocol, request)
         if isinstance(answer, Response):
-            await _send_whole(answer, send, body, scope)
+            await _send_whole(answer, scope, send, body, protocol, cycle)
         elif isinstance(answer, Stream):
+            if protocol is not None:
+                # A watch that is not read is taken up again where it ended; a log that is followed is not.
+                protocol.patient = request.info.verb != "watch"
             running, labels = self.pipeline.metrics.long_running, labels_of(request)
             running[labels] = running.get(labels, 0) + 1
             try:
-                await self._send_stream(answer, scope, receive, send, body)
+                await self._send_stream(answer, scope, receive, send, body, protocol, cycle)
             finally:
                 running[labels] -= 1
         else:
             try:
-                instead = await answer.splice(scope[PROTOCOL])
+                instead = await answer.splice(protocol)
             except errors.StatusError as error:
                 instead = error_response(error)
             if instead is not None:
                 # The client may have begun to speak the protocol it asked for: nothing after this can be a request.
                 instead.headers.append((b"connection", b"close"))
                 body.done = True
-                await _send_whole(instead, send, body, scope)
+                await _send_whole(instead, scope, send, body, protocol, cycle)
 
-    async def _send_stream(self, answer: Stream, scope: Scope, receive: Receive, send: Send, body: _Body) -> None:
+    async def _send_stream(
+        self,
+        answer: Stream,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        body: _Body,
+        protocol: ApiProtocol | None,
+        cycle: RequestResponseCycle | None,
+    ) -> None:
         await body.drain()
-        protocol, cycle = scope.get(PROTOCOL), scope.get(CYCLE)
         if scope["http_version"] != "1.1" or scope["method"] == "HEAD":
             protocol = None  # no chunks there
         headers = [(b"content-type", answer.content_type), *answer.headers]
@@ -75,7 +95,7 @@ class Edge:
             async for chunk in answer.chunks:
                 if not chunk:
                     continue
-                if protocol is not None:
+                if protocol is not None and cycle is not None:
                     await protocol.write_chunk(cycle, chunk)
                 else:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -105,8 +125,12 @@ class Edge:
 class _Body:
     """A request's body, read on demand and never past its limit."""
 
-    def __init__(self, headers: dict[bytes, bytes], receive: Receive) -> None:
-        self._receive = receive
+    def __init__(
+        self, headers: dict[bytes, bytes], receive: Receive, cycle: RequestResponseCycle | None, seconds: float
+    ) -> None:
+        self._receive, self._cycle, self._seconds = receive, cycle, seconds
+        self.begun: Callable[[], None] = _nothing
+        """Called when somebody begins to read, which is after authentication."""
         length = headers.get(b"content-length")
         self.length = int(length) if length and length.isdigit() else None
         self.chunked = b"transfer-encoding" in headers
@@ -117,6 +141,14 @@ class _Body:
             return b""
         if self.length is not None and self.length > limit:
             raise errors.too_large(limit)
+        self.begun()
+        if self._cycle is not None and not self._cycle.more_body:
+            return await self._parts(limit)
+        # A client that sends slowly has as long as any request, also where what becomes of the body may take longer.
+        async with asyncio.timeout(self._seconds):
+            return await self._parts(limit)
+
+    async def _parts(self, limit: int) -> bytes:
         parts: list[bytes] = []
         size, more = 0, True
         while more:
@@ -138,18 +170,37 @@ class _Body:
             await self._receive()
 
 
-async def _send_whole(answer: Response, send: Send, body: _Body, scope: Scope) -> None:
+async def _send_whole(
+    answer: Response,
+    scope: Scope,
+    send: Send,
+    body: _Body,
+    protocol: ApiProtocol | None,
+    cycle: RequestResponseCycle | None,
+) -> None:
     headers = list(answer.headers)
     if answer.status != 304:
         headers += [(b"content-type", answer.content_type), (b"content-length", str(len(answer.body)).encode())]
     if not body.done:
         # What was not read cannot be told from the next request.
         headers.append((b"connection", b"close"))
-    protocol = scope.get(PROTOCOL)
-    if protocol is not None and protocol.respond(scope[CYCLE], answer.status, headers, answer.body):
+    if protocol is not None and cycle is not None:
+        if not protocol.respond(cycle, answer.status, headers, answer.body):
+            await protocol.respond_in_pieces(cycle, answer.status, headers, answer.body)
         return
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
+
+
+def _nothing() -> None:
+    pass
+
+
+def _identify(protocol: ApiProtocol, request: Request) -> None:
+    """Note who uses a connection, unless that is nobody."""
+    user = getattr(request, "user", None)
+    if user is not None and user.name != ANONYMOUS:
+        protocol.identified(user.name)
 
 
 async def _disconnected(receive: Receive) -> None:

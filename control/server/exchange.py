@@ -10,15 +10,15 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs
 
 import msgspec
 
 from control.auth.user import UserInfo
 from control.fairness.fairness import Flow
-from control.server import encodings
+from control.server import encodings, query
 from control.server.negotiate import negotiate
 from control.server.requestinfo import RequestInfo, parse_path
+from control.server.yaml_body import ReadBody, read_ahead
 from kube import errors
 from kube.schema import wire
 
@@ -26,6 +26,10 @@ Header = tuple[bytes, bytes]
 JSON = b"application/json"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 """What Go reads as one; Python would take underscores, blanks and other scripts' digits too."""
+
+
+MOST_OPTIONS = 2000
+"""Options of a query, which is read before it is known who asks; the words of an exec's command are options, too."""
 
 
 class Response(msgspec.Struct):
@@ -101,8 +105,9 @@ class Request:
     @property
     def query(self) -> dict[str, list[str]]:
         if self._query is None:
-            text = self.query_string.decode("latin-1")
-            self._query = parse_qs(text, keep_blank_values=True) if text else {}
+            if self.query_string.count(b"&") >= MOST_OPTIONS:
+                raise errors.bad_request(f"more than {MOST_OPTIONS} query options")
+            self._query = query.read(self.query_string) if self.query_string else {}
         return self._query
 
     def option(self, name: str, default: str = "") -> str:
@@ -117,9 +122,10 @@ class Request:
 
     def number(self, name: str) -> int | None:
         """Return an integer query parameter; raises 400 where it is not one."""
-        text = self.option(name)
-        if not text:
+        values = self.query.get(name) if self.query_string else None
+        if not values:
             return None
+        text = values[0]
         problem = "invalid syntax"
         if _INTEGER.fullmatch(text):
             if len(text) < 40 and -(1 << 63) <= (found := int(text)) < 1 << 63:
@@ -142,6 +148,13 @@ class Request:
             self._body = await self.read_body(limit)
         return self._body
 
+    async def document(self, limit: int) -> bytes:
+        """Return the whole body for a decoder, with large YAML read already; raises 413 past `limit` bytes."""
+        body = await self.body(limit)
+        if b"yaml" in self.headers.get(b"content-type", b"").lower() and not isinstance(body, ReadBody):
+            body = self._body = await read_ahead(body)
+        return body
+
 
 def typed_response(request: Request, value: dict[str, Any], module: str, kind: str, status: int = 200) -> Response:
     """Return a value of a type (module "authentication_v1", "TokenRequest") as the client accepts it; raises 406."""
@@ -157,5 +170,7 @@ def error_response(error: errors.StatusError, accept: str = "") -> Response:
         headers.append((b"retry-after", str(retry).encode()))
     if error.code == 401:
         headers.append((b"www-authenticate", b'Bearer realm="kubernetes-api"'))
+    # The frames that it came through hold the error and the request, all of which would wait for the garbage collector.
+    error.__traceback__ = None
     body, content_type = encodings.status_bytes(error.to_status(), accept)
     return Response(error.code, body, content_type, headers)

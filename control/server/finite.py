@@ -21,14 +21,13 @@ from control.server.discovery import Aggregated, Discovery, aggregated_version
 from control.server.health import Health
 from control.server.negotiate import Wanted, negotiate
 from kube import errors
-from kube.build import GIT_VERSION, MAJOR, MINOR
+from kube.build import ARCHITECTURE, GIT_VERSION, MAJOR, MINOR
 from kube.build import build as this_build
 
 
 def version() -> dict[str, str]:
     """Return the version that clients are told: that of the API served."""
     built = this_build()
-    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return {
         "major": MAJOR,
         "minor": MINOR,
@@ -42,7 +41,7 @@ def version() -> dict[str, str]:
         "buildDate": built.date,
         "goVersion": f"python{sys.version_info.major}.{sys.version_info.minor}",
         "compiler": platform.python_implementation().lower(),
-        "platform": f"linux/{machine}",
+        "platform": f"linux/{ARCHITECTURE}",
     }
 
 

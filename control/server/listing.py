@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from control.registry.registry import Registry
+from control.registry.storing import storage_error
 from control.server.converted import split
 from control.server.exchange import Request, Response, Stream
 from control.server.forms import Form
 from control.storage.entry import Entry, Predicate
 from control.storage.listing import list_objects, parse_revision, too_large
-from control.storage.store import Compacted, FutureRevision
+from control.storage.store import Compacted, FutureRevision, StoreError
 from control.storage.watcher import Notice
 from kube import errors, selectors
 from kube.counters import Counter
@@ -26,6 +27,8 @@ from kube.resources import Resource
 
 MOST = 1 << 31
 """More objects than any list has: a limit beyond it is one that limits nothing."""
+PART = 64 << 10
+"""Bytes of objects that become one chunk of a watch."""
 _ALWAYS = frozenset({"metadata.name", "metadata.namespace"})
 
 
@@ -84,6 +87,22 @@ def read_options(request: Request, known: frozenset[str] | None) -> ListOptions:
     )
 
 
+def naming_selector(request: Request) -> str:
+    """Return the field selector that may name the one object that a list is for, "" beside options that cannot be read.
+
+    Upstream decodes all options of a list to find the name: where one of them is wrong, there is no name.
+    """
+    selector = request.option("fieldSelector")
+    if selector:
+        try:
+            request.number("limit")
+            request.number("timeoutSeconds")
+            selectors.parse_labels(request.option("labelSelector"))
+        except (errors.StatusError, selectors.SelectorError):
+            return ""
+    return selector
+
+
 def check(options: ListOptions) -> None:
     """Refuse combinations of options that have no meaning (apimachinery's ValidateListOptions)."""
     problems = []
@@ -140,6 +159,18 @@ def check(options: ListOptions) -> None:
 
 
 WATCH_EVENTS = Counter("apiserver_watch_events", "Events sent to watchers.", "group", "version", "resource")
+
+
+def _parts(notices: Sequence[Notice]) -> Iterator[Sequence[Notice]]:
+    """Cut what a watcher is to be sent into parts of about `PART` bytes: a client that does not read keeps one of them."""
+    start = size = 0
+    for index, notice in enumerate(notices, 1):
+        size += len(notice.entry.data)
+        if size >= PART:
+            yield notices[start:index]
+            start, size = index, 0
+    if start < len(notices):
+        yield notices[start:] if start else notices
 
 
 class Listing:
@@ -226,13 +257,16 @@ class Listing:
                         notices: Sequence[Notice] = await shown.notices(changes)
                     else:
                         notices = changes if strategy.stored_as_served else await strategy.view_notices(changes)
-                    if form.plain:
-                        yield b"".join([notice.wire for notice in notices])
-                    else:
-                        yield b"".join([form.event(notice) for notice in notices])
+                    for part in _parts(notices):
+                        if form.plain:
+                            yield b"".join([notice.wire for notice in part])
+                        else:
+                            yield b"".join([form.event(notice) for notice in part])
             except Compacted:
                 status = errors.expired(f"too old resource version: {wanted} ({cache.revision})").to_status()
                 yield form.error(status)
+            except StoreError as error:
+                yield form.error(storage_error(error).to_status())
             finally:
                 ending.cancel()
                 await watcher.aclose()

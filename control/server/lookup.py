@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from control.auth.setup import Auth
 from control.custom.definitions import Definitions
+from control.custom.resource import CustomResource
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.storage import codec
-from control.storage.store import Compacted
+from control.storage.following import follow
 from kube.resources import RESOURCES, Resource, by_kind
 
 log = logging.getLogger(__name__)
@@ -47,16 +49,21 @@ class Lookup:
 
     async def of_kind(self, api_version: str, kind: str) -> tuple[bool, Sequence[Object]] | None:
         """Return (whether a kind is namespaced, all its objects), custom kinds too; None where there is no such kind."""
+        resource = self.resource_of(api_version, kind)
+        if resource is None:
+            return None
+        if self.custom is not None and isinstance(resource, CustomResource):
+            await self.custom.ready(resource)
+        entries = await self.registry.strategy(resource).view(self.registry.cached(resource).list().entries)
+        return resource.namespaced, [entry.obj for entry in entries]
+
+    def resource_of(self, api_version: str, kind: str) -> Resource | None:
+        """Return the resource whose objects are of a kind, custom ones too; None where there is none."""
         resource = by_kind(api_version, kind)
         if resource is None and self.custom is not None:
             found = (r for r in self.custom.every() if (r.api_version, r.kind) == (api_version, kind))
-            resource = next(found, None)
-            if resource is not None:
-                await self.custom.ready(resource)
-        if resource is None:
-            return None
-        entries = await self.registry.strategy(resource).view(self.registry.cached(resource).list().entries)
-        return resource.namespaced, [entry.obj for entry in entries]
+            return next(found, None)
+        return resource
 
     async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
         """Return an object as of now, also if it was written a moment ago."""
@@ -101,21 +108,17 @@ async def follow_auth(auth: Auth, registry: Registry, started: asyncio.Event) ->
 
 async def _follow(auth: Auth, registry: Registry, target: str, ready: Any) -> None:
     cached = registry.cached(BY_TARGET[target])
-    first = True
-    while True:
-        page = cached.list()
-        auth.replaced(target, [entry.obj for entry in page.entries])
-        watcher = cached.watch(page.revision)
-        if first:
-            first = False
-            ready()
-        try:
-            async for notices in watcher:
-                for notice in notices:
-                    if notice.type != "BOOKMARK":
-                        auth.changed(target, notice.type, notice.entry.obj)
-        except Compacted:
-            await registry.cache.wait_ready()
-        finally:
-            await watcher.aclose()
-        await asyncio.sleep(0.1)
+    waiting = True
+    if cached.unreadable:  # the server starts all the same: what is not known allows nothing
+        waiting = False
+        ready()
+    async with aclosing(follow(registry.cache, cached)) as updates:
+        async for update in updates:
+            if update.whole:
+                auth.replaced(target, [notice.entry.obj for notice in update.notices])
+            else:
+                for notice in update.notices:
+                    auth.changed(target, notice.type, notice.entry.obj)
+            if waiting:
+                waiting = False
+                ready()

@@ -6,7 +6,6 @@ imported when somebody first scrapes.
 
 from __future__ import annotations
 
-import functools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 from control.auth.authenticators import HEALTH_PATHS
 from control.server.exchange import Answer, Request, Response
 from control.server.requestinfo import RequestInfo
+from kube.remembering import remembered
 from kube.resources import by_path
 
 _CONNECTS = frozenset({"exec", "attach", "portforward", "proxy"})
@@ -74,7 +74,7 @@ def _scope(info: RequestInfo) -> str:
     return "namespace" if info.namespace else "cluster"
 
 
-@functools.lru_cache(maxsize=4096)
+@remembered(4096)
 def _labels(verb: str, group: str, version: str, resource: str, subresource: str, scope: str) -> Labels:
     word = _VERBS.get(verb, "other")
     known = by_path(group, version, resource)

@@ -7,17 +7,19 @@ nothing would tell apart.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Literal
 
 from kube import errors
+from kube.remembering import remembered
 
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 OFFERED = f"{JSON}, {YAML}, {PROTOBUF}"
 OFFERED_CUSTOM = f"{JSON}, {YAML}"
 STREAMS = f"{JSON}, {JSON};stream=watch, {PROTOBUF};stream=watch"
 STREAMS_CUSTOM = f"{JSON}, {JSON};stream=watch"
+MOST_CLAUSES = 64
+"""Media types of an Accept header that are looked at; kubectl sends four."""
 Form = Literal["object", "table", "metadata"]
 _TYPES = {JSON: JSON, "*/*": JSON, "application/*": JSON, YAML: YAML, "text/yaml": YAML, PROTOBUF: PROTOBUF}
 
@@ -42,7 +44,7 @@ class Wanted:
 PLAIN = Wanted()
 
 
-@functools.lru_cache(maxsize=512)
+@remembered(512)
 def negotiate(accept: str, transform: bool = True, protobuf: bool = True, stream: bool = False) -> Wanted:
     """Choose by an Accept header; raises 406 where nothing in it is offered.
 
@@ -79,7 +81,8 @@ def _transformed(kind: str, parameters: dict[str, str], transform: bool, protobu
 
 
 def _by_preference(accept: str) -> list[str]:
-    clauses = [clause for clause in accept.split(",") if clause.strip()]
+    # One more than is looked at: what is left of a header of nothing but commas is not split into a million parts.
+    clauses = [clause for clause in accept.split(",", MOST_CLAUSES)[:MOST_CLAUSES] if clause.strip()]
     return sorted(clauses, key=lambda clause: -_quality(clause))
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from control.config import ControlConfig
 from kube import errors
 from kube.errors import StatusError
+from kube.ip_addresses import reached
 
 Object = dict[str, Any]
 PREFERRED = ("InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname")
@@ -50,11 +51,9 @@ def endpoint_of(node: Object) -> Endpoint:
 def check_address(text: str) -> str:
     """Return an IP address in its plain form if it may be dialled; raises 400 where it may not."""
     try:
-        address = ipaddress.ip_address(text.partition("%")[0])
+        address = reached(text.partition("%")[0])
     except ValueError as error:
         raise errors.bad_request(f"address not allowed: {text} is no IP address") from error
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
     if (
         address.is_loopback
         or address.is_link_local

@@ -36,7 +36,11 @@ async def pass_on(
         async def splice(protocol: ApiProtocol) -> Response | None:
             reader, writer = await dial()
             writer.write(relay.request_head(request.method, target, host, headers_of(request), True, added=told))
-            head = await relay.read_head(reader)
+            try:
+                head = await relay.read_head(reader, upgrade=True)
+            except BaseException:
+                writer.close()
+                raise
             if head.status != 101:
                 return relay.as_response(head, await relay.whole(head, reader, writer, relay.ERROR_LIMIT))
             await relay.splice(protocol, head, reader, writer)

@@ -169,7 +169,7 @@ def _apply(
     try:
         applied = load_yaml(body)
     except ValueError as error:
-        raise errors.bad_request(f"error decoding YAML: {error}") from error
+        raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from error
     if not isinstance(applied, dict):
         raise errors.bad_request("error decoding YAML: an apply patch is an object")
     _check_applied(applied, request, resource)

@@ -17,13 +17,15 @@ from control.auth import denial, impersonation
 from control.auth.audit import Auditor
 from control.auth.authenticators import HEALTH_PATHS
 from control.auth.authorizers import decide
+from control.auth.request_header import Clearing, request_headers
 from control.auth.setup import Auth
-from control.auth.user import AuthzAttributes, Credentials, Decision, UserInfo
+from control.auth.user import Credentials, Decision, UserInfo
 from control.config import ControlConfig
 from control.fairness.fairness import Fairness
 from control.registry.storing import storage_error
-from control.server import auditing
+from control.server import auditing, authorizing, warnings
 from control.server.exchange import Answer, Request, Upgrade, error_response
+from control.server.listing import naming_selector
 from control.server.metrics import RequestMetrics
 from control.server.requestinfo import RequestInfo, with_query
 from control.storage.store import StoreError
@@ -36,7 +38,6 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Request], Awaitable[Answer]]
 _LONG_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "proxy", "log"})
 _READS = frozenset({"get", "list", "watch"})
-_CONNECTS = frozenset({"exec", "attach", "portforward"})
 _IMPERSONATES = re.compile(rb"impersonate-").match
 PATIENCE = 4
 """What part of its time a request may spend in a queue: a quarter, as upstream's."""
@@ -55,13 +56,15 @@ class Pipeline:
         """How many objects a list goes through."""
         self.auditor: Auditor | None = None
         self.metrics = RequestMetrics()
+        self._clearing = Clearing(request_headers(config))
 
     async def answer(self, request: Request, credentials: Credentials, user: UserInfo | None = None) -> Answer:
         """Answer a request. `user` is given by the in-process transport, whose callers need no credentials."""
         start = time.perf_counter()
         answer = await self._guarded(request, credentials, user)
         auditing.end(request, answer)
-        await auditing.settled(request)
+        if auditing.waits(request):
+            await auditing.settled(request)
         code = 101 if isinstance(answer, Upgrade) else answer.status
         self.metrics.observe(request, answer, code, time.perf_counter() - start)
         return answer
@@ -94,7 +97,7 @@ class Pipeline:
         request.audit_id = given.decode("latin-1")[:64] if given else new_uid()
         info = request.info
         if request.query_string and info.is_resource and not info.name:
-            info = with_query(info, bool(request.flag("watch")), request.option("fieldSelector"))
+            info = with_query(info, bool(request.flag("watch")), naming_selector(request))
         request.info = info
         if user is None:
             try:
@@ -103,13 +106,16 @@ class Pipeline:
                 auditing.begin(self.auditor, request, info, UserInfo(""))
                 await auditing.settled(request)
                 raise
+            if self._clearing.wanted:
+                _clear(request, self._clearing)
         auditing.begin(self.auditor, request, info, user)
-        await auditing.settled(request)
+        if auditing.waits(request):
+            await auditing.settled(request)
         if any(map(_IMPERSONATES, headers)):
             pairs = request.extensions.get("headers") or headers.items()
             whom = impersonation.wanted(pairs)
             if whom is not None:
-                asked = _attributes(request, info, user)
+                asked = authorizing.attributes(request, info, user)
                 acting = await impersonation.impersonate(asked, whom, self.auth.authorizer)
                 user = acting.user
                 note = auditing.note_of(request)
@@ -142,7 +148,7 @@ class Pipeline:
         return user
 
     async def _authorize(self, request: Request, info: RequestInfo, user: UserInfo) -> None:
-        attributes = _attributes(request, info, user)
+        attributes = authorizing.attributes(request, info, user)
         decision, reason = await decide(self.auth.authorizer, attributes)
         note = auditing.note_of(request)
         if note is not None:
@@ -172,28 +178,13 @@ class Pipeline:
                 self.writing -= 1
 
 
-def _attributes(request: Request, info: RequestInfo, user: UserInfo) -> AuthzAttributes:
-    """Return a request as the authorizers see it."""
-    if info.is_resource:
-        verb = info.verb
-        # A WebSocket begins with a GET; what it does in the container is a create all the same.
-        if info.subresource in _CONNECTS and verb == "get":
-            verb = "create"
-        return AuthzAttributes(
-            user,
-            verb,
-            info.group,
-            info.version,
-            info.resource,
-            info.subresource,
-            info.namespace,
-            info.name,
-            info.path,
-            request.option("fieldSelector") if verb in ("list", "watch", "deletecollection") else "",
-            request.option("labelSelector") if verb in ("list", "watch", "deletecollection") else "",
-        )
-    else:
-        return AuthzAttributes(user, info.verb, path=info.path)
+def _clear(request: Request, clearing: Clearing) -> None:
+    """Take off what a front proxy, or somebody in its place, said of the user."""
+    pairs = request.extensions.get("headers")
+    if pairs is not None:
+        request.extensions["headers"] = [(name, value) for name, value in pairs if not clearing.clears(name)]
+    for name in [name for name in request.headers if clearing.clears(name)]:
+        del request.headers[name]
 
 
 def requested_timeout(request: Request, limit: float) -> float:
@@ -239,12 +230,5 @@ def _finish(request: Request, answer: Answer) -> Answer:
     else:
         headers.append((b"cache-control", b"no-cache, private"))
     if request.warnings:
-        headers += [(b"warning", _warning(warning)) for warning in dict.fromkeys(request.warnings)]
+        headers += warnings.headers(request.warnings)
     return answer
-
-
-def _warning(text: str) -> bytes:
-    """Write a warning as RFC 7234 has it: code 299, no agent, a quoted string."""
-    cleaned = "".join(c if c.isprintable() else " " for c in text)
-    quoted = cleaned.replace("\\", "\\\\").replace('"', '\\"')
-    return f'299 - "{quoted}"'.encode()

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with what it lacks: the client's certificate in the scope, and a way to hand over the raw connection.
+"""The HTTP protocol of the API server: the client's certificate in the scope, and a way to hand over the raw connection.
 
 The certificate (DER) is read once a connection. An Upgrade request is served like any other request; a handler that wants the
 connection asks `takeover` for it, from when on bytes go to the new owner and uvicorn's machinery is out of it.
@@ -7,29 +7,34 @@ connection asks `takeover` for it, from when on bytes go to the new owner and uv
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from kube.serving.protocol import BoundedProtocol
+from kube.serving.sending import PIECE
 
 CERTIFICATE = "wherry.certificate"
 PROTOCOL = "wherry.protocol"
 CYCLE = "wherry.cycle"
 
 
-class ApiProtocol(HttpToolsProtocol):
+class ApiProtocol(BoundedProtocol):
     """One connection."""
+
+    # What is large is sent by `respond_in_pieces` and `write_chunk`: nothing need be cut on its way.
+    _start_asgi_task = HttpToolsProtocol._start_asgi_task
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         ssl_object = transport.get_extra_info("ssl_object")
         self.certificate: bytes | None = ssl_object.getpeercert(True) if ssl_object is not None else None
-        self.successor: Callable[[bytes], None] | None = None
         self.on_lost: Callable[[], None] | None = None
-        self._early = b""
-        # A connection on which nothing is ever asked ends like one that has fallen silent.
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        if self.certificate is not None:
+            # Its chain was checked in the handshake: this is nobody's flood, whoever it will turn out to be.
+            self.identified(f"certificate {hashlib.sha256(self.certificate).hexdigest()}")
 
     def on_message_begin(self) -> None:
         """Put into the scope what uvicorn does not know of."""
@@ -43,34 +48,38 @@ class ApiProtocol(HttpToolsProtocol):
         # Of pipelined requests each answers its own cycle, while `self.cycle` is the newest one.
         cast(dict[str, Any], self.scope)[CYCLE] = self.cycle
 
-    def data_received(self, data: bytes) -> None:
-        """Feed the parser, or whoever took the connection over."""
-        if self.successor is not None:
-            self.successor(data)
-            return
-        self._unset_keepalive_if_required()
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            # What follows the request's head belongs to the protocol that it asks for.
-            self._early += data[upgrade.args[0] :]
-            # Nothing on this connection can be a request again, whether the upgrade comes about or not.
-            if self.cycle is not None:
-                self.cycle.keep_alive = False
-        except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
-
     def respond(
         self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
     ) -> bool:
         """Write a whole answer to a request at once, head and body in one TLS record where they fit.
 
-        Returns False where the transport is full or the answer has begun: then ASGI's way has to be taken. Header values
+        Returns False where the transport is full, the answer is large or has begun: `respond_in_pieces` waits. Header values
         come from this server or from a parsed request, so none can hold a line break.
         """
-        if cycle.response_started or cycle.disconnected or self.flow.write_paused:
+        if cycle.response_started or cycle.disconnected or self.flow.write_paused or len(body) > PIECE:
             return False
-        cycle.response_started = cycle.response_complete = True
+        self._write_answer(cycle, status, headers, body)
+        self._answered(cycle)
+        return True
+
+    async def respond_in_pieces(
+        self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        """Write a whole answer as fast as the client reads it."""
+        if self.flow.write_paused:  # by answers before this one, or by one of nothing but heads
+            await self.drain(len(body))
+        if cycle.response_started or cycle.disconnected:
+            return
+        self._write_answer(cycle, status, headers, b"")
+        if cycle.scope["method"] != "HEAD":
+            await self.write_pieces(body)
+        if not cycle.disconnected:
+            self._answered(cycle)
+
+    def _write_answer(
+        self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        cycle.response_started = True
         cycle.waiting_for_100_continue = False
         parts = [STATUS_LINE[status]]
         for name, value in (*cycle.default_headers, *headers):
@@ -83,26 +92,36 @@ class ApiProtocol(HttpToolsProtocol):
         if cycle.scope["method"] != "HEAD":
             parts.append(body)
         self.transport.write(b"".join(parts))
+
+    def _answered(self, cycle: RequestResponseCycle) -> None:
+        cycle.response_complete = True
         cycle.message_event.set()
         if not cycle.keep_alive:
-            self.transport.close()
+            self.close()
         cycle.on_response()
-        return True
 
     async def write_chunk(self, cycle: RequestResponseCycle, chunk: bytes) -> None:
         """Write a chunk of an answer whose head has been sent through ASGI; waits while the client does not read."""
         if self.flow.write_paused:
             await self.flow.drain()
-        if not cycle.disconnected:
+        if cycle.disconnected:
+            return
+        if len(chunk) <= PIECE:
             self.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        else:
+            self.transport.write(b"%x\r\n" % len(chunk))
+            await self.write_pieces(chunk)
+            if not cycle.disconnected:
+                self.transport.write(b"\r\n")
 
     def takeover(self, on_data: Callable[[bytes], None], on_lost: Callable[[], None]) -> asyncio.Transport:
         """Give the connection to `on_data`; `on_lost` is called once when it ends. Returns the transport to write to."""
-        self.successor, self.on_lost = on_data, on_lost
+        self.successor, self.on_lost, self.patient = on_data, on_lost, True
         self._unset_keepalive_if_required()
-        cycle = self.cycle
-        cycle.response_started = cycle.response_complete = True
-        early, self._early = self._early, b""
+        if self.cycle is not None:  # the client may have gone
+            self.cycle.response_started = self.cycle.response_complete = True
+        early, self.early = self.early, b""
+        self.flow.resume_reading()
         if early:
             on_data(early)
         return self.transport
@@ -111,10 +130,8 @@ class ApiProtocol(HttpToolsProtocol):
         """Tell whoever took the connection over, too."""
         if self.on_lost is not None:
             self.on_lost()
+            self.successor = self.on_lost = None
         super().connection_lost(exc)
-
-    def _should_upgrade(self) -> bool:
-        return False
 
     def shutdown(self) -> None:
         if self.successor is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
@@ -22,9 +23,14 @@ from kube import errors
 HEAD_LIMIT = 64 * 1024
 ERROR_LIMIT = 50_000
 CHUNK = 64 * 1024
+_ANNOUNCEMENTS = 8
+"""Heads with a status of 1xx that may come before the answer's own."""
+_STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] ([1-5][0-9]{2})(?: [^\r\n\0]*)?")
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n\0]*)")
 _NOT_PASSED_ON = frozenset(
     {
         b"authorization",
+        b"expect",
         b"host",
         b"content-length",
         b"transfer-encoding",
@@ -77,8 +83,18 @@ def request_head(
     return b"".join(lines) + b"\r\n" + body
 
 
-async def read_head(reader: asyncio.StreamReader) -> Head:
-    """Read an answer's head; raises 502 for what is no HTTP."""
+async def read_head(reader: asyncio.StreamReader, upgrade: bool = False) -> Head:
+    """Read an answer's head, past those that announce it; raises 502 for what is no HTTP, or a 101 that was not asked for."""
+    for _ in range(_ANNOUNCEMENTS):
+        head = await _next_head(reader)
+        if head.status >= 200 or (head.status == 101 and upgrade):
+            return head
+        if head.status == 101:
+            break
+    raise _bad_gateway()
+
+
+async def _next_head(reader: asyncio.StreamReader) -> Head:
     try:
         raw = await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError, ssl.SSLError) as error:
@@ -86,16 +102,17 @@ async def read_head(reader: asyncio.StreamReader) -> Head:
     if len(raw) > HEAD_LIMIT:
         raise _bad_gateway()
     first, *lines = raw[:-4].split(b"\r\n")
-    parts = first.split(b" ", 2)
-    if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit():
+    status = _STATUS_LINE.fullmatch(first)
+    if status is None:
         raise _bad_gateway()
     headers = []
     for line in lines:
-        name, colon, value = line.partition(b":")
-        if not colon:
+        # A line break or a NUL in a value would be one to whoever reads it after us.
+        header = _HEADER.fullmatch(line)
+        if header is None:
             raise _bad_gateway()
-        headers.append((name.strip().lower(), value.strip()))
-    return Head(int(parts[1]), headers, raw)
+        headers.append((header[1].lower(), header[2].strip(b" \t")))
+    return Head(int(status[1]), headers, raw)
 
 
 def _bad_gateway() -> errors.StatusError:

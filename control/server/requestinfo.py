@@ -6,8 +6,10 @@ once and remembered: clients ask the same few thousand again and again.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
+
+from kube import names, selectors
+from kube.remembering import remembered
 
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
@@ -30,7 +32,7 @@ class RequestInfo:
     deprecated_watch: bool = False
 
 
-@functools.lru_cache(maxsize=8192)
+@remembered(8192)
 def parse_path(method: str, path: str) -> RequestInfo:
     """Return what the path says; whether a get of a collection is a list or a watch, the query says."""
     outside = RequestInfo(path, method.lower())
@@ -57,7 +59,7 @@ def parse_path(method: str, path: str) -> RequestInfo:
         if len(parts) > 2 and parts[2] not in _NAMESPACE_SUBRESOURCES:
             parts = parts[2:]
     name = parts[1] if len(parts) > 1 else ""
-    subresource = parts[2] if len(parts) > 2 and not special else ""
+    subresource = parts[2] if len(parts) > 2 and verb != "proxy" else ""
     if not name and verb == "delete":
         verb = "deletecollection"
     elif not name and verb == "get":
@@ -68,14 +70,22 @@ def parse_path(method: str, path: str) -> RequestInfo:
 
 
 def with_query(info: RequestInfo, watch: bool, field_selector: str) -> RequestInfo:
-    """Refine a read by its query: a watch, and the one name that `metadata.name=x` asks for."""
-    if info.verb not in ("list", "watch", "deletecollection"):
+    """Refine a GET of a collection by its query: a watch, and the one name that `metadata.name=x` asks for.
+
+    A deletion of a collection and the old watch paths take no name from a selector, so a right to one name is not enough
+    for them.
+    """
+    if info.verb != "list":
         return info
-    verb = "watch" if watch and info.verb == "list" else info.verb
-    name = info.name
-    if not name and field_selector:
-        for term in field_selector.split(","):
-            key, equals, value = term.replace("==", "=").partition("=")
-            if equals and key == "metadata.name" and not key.endswith("!"):
-                name = value
+    verb = "watch" if watch else "list"
+    name = _selected_name(field_selector) if field_selector else ""
     return replace(info, verb=verb, name=name) if (verb, name) != (info.verb, info.name) else info
+
+
+def _selected_name(field_selector: str) -> str:
+    """Return the name that a field selector requires, "" where it requires none that a path could have."""
+    try:
+        name = selectors.parse_fields(field_selector).exact("metadata.name")
+    except selectors.SelectorError:
+        return ""  # refused when the list's options are read
+    return name if name and not names.path_segment(name) else ""

@@ -18,7 +18,7 @@ from control.registry import deletion, metadata
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
 from control.registry.registry import Registry
-from control.server import auditing, componentstatus, patching
+from control.server import auditing, authorizing, componentstatus, patching
 from control.server.decode import Decoder, directive
 from control.server.exchange import JSON, Answer, Request, Response, typed_response
 from control.server.forms import Form, has_protobuf
@@ -27,9 +27,9 @@ from control.server.metrics import CUSTOM
 from control.server.negotiate import negotiate
 from control.server.requestinfo import RequestInfo
 from control.storage.entry import Entry
-from kube import errors
+from kube import errors, selectors
 from kube.api import meta_v1
-from kube.resources import Resource, by_path
+from kube.resources import CREATE_ONLY, Resource, by_path
 
 Object = dict[str, Any]
 GZIP_FROM = 128 * 1024
@@ -67,15 +67,24 @@ class ResourceServer:
             if resource is not None:
                 request.extensions[CUSTOM] = True
         # A list's name is not in its path: it comes from `fieldSelector=metadata.name=x`, which spans namespaces.
-        named = bool(info.name) and info.verb not in ("list", "watch", "deletecollection")
+        named = bool(info.name) and (info.verb not in ("list", "watch", "deletecollection") or info.deprecated_watch)
         if resource is None or (resource.namespaced and named and not info.namespace):
             raise errors.path_not_found()
-        if not resource.namespaced and info.namespace and resource.plural != "namespaces":
+        if info.rest and info.subresource != "proxy":
+            raise errors.path_not_found()
+        if named and resource.verbs == CREATE_ONLY:
+            raise errors.path_not_found()  # nothing of these kinds is stored, so there are no paths of single objects
+        if not resource.namespaced and info.namespace and not _is_namespace(resource, info):
             raise errors.path_not_found()
         if resource.namespaced and not info.namespace and info.verb in ("create", "deletecollection"):
             # Upstream has no such routes: only lists and watches span namespaces.
             known = "list" in resource.verbs and not isinstance(resource, CustomResource)
             raise errors.method_not_allowed() if known else errors.path_not_found()
+        if info.deprecated_watch:
+            if info.subresource:
+                raise errors.path_not_found()
+            if request.method != "GET":
+                raise errors.method_not_allowed()
         if info.name:
             metadata.check_url_name(info.name)
         if info.namespace:
@@ -102,7 +111,7 @@ class ResourceServer:
         if verb == "watch":
             return await self.watch(request, resource)
         if verb == "create":
-            if resource.verbs == ("create",):
+            if resource.verbs == CREATE_ONLY:
                 return await self.subresources.review(self, request, resource)
             if info.name:
                 raise errors.method_not_allowed()
@@ -143,29 +152,42 @@ class ResourceServer:
         options = self.list_options(request, resource)
         form = self.form(request, resource)
         if resource.target == _VIRTUAL:
-            return self._shown(request, form.list(await componentstatus.entries(self.registry), {}), form)
+            chosen = options.predicate() or (lambda entry: True)
+            entries = [entry for entry in await componentstatus.entries(self.registry) if chosen(entry)]
+            return self._shown(request, form.list(entries, {}), form)
         entries, meta = await self.listing.list(resource, self._namespace(request, resource), options)
         return self._shown(request, form.list(entries, meta), form)
 
     async def watch(self, request: Request, resource: Resource) -> Answer:
-        """Answer with a stream of changes; a name in the path (the old watch paths) is a field selector."""
+        """Answer with a stream of changes."""
         options = self.list_options(request, resource)
         options.watch = True
-        if request.info.name and not options.fields.exact("metadata.name"):
-            terms = (*options.fields.terms, ("metadata.name", request.info.name, True))
-            options.fields = type(options.fields)(terms)
         form = self.form(request, resource)
         return await self.listing.watch(resource, self._namespace(request, resource), options, form)
 
     def list_options(self, request: Request, resource: Resource) -> ListOptions:
-        """Read a list's or a watch's options; raises 400."""
+        """Read a list's or a watch's options; raises 400.
+
+        The name that was authorised is always a term of the selection: an old watch path names an object, and a field
+        selector may not name another one.
+        """
+        options = read_options(request, self._selectable(resource))
+        if name := request.info.name:
+            if options.fields.empty:
+                options.fields = selectors.FieldSelector((("metadata.name", name, True),))
+            elif options.fields.exact("metadata.name") != name:
+                raise errors.bad_request("fieldSelector metadata.name doesn't match requested name")
+        return options
+
+    def _selectable(self, resource: Resource) -> frozenset[str]:
+        """Return the fields of a kind that selectors may name besides name and namespace."""
         if isinstance(resource, CustomResource):
-            return read_options(request, frozenset(resource.parts.strategy.fields({})))
+            return frozenset(resource.parts.strategy.fields({}))
         known = self._known_fields.get(resource)
         if known is None:
             # A strategy names its selectable fields for any object, also an empty one.
             known = self._known_fields[resource] = frozenset(self.registry.strategy(resource).fields({}))
-        return read_options(request, known)
+        return known
 
     def _namespace(self, request: Request, resource: Resource) -> str:
         return request.info.namespace if resource.namespaced else ""
@@ -205,10 +227,16 @@ class ResourceServer:
             request.user,
             dry_run,
             manager,
-            {"kind": options, "apiVersion": "meta.k8s.io/v1"},
+            _shown_options(request, options),
             request.warnings,
             annotations=note.annotations if note is not None else {},
+            authorize_create=lambda: self.require(request, "create"),
+            asked=authorizing.attributes(request, request.info, request.user),
         )
+
+    async def require(self, request: Request, verb: str) -> None:
+        """Raise 403 where a request's user may not do another verb than its own to what the request names."""
+        await authorizing.require(self.parts["auth"].authorizer, request, verb)
 
     def decoder(self, resource: Resource) -> Decoder:
         """Return the decoder of a resource's own kind."""
@@ -221,7 +249,7 @@ class ResourceServer:
 
     async def decoded(self, request: Request, resource: Resource) -> Object:
         """Return the body as an object of the resource's kind; raises 400, 413, 415."""
-        body = await request.body(self.max_body)
+        body = await request.document(self.max_body)
         validation = directive(request.option("fieldValidation"))
         return self.decoder(resource).decode(body, request.header(b"content-type"), validation, request.warnings)
 
@@ -271,7 +299,7 @@ class ResourceServer:
         """Patch an object: 200, or 201 where an apply made it."""
         context = self.context(request, "PatchOptions")
         form = self.form(request, resource)
-        body = await request.body(self.max_body)
+        body = await request.document(self.max_body)
         now = self.registry.clock.now()
         patch = patching.read(request, body, resource, self.decoder(resource), context, now, subresource)
         namespace, name = self._namespace(request, resource), request.info.name
@@ -300,7 +328,7 @@ class ResourceServer:
     # -- deletion -------------------------------------------------------------------------------------------------
     async def delete_options(self, request: Request) -> deletion.DeleteOptions:
         """Read a delete's options from the body or else from the query; raises 400, 422."""
-        body = await request.body(self.max_body)
+        body = await request.document(self.max_body)
         obj: Object = {}
         if body.strip():
             obj = self._delete_options.decode(
@@ -315,6 +343,7 @@ class ResourceServer:
         form = self.form(request, resource)
         options = await self.delete_options(request)
         context = self._context(request, options.dry_run, "", "DeleteOptions")
+        context.options |= options.shown()
         namespace, name = self._namespace(request, resource), request.info.name
         served = conversion(resource)
         stored, context.requested = (resource, None) if served is None else (served.stored, resource)
@@ -332,6 +361,7 @@ class ResourceServer:
         options = await self.delete_options(request)
         chosen = self.list_options(request, resource)
         context = self._context(request, options.dry_run, "", "DeleteOptions")
+        context.options |= options.shown()
         served = conversion(resource)
         stored, context.requested = (resource, None) if served is None else (served.stored, resource)
         entries, meta = await self.listing.list(resource, self._namespace(request, resource), chosen)
@@ -351,6 +381,27 @@ class ResourceServer:
             if isinstance(outcome, BaseException):
                 raise outcome
         return self._shown(request, form.list(entries, meta), form)
+
+
+def _is_namespace(resource: Resource, info: RequestInfo) -> bool:
+    """Say whether a request is for the very Namespace that it was authorised in.
+
+    /namespaces/a is authorised in a, but so is /namespaces/a/namespaces/b, which is no path that there is.
+    """
+    one = info.deprecated_watch or info.verb not in ("list", "watch")
+    return resource.target == "namespaces" and info.name == info.namespace and one
+
+
+def _shown_options(request: Request, kind: str) -> Object:
+    """Return a write's options as admission sees them; those of a patch are shown as those of an update, as upstream."""
+    found: Object = {"kind": "UpdateOptions" if kind == "PatchOptions" else kind, "apiVersion": "meta.k8s.io/v1"}
+    if request.query_string and kind != "DeleteOptions":
+        if dry_run := request.query.get("dryRun"):
+            found["dryRun"] = dry_run
+        for name in ("fieldManager", "fieldValidation"):
+            if value := request.option(name):
+                found[name] = value
+    return found
 
 
 def success(details: Object) -> Object:

@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.server import Server
 
 from control.config import ControlConfig
 from control.server.protocol import ApiProtocol
+from kube import tls_settings
+from kube.serving.server import BoundedServer
+from kube.serving.table import ConnectionTable
 
+log = logging.getLogger(__name__)
 BACKLOG = 2048
-KEEP_ALIVE = 180
 
 
 def tls_context(config: ControlConfig) -> ssl.SSLContext:
-    """Return the server's TLS settings: 1.2 or later, a client certificate if the client has one."""
+    """Return the server's TLS settings: a client certificate is asked for, and may be missing."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    tls_settings.apply(context, config.tls_cipher_suites, config.tls_min_version)
+    for warning in tls_settings.warnings(config.tls_cipher_suites, config.tls_min_version):
+        log.warning("%s", warning)
     context.load_cert_chain(config.cert_file, config.key_file)
     context.load_verify_locations(config.client_ca_file)
     if config.requestheader_client_ca_file is not None:
@@ -54,15 +59,14 @@ class Listener:
             log_config=None,
             server_header=False,
             date_header=True,
-            timeout_keep_alive=KEEP_ALIVE,
             backlog=BACKLOG,
             proxy_headers=False,
         )
         settings.load()
         settings.loaded_app = app
         settings.ssl = tls_context(config)
-        self._config, self._settings = config, settings
-        self._server = Server(settings)
+        self._config = config
+        self._server = BoundedServer(settings, config.serving)
         self._sockets: list[socket.socket] = []
         self._ticker: asyncio.Task[None] | None = None
 
@@ -72,11 +76,13 @@ class Listener:
 
     async def start(self) -> None:
         """Accept connections."""
-        from uvicorn.lifespan.off import LifespanOff
-
-        self._server.lifespan = LifespanOff(self._settings)
         await self._server.startup(sockets=self._sockets)
         self._ticker = asyncio.create_task(self._tick(), name="http-date")
+
+    @property
+    def table(self) -> ConnectionTable:
+        """The connections that there are."""
+        return self._server.table
 
     @property
     def port(self) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from kube import schema
+from kube.field_path import MOST_PROBLEMS, bounded
 
 INT32 = 2**31
 
@@ -80,7 +81,7 @@ def _shape(annotation: Any, fmt: str) -> Shape:
 
 
 def inspect(obj: Any, struct: type[msgspec.Struct]) -> tuple[list[str], int, str]:
-    """Walk a JSON value beside its type: (paths of unknown fields, number of keys, a message for an int32 overflow)."""
+    """Walk a JSON value beside its type: (paths of some unknown fields, number of keys, a message for an int32 overflow)."""
     walk = _Walk()
     walk.struct(obj, struct, "")
     return walk.unknown, walk.keys, walk.overflow
@@ -100,7 +101,8 @@ class _Walk:
         for key, value in obj.items():
             shape = known.get(key)
             if shape is None:
-                self.unknown.append(f"{path}{key}")
+                if len(self.unknown) < MOST_PROBLEMS:
+                    self.unknown.append(f"{path}{key}")
                 self.count(value)
             elif shape.kind == "scalar":
                 if shape.go == "int32" and isinstance(value, int) and not -INT32 <= value < INT32:
@@ -126,7 +128,7 @@ class _Walk:
             else:
                 self.keys += len(value)
                 for key, item in value.items():
-                    self.value(item, shape.item, f"{path}[{key}]")
+                    self.value(item, shape.item, bounded(f"{path}[{key}]"))
         else:
             self.count(value)
 

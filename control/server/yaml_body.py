@@ -1,65 +1,68 @@
-"""YAML bodies as JSON values: one document, no aliases (a few lines of them expand to gigabytes), bounded depth, no dates."""
+"""YAML bodies as JSON values: one document, read from the parser's events in one pass, with a limit on everything that costs.
+
+No aliases (a few lines of them expand to gigabytes), bounded depth, a bounded number of values and of directives. Values are
+those of Go's yaml.v2 (`yaml_scalars.py`), errors in its words. JSON is YAML too and what kubectl sends as an apply patch, so
+text that begins as an object is tried as JSON first, at C speed.
+"""
 
 from __future__ import annotations
 
-import math
-from typing import Any
+import asyncio
+import codecs
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
 
 import yaml
 
-DEEPEST = 100
+from control.server import yaml_scalars
+from control.server.yaml_document import Document, build
+from kube.nesting import check_nesting
+
+MOST_DIRECTIVES = 16
+"""Lines of %YAML and %TAG: libyaml compares each with all before it."""
+INLINE = 16 * 1024
+"""Bytes of YAML that are read on the event loop; a larger body is read by a thread."""
+_BREAK = "\r\n\x85\u2028\u2029"
+_TOO_MANY = re.compile(f"(?:(?:#[^{_BREAK}]*+[{_BREAK}]++|[ \t{_BREAK}]++)*%[^{_BREAK}]*+){{{MOST_DIRECTIVES + 1}}}")
+_REST = re.compile(f"(?:[ \t{_BREAK}]++|#[^{_BREAK}]*+|[.]{{3}}(?=[ \t{_BREAK}]|$))*")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_thread = ThreadPoolExecutor(1, "yaml")
+"""One thread for all bodies: each takes the interpreter's lock from the event loop for some milliseconds at a time."""
 
 
-class _Loader(yaml.CSafeLoader):
-    """YAML without aliases (a few lines of them expand to gigabytes) and without surprises in depth or types."""
+class ReadBody(bytes):
+    """A body that was read before its decoder asks: with its document, or the error that reading it ended with."""
+
+    document: Document | None = None
+    error: ValueError | None = None
 
 
-def _no_times(loader: _Loader, node: yaml.ScalarNode) -> str:
-    return str(node.value)
+async def read_ahead(body: bytes) -> bytes:
+    """Return a YAML body that need not be read on the event loop any more: what is large is read by a thread."""
+    if len(body) <= INLINE:
+        return body
+    read = ReadBody(body)
 
+    def work() -> None:
+        try:
+            read.document = parse(body)
+        except ValueError as error:
+            read.error = error
 
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", _no_times)
+    await asyncio.get_running_loop().run_in_executor(_thread, work)
+    return read
 
 
 def load_yaml(body: bytes) -> Any:
-    """Read one YAML document as JSON values; raises ValueError."""
-    depth = 0
-    try:
-        for event in yaml.parse(body, Loader=yaml.CSafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                line = event.start_mark.line + 1 if event.start_mark is not None else 1
-                raise ValueError(f"yaml: line {line}: aliases (*{event.anchor}) are not accepted: write the value out")
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-                if depth > DEEPEST:
-                    raise ValueError("yaml: exceeded max depth")
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-        return _string_keys(yaml.load(body, Loader=_Loader))  # noqa: S506 -- a subclass of CSafeLoader
-    except yaml.YAMLError as error:
-        raise ValueError(f"error converting YAML to JSON: yaml: {_first_line(error)}") from error
+    """Return one YAML document as JSON values; raises ValueError."""
+    return _document(body).value
 
 
 def duplicate_keys(body: bytes) -> list[str]:
-    """Return a line for every key that stands in a mapping before, in the words of Go's parser; body is valid YAML."""
-    found: list[tuple[int, str]] = []
-
-    def walk(node: yaml.Node | None) -> None:
-        if isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode):
-                    if key.value in seen:
-                        line = key.start_mark.line + 1
-                        found.append((line, f'line {line}: key "{key.value}" already set in map'))
-                    seen.add(key.value)
-                walk(value)
-        elif isinstance(node, yaml.SequenceNode):
-            for item in node.value:
-                walk(item)
-
-    walk(yaml.compose(body, Loader=yaml.CSafeLoader))
-    return [text for _, text in sorted(found)]
+    """Return a line for every key that is in its mapping before, in the words of Go's parser; body is valid YAML."""
+    return _document(body).repeated
 
 
 def strict_error(lines: list[str]) -> str:
@@ -67,27 +70,75 @@ def strict_error(lines: list[str]) -> str:
     return "\n  ".join(["yaml: unmarshal errors:", *lines])
 
 
-def _first_line(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
+def _document(body: bytes) -> Document:
+    if not isinstance(body, ReadBody):
+        return parse(body)
+    if body.document is None:
+        raise body.error or ValueError("yaml: not read")
+    return body.document
+
+
+def parse(body: bytes) -> Document:
+    """Read one YAML document; raises ValueError."""
+    if body[:1] == b"{" and (found := _json(body)) is not None:
+        return found
+    text = _text(body)
+    if text.count("%") > MOST_DIRECTIVES and _TOO_MANY.match(text):
+        raise ValueError(f"yaml: more than {MOST_DIRECTIVES} directives")
+    try:
+        document, end = build(yaml.parse(text, Loader=yaml.CSafeLoader))
+    except yaml.YAMLError as error:
+        raise ValueError(f"yaml: {_words(error)}") from error
+    if _REST.fullmatch(text, end) is None:
+        raise ValueError("yaml: more than one document: send them one at a time")
+    return document
+
+
+def _json(body: bytes) -> Document | None:
+    """Read a body that is JSON, where YAML gives it the same value and no key is repeated."""
+    if _SURROGATE.search(body):
+        return None  # two escapes for one character, which YAML does not take
+    try:
+        check_nesting(body)
+        return Document(json.loads(body, object_pairs_hook=_object, parse_float=_float, parse_constant=_refuse))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a repeated key")
+    return found
+
+
+def _float(text: str) -> int | float:
+    return yaml_scalars.number(float(text))
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _text(body: bytes) -> str:
+    """Decode a body as libyaml does: UTF-8, or UTF-16 with a byte order mark."""
+    wide = body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return body.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError("yaml: invalid leading UTF-8 octet") from error
+
+
+def _words(error: yaml.YAMLError) -> str:
+    """Word a syntax error as Go's parser does: its lines count from 0, those of the scanner from 1."""
+    if isinstance(error, yaml.reader.ReaderError):
+        return str(error.reason)
     problem = getattr(error, "problem", None) or str(error)
-    return f"line {mark.line + 1}: {problem}" if mark else str(problem)
-
-
-def _string_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_key(k): _string_keys(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_string_keys(v) for v in value]
-    if isinstance(value, set):
-        return {_key(k): None for k in value}
-    if isinstance(value, bytes):
-        return value.decode()  # !!binary; what is no text raises a ValueError too
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"error converting YAML to JSON: json: unsupported value: {value}")
-    return value
-
-
-def _key(key: Any) -> str:
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    return str(key)
+    line = 0
+    for mark in (getattr(error, "problem_mark", None), getattr(error, "context_mark", None)):
+        if mark is not None and mark.line:
+            line = mark.line
+            break
+    if line and isinstance(error, yaml.scanner.ScannerError):
+        line += 1
+    return f"line {line}: {problem}" if line else str(problem)

@@ -89,6 +89,8 @@ class ZPages:
 def shown_flags(config: ControlConfig) -> Mapping[str, str]:
     """Return the flags that a configuration amounts to, under upstream's names."""
     held = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    # Plugins that are on by a default of the installation are on as if they were named.
+    held["enabled_admission"] = tuple(dict.fromkeys((*config.enabled_admission, *config.default_admission)))
     shown = {name: kind.show(held[field]) for name, (field, kind) in FLAGS.items() if held[field] is not None}
     return {**shown, "feature-gates": GATES_KIND.show({name: on for name, (_, on) in GATES.items()})}
 

@@ -1,8 +1,7 @@
 """nodes/proxy, pods/proxy and services/proxy: a request passed on to a node's agent, a container, a Service's endpoint.
 
 The name in the URL may carry scheme and port ("https:web:8443"). A Service's port is looked up by name or number, and one
-of its ready endpoints is taken at random. Only addresses that a node's agent may have are dialled (see
-`control.server.nodes`).
+of its ready pods is taken at random. Loopback, link-local and multicast addresses are never dialled (`control.server.nodes`).
 """
 
 from __future__ import annotations
@@ -44,13 +43,11 @@ async def pod(server: ResourceServer, request: Request, resource: Resource) -> A
     await admit(server, request, resource)
     address = (found.get("status") or {}).get("podIP")
     if not address:
-        raise errors.bad_request(f"address not allowed: pod {name} has no address")
+        raise errors.bad_request("address not allowed")
     if not port:
         ports = [p["containerPort"] for c in found["spec"]["containers"] for p in c.get("ports") or []]
-        port = str(ports[0] if ports else 80)
-    if not port.isdigit():
-        raise errors.bad_request(f'invalid port "{port}"')
-    return await _pass_on(server, request, scheme, address, int(port))
+        port = str(ports[0] if ports else 443 if scheme == "https" else 80)
+    return await _pass_on(server, request, scheme, address, _number(port))
 
 
 async def node(server: ResourceServer, request: Request, resource: Resource) -> Answer:
@@ -58,24 +55,32 @@ async def node(server: ResourceServer, request: Request, resource: Resource) -> 
 
     The agent is spoken to with the server's own certificate, whatever scheme is named (node's ResourceLocation upstream).
     """
+    if wants_upgrade(request):
+        await server.require(request, "create")
     scheme, name, port = split_name(request.info.name)
     found = (await server.registry.get(resource, "", name)).obj
     await admit(server, request, resource)
     endpoint = endpoint_of(found)
     if not port or port == str(endpoint.port):
         return await kubelet.proxy(server, request, endpoint)
-    if not port.isdigit():
-        raise errors.bad_request(f'invalid port "{port}"')
-    return await _pass_on(server, request, scheme, await address_of(endpoint), int(port))
+    return await _pass_on(server, request, scheme, await address_of(endpoint), _number(port))
 
 
 async def service(server: ResourceServer, request: Request, resource: Resource) -> Answer:
-    """Pass a request on to one of a Service's endpoints; 503 where none is ready."""
+    """Pass a request on to one of a Service's pods; 503 where none is ready."""
     scheme, name, wanted = split_name(request.info.name)
     await server.registry.get(resource, request.info.namespace, name)
     await admit(server, request, resource)
-    address, port = backend(Lookup(server.registry), request.info.namespace, name, wanted)
+    address, port = backend(Lookup(server.registry), request.info.namespace, name, wanted, only_pods=True)
     return await _pass_on(server, request, scheme, address, port)
+
+
+def _number(port: str) -> int:
+    """Read a port that a URL names; raises 400 for what is none."""
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+    if not 1 <= number <= 65535:
+        raise errors.bad_request(f'invalid port "{port}"')
+    return number
 
 
 async def _pass_on(server: ResourceServer, request: Request, scheme: str, address: str, port: int) -> Answer:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from control.admission.plugin import Attributes
+from control.server import auditing
 from control.server.exchange import Request
 from control.server.resources import ResourceServer
+from kube import errors
 from kube.resources import Resource
 
 _FLAGS = ("stdin", "stdout", "stderr", "tty")
@@ -27,7 +29,9 @@ _KINDS = {
 async def admit(server: ResourceServer, request: Request, resource: Resource) -> None:
     """Ask all of admission whether a connection may be made; raises StatusError where it may not."""
     info = request.info
-    context = server.context(request, "ConnectOptions")
+    if request.query_string and request.query.get("dryRun"):
+        raise errors.bad_request("dryRun is not supported")
+    note = auditing.note_of(request)
     attributes = Attributes(
         resource,
         "CONNECT",
@@ -36,8 +40,8 @@ async def admit(server: ResourceServer, request: Request, resource: Resource) ->
         info.name,
         info.subresource,
         options_of(request, resource),
-        options=context.options,
-        warnings=context.warnings,
+        warnings=request.warnings,
+        annotations=note.annotations if note is not None else {},
     )
     await server.registry.admission.admit(attributes)
     await server.registry.admission.validate(attributes)
@@ -48,9 +52,17 @@ def options_of(request: Request, resource: Resource) -> dict[str, Any]:
     part = request.info.subresource
     found: dict[str, Any] = {"kind": _KINDS[resource.plural, part], "apiVersion": "v1"}
     if part == "proxy":
-        return {**found, "path": "/" + request.info.rest}
+        path = f"/{request.info.rest}" if request.info.rest else ""
+        if request.path.endswith("/") and not path.endswith("/"):
+            path += "/"
+        return {**found, "path": path} if path else found
     if part == "portforward":
-        ports = [int(port) for text in request.query.get("ports", []) for port in text.split(",") if port.isdigit()]
+        ports = [
+            int(port)
+            for text in request.query.get("ports", [])
+            for port in text.split(",")
+            if port.isdecimal() and len(port) < 20
+        ]
         return {**found, "ports": ports} if ports else found
     found |= {name: True for name in _FLAGS if request.flag(name)}
     if container := request.option("container"):

@@ -8,6 +8,7 @@ import msgspec
 
 from control.custom import jsonpath
 from control.custom.strategy import CustomStrategy
+from control.registry.context import Projection
 from control.server import patching
 from control.server.exchange import Answer, Request
 from control.server.resources import ResourceServer
@@ -59,20 +60,26 @@ async def update(server: ResourceServer, request: Request, resource: Resource) -
     if given != name:
         raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
 
+    projection = _projection(name, paths)
+
     async def change(obj: Object | None) -> Object:
         assert obj is not None
         return _scaled(obj, scale, name, paths)
 
-    written = await server.registry.update(context, resource, request.info.namespace, name, change, admit_as="scale")
+    written = await server.registry.update(
+        context, resource, request.info.namespace, name, change, projection=projection
+    )
     return shown(server, request, scale_of(msgspec.json.decode(written.data), paths))
 
 
 async def patch(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """Patch the object as if it were its Scale."""
     context = server.context(request, "PatchOptions")
-    body = await request.body(server.max_body)
+    body = await request.document(server.max_body)
     name, paths = request.info.name, _paths(server, resource)
     found = patching.read(request, body, SCALE, DECODER, context, server.registry.clock.now(), "scale")
+
+    projection = _projection(name, paths)
 
     async def change(obj: Object | None) -> Object:
         if obj is None:
@@ -80,8 +87,19 @@ async def patch(server: ResourceServer, request: Request, resource: Resource) ->
         place = jsonpath.plain(paths["specReplicasPath"])
         return _scaled(obj, await changed_scale(found, context, obj, scale_of(obj, paths), place), name, paths)
 
-    written = await server.registry.update(context, resource, request.info.namespace, name, change, admit_as="scale")
+    written = await server.registry.update(
+        context, resource, request.info.namespace, name, change, projection=projection
+    )
     return shown(server, request, scale_of(msgspec.json.decode(written.data), paths))
+
+
+def _projection(name: str, paths: Object) -> Projection:
+    """Show admission the Scale, and take the replicas from what it makes of it."""
+
+    def write(obj: Object, scale: Object) -> None:
+        _scaled(obj, scale, name, paths)
+
+    return Projection("scale", lambda obj: scale_of(obj, paths), write)
 
 
 def _scaled(obj: Object, scale: Object, name: str, paths: Object) -> Object:

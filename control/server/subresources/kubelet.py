@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from control.server import links, relay
 from control.server.exchange import Answer, Header, Request, Response, Stream, Upgrade
@@ -24,6 +24,8 @@ from kube.resources import Resource, by_path
 Object = dict[str, Any]
 _LOG_OPTIONS = ("follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream")
 _NODES = by_path("", "v1", "nodes")
+_COMMANDS = frozenset({"exec", "attach", "run", "portforward", "cri"})
+"""First parts of the agent's paths behind which containers are given commands or data."""
 
 
 async def log(server: ResourceServer, request: Request, resource: Resource) -> Answer:
@@ -86,6 +88,7 @@ def _check_log_options(request: Request) -> None:
 async def connect(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """exec, attach and port-forward: the connection itself goes to the agent."""
     what = request.info.subresource
+    await server.require(request, "create")  # a WebSocket begins with a GET, and runs something all the same
     pod = (await server.registry.get(resource, request.info.namespace, request.info.name)).obj
     await admit(server, request, resource)
     if what == "portforward":
@@ -116,10 +119,16 @@ def _stream_options(request: Request, what: str) -> list[tuple[str, str]]:
 
 
 async def proxy(server: ResourceServer, request: Request, endpoint: Endpoint) -> Answer:
-    """nodes/proxy: any path of the agent's API, with the caller's right to that checked as nodes/proxy."""
+    """nodes/proxy: any path of the agent's API, with the caller's right to that checked as nodes/proxy.
+
+    What runs something in a container is `create`, whatever the method: the agent sees the server ask, and cannot check.
+    """
     path = "/" + quote(request.info.rest, safe="/:@!$&'()*+,;=~")
-    if ".." in path.split("/"):
+    parts = path.split("/")
+    if ".." in parts or "." in parts:
         raise errors.bad_request("invalid path")
+    if unquote(parts[1]).casefold() in _COMMANDS:
+        await server.require(request, "create")
     if request.query_string:
         path += "?" + request.query_string.decode("latin-1")
     if wants_upgrade(request):
@@ -129,7 +138,11 @@ async def proxy(server: ResourceServer, request: Request, endpoint: Endpoint) ->
     body = await request.body(server.max_body)
     reader, writer = await _dialer(server).dial(endpoint)
     writer.write(relay.request_head(request.method, path, _host(endpoint), headers_of(request), False, body))
-    head = await relay.read_head(reader)
+    try:
+        head = await relay.read_head(reader)
+    except BaseException:
+        writer.close()
+        raise
     return links.relink(request, head, relay.body_chunks(head, reader, writer), _host(endpoint))
 
 
@@ -143,7 +156,7 @@ def _upgraded(server: ResourceServer, request: Request, endpoint: Endpoint, path
         reader, writer = await dialer.dial(endpoint)
         writer.write(relay.request_head(request.method, path, _host(endpoint), headers_of(request), upgrade=True))
         try:
-            head = await relay.read_head(reader)
+            head = await relay.read_head(reader, upgrade=True)
         except BaseException:
             writer.close()
             raise

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from control.admission.pod_topology_labels import topology_labels
 from control.registry import deletion, metadata
 from control.registry.context import SERVER, Context
 from control.registry.metadata import precondition
 from control.server.decode import Decoder, directive
 from control.server.exchange import Answer, Request, typed_response
 from control.server.resources import ResourceServer, success
+from control.server.subresources import created
 from control.server.subresources.budgets import charge
 from control.storage import codec
 from kube import errors
 from kube.api import core_v1, policy_v1
 from kube.clock import format_time
-from kube.resources import Resource, of
+from kube.resources import Resource
 
 Object = dict[str, Any]
-NODES = of(core_v1.Node)
 _BINDING = Decoder(core_v1.Binding, "v1", "Binding")
 _EVICTION = Decoder(policy_v1.Eviction, "policy/v1", "Eviction")
 
 
 async def body_of(server: ResourceServer, request: Request, decoder: Decoder) -> Object:
     """Return a subresource's body, decoded as its own kind."""
-    body = await request.body(server.max_body)
+    body = await request.document(server.max_body)
     validation = directive(request.option("fieldValidation"))
     obj = decoder.decode(body, request.header(b"content-type"), validation, request.warnings)
     metadata.match_request(obj.get("metadata") or {}, request.info.namespace)
@@ -37,14 +36,24 @@ async def bind(server: ResourceServer, request: Request, resource: Resource) -> 
     """Assign a pod to a node (pkg/registry/core/pod/storage: BindingREST); 409 where it has one already."""
     context = server.context(request, "CreateOptions")
     binding = await body_of(server, request, _BINDING)
-    return await assign(server, request, context, request.info.name, binding, resource)
+    return await assign(server, request, context, request.info.name, binding, resource, resource)
 
 
 async def assign(
-    server: ResourceServer, request: Request, context: Context, name: str, binding: Object, resource: Resource
+    server: ResourceServer,
+    request: Request,
+    context: Context,
+    name: str,
+    binding: Object,
+    asked: Resource,
+    pods: Resource,
 ) -> Answer:
-    """Write a Binding's node into its pod, in the request's namespace; raises 400, 409, 422."""
+    """Write a Binding's node into its pod, in the request's namespace; raises 400, 409, 422.
+
+    `asked` is the resource on the path: pods, or the bindings of old.
+    """
     namespace = request.info.namespace
+    attributes = await created.admit(server, request, asked, name, binding, context)
     target, meta = binding.get("target") or {}, binding.get("metadata") or {}
     if meta.get("name") not in (None, "", name):
         raise errors.bad_request("name in URL does not match name in Binding object")
@@ -55,16 +64,16 @@ async def assign(
         problems.append(errors.required("target.name"))
     if problems:
         raise errors.invalid("", "Binding", name, problems)
+    await created.validate(server, attributes)
     now = format_time(server.registry.clock.now())
 
     async def change(pod: Object | None) -> Object:
         assert pod is not None
-        _check_assignable(pod, name, meta.get("uid"))
+        _check_preconditions(pod, name, meta)
+        _check_assignable(pod, name)
         pod["spec"]["nodeName"] = target["name"]
-        node = server.registry.peek(NODES, "", target["name"])
-        labels = {**(meta.get("labels") or {}), **(topology_labels(node.obj) if node is not None else {})}
-        for part, added in (("annotations", meta.get("annotations")), ("labels", labels)):
-            if added:
+        for part in ("annotations", "labels"):
+            if added := meta.get(part):
                 pod["metadata"].setdefault(part, {}).update(added)
         pod.get("status", {}).pop("nominatedNodeName", None)
         conditions = pod.setdefault("status", {}).setdefault("conditions", [])
@@ -75,16 +84,24 @@ async def assign(
         conditions.append(condition)
         return pod
 
-    await server.registry.update(context, resource, namespace, name, change, subresource="binding")
+    context.admitted = True
+    await server.registry.update(context, pods, namespace, name, change, subresource="binding")
     return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
 
 
-def _check_assignable(pod: Object, name: str, uid: str | None) -> None:
+def _check_preconditions(pod: Object, name: str, wanted: Object) -> None:
+    """Raise 409 unless a pod is the one that a Binding means, by uid and resourceVersion where it has them."""
+    for part, title in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        given, found = wanted.get(part), pod["metadata"][part]
+        if given and given != found:
+            why = f"Precondition failed: {title} in precondition: {given}, {title} in object meta: {found}"
+            raise errors.conflict("", "pods", name, why)
+
+
+def _check_assignable(pod: Object, name: str) -> None:
     meta, spec = pod["metadata"], pod["spec"]
     why = ""
-    if uid and uid != meta["uid"]:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}"
-    elif meta.get("deletionTimestamp"):
+    if meta.get("deletionTimestamp"):
         why = f"pod {name} is being deleted, cannot be assigned to a host"
     elif spec.get("nodeName"):
         why = f'pod {name} is already assigned to node "{spec["nodeName"]}"'
@@ -97,13 +114,16 @@ def _check_assignable(pod: Object, name: str, uid: str | None) -> None:
 async def evict(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """Delete a pod if its disruption budget allows it; 429 where it does not (EvictionREST)."""
     context = server.context(request, "CreateOptions")
-    eviction = await body_of(server, request, _EVICTION)
+    eviction = created.wiped(await body_of(server, request, _EVICTION))
     namespace, name = request.info.namespace, request.info.name
+    attributes = await created.admit(server, request, resource, name, eviction, context)
     given = (eviction.get("metadata") or {}).get("name")
     if given not in (None, "", name):
         raise errors.bad_request("name in URL does not match name in Eviction object")
     options = deletion.read_options(eviction.get("deleteOptions") or {}, {})
     options.dry_run = options.dry_run or context.dry_run
+    await created.validate(server, attributes)
+    context.admitted = True
     pod = (await server.registry.get(resource, namespace, name)).obj
     if not _free_to_go(pod):
         await charge(server.registry, pod, options.dry_run)
@@ -141,7 +161,8 @@ async def _mark_evicted(
         conditions.append(condition)
         return pod
 
-    written = await server.registry.update(Context(SERVER), resource, namespace, name, change, subresource="status")
+    context = Context(SERVER, admitted=True)
+    written = await server.registry.update(context, resource, namespace, name, change, subresource="status")
     if (options.preconditions or {}).get("resourceVersion"):
         version = codec.decode(written.data)["metadata"]["resourceVersion"]
         options.preconditions = {**(options.preconditions or {}), "resourceVersion": version}

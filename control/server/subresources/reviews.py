@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from control.admission.plugin import Attributes
-from control.auth import reviews
+from control.auth import review_validation, reviews
 from control.auth.setup import Auth
 from control.auth.token_request import token_request
 from control.registry import metadata
@@ -16,9 +15,11 @@ from control.server.decode import Decoder
 from control.server.exchange import Answer, Request, typed_response
 from control.server.lookup import BY_TARGET, Lookup
 from control.server.resources import ResourceServer
+from control.server.subresources import created
 from control.server.subresources.pods import assign, body_of
 from kube import errors
 from kube.api import authentication_v1
+from kube.clock import format_time
 from kube.resources import Resource
 
 Object = dict[str, Any]
@@ -31,12 +32,15 @@ def _auth(server: ResourceServer) -> Auth:
 
 
 async def _asked(server: ResourceServer, request: Request, resource: Resource) -> Object:
-    server.context(request, "CreateOptions")
-    obj = await server.decoded(request, resource)
-    meta = {k: v for k, v in (obj.get("metadata") or {}).items() if k != "managedFields"}
+    """Return the question as admission leaves it; raises what admission says."""
+    context = server.context(request, "CreateOptions")
+    obj = created.wiped(await server.decoded(request, resource))
+    meta = obj["metadata"]
     if resource.namespaced:
         metadata.match_request(meta, request.info.namespace)
-    return obj | {"metadata": meta}
+    attributes = await created.admit(server, request, resource, meta.get("name", ""), obj, context)
+    await created.validate(server, attributes)
+    return obj
 
 
 def _answer(request: Request, resource: Resource, obj: Object, status: Object) -> Answer:
@@ -59,26 +63,17 @@ async def token(server: ResourceServer, request: Request, resource: Resource) ->
 async def subject_access(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """May somebody do this."""
     obj = await _asked(server, request, resource)
-    spec = obj.get("spec") or {}
-    if resource.plural == "localsubjectaccessreviews":
-        attributes = spec.get("resourceAttributes")
-        if attributes is not None and attributes.get("namespace") != request.info.namespace:
-            problem = errors.invalid_value(
-                "spec.resourceAttributes.namespace",
-                attributes.get("namespace", ""),
-                f"must match metadata.namespace: {request.info.namespace}",
-            )
-            raise errors.invalid(resource.group, resource.kind, "", [problem])
+    if resource.namespaced:
         obj["metadata"]["namespace"] = request.info.namespace
-    status = await reviews.subject_access_review(_auth(server), spec, resource.kind)
-    return _answer(request, resource, obj, status)
+    review_validation.check(resource.kind, obj)
+    return _answer(request, resource, obj, await reviews.subject_access_review(_auth(server), obj["spec"]))
 
 
 async def self_access(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """May I do this (kubectl auth can-i)."""
     obj = await _asked(server, request, resource)
-    status = await reviews.access(_auth(server), request.user, obj.get("spec") or {})
-    return _answer(request, resource, obj, status)
+    review_validation.check(resource.kind, obj)
+    return _answer(request, resource, obj, await reviews.access(_auth(server), request.user, obj["spec"]))
 
 
 async def self_rules(server: ResourceServer, request: Request, resource: Resource) -> Answer:
@@ -96,7 +91,7 @@ async def binding(server: ResourceServer, request: Request, resource: Resource) 
     name = (obj.get("metadata") or {}).get("name")
     if not name:
         raise errors.invalid("", "Binding", "", [errors.required("metadata.name", "name or generateName is required")])
-    return await assign(server, request, context, name, obj, BY_TARGET["pods"])
+    return await assign(server, request, context, name, obj, resource, BY_TARGET["pods"])
 
 
 async def service_account_token(server: ResourceServer, request: Request, resource: Resource) -> Answer:
@@ -108,20 +103,12 @@ async def service_account_token(server: ResourceServer, request: Request, resour
     if given not in (None, "", name):
         raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
     account = (await server.registry.get(resource, namespace, name)).obj
-    attributes = Attributes(
-        resource,
-        "CREATE",
-        request.user,
-        namespace,
-        name,
-        "token",
-        obj,
-        options=context.options,
-        dry_run=context.dry_run,
-        warnings=context.warnings,
-    )
-    await server.registry.admission.admit(attributes)
-    await server.registry.admission.validate(attributes)
+    attributes = await created.admit(server, request, resource, name, obj, context)
+    meta = obj.setdefault("metadata", {})
+    for part in ("name", "namespace", "uid"):
+        meta[part] = meta.get(part) or account["metadata"][part]
+    meta["creationTimestamp"] = format_time(server.registry.clock.now())
+    await created.validate(server, attributes)
     lookup = Lookup(server.registry)
     clock = server.registry.clock
     made = token_request(auth.service_accounts, auth.signer, lookup.get, clock, account, obj)

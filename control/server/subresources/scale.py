@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from control.patch.apply.scaling import REPLICAS, to_parent, to_scale
-from control.registry.context import Context
+from control.registry.context import Context, Projection
 from control.registry.strategy import AGE, NAME, Column, Strategy
 from control.registry.tables import age
 from control.server import patching
@@ -85,20 +85,26 @@ async def update(server: ResourceServer, request: Request, resource: Resource) -
     if given != name:
         raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
 
+    projection = _projection(name)
+
     async def change(obj: Object | None) -> Object:
         assert obj is not None
         return _scaled(obj, scale, name)
 
-    written = await server.registry.update(context, resource, request.info.namespace, name, change, admit_as="scale")
+    written = await server.registry.update(
+        context, resource, request.info.namespace, name, change, projection=projection
+    )
     return _shown(server, request, written.data)
 
 
 async def patch(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """Patch a workload as if it were its Scale."""
     context = server.context(request, "PatchOptions")
-    body = await request.body(server.max_body)
+    body = await request.document(server.max_body)
     name = request.info.name
     found = patching.read(request, body, SCALE, DECODER, context, server.registry.clock.now(), "scale")
+
+    projection = _projection(name)
 
     async def change(obj: Object | None) -> Object:
         if obj is None:
@@ -106,7 +112,9 @@ async def patch(server: ResourceServer, request: Request, resource: Resource) ->
         scale = await changed_scale(found, context, obj, scale_of(obj), REPLICAS)
         return _scaled(obj, scale, name)
 
-    written = await server.registry.update(context, resource, request.info.namespace, name, change, admit_as="scale")
+    written = await server.registry.update(
+        context, resource, request.info.namespace, name, change, projection=projection
+    )
     return _shown(server, request, written.data)
 
 
@@ -122,6 +130,15 @@ async def changed_scale(
     owned = (changed.get("metadata") or {}).get("managedFields")
     meta["managedFields"] = to_parent(meta.get("managedFields"), owned, path, obj["apiVersion"])
     return changed
+
+
+def _projection(name: str) -> Projection:
+    """Show admission the Scale, and take the replicas from what it makes of it."""
+
+    def write(obj: Object, scale: Object) -> None:
+        _scaled(obj, scale, name)
+
+    return Projection("scale", scale_of, write)
 
 
 def _scaled(obj: Object, scale: Object, name: str) -> Object:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from control.server.decode import DEEPEST, Decoder, FieldValidation, check_nesting
+from control.server.decode import Decoder, FieldValidation
 from control.server.decode_errors import duplicates, json_problem
-from control.server.yaml_body import load_yaml
 from kube.api import apps_v1, core_v1
 from kube.errors import StatusError
+from kube.nesting import DEEPEST, check_nesting
 
 PODS = Decoder(core_v1.Pod, "v1", "Pod")
 DEPLOYMENTS = Decoder(apps_v1.Deployment, "apps/v1", "Deployment")
@@ -83,18 +83,6 @@ def test_many_brackets_side_by_side_are_not_deep() -> None:
     check_nesting(b"[" + b"{}," * 5000 + b"{}]")
 
 
-def test_yaml_becomes_json_values() -> None:
-    assert load_yaml(b"a: 2026-01-01\nb: yes\n1: x\nc: [1, 2.5]\n") == {
-        "a": "2026-01-01",
-        "b": True,
-        "1": "x",
-        "c": [1, 2.5],
-    }
-    for bad in (b"a: &x 1\nb: *x\n", b"a: [", b"[" * 200 + b"]" * 200, b"a: 1\n---\nb: 2\n"):
-        with pytest.raises(ValueError):
-            load_yaml(bad)
-
-
 def test_strict_tells_all_at_once() -> None:
     with pytest.raises(StatusError) as refused:
         decode(DEPLOYMENTS, {"spec": {"foo": 1, "bar": 2}}, "Strict")
@@ -104,14 +92,3 @@ def test_strict_tells_all_at_once() -> None:
 
 def test_json_problem_speaks_of_what_it_found() -> None:
     assert json_problem(b'{"a":tru}', ValueError()) == "invalid character 't' looking for beginning of value"
-
-
-def test_what_yaml_has_and_json_has_not_becomes_json_or_is_refused() -> None:
-    assert load_yaml(b"a: !!binary YWJj\nb: !!set {x, y}\nc: !!omap [d: 1]\n") == {
-        "a": "abc",
-        "b": {"x": None, "y": None},
-        "c": [["d", 1]],
-    }
-    for text in (b"a: .nan", b"a: [-.inf]", b"!!binary /w=="):
-        with pytest.raises(ValueError):
-            load_yaml(text)

@@ -25,6 +25,8 @@ from control.server.requestinfo import parse_path, with_query
         ("PUT", "/api/v1/namespaces/n/finalize", ("update", "", "v1", "n", "namespaces", "finalize", "n")),
         ("GET", "/api/v1/watch/namespaces/n/pods", ("watch", "", "v1", "n", "pods", "", "")),
         ("GET", "/api/v1/watch/namespaces/n/pods/p", ("watch", "", "v1", "n", "pods", "", "p")),
+        ("GET", "/api/v1/watch/namespaces/n/pods/p/log", ("watch", "", "v1", "n", "pods", "log", "p")),
+        ("GET", "/api/v1/proxy/namespaces/n/pods/p/log", ("proxy", "", "v1", "n", "pods", "", "p")),
         ("HEAD", "/api/v1/namespaces/n/pods/p", ("get", "", "v1", "n", "pods", "", "p")),
         ("GET", "/api/v1/namespaces/n/services/s/proxy/a/b", ("get", "", "v1", "n", "services", "proxy", "s")),
     ],
@@ -54,5 +56,20 @@ def test_the_query_makes_a_list_a_watch_and_names_the_one_object() -> None:
     assert with_query(info, False, "metadata.name=p").name == "p"
     assert with_query(info, False, "spec.nodeName=n,metadata.name==p").name == "p"
     assert with_query(info, False, "metadata.name!=p").name == ""
+    assert with_query(info, False, "metadata.name=a,metadata.name=b").name == "a"
+    assert with_query(info, False, "metadata.name=b,metadata.name=a").name == "a", "terms are sorted"
+    for other in (
+        "metadata.name=a/b",
+        "metadata.name=..",
+        "metadata.name=a%2fb",
+        "metadata.name=",
+        "metadata.name=a=b",
+        " metadata.name=a",
+    ):
+        assert with_query(info, False, other).name == ""
+    many = parse_path("DELETE", "/api/v1/namespaces/n/pods")
+    assert with_query(many, True, "metadata.name=p") is many, "a collection is not deleted by a right to one name"
+    old = parse_path("GET", "/api/v1/watch/namespaces/n/pods")
+    assert with_query(old, True, "metadata.name=p") is old
     one = parse_path("GET", "/api/v1/namespaces/n/pods/p")
     assert with_query(one, True, "").verb == "get", "a watch of one object is told by a field selector, not by its path"

@@ -1,0 +1,47 @@
+"""What authorizers are asked about a request: once before it begins, and again where it does more than its verb says.
+
+An update or apply of what is not there is a `create` (upstream's handlers/update.go, withAuthorization), and so is an upgrade
+that runs something in a container (pkg/registry/core/pod/rest/authorize.go).
+"""
+
+from __future__ import annotations
+
+from control.auth import denial
+from control.auth.authorizers import decide
+from control.auth.user import Authorizer, AuthzAttributes, Decision, UserInfo
+from control.server.exchange import Request
+from control.server.requestinfo import RequestInfo
+
+_SELECTING = frozenset({"list", "watch", "deletecollection"})
+
+
+def attributes(request: Request, info: RequestInfo, user: UserInfo, verb: str = "") -> AuthzAttributes:
+    """Return a request as the authorizers see it, with another verb where one is given."""
+    verb = verb or info.verb
+    if not info.is_resource:
+        return AuthzAttributes(user, verb, path=info.path)
+    # The old watch paths take selectors for many objects but not for one, so authorizers are shown none.
+    selects = verb in _SELECTING and not info.deprecated_watch and bool(request.query_string)
+    return AuthzAttributes(
+        user,
+        verb,
+        info.group,
+        info.version,
+        info.resource,
+        info.subresource,
+        info.namespace,
+        info.name,
+        info.path,
+        request.option("fieldSelector") if selects else "",
+        request.option("labelSelector") if selects else "",
+    )
+
+
+async def require(authorizer: Authorizer, request: Request, verb: str) -> None:
+    """Raise 403 where a request's user may not do another verb than its own to what the request names."""
+    if request.info.verb == verb:
+        return  # the pipeline has asked
+    asked = attributes(request, request.info, request.user, verb)
+    decision, reason = await decide(authorizer, asked)
+    if decision is not Decision.ALLOW:
+        raise denial.denied(asked, reason)

@@ -1,0 +1,51 @@
+"""Admission for what is created and not stored: bindings, evictions, token requests, reviews.
+
+Plugins, policies and webhooks see a CREATE with the object that was sent, under its own kind, as upstream's create handler
+shows it. What the server then writes to carry the request out is not shown again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control.admission.plugin import Attributes
+from control.registry.context import Context
+from control.server.exchange import Request
+from control.server.resources import ResourceServer
+from kube.resources import Resource
+
+Object = dict[str, Any]
+_SYSTEM = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields")
+"""Parts of the metadata that a create never takes from a client (apiserver's WipeObjectMetaSystemFields)."""
+
+
+def wiped(obj: Object) -> Object:
+    """Return an object without the metadata that only the server sets."""
+    meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key not in _SYSTEM}
+    return obj | {"metadata": meta}
+
+
+async def admit(
+    server: ResourceServer, request: Request, resource: Resource, name: str, obj: Object, context: Context
+) -> Attributes:
+    """Have admission change an object or refuse it; returns what `validate` is to be shown."""
+    attributes = Attributes(
+        resource,
+        "CREATE",
+        request.user,
+        request.info.namespace,
+        name,
+        request.info.subresource,
+        obj,
+        options=context.options,
+        dry_run=context.dry_run,
+        warnings=context.warnings,
+        annotations=context.annotations,
+    )
+    await server.registry.admission.admit(attributes)
+    return attributes
+
+
+async def validate(server: ResourceServer, attributes: Attributes) -> None:
+    """Have admission refuse the object as it is going to be carried out."""
+    await server.registry.admission.validate(attributes)

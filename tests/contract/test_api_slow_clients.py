@@ -1,0 +1,226 @@
+"""Clients that send slowly, or read nothing: what the API server does about them, and whom it does not take for one."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.server.edge import _Body
+from kube.api import core_v1, meta_v1
+from kube.serving.limits import ServingLimits
+from tests.support.control import ADMIN, ApiUnderTest, api_server
+from tests.support.slow_clients import RawClient
+
+OBJECTS, SIZE = 40, 500_000
+MAPS = "/api/v1/namespaces/default/configmaps"
+LIMITS = ServingLimits(send_timeout=0.6, idle_timeout=2.0)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path, serving=LIMITS, request_timeout=1.0) as made:
+        yield made
+
+
+@pytest.fixture
+async def full(server: ApiUnderTest) -> ApiUnderTest:
+    """A server with more ConfigMaps than the kernel takes for a client that reads nothing."""
+    client = server.client()
+    for number in range(OBJECTS):
+        meta = meta_v1.ObjectMeta(name=f"object-{number}", namespace="default")
+        await client.create(core_v1.ConfigMap(metadata=meta, data={"key": "x" * SIZE}))
+    return server
+
+
+async def connect(server: ApiUnderTest, request: str, user: tuple[str, tuple[str, ...]] | None = ADMIN) -> RawClient:
+    tls = server.tls(*user) if user else server.tls()
+    client = await RawClient.connect(server.api.listener.port, tls)
+    await client.send(f"{request} HTTP/1.1\r\nHost: x\r\n".encode())
+    return client
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+def watches(server: ApiUnderTest) -> int:
+    return sum(server.api.pipeline.metrics.long_running.values())
+
+
+@pytest.mark.parametrize("query", ["?watch=1&resourceVersion=0", ""])
+async def test_what_is_not_read_ends_in_time(full: ApiUnderTest, query: str) -> None:
+    table = full.api.listener.table
+    client = await connect(full, f"GET {MAPS}{query}")
+    await client.send(b"\r\n")
+    await client.head()
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await until(lambda: table.held > 0)
+    await until(lambda: table.held == 0)
+    await until(lambda: watches(full) == 0)
+    await until(lambda: len(table) <= 1)  # the one that made the objects
+    assert table.closed == 0  # it had its time; nothing was short of room
+    client.close()
+
+
+async def test_what_is_held_for_those_who_do_not_read_has_a_limit_in_all(full: ApiUnderTest) -> None:
+    table = full.api.listener.table
+    table._answers.limit = 2 * OBJECTS * SIZE
+    clients = []
+    for _ in range(8):
+        client = await connect(full, f"GET {MAPS}")
+        await client.send(b"\r\n")
+        await client.head()
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        clients.append(client)
+        assert table.held <= 2 * OBJECTS * SIZE
+    await until(lambda: table.closed >= 1)
+    assert table.held <= 2 * OBJECTS * SIZE
+    for client in clients:
+        client.close()
+
+
+async def test_a_watch_that_has_nothing_to_say_stays(server: ApiUnderTest) -> None:
+    client = await connect(server, f"GET {MAPS}?watch=1")
+    await client.send(b"\r\n")
+    await client.head()
+    await asyncio.sleep(4 * LIMITS.send_timeout)
+    meta = meta_v1.ObjectMeta(name="late", namespace="default")
+    await server.client().create(core_v1.ConfigMap(metadata=meta))
+    async with asyncio.timeout(20):
+        assert b'"late"' in await client.reader.readuntil(b"}\n")
+    client.close()
+
+
+async def test_a_large_list_is_whole_and_so_is_what_comes_after_it(full: ApiUnderTest) -> None:
+    for _ in range(2):
+        answer = await full.request("GET", MAPS, headers={"Accept-Encoding": "identity"})
+        assert len(answer.body) == int(answer.headers["Content-Length"]) > OBJECTS * SIZE
+        assert len(json.loads(answer.body)["items"]) == OBJECTS
+    answer = await full.request("HEAD", MAPS, headers={"Accept-Encoding": "identity"})
+    assert (answer.status, answer.body) == (200, b"")
+    assert int(answer.headers["Content-Length"]) > OBJECTS * SIZE
+
+
+async def test_a_watch_shows_large_objects_whole(full: ApiUnderTest) -> None:
+    client = await connect(full, f"GET {MAPS}?watch=1&resourceVersion=0&timeoutSeconds=1")
+    await client.send(b"Connection: close\r\n\r\n")
+    await client.head()
+    lines = _unchunked(await client.rest()).splitlines()
+    found = [json.loads(line) for line in lines]
+    assert {each["object"]["metadata"]["name"] for each in found} == {f"object-{n}" for n in range(OBJECTS)}
+    assert all(len(each["object"]["data"]["key"]) == SIZE for each in found)
+
+
+def _unchunked(data: bytes) -> bytes:
+    found = b""
+    while data:
+        size, _, data = data.partition(b"\r\n")
+        found, data = found + data[: int(size, 16)], data[int(size, 16) + 2 :]
+    return found
+
+
+async def test_a_body_that_does_not_come_is_a_timeout(server: ApiUnderTest) -> None:
+    client = await connect(server, f"POST {MAPS}")
+    await client.send(b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
+    answer = await client.rest()
+    assert answer.startswith(b"HTTP/1.1 504 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["reason"] == "Timeout"
+
+
+async def test_the_body_of_a_request_that_may_take_for_ever_has_a_limit_too() -> None:
+    async def never() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    body = _Body({b"content-length": b"10"}, never, None, 0.05)
+    async with asyncio.timeout(10):
+        with pytest.raises(TimeoutError):
+            await body.read(1000)
+
+
+async def test_who_is_known_is_safe_from_floods_and_who_is_nobody_is_not(server: ApiUnderTest) -> None:
+    table = server.api.listener.table
+    client = server.client()
+    await client.create(core_v1.ServiceAccount(metadata=meta_v1.ObjectMeta(name="me", namespace="default")))
+    answer = await server.request("POST", "/api/v1/namespaces/default/serviceaccounts/me/token", {"spec": {}})
+    token = answer.json["status"]["token"]
+    before = table.authenticated
+    nobody = await connect(server, "GET /livez", None)
+    await nobody.send(b"\r\n")
+    assert (await nobody.head()).startswith(b"HTTP/1.1 200 ")
+    refused = await connect(server, f"GET {MAPS}", None)
+    await refused.send(b"Authorization: Bearer x\r\n\r\n")
+    assert (await refused.head()).startswith(b"HTTP/1.1 401 ")
+    assert (table.authenticated, table.unauthenticated) == (before, 2)
+    somebody = await connect(server, f"GET {MAPS}", None)
+    await somebody.send(f"Authorization: Bearer {token}\r\n\r\n".encode())
+    assert (await somebody.head()).startswith(b"HTTP/1.1 403 ")
+    assert (table.authenticated, table.unauthenticated) == (before + 1, 2)
+    # While a body is on its way, too: it is read once it is known whose it is.
+    slow = await connect(server, f"POST {MAPS}", None)
+    await slow.send(f"Authorization: Bearer {token}\r\nContent-Length: 10\r\n\r\n".encode())
+    await asyncio.sleep(0.2)
+    for each in (nobody, refused, somebody, slow):
+        each.close()
+
+
+async def test_a_head_over_the_limit_is_refused_by_the_api_server(server: ApiUnderTest) -> None:
+    client = await connect(server, "GET /livez", None)
+    await client.send(b"A: b\r\n" * (ServingLimits().headers + 1) + b"\r\n")
+    assert (await client.rest()).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_a_target_over_the_limit_is_refused_by_the_api_server(server: ApiUnderTest) -> None:
+    client = await connect(server, f"GET /{'x' * ServingLimits().line_bytes}", None)
+    await client.send(b"\r\n")
+    assert (await client.rest()).startswith(b"HTTP/1.1 414 ")
+
+
+@pytest.mark.parametrize(
+    ("path", "user", "status"),
+    [
+        ("/livez", None, 200),
+        (MAPS, None, 401),
+        (f"{MAPS}?watch=1", None, 401),
+        (MAPS, ("nobody", ()), 403),
+        (MAPS, ADMIN, 200),
+        (f"{MAPS}/none", ADMIN, 404),
+        (f"{MAPS}?limit=x", ADMIN, 400),
+        (f"{MAPS}?watch=1&timeoutSeconds=1", ADMIN, 200),
+        ("/none", ADMIN, 404),
+    ],
+)
+async def test_a_request_that_is_over_leaves_nothing_for_the_garbage_collector(
+    server: ApiUnderTest, path: str, user: tuple[str, tuple[str, ...]] | None, status: int
+) -> None:
+    """What waits for the collector is as large as what clients send: a flood of large heads would fill the memory."""
+
+    async def ask() -> None:
+        client = await connect(server, f"GET {path}", user)
+        await client.send(b"Connection: close\r\n\r\n")
+        assert (await client.rest()).startswith(f"HTTP/1.1 {status} ".encode())
+        client.close()
+        await asyncio.sleep(0.05)
+
+    await ask()  # what is made the first time alone
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            await ask()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = {type(each).__name__ for each in gc.garbage}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert left.isdisjoint({"Request", "ApiProtocol", "RequestResponseCycle", "_Body"})

@@ -1,0 +1,233 @@
+"""Bindings whose answer is lost: the scheduler finds out whether they took effect before it gives anything back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.companions import SCHEDULER
+from control.controllers.context import SharedInformers
+from control.scheduler import binding_cycle, main
+from control.scheduler.configuration import SchedulerConfig
+from kube.api import core_v1, meta_v1, resource_v1
+from kube.client import Client, Response, Transport
+from kube.clock import SYSTEM
+from kube.errors import StatusError
+from tests.support.control import ApiUnderTest, api_server
+from tests.support.hollow import HollowNodes, eventually, running
+
+LOST = "cannot reach the API server: the connection was lost after the request was sent"
+
+
+class Lossy:
+    """A transport that loses the answer to bindings, or the bindings, and refuses reads of a pod meanwhile."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.stream, self.close = inner.stream, inner.close
+        self.lost_answers = self.lost_requests = self.refused_reads = 0
+        self.wait = 0.0
+        """Seconds between the binding and the loss of its answer."""
+        self.bindings: list[str] = []
+        self.at_binding: Callable[[], None] = lambda: None
+
+    async def request(self, method: str, path: str, **options: Any) -> Response:
+        if path.endswith("/binding"):
+            self.bindings.append(path)
+            self.at_binding()
+            if self.lost_requests:
+                self.lost_requests -= 1
+                raise StatusError(503, "ServiceUnavailable", LOST)
+            answer = await self._inner.request(method, path, **options)
+            if self.lost_answers:
+                self.lost_answers -= 1
+                await asyncio.sleep(self.wait)
+                raise StatusError(503, "ServiceUnavailable", LOST)
+            return answer
+        if method == "GET" and "/pods/" in path and self.refused_reads:
+            self.refused_reads -= 1
+            raise StatusError(503, "ServiceUnavailable", LOST)
+        return await self._inner.request(method, path, **options)
+
+
+class HeldWatches:
+    """A transport whose watches say nothing while `passing` is not set."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.request, self.close = inner.request, inner.close
+        self.passing = asyncio.Event()
+        self.passing.set()
+
+    @contextlib.asynccontextmanager
+    async def stream(self, path: str, **options: Any) -> AsyncIterator[AsyncIterator[bytes]]:
+        async with self._inner.stream(path, **options) as chunks:
+
+            async def held() -> AsyncIterator[bytes]:
+                async for chunk in chunks:
+                    await self.passing.wait()
+                    yield chunk
+
+            yield held()
+
+
+class Site:
+    def __init__(self, server: ApiUnderTest, lossy: Lossy, watches: HeldWatches, scheduler: main.Scheduler) -> None:
+        self.server, self.client, self.scheduler = server, server.client(), scheduler
+        self.lossy, self.watches = lossy, watches
+
+    async def bound(self, name: str) -> core_v1.Pod:
+        """Create a pod and wait until it is bound and nothing is under way for it."""
+        pod = core_v1.Pod(
+            metadata=meta_v1.ObjectMeta(name=name, namespace="default"),
+            spec=core_v1.PodSpec(containers=[core_v1.Container(name="c", image="i")]),
+        )
+        await self.client.create(pod)
+        return await self.until_bound(name)
+
+    async def until_bound(self, name: str) -> core_v1.Pod:
+        async def look() -> core_v1.Pod | None:
+            found = await self.client.get(core_v1.Pod, name, "default")
+            said = await self.events(name)
+            return found if found.spec.node_name and "Scheduled" in said else None
+
+        found = await eventually(look)
+        assert isinstance(found, core_v1.Pod)
+        return found
+
+    async def events(self, name: str) -> list[str]:
+        listed = await self.client.list(core_v1.Event, "default")
+        return [event.reason or "" for event in listed.items if event.involved_object.name == name]
+
+
+@pytest.fixture
+async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    monkeypatch.setattr(binding_cycle, "FIRST_PAUSE", 0.05, raising=False)
+    async with api_server(tmp_path) as server:
+        client, nodes = server.client(), HollowNodes(server.client())
+        await client.create(core_v1.ServiceAccount(metadata=meta_v1.ObjectMeta(name="default", namespace="default")))
+        acting = server.api.client(SCHEDULER)
+        lossy, watches = Lossy(acting.transport), HeldWatches(acting.transport)
+        shared = SharedInformers(Client(watches), SYSTEM)
+        scheduler = main.Scheduler(Client(lossy), shared, SchedulerConfig(), SYSTEM)
+        async with running(shared.run(), scheduler.run(), nodes.run()):
+            await nodes.register("n0")
+            await nodes.register("n1")
+            yield Site(server, lossy, watches, scheduler)
+
+
+def scheduled(pod: core_v1.Pod) -> str | None:
+    return next((c.status for c in pod.status.conditions if c.type == "PodScheduled"), None)
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.3], ids=["at once", "after the informer saw it"])
+async def test_a_binding_that_took_effect_is_found_although_its_answer_is_lost(site: Site, wait: float) -> None:
+    site.lossy.lost_answers, site.lossy.wait = 1, wait
+    pod = await site.bound("p")
+    await asyncio.sleep(1.5)  # longer than the first back-off
+    assert len(site.lossy.bindings) == 1
+    assert await site.events("p") == ["Scheduled"]
+    assert scheduled(await site.client.get(core_v1.Pod, "p", "default")) != "False"
+    node = site.scheduler.cluster.nodes[pod.spec.node_name or ""]
+    assert list(node.pods) == ["default/p"]
+    assert site.scheduler.queue.lengths() == (0, 0, 0)
+
+
+async def test_a_binding_that_was_not_carried_out_is_tried_again(site: Site) -> None:
+    site.lossy.lost_requests = 1
+    await site.bound("p")
+    assert len(site.lossy.bindings) == 2
+    assert sorted(await site.events("p")) == ["FailedScheduling", "Scheduled"]
+
+
+async def test_a_binding_is_settled_when_the_server_can_be_asked_again(site: Site) -> None:
+    site.lossy.lost_answers, site.lossy.refused_reads = 1, 3
+    site.lossy.at_binding = site.watches.passing.clear
+    await site.bound("p")
+    assert len(site.lossy.bindings) == 1 and not site.lossy.refused_reads
+    site.watches.passing.set()
+    await asyncio.sleep(1.5)
+    assert await site.events("p") == ["Scheduled"]
+
+
+async def test_a_pod_that_somebody_else_bound_meanwhile_is_not_called_unschedulable(site: Site) -> None:
+    acting = site.server.api.client(SCHEDULER)
+
+    class Other(Lossy):
+        """Binds the pod elsewhere before the scheduler's own binding arrives."""
+
+        async def request(self, method: str, path: str, **options: Any) -> Response:
+            if path.endswith("/binding"):
+                target = core_v1.ObjectReference(kind="Node", name="n9")
+                meta = meta_v1.ObjectMeta(name="p", namespace="default")
+                binding = core_v1.Binding(api_version="v1", kind="Binding", metadata=meta, target=target)
+                await acting.post(core_v1.Pod, "p", "default", "binding", binding)
+            return await super().request(method, path, **options)
+
+    site.lossy.__class__ = Other
+    pod = core_v1.Pod(
+        metadata=meta_v1.ObjectMeta(name="p", namespace="default"),
+        spec=core_v1.PodSpec(containers=[core_v1.Container(name="c", image="i")]),
+    )
+    await site.client.create(pod)
+    await eventually(lambda: site.lossy.bindings)
+    await asyncio.sleep(1.5)
+    found = await site.client.get(core_v1.Pod, "p", "default")
+    assert found.spec.node_name == "n9" and scheduled(found) != "False"
+    assert await site.events("p") == [] and len(site.lossy.bindings) == 1
+    assert not any(node.pods for node in site.scheduler.cluster.nodes.values())
+
+
+async def test_devices_of_a_pod_whose_binding_took_effect_stay_its_own(site: Site) -> None:
+    await _devices(site.client)
+    site.lossy.lost_answers, site.lossy.refused_reads = 1, 1
+    site.lossy.at_binding = site.watches.passing.clear
+    pod = core_v1.Pod(
+        metadata=meta_v1.ObjectMeta(name="p", namespace="default"),
+        spec=core_v1.PodSpec(
+            containers=[
+                core_v1.Container(
+                    name="c",
+                    image="i",
+                    resources=core_v1.ResourceRequirements(claims=[core_v1.ResourceClaim(name="card")]),
+                )
+            ],
+            resource_claims=[core_v1.PodResourceClaim(name="card", resource_claim_name="card")],
+        ),
+    )
+    made = await site.client.create(pod)
+    await site.until_bound("p")
+    site.watches.passing.set()
+    await asyncio.sleep(0.5)
+    claim = await site.client.get(resource_v1.ResourceClaim, "card", "default")
+    assert [consumer.uid for consumer in claim.status.reserved_for] == [made.metadata.uid]
+
+
+async def _devices(client: Client) -> None:
+    with contextlib.suppress(StatusError):
+        await client.create(resource_v1.DeviceClass(metadata=meta_v1.ObjectMeta(name="cards")))
+    await client.create(
+        resource_v1.ResourceSlice(
+            metadata=meta_v1.ObjectMeta(name="cards"),
+            spec=resource_v1.ResourceSliceSpec(
+                driver="driver.example.com",
+                all_nodes=True,
+                pool=resource_v1.ResourcePool(name="cards", generation=1, resource_slice_count=1),
+                devices=[resource_v1.Device(name="one")],
+            ),
+        )
+    )
+    exactly = resource_v1.ExactDeviceRequest(device_class_name="cards")
+    await client.create(
+        resource_v1.ResourceClaim(
+            metadata=meta_v1.ObjectMeta(name="card", namespace="default"),
+            spec=resource_v1.ResourceClaimSpec(
+                devices=resource_v1.DeviceClaim(requests=[resource_v1.DeviceRequest(name="r", exactly=exactly)])
+            ),
+        )
+    )
