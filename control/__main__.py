@@ -20,6 +20,7 @@ from control.config import ControlConfig
 from control.flags import api_server, controller_manager, scheduler
 from control.flags.command import FlagError, read
 from control.flags.kinds import NUMBER, PATH, Kind
+from kube import log_lines
 from kube.build import GIT_VERSION
 
 DATA = Path("/var/lib/wherry/control")
@@ -86,11 +87,8 @@ def cli(argv: Sequence[str]) -> int:
     except FlagError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    logging.basicConfig(
-        level=logging.DEBUG if verbosity >= 4 else logging.INFO,
-        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    level = logging.DEBUG if verbosity >= 4 else logging.INFO
+    logging.basicConfig(level=level, handlers=[log_lines.handler()])
     import uvloop
 
     try:

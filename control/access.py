@@ -20,7 +20,7 @@ from control.auth.authorization_configuration import parse as parse_authorizatio
 from control.auth.authorizers import Asking
 from control.auth.configuration import Authentication, ConfigurationError
 from control.auth.configuration import parse as parse_authentication
-from control.auth.request_header import Headers, RequestHeaderAuthenticator
+from control.auth.request_header import RequestHeaderAuthenticator, request_headers
 from control.auth.service_account import Lookup
 from control.auth.webhooks.access import WebhookAuthorizer
 from control.auth.webhooks.client import ReviewClient
@@ -107,12 +107,7 @@ class Access:
         if config.requestheader_client_ca_file is None:
             return None
         authorities = x509.load_pem_x509_certificates(config.requestheader_client_ca_file.read_bytes())
-        headers = Headers(
-            config.requestheader_username_headers,
-            config.requestheader_uid_headers,
-            config.requestheader_group_headers,
-            config.requestheader_extra_headers_prefix,
-        )
+        headers = request_headers(config)
         return RequestHeaderAuthenticator(authorities, config.requestheader_allowed_names, self._clock, headers)
 
     # -- following ------------------------------------------------------------------------------------------------

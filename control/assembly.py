@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from control import start_steps
+from control import service_repair, start_steps
 from control.access import Access
 from control.admission import configuration as admission_configuration
 from control.admission import plugins
@@ -32,6 +32,7 @@ from control.background import Background
 from control.bootstrap import Bootstrap
 from control.companions import companions
 from control.config import ControlConfig
+from control.controllers.identities import POLICY_CHECKER, account_user
 from control.custom.definitions import Definitions
 from control.custom.keeper import Keeper
 from control.fairness import debug as fairness_debug
@@ -60,6 +61,7 @@ from control.storage.catching_up import CatchingUp
 from control.storage.engine import Engine, open_engine
 from control.storage.measured import MeasuredStore
 from control.storage.store import Store
+from kube.build import user_agent
 from kube.client import Client
 from kube.clock import Clock
 from kube.resources import RESOURCES, Resource
@@ -67,6 +69,8 @@ from kube.resources import RESOURCES, Resource
 log = logging.getLogger(__name__)
 
 
+UNFINISHED_SECONDS = 10.0
+"""How long writes whose requests are over have to end, when the server does."""
 NAMES = {r.storage_prefix: (r.group, r.plural) for r in RESOURCES}
 """Folder in the store -> group and resource."""
 
@@ -110,7 +114,7 @@ class ApiServer:
             clock,
             (config.not_ready_toleration_seconds, config.unreachable_toleration_seconds),
         )
-        made = plugins.make(surroundings, config.enabled_admission, config.disabled_admission)
+        made = plugins.make(surroundings, config.enabled_admission, config.disabled_admission, config.default_admission)
         self.admission = admission.chain = Chain(made)
         self.background = Background()
         self.health = Health()
@@ -156,6 +160,7 @@ class ApiServer:
             background = server.background
             if sealing is not None:
                 server.health.add("kms-providers", sealing.check, live=True)
+                server.health.add("encryption-at-rest", server.cache.check_readable)
                 background.start(sealing.run(clock, config.configuration_check), "following the encryption's file")
             background.start(server.cache.run(), "the watch cache")
             background.start(server.catching_up.run(), "looking whether the watch cache catches up")
@@ -176,10 +181,13 @@ class ApiServer:
                 front_proxy = FrontProxy(config.proxy_client_cert_file, config.proxy_client_key_file)
                 extensions = Aggregation(server.registry, server.aggregator, front_proxy, done)
                 background.start(extensions.run(), "looking after APIServices")
-                uses = LegacyTokenUse(server.client(SERVER), clock)
+                uses = LegacyTokenUse(server.client(SERVER, user_agent("kube-apiserver")), clock)
                 server.auth.service_accounts.used = uses.used
                 background.start(uses.run(), "noting the use of legacy tokens")
-                checking = TypeChecking(server.registry, server.custom)
+                checker = account_user(POLICY_CHECKER)
+                client = server.client(checker, user_agent("kube-controller-manager", checker.name))
+                background.start(service_repair.run(server.registry, clock), "comparing Services' addresses")
+                checking = TypeChecking(server.registry, server.custom, client)
                 background.start(checking.run(), "checking the types of policies")
                 background.start(FlowControl(server.registry, server.pipeline.fairness, done).run(), "flow control")
                 lease = ServerIdentity(server.registry, clock).run(
@@ -249,6 +257,8 @@ class ApiServer:
         for cached in self.registry.caches():
             cached.end_watches()
         await self.listener.stop()
+        if self.registry.unfinished:
+            await asyncio.wait(self.registry.unfinished, timeout=UNFINISHED_SECONDS)
 
     def lookup_resource(self, target: str) -> Resource:
         """Return a resource by target ("pods", "deployments.apps")."""

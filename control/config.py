@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from kube.port_ranges import LOAD_BALANCERS
+from kube.serving.limits import ServingLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,9 @@ class ControlConfig:
     """Signs certificate requests (controllers); None: nobody does."""
     bind_address: str = "0.0.0.0"
     port: int = 6443
+    tls_cipher_suites: tuple[str, ...] = ()
+    """Those of TLS 1.2, by Go's names (kube.tls_settings); empty: those with forward secrecy and authentication."""
+    tls_min_version: str = "VersionTLS12"
     advertise_address: str = ""
     """What the `kubernetes` Service leads to; empty: the bind address where that is one, else none."""
     kubelet_client_cert_file: Path | None = None
@@ -90,6 +97,8 @@ class ControlConfig:
     """Seconds between saying that the server is going (/readyz fails) and accepting no more connections."""
     shutdown_timeout: float = 10.0
     event_ttl: int = 3600
+    serving: ServingLimits = field(default_factory=ServingLimits)
+    """Limits of connections, of requests' heads and of clients that are slow."""
     max_body_bytes: int = 3 * 1024 * 1024
     max_object_bytes: int = 1536 * 1024
     store: str = "sqlite"
@@ -103,6 +112,8 @@ class ControlConfig:
     disabled_admission: tuple[str, ...] = ()
     enabled_admission: tuple[str, ...] = ()
     """Plugins that are off unless they are named, as upstream's --enable-admission-plugins."""
+    default_admission: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Plugins that are on beside upstream's unless disabled, and their configurations unless the file has others."""
     admission_config_file: Path | None = None
     """What plugins are told (AdmissionConfiguration); None: nothing."""
     not_ready_toleration_seconds: int = 300
@@ -133,6 +144,8 @@ class ControlConfig:
     """Upstream's KubeSchedulerConfiguration; None: its defaults."""
     service_load_balancer: bool = True
     """Give Services of type LoadBalancer the nodes' addresses; off where another load balancer serves the cluster."""
+    load_balancer_ports: str = LOAD_BALANCERS
+    """The ports that they may have there, as kube.port_ranges reads them."""
     local_path_volumes: bool = True
     """Whether claims can be folders on nodes; the class local-path is made where there is no storage class at all."""
     enable_controllers: bool = True

@@ -29,6 +29,8 @@ GATES: dict[str, tuple[str, bool]] = {
     "ConstrainedImpersonation": (BETA, True),
     "CoordinatedLeaderElection": (BETA, False),
     "CustomResourceFieldSelectors": (GA, True),
+    "DRAResourceClaimDeviceStatus": (BETA, True),
+    "DRAResourceClaimGranularStatusAuthorization": (BETA, True),
     "DynamicResourceAllocation": (GA, True),
     "InPlacePodVerticalScaling": (GA, True),
     "JobManagedBy": (GA, True),

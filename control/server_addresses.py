@@ -2,7 +2,8 @@
 
 As upstream's servers do, each keeps a key of its own, `/registry/masterleases/<address>`, that lives 15 s and is written anew
 every 10 s; the endpoints are made the addresses whose keys are there. A server that ends takes its key with it; one that
-dies is out of the endpoints within 25 s.
+dies is out of the endpoints within 25 s. Key and endpoints are kept by a loop each: what is wrong with the endpoints does not
+let the key run out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from control.storage import codec
 from control.storage.store import KeyExists, KeyNotFound, RevisionConflict, Store, StoreError
 from kube.clock import Clock
 from kube.errors import StatusError
+from kube.loops import Loops
 
 log = logging.getLogger(__name__)
 
@@ -30,23 +32,39 @@ class ServerAddresses:
 
     def __init__(self, store: Store, bootstrap: Bootstrap, address: str, clock: Clock) -> None:
         self._store, self._bootstrap, self._address, self._clock = store, bootstrap, address, clock
+        self._present = asyncio.Event()
+        self.loops = Loops(clock)
 
     async def run(self) -> None:
         """Be among the servers until cancelled."""
         try:
-            while True:
-                try:
-                    await self._renew()
-                    await self._reconcile()
-                except (StoreError, StatusError) as error:
-                    log.warning("the servers' addresses will be looked at again: %s", error)
-                await self._clock.sleep(RENEW_SECONDS)
+            async with asyncio.TaskGroup() as group:
+                for name, work in (("this server's key", self._keep_key), ("the servers' endpoints", self._follow)):
+                    group.create_task(self.loops.run(name, work), name=name)
         finally:
             # The store is closed after this task has ended; a server that is left without it has 15 s.
-            with contextlib.suppress(StoreError, StatusError, TimeoutError):
+            with contextlib.suppress(Exception):
                 async with asyncio.timeout(2):
                     await self._store.delete(FOLDER + self._address)
                     await self._reconcile()
+
+    async def _keep_key(self) -> None:
+        while True:
+            try:
+                await self._renew()
+                self._present.set()
+            except (StoreError, StatusError) as error:
+                log.warning("this server's key will be renewed again: %s", error)
+            await self._clock.sleep(RENEW_SECONDS)
+
+    async def _follow(self) -> None:
+        await self._present.wait()  # or the endpoints would lack this server until the next turn
+        while True:
+            try:
+                await self._reconcile()
+            except (StoreError, StatusError) as error:
+                log.warning("the servers' addresses will be looked at again: %s", error)
+            await self._clock.sleep(RENEW_SECONDS)
 
     async def _renew(self) -> None:
         key = FOLDER + self._address
@@ -64,6 +82,16 @@ class ServerAddresses:
                 continue
 
     async def _reconcile(self) -> None:
-        present = [item.key.removeprefix(FOLDER) for item in (await self._store.list(FOLDER)).items]
-        if present:
-            await self._bootstrap.endpoints(sorted(present, key=lambda text: int(ipaddress.ip_address(text))))
+        present = {item.key.removeprefix(FOLDER) for item in (await self._store.list(FOLDER)).items}
+        found = sorted(address for text in present if (address := _address(text)) is not None)
+        if found:
+            await self._bootstrap.endpoints([text for _, text in found])
+
+
+def _address(text: str) -> tuple[int, str] | None:
+    """Return an address with the number it is sorted by; None for the key of something else."""
+    try:
+        return int(ipaddress.ip_address(text)), text
+    except ValueError:
+        log.warning("%s%s is no server's key: %r is no address", FOLDER, text, text)
+        return None

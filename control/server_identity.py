@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import hashlib
 import logging
 import socket
@@ -21,6 +22,7 @@ from control.registry.registry import Registry
 from control.storage.store import StoreError
 from kube.clock import Clock, format_micro_time, parse_time
 from kube.errors import StatusError
+from kube.loops import Loops
 from kube.resources import by_path
 from kube.uid import new_uid
 
@@ -49,12 +51,17 @@ class ServerIdentity:
         self._host = host or socket.gethostname()
         self.name = identity(self._host)
         self._holder = f"{self.name}_{new_uid()}"
+        self.loops = Loops(clock)
 
     async def run(self, renewed: Callable[[], None], collected: Callable[[], None]) -> None:
         """Work until cancelled; the two are called after each renewal and each collection that went well."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._repeat(self.renew, RENEW_SECONDS, renewed), name="identity-lease")
-            group.create_task(self._repeat(self.collect, COLLECT_SECONDS, collected), name="identity-leases-collected")
+            for name, work, seconds, done in (
+                ("identity lease", self.renew, RENEW_SECONDS, renewed),
+                ("collection of identity leases", self.collect, COLLECT_SECONDS, collected),
+            ):
+                repeated = functools.partial(self._repeat, work, seconds, done)
+                group.create_task(self.loops.run(name, repeated), name=name)
 
     async def _repeat(self, work: Callable[[], Any], seconds: float, told: Callable[[], None]) -> None:
         while True:

@@ -16,18 +16,24 @@ SLICES = "endpointslices.discovery.k8s.io"
 SERVICE_NAME = "kubernetes.io/service-name"
 
 
-def backend(lookup: Lookup, namespace: str, name: str, port: str) -> tuple[str, int]:
+def backend(lookup: Lookup, namespace: str, name: str, port: str, *, only_pods: bool = False) -> tuple[str, int]:
     """Return address and port for a Service's port, named by its name or number ("": its only one).
 
-    Raises 404 where there is no such Service, and 503 where it has no such port or nobody to answer.
+    Raises 404 where there is no such Service, and 503 where it has no such port or nobody to answer, or is an
+    ExternalName, which would lead anywhere that its author likes. `only_pods` goes to the namespace's pods alone, for
+    callers who choose the Service (upstream: pkg/registry/core/service/storage, isValidAddress).
     """
     service = lookup.get("services", namespace, name)
     if service is None:
         raise errors.not_found("", "services", name)
-    spec = service.get("spec") or {}
-    if spec.get("type") == "ExternalName":
-        return str(spec.get("externalName", "")), int(port or 443)
-    return _endpoint(lookup, namespace, name, _port_name(service, port))
+    if (service.get("spec") or {}).get("type") == "ExternalName":
+        raise errors.unavailable('unsupported service type "ExternalName"')
+    ready = _endpoints(lookup, namespace, name, _port_name(service, port))
+    random.shuffle(ready)
+    for endpoint, address, number in ready:
+        if not only_pods or _is_pods(lookup, namespace, endpoint, address):
+            return address, number
+    raise errors.unavailable(f'no endpoints available for service "{name}"')
 
 
 def _port_name(service: Object, wanted: str) -> str:
@@ -40,15 +46,23 @@ def _port_name(service: Object, wanted: str) -> str:
     raise errors.unavailable(f'no service port "{wanted}" found for service "{service["metadata"]["name"]}"')
 
 
-def _endpoint(lookup: Lookup, namespace: str, name: str, port_name: str) -> tuple[str, int]:
-    ready: list[tuple[str, int]] = []
+def _endpoints(lookup: Lookup, namespace: str, name: str, port_name: str) -> list[tuple[Object, str, int]]:
+    """Return the ready endpoints of a Service's port, each with an address and the port there."""
+    ready: list[tuple[Object, str, int]] = []
     for found in lookup.list(SLICES, namespace):
         if (found["metadata"].get("labels") or {}).get(SERVICE_NAME) != name:
             continue
         ports = [p["port"] for p in found.get("ports") or [] if p.get("name", "") == port_name and p.get("port")]
         for endpoint in found.get("endpoints") or []:
             if ports and (endpoint.get("conditions") or {}).get("ready", True):
-                ready += [(address, ports[0]) for address in endpoint.get("addresses") or []]
-    if not ready:
-        raise errors.unavailable(f'no endpoints available for service "{name}"')
-    return random.choice(ready)
+                ready += [(endpoint, address, ports[0]) for address in endpoint.get("addresses") or []]
+    return ready
+
+
+def _is_pods(lookup: Lookup, namespace: str, endpoint: Object, address: str) -> bool:
+    """Say whether an endpoint's address is that of the pod it names, in the Service's namespace."""
+    target = endpoint.get("targetRef") or {}
+    if target.get("kind") != "Pod" or target.get("namespace") != namespace:
+        return False
+    pod = lookup.get("pods", namespace, target.get("name", ""))
+    return pod is not None and any(own.get("ip") == address for own in (pod.get("status") or {}).get("podIPs") or ())

@@ -1,6 +1,7 @@
 """Controllers or scheduler as a process of their own, against any API server, as upstream's daemons of the name run.
 
-They act as the user of a kubeconfig and hold upstream's lease while they work, so that one can take the other's place.
+They act as the user of a kubeconfig and hold upstream's lease while they work, so that one can take the other's place. With
+--use-service-account-credentials each controller acts as its service account instead (controllers/account_clients.py).
 Health is served over TLS where upstream's is (10257, 10259), with a certificate of their own unless one is given.
 """
 
@@ -19,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from control import features
+from control.controllers.account_clients import AccountClients
 from control.flags.command import FlagError
-from kube import kubeconfig, pki
-from kube.client import Client
+from kube import kubeconfig, pki, tls_settings
+from kube.build import user_agent
+from kube.client import Client, Transport
 from kube.clock import SYSTEM, Clock
 from kube.leases import Fenced, LeaderElector
 from kube.transport import HttpsTransport
@@ -43,6 +46,8 @@ class Options:
     bind_address: str = "0.0.0.0"
     cert_file: Path | None = None
     key_file: Path | None = None
+    tls_cipher_suites: tuple[str, ...] = ()
+    tls_min_version: str = "VersionTLS12"
     leader_elect: bool = True
     lease_name: str = ""
     lease_namespace: str = "kube-system"
@@ -82,7 +87,7 @@ async def run(chosen: Options, stop: asyncio.Event, clock: Clock = SYSTEM) -> No
     """Work, while holding the lease, until told to stop. Raises KubeconfigError, OSError, and what a file provokes."""
     work = _controllers(chosen, clock) if chosen.name == MANAGER else _scheduler(chosen, clock)
     assert chosen.kubeconfig is not None
-    transport = HttpsTransport(kubeconfig.load(chosen.kubeconfig), chosen.name)
+    transport = HttpsTransport(kubeconfig.load(chosen.kubeconfig), user_agent(chosen.name))
     client = Client(transport)
     try:
         async with _health(chosen):
@@ -98,19 +103,21 @@ async def run(chosen: Options, stop: asyncio.Event, clock: Clock = SYSTEM) -> No
         await client.close()
 
 
-async def _elected(
-    chosen: Options, client: Client, transport: HttpsTransport, work: Callable[[Client], Awaitable[None]], clock: Clock
-) -> None:
+Through = Callable[[Transport], Client]
+"""Makes a client that writes while this process leads."""
+Work = Callable[[HttpsTransport, Through], Awaitable[None]]
+
+
+async def _elected(chosen: Options, client: Client, transport: HttpsTransport, work: Work, clock: Clock) -> None:
     if not chosen.leader_elect:
-        return await work(client)
+        return await work(transport, Client)
     identity = f"{socket.gethostname()}_{new_uid()}"
     name = chosen.lease_name or chosen.name
     elector = LeaderElector(client, name, identity, namespace=chosen.lease_namespace, clock=clock)
-    fenced = Client(Fenced(transport, elector))
-    await elector.run(lambda: work(fenced))
+    await elector.run(lambda: work(transport, lambda through: Client(Fenced(through, elector))))
 
 
-def _controllers(chosen: Options, clock: Clock) -> Callable[[Client], Awaitable[None]]:
+def _controllers(chosen: Options, clock: Clock) -> Work:
     from control.controllers import configuration, manager
 
     document = configuration.read(chosen.config)
@@ -132,14 +139,23 @@ def _controllers(chosen: Options, clock: Clock) -> Callable[[Client], Awaitable[
         lifecycle=file.lifecycle,
         controllers=chosen.controllers,
     )
-    return lambda client: manager.run(client, settings, clock)
+
+    async def work(transport: HttpsTransport, client: Through) -> None:
+        if not file.service_account_credentials:
+            return await manager.run(client(transport), settings, clock)
+        assert chosen.kubeconfig is not None
+        access = kubeconfig.load(chosen.kubeconfig)
+        async with contextlib.aclosing(AccountClients(access, Client(transport), chosen.name, clock)) as accounts:
+            await manager.run(client(transport), settings, clock, clients=lambda name: client(accounts.acting_as(name)))
+
+    return work
 
 
-def _scheduler(chosen: Options, clock: Clock) -> Callable[[Client], Awaitable[None]]:
+def _scheduler(chosen: Options, clock: Clock) -> Work:
     from control.scheduler import configuration, main
 
     settings = configuration.parse(chosen.config.read_bytes()) if chosen.config is not None else None
-    return lambda client: main.run(client, settings, clock)
+    return lambda transport, client: main.run(client(transport), settings, clock)
 
 
 def _text(path: Path | None) -> str:
@@ -151,6 +167,8 @@ async def _health(chosen: Options) -> AsyncIterator[None]:
     """Serve health where upstream does; port 0 serves none."""
     from aiohttp import web
 
+    from kube.serving.aiohttp_runner import BoundedRunner
+
     if not chosen.port:
         yield
         return
@@ -160,10 +178,10 @@ async def _health(chosen: Options) -> AsyncIterator[None]:
 
     app = web.Application()
     app.add_routes([web.get(path, ok) for path in HEALTH])
-    runner = web.AppRunner(app, access_log=None)
+    runner = BoundedRunner(app)
     await runner.setup()
     try:
-        await web.TCPSite(runner, chosen.bind_address, chosen.port, ssl_context=_tls(chosen)).start()
+        await runner.listen(chosen.bind_address, chosen.port, _tls(chosen))
         yield
     finally:
         await runner.cleanup()
@@ -171,7 +189,7 @@ async def _health(chosen: Options) -> AsyncIterator[None]:
 
 def _tls(chosen: Options) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    tls_settings.apply(context, chosen.tls_cipher_suites, chosen.tls_min_version)
     if chosen.cert_file is not None and chosen.key_file is not None:
         context.load_cert_chain(chosen.cert_file, chosen.key_file)
         return context

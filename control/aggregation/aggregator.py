@@ -17,7 +17,7 @@ from control.admission.lookup import Lookup
 from control.aggregation import documents
 from control.aggregation.merged_document import WholeDocument
 from control.aggregation.remote import Remote, identity, versions_in_order
-from control.server import encodings
+from control.server import encodings, query
 from control.server.discovery import aggregated_version
 from control.server.exchange import Answer, Request, Response
 from control.server.negotiate import negotiate
@@ -118,4 +118,5 @@ class Aggregator:
 
 def _target(request: Request) -> str:
     path = quote(request.path, safe="/:@!$&'()*+,;=~")
-    return path + ("?" + request.query_string.decode("latin-1") if request.query_string else "")
+    options = query.write(request.query)
+    return f"{path}?{options}" if options else path

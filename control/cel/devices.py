@@ -7,7 +7,6 @@ every device. Upstream: dynamic-resource-allocation/cel.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from control.cel.program import Declarations, Program, compile
 from control.cel.types import BOOL, STRING, Type, map_of, object_of, parse
 from control.cel.values import Optional
 from kube.api import resource_v1
+from kube.remembering import remembered
 
 COST_LIMIT = 1_000_000
 """What one selector may cost on one device (CELSelectorExpressionMaxCost)."""
@@ -65,7 +65,7 @@ _DECLARATIONS = Declarations(
 )
 
 
-@functools.lru_cache(256)
+@remembered(256, longest=10 * 1024)
 def compile_selector(expression: str) -> Program:
     """Compile a selector; raises CompileError where it is wrong or does not give a bool."""
     program = compile(expression, _DECLARATIONS)

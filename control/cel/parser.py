@@ -10,6 +10,7 @@ from control.cel.syntax import Bind, Call, Ident, Literal, Loop, MakeList, MakeM
 from control.cel.values import Uint
 
 DEEPEST = 60
+_LONGEST_NUMBER = 100
 """How deep parentheses and operators may nest (each level takes a dozen frames of Python's stack here)."""
 LONGEST = 100_000
 _TOKEN = re.compile(
@@ -284,6 +285,8 @@ class _Parser:
         digits = text[:-1] if unsigned else text
         if not unsigned and any(c in digits for c in ".eE") and "x" not in digits.lower():
             return float(digits)
+        if len(digits) > _LONGEST_NUMBER:
+            self.fail(at, f"invalid {'uint' if unsigned else 'int'} literal")
         value = int(digits, 16 if "x" in digits.lower() else 10)
         if unsigned:
             if not 0 <= value < 1 << 64:

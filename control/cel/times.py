@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -10,11 +9,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from control.cel.errors import EvaluationError, no_overload
 from control.cel.values import SECOND, Duration, Timestamp
+from kube.remembering import remembered
 
 Function = Callable[..., Any]
 
 
-@functools.lru_cache(maxsize=256)
+@remembered(256)
 def _zone(name: str) -> Any:
     try:
         if name[:1] in "+-" or name[:1].isdigit():

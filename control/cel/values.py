@@ -110,7 +110,12 @@ def parse_duration(text: str) -> Duration:
     """Read a Go duration; raises EvaluationError."""
     if not _DURATION.fullmatch(text):
         raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
-    total = sum(int(Decimal(number) * _UNITS[unit]) for number, unit in _PART.findall(text))
+    total = 0
+    for number, unit in _PART.findall(text):
+        whole, _, part = number.partition(".")
+        if len(whole := whole.lstrip("0")) > 19:
+            raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
+        total += int(Decimal(f"{whole or 0}.{part[:20]}") * _UNITS[unit])
     return Duration(int64(-total if text.startswith("-") else total))
 
 

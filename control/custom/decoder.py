@@ -12,8 +12,8 @@ import msgspec
 
 from control.custom.schema import Schema, fill, prune
 from control.server import canonical, shapes
-from control.server.decode import JSON_TYPES, YAML_TYPES, Decoder, FieldValidation, media_type, raw_value
-from control.server.decode_errors import duplicates, go_message, summary
+from control.server.decode import JSON_TYPES, YAML_TYPES, Decoder, FieldValidation, media_type, raw_value, unreadable
+from control.server.decode_errors import duplicates, go_message
 from kube import errors, serialize
 from kube.api import meta_v1
 
@@ -38,10 +38,7 @@ class CustomDecoder(Decoder):
         try:
             raw = raw_value(body, content_type)
         except ValueError as error:
-            raise errors.bad_request(
-                f"the object provided is unrecognized (must be of type {self.kind}): couldn't get version/kind; "
-                f"json parse error: {error} ({summary(body)})"
-            ) from error
+            raise unreadable(self.kind, body, content_type, error) from error
         if isinstance(raw, dict) and check_kind:
             for part in ("kind", "apiVersion"):
                 if not isinstance(raw.get(part, ""), str):

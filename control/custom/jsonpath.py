@@ -7,11 +7,18 @@ only nothing found.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kube.remembering import remembered
+
 Step = Callable[[Any], Iterator[Any]]
+
+
+MOST_VALUES = 100_000
+"""Values that the steps of a path may find together; each `..` can multiply them."""
 
 
 class PathError(ValueError):
@@ -20,12 +27,13 @@ class PathError(ValueError):
 
 _FIELD = re.compile(r"(?:\\.|[^.\[\]\s\\{}])+")
 _QUOTED = re.compile(r"""\[\s*(?:'((?:\\.|[^'\\])*)'|"((?:\\.|[^"\\])*)")\s*\]""")
-_INDEX = re.compile(r"\[\s*(-?\d+)\s*\]")
-_SLICE = re.compile(r"\[\s*(-?\d*)\s*:\s*(-?\d*)\s*(?::\s*(-?\d*))?\s*\]")
-_FILTER = re.compile(r"\[\?\(\s*@((?:[^()=!<>&|]|\[[^]]*\])*?)\s*(?:(==|!=|<=|>=|<|>)\s*(.+?)\s*)?\)\]")
+_INDEX = re.compile(r"\[\s*+(-?\d{1,18})\s*+\]")
+_SLICE = re.compile(r"\[\s*+(-?\d{0,18})\s*+:\s*+(-?\d{0,18})\s*+(?::\s*+(-?\d{0,18})\s*+)?\]")
+_FILTER = re.compile(r"\s*+@((?:[^()=!<>&|\[]|\[[^]]*\])*)(?:(==|!=|<=|>=|<|>)(.+))?", re.DOTALL)
+"""What is between the parentheses of `[?(...)]`."""
 
 
-@functools.lru_cache(maxsize=4096)
+@remembered(4096)
 def compiled(path: str) -> tuple[Step, ...]:
     """Return the steps of a path such as `.status.conditions[?(@.type=="Ready")].status`; raises PathError."""
     text, steps, at = path.strip().removeprefix("{").removesuffix("}").removeprefix("$"), list[Step](), 0
@@ -53,10 +61,15 @@ def compiled(path: str) -> tuple[Step, ...]:
             bounds = [int(g) if g else None for g in found.groups()]
             steps.append(functools.partial(_slice, slice(*bounds)))
             at = found.end()
-        elif found := _FILTER.match(text, at):
+        elif (
+            text.startswith("[?(", at)
+            and (end := text.find(")]", at)) > 0
+            and (found := _FILTER.fullmatch(text[at + 3 : end].strip()))
+        ):
             inner, operator, right = found.groups()
+            right = right.strip() if right is not None else None
             steps.append(functools.partial(_where, compiled(inner.strip()), operator or "", _operand(right)))
-            at = found.end()
+            at = end + 2
         elif text[at] == "." and at + 1 == len(text):
             at += 1
         else:
@@ -65,10 +78,13 @@ def compiled(path: str) -> tuple[Step, ...]:
 
 
 def find(path: str, obj: Any) -> list[Any]:
-    """Return all values that a path leads to."""
-    found = [obj]
+    """Return all values that a path leads to; raises PathError for too many."""
+    found, room = [obj], MOST_VALUES
     for step in compiled(path):
-        found = [below for value in found for below in step(value)]
+        found = list(itertools.islice((below for value in found for below in step(value)), room + 1))
+        room -= len(found)
+        if room < 0:
+            raise PathError(f"more than {MOST_VALUES} values to follow")
     return found
 
 
@@ -109,9 +125,11 @@ def _children(value: Any) -> Iterator[Any]:
 
 
 def _everything(value: Any) -> Iterator[Any]:
-    yield value
-    for below in _children(value):
-        yield from _everything(below)
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        yield value
+        waiting.extend(reversed(list(_children(value))))
 
 
 def _where(steps: tuple[Step, ...], operator: str, right: Any, value: Any) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from control.custom import naming
@@ -18,7 +19,7 @@ from control.custom.marking import FINALIZER
 from control.custom.resource import CustomResource
 from control.registry.context import SERVER, Context
 from control.registry.deletion import DeleteOptions
-from control.storage.store import Compacted
+from control.storage.following import follow
 from kube.errors import StatusError
 
 if TYPE_CHECKING:
@@ -43,21 +44,13 @@ class Keeper:
         """Work until cancelled."""
         cached = self.registry.cached(DEFINITIONS)
         try:
-            while True:
-                page = cached.list()
-                watcher = cached.watch(page.revision)
-                try:
-                    for entry in page.entries:
-                        await self.look(entry.obj["metadata"]["name"])
-                    async for notices in watcher:
-                        for notice in notices:
-                            if notice.type != "BOOKMARK":
-                                await self._changed(notice.type, notice.entry.obj)
-                except Compacted:
-                    await self.registry.cache.wait_ready()
-                finally:
-                    await watcher.aclose()
-                await asyncio.sleep(0.1)
+            async with aclosing(follow(self.registry.cache, cached)) as updates:
+                async for update in updates:
+                    for notice in update.notices:
+                        if update.whole:
+                            await self.look(notice.entry.obj["metadata"]["name"])
+                        else:
+                            await self._changed(notice.type, notice.entry.obj)
         finally:
             for task in self._cleaning.values():
                 task.cancel()

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
+
+from kube.remembering import remembered
 
 
 class PatternError(ValueError):
     """A pattern that RE2 does not take; the message is its own."""
 
 
-@functools.lru_cache(maxsize=4096)
+LONGEST = 8 * 1024
+"""Characters of a pattern; RE2 takes seconds for some that are longer."""
+
+
+@remembered(512, longest=4096)
 def compiled(pattern: str) -> Any:
     """Return a compiled pattern; raises PatternError."""
+    if len(pattern) > LONGEST:
+        raise PatternError(f"error parsing regexp: expression too large: `{pattern[:40]}...`")
     import re2  # 3 MB, for whom there is a pattern
 
     options = re2.Options()
@@ -33,7 +40,7 @@ SHORT = 256
 """Characters up to which an answer is remembered."""
 
 
-@functools.lru_cache(maxsize=4096)
+@remembered(4096)
 def _found(pattern: str, text: str) -> bool:
     # RE2 gives up the interpreter while it searches, and may have to wait for it longer than it searched.
     return compiled(pattern).search(text) is not None

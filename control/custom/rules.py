@@ -20,6 +20,7 @@ from control.custom.schema import MISSING, Object, Schema
 from control.custom.validation import NOWHERE, key_of
 from kube import errors
 from kube.errors import FieldError
+from kube.field_path import bounded
 
 BUDGET = 10_000_000
 """What all rules of one object may cost together (RuntimeCELCostBudget)."""
@@ -135,7 +136,9 @@ class _Walk:
             if place.additional is not None:
                 for key, part in value.items():
                     if key not in place.schema.properties:
-                        self._below(place.additional, part, before.get(key, MISSING), f"{path}[{key}]", unchanged)
+                        self._below(
+                            place.additional, part, before.get(key, MISSING), bounded(f"{path}[{key}]"), unchanged
+                        )
             for name, below in place.properties.items():
                 if name in value:
                     where = f"{path}.{name}" if path else name

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from control.patch.json_patch import identity
+from kube.field_path import MOST_PROBLEMS, bounded
+
 Object = dict[str, Any]
 MISSING: Any = object()
 _META = ("apiVersion", "kind", "metadata")
@@ -20,6 +23,7 @@ class Schema:
     __slots__ = (
         "additional",
         "all_of",
+        "allowed",
         "any_of",
         "closed",
         "default",
@@ -71,6 +75,7 @@ class Schema:
         self.items = Schema(items) if isinstance(items, dict) else None
         self.required: tuple[str, ...] = tuple(source.get("required") or ())
         self.enum: list[Any] | None = source.get("enum") or None
+        self.allowed = frozenset(map(identity, self.enum or ()))
         self.all_of = [Schema(part) for part in source.get("allOf") or ()]
         self.any_of = [Schema(part) for part in source.get("anyOf") or ()]
         self.one_of = [Schema(part) for part in source.get("oneOf") or ()]
@@ -127,14 +132,15 @@ def prune(value: Any, schema: Schema, path: str, unknown: list[str], resource: b
                     kept[key] = part
                     continue
                 else:
-                    unknown.append(f"{path}.{key}" if path else key)
+                    if len(unknown) < MOST_PROBLEMS:
+                        unknown.append(f"{path}.{key}" if path else key)
                     continue
             if part is None:
                 if known.nullable or known.default is not MISSING or (not known.type and known.preserve):
                     kept[key] = None
                 continue
             if isinstance(part, dict | list):
-                kept[key] = prune(part, known, f"{path}.{key}" if path else key, unknown, known.embedded)
+                kept[key] = prune(part, known, bounded(f"{path}.{key}" if path else key), unknown, known.embedded)
             else:
                 kept[key] = part
         return kept

@@ -17,6 +17,7 @@ from control.custom.uniqueness import check_structure
 from kube import errors
 from kube.api import apiextensions_v1
 from kube.errors import FieldError
+from kube.field_path import bounded
 
 Errors = list[FieldError]
 _UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
@@ -95,7 +96,7 @@ def _supported(source: Object, path: str, found: Errors) -> None:
 
 def _below(source: Object, path: str) -> list[tuple[str, Object]]:
     """Return all schemas right below one, with their paths."""
-    parts = [(f"{path}.properties[{name}]", part) for name, part in (source.get("properties") or {}).items()]
+    parts = [(bounded(f"{path}.properties[{name}]"), part) for name, part in (source.get("properties") or {}).items()]
     for name in ("items", "additionalProperties", "not"):
         if isinstance(source.get(name), dict):
             parts.append((f"{path}.{name}", source[name]))
@@ -150,11 +151,12 @@ def _lists(source: Object, path: str, found: Errors) -> None:
     if item.get("type") != "object":
         why = "must be object if parent array's x-kubernetes-list-type is map"
         found.append(_missing_or_wrong(f"{path}.items.type", item.get("type"), why))
-    properties, required = item.get("properties") or {}, item.get("required") or ()
+    properties, required, seen = item.get("properties") or {}, set(item.get("required") or ()), set[str]()
     for index, key in enumerate(keys):
-        if key in keys[:index]:
+        if key in seen:
             found.append(errors.duplicate(f"{where}[{index}]", key))
             continue
+        seen.add(key)
         known, place = properties.get(key), f"{path}.items.properties[{key}]"
         if known is None:
             found.append(errors.invalid_value(f"{where}[{index}]", key, "entries must all be names of item properties"))
@@ -190,7 +192,7 @@ def _shape(source: Object, level: str, path: str, found: Errors) -> None:
     if isinstance(items, dict):
         _shape(items, "item", f"{path}.items", found)
     for name, part in properties.items():
-        _shape(part, "field", f"{path}.properties[{name}]", found)
+        _shape(part, "field", bounded(f"{path}.properties[{name}]"), found)
     if extra is not None and level == "root":
         found.append(errors.forbidden_field(f"{path}.additionalProperties", "must not be used at the root"))
     if isinstance(extra, dict):
@@ -266,7 +268,7 @@ def _nested(source: Object, path: str, found: Errors, spine: Object | None) -> N
             found.append(errors.required(_outside(path, "items"), f"because it is defined in {path}.items"))
         _nested(source["items"], f"{path}.items", found, inner if isinstance(inner, dict) else None)
     for name, part in (source.get("properties") or {}).items():
-        where = f"{path}.properties[{name}]"
+        where = bounded(f"{path}.properties[{name}]")
         known = ((spine or {}).get("properties") or {}).get(name)
         if spine is not None and known is None:
             found.append(errors.required(_outside(path, f"properties[{name}]"), f"because it is defined in {where}"))

@@ -12,6 +12,7 @@ from control.server.decode_errors import go_message
 from kube import errors
 from kube.api import meta_v1
 from kube.errors import FieldError
+from kube.field_path import MOST_PROBLEMS, bounded
 
 
 def check_structure(value: Any, schema: Schema) -> list[FieldError]:
@@ -32,7 +33,7 @@ def _structure(value: Any, schema: Schema, path: str, found: list[FieldError]) -
                 if known is not None:
                     _structure(part, known, f"{path}.{key}" if path else key, found)
                 elif additional is not None:
-                    _structure(part, additional, f"{path}[{key}]", found)
+                    _structure(part, additional, bounded(f"{path}[{key}]"), found)
     elif isinstance(value, list) and schema.items is not None:
         if schema.list_type in ("set", "map"):
             _unique(value, schema, path, found)
@@ -52,7 +53,7 @@ def _unique(value: list[Any], schema: Schema, path: str, found: list[FieldError]
             shown: Any = {name: part[name] for name in schema.list_keys if name in part}
         else:
             identity, shown = canonical(part), part
-        if identity in seen and identity not in told:
+        if identity in seen and identity not in told and len(told) < MOST_PROBLEMS:
             told.add(identity)
             found.append(errors.duplicate(f"{path}[{index}]", shown))
         seen.add(identity)

@@ -14,8 +14,13 @@ import msgspec
 
 from control.custom import formats, patterns
 from control.custom.schema import MISSING, Object, Schema
+from control.patch.json_patch import identity
 from kube import errors
 from kube.errors import FieldError
+from kube.field_path import bounded
+
+MOST_FOUND = 1000
+"""Problems of one object that are looked for."""
 
 NOWHERE = "<nil>"
 """How upstream prints the path of the whole object."""
@@ -45,14 +50,14 @@ def check(value: Any, schema: Schema, old: Any = MISSING) -> list[FieldError]:
 
 
 def _value(value: Any, schema: Schema, path: str, found: list[FieldError], old: Any) -> None:
-    if old is not MISSING and value == old and type(value) is type(old):
+    if len(found) >= MOST_FOUND or (old is not MISSING and value == old and type(value) is type(old)):
         return
     wanted = schema.type
     if value is None:
         if not schema.nullable and (wanted or schema.int_or_string):
             _type_error(value, schema, path, found)
         if schema.enum is not None:
-            _enum(value, schema.enum, path, found)
+            _enum(value, schema, path, found)
         return
     kind = type(value)
     if wanted or schema.int_or_string:
@@ -68,7 +73,7 @@ def _value(value: Any, schema: Schema, path: str, found: list[FieldError], old: 
     elif kind is not bool and (schema.limits or schema.format):
         _number(value, schema, path, found)
     if schema.enum is not None:
-        _enum(value, schema.enum, path, found)
+        _enum(value, schema, path, found)
     if schema.all_of or schema.any_of or schema.one_of or schema.negation is not None:
         _logical(value, schema, path, found)
 
@@ -110,9 +115,9 @@ def _type_error(value: Any, schema: Schema, path: str, found: list[FieldError]) 
     found.append(TypeInvalid(_at(path), "Invalid value", f'{path} in body must be of type {wanted}: "{given}"', given))
 
 
-def _enum(value: Any, allowed: list[Any], path: str, found: list[FieldError]) -> None:
-    if not any(value == one and (type(value) is bool) == (type(one) is bool) for one in allowed):
-        shown = [one if isinstance(one, str) else msgspec.json.encode(one).decode() for one in allowed]
+def _enum(value: Any, schema: Schema, path: str, found: list[FieldError]) -> None:
+    if identity(value) not in schema.allowed:
+        shown = [one if isinstance(one, str) else msgspec.json.encode(one).decode() for one in schema.enum or ()]
         found.append(errors.not_supported(_at(path), value, shown))
 
 
@@ -132,10 +137,11 @@ def _object(value: Object, schema: Schema, path: str, found: list[FieldError], o
         for key, part in value.items():
             if key in properties:
                 continue
+            where = bounded(f"{path}.{key}")
             if additional is not None:
-                _value(part, additional, f"{path}.{key}", found, before.get(key, MISSING))
-            else:
-                found.append(errors.invalid_value(_at(path), "", f"{path}.{key} in body is a forbidden property"))
+                _value(part, additional, where, found, before.get(key, MISSING))
+            elif len(found) < MOST_FOUND:
+                found.append(errors.invalid_value(_at(path), "", f"{where} in body is a forbidden property"))
     for name, known in properties.items():
         if name in value:
             _value(value[name], known, f"{path}.{name}" if path else name, found, before.get(name, MISSING))

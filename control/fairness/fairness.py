@@ -18,6 +18,7 @@ from control.fairness.level import PriorityLevel, Refused
 from control.fairness.turns import Turns
 from control.server.requestinfo import RequestInfo
 from kube.counters import Histogram
+from kube.remembering import LONGEST_USER, is_short
 
 Object = dict[str, Any]
 Header = tuple[bytes, bytes]
@@ -94,9 +95,12 @@ class Fairness:
         key = (user.name, user.groups, info.verb, info.group, place, info.subresource, info.namespace)
         found = self._flows.get(key)
         if found is None:
-            if len(self._flows) >= REMEMBERED:
-                self._flows = {}
-            found = self._flows[key] = self._classify(user, info)
+            found = self._classify(user, info)
+            texts = (info.verb, info.group, place, info.subresource, info.namespace)
+            if is_short(*texts) and is_short(user.name, *user.groups, longest=LONGEST_USER):
+                if len(self._flows) >= REMEMBERED:
+                    self._flows = {}
+                self._flows[key] = found
         return found
 
     def _classify(self, user: UserInfo, info: RequestInfo) -> Flow:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from control.flags.kinds import (
     BOOL,
+    CIPHER_SUITES,
     DURATION,
     FLOAT,
     GATES,
@@ -19,6 +20,7 @@ from control.flags.kinds import (
     PORTS,
     SECONDS,
     TEXT,
+    TLS_VERSION,
     WHOLE_SECONDS,
     Kind,
     one_of,
@@ -73,6 +75,8 @@ SETTINGS: dict[str, tuple[str, Kind]] = {
     "service-account-issuer": ("service_account_issuer", TEXT),
     "service-node-port-range": ("node_port_range", PORTS),
     "shutdown-delay-duration": ("shutdown_delay", DURATION),
+    "tls-cipher-suites": ("tls_cipher_suites", CIPHER_SUITES),
+    "tls-min-version": ("tls_min_version", TLS_VERSION),
 }
 """What stands in /etc/wherry/apiserver.yaml too."""
 
@@ -136,7 +140,6 @@ FIXED: dict[str, tuple[tuple[str, ...], str]] = {
         ("application/json", "application/vnd.kubernetes.protobuf"),
         "objects are stored as JSON; upstream's server reads both",
     ),
-    "tls-min-version": (("VersionTLS12",), "TLS 1.2 and 1.3 are served"),
     "watch-cache": (("true",), "everything is served from the watch cache"),
 }
 """Flags whose answer stands: which values say what is so anyway (none named: every value), and why no other is taken."""

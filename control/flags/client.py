@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.flags.kinds import BOOL, GATES, NUMBER, PATH, TEXT, Kind
+from control.flags.kinds import BOOL, CIPHER_SUITES, GATES, NUMBER, PATH, TEXT, TLS_VERSION, Kind
 
 SERVING: dict[str, tuple[str, Kind]] = {
     "bind-address": ("bind_address", TEXT),
@@ -14,6 +14,8 @@ SERVING: dict[str, tuple[str, Kind]] = {
     "leader-elect-resource-namespace": ("lease_namespace", TEXT),
     "secure-port": ("port", NUMBER),
     "tls-cert-file": ("cert_file", PATH),
+    "tls-cipher-suites": ("tls_cipher_suites", CIPHER_SUITES),
+    "tls-min-version": ("tls_min_version", TLS_VERSION),
     "tls-private-key-file": ("key_file", PATH),
 }
 

@@ -36,6 +36,7 @@ FLAGS: dict[str, tuple[str, Kind]] = {
     "root-ca-file": ("root_ca_file", PATH),
     "secondary-node-eviction-rate": ("nodeLifecycleController.secondaryNodeEvictionRate", FLOAT),
     "service-account-private-key-file": ("service_account_key_file", PATH),
+    "use-service-account-credentials": ("kubeCloudShared.useServiceAccountCredentials", BOOL),
     "unhealthy-zone-threshold": ("nodeLifecycleController.unhealthyZoneThreshold", FLOAT),
 }
 """A field with a dot is one of the file's section before it."""
@@ -47,8 +48,4 @@ FIXED: dict[str, tuple[tuple[str, ...], str]] = {
     "enable-garbage-collector": (("true",), "there is always one"),
     "node-monitor-period": (("5s",), "nodes are looked at as they change, and every 5 s"),
     "service-cluster-ip-range": ((), "nodes' ranges come from --cluster-cidr alone"),
-    "use-service-account-credentials": (
-        ("true", "false"),
-        "all controllers act as the user of the kubeconfig, which needs the rights of them all",
-    ),
 }

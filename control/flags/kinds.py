@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kube import duration
+from kube import duration, tls_settings
 
 _TRUE, _FALSE = ("1", "t", "true"), ("0", "f", "false")
 
@@ -135,5 +135,7 @@ TEXT = Kind(str)
 PATH = Kind(_path, lambda held: "" if held is None else str(held))
 PORTS = Kind(_ports, lambda held: f"{held[0]}-{held[1]}")
 NETWORKS = Kind(_networks)
+CIPHER_SUITES = Kind(lambda value: tls_settings.check_suites(_names(value)), _listed)
+TLS_VERSION = Kind(lambda value: tls_settings.check_version(str(value)))
 GATES = Kind(_gates, lambda held: ",".join(f"{name}={str(on).lower()}" for name, on in sorted(held.items())))
 PAIRS = Kind(_pairs, lambda held: ",".join(f"{name}={value}" for name, value in sorted(held.items())))

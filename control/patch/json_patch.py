@@ -6,19 +6,38 @@ As upstream, array indices may be negative (counted from the end), a patch has a
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from kube.errors import StatusError, bad_request
+from kube.nesting import too_deep
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
+MAX_MOVED_ITEMS = 50_000_000
+"""Items that insertions into arrays, and removals, may shift: 10 000 operations on arrays of 5 000."""
 _MISSING = object()
 
 
 class _Failed(Exception):
     """An operation cannot be carried out."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the operations of a patch have made together."""
+
+    copied: int = 0
+    moved: int = 0
+
+    def shift(self, items: int) -> None:
+        self.moved += items
+        if self.moved > MAX_MOVED_ITEMS:
+            message = f"The allowed maximum of array items that a JSON patch shifts is {MAX_MOVED_ITEMS}"
+            raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
 
 
 def apply_json_patch(document: Any, patch: Any) -> Any:
@@ -28,13 +47,16 @@ def apply_json_patch(document: Any, patch: Any) -> Any:
     if len(patch) > MAX_OPERATIONS:
         message = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}"
         raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
-    holder = {"": _copy(document)}
-    copied = 0
+    holder, work = {"": _copy(document)}, _Work()
     try:
         for operation in patch:
-            copied = _operate(holder, operation, copied)
+            _operate(holder, operation, work)
     except _Failed as error:
         raise rejected(str(error)) from error
+    except RecursionError as error:
+        raise rejected("the document nests too deep") from error
+    if too_deep(holder.get("")):
+        raise rejected("the document nests too deep")
     if "" not in holder:
         raise rejected("the whole document cannot be removed")
     return holder[""]
@@ -47,33 +69,34 @@ def rejected(why: str) -> StatusError:
     return error
 
 
-def _operate(holder: dict[str, Any], operation: dict[str, Any], copied: int) -> int:
+def _operate(holder: dict[str, Any], operation: dict[str, Any], work: _Work) -> None:
     kind = operation.get("op")
     path = _pointer(operation, "path")
     if kind == "add":
-        _add(holder, path, _copy(_value(operation)))
+        _add(holder, path, _copy(_value(operation)), work)
     elif kind == "remove":
-        _remove(holder, path)
+        _remove(holder, path, work)
     elif kind == "replace":
         _replace(holder, path, _copy(_value(operation)))
     elif kind == "move":
         source = _pointer(operation, "from")
         if path[: len(source)] == source and path != source:
             raise _Failed(f"cannot move {_show(source)} into itself")
-        _add(holder, path, _remove(holder, source))
+        _add(holder, path, _remove(holder, source, work), work)
     elif kind == "copy":
         value = _get(holder, _pointer(operation, "from"))
-        copied += len(msgspec.json.encode(value))
-        if copied > MAX_COPIED_BYTES:
-            raise _Failed(f"Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding")
-        _add(holder, path, _copy(value))
+        work.copied += len(msgspec.json.encode(value))
+        if work.copied > MAX_COPIED_BYTES:
+            raise _Failed(
+                f"Unable to complete the copy, the accumulated size increase of copy is {work.copied}, exceeding"
+            )
+        _add(holder, path, _copy(value), work)
     elif kind == "test":
         found = _get(holder, path, missing=None)
         if not same(found, operation.get("value")):
             raise _Failed(f"testing value {_show(path)} failed")
     else:
         raise _Failed(f"Unexpected kind: {kind}")
-    return copied
 
 
 def _pointer(operation: dict[str, Any], name: str) -> list[str]:
@@ -124,7 +147,7 @@ def _get(holder: dict[str, Any], path: list[str], missing: Any = _MISSING) -> An
     return _child(parent, path[-1], path)
 
 
-def _add(holder: dict[str, Any], path: list[str], value: Any) -> None:
+def _add(holder: dict[str, Any], path: list[str], value: Any, work: _Work) -> None:
     parent, token = _parent(holder, path), path[-1]
     if isinstance(parent, dict):
         parent[token] = value
@@ -132,16 +155,19 @@ def _add(holder: dict[str, Any], path: list[str], value: Any) -> None:
         parent.append(value)
     else:
         index = _index(token, len(parent) + 1, path)
+        work.shift(len(parent) - index)
         parent.insert(index, value)
 
 
-def _remove(holder: dict[str, Any], path: list[str]) -> Any:
+def _remove(holder: dict[str, Any], path: list[str], work: _Work) -> Any:
     parent, token = _parent(holder, path), path[-1]
     value = _child(parent, token, path)
     if isinstance(parent, dict):
         del parent[token]
     else:
-        del parent[_index(token, len(parent), path)]
+        index = _index(token, len(parent), path)
+        work.shift(len(parent) - index)
+        del parent[index]
     return value
 
 
@@ -163,6 +189,21 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(same, a, b))
     return bool(a == b)
+
+
+def identity(value: Any) -> Hashable:
+    """Return what is equal for JSON values that are the same, and only for those; a key to look them up by."""
+    if isinstance(value, bool):
+        return bool, value
+    if isinstance(value, int | float):
+        # As text: whoever chooses numbers can choose such with one hash, but not with strings.
+        return float, str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    if isinstance(value, dict):
+        return dict, frozenset((key, identity(part)) for key, part in value.items())
+    if isinstance(value, list):
+        return list, tuple(map(identity, value))
+    other: Hashable = value
+    return other
 
 
 def _copy(value: Any) -> Any:

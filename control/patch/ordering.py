@@ -6,31 +6,37 @@ server; otherwise after.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 
 def interleave(
-    merged: Sequence[Any], order: Sequence[Any], server: Sequence[Any], alike: Callable[[Any, Any], bool]
+    merged: Sequence[Any], order: Iterable[Any], server: Iterable[Any], identify: Callable[[Any], Hashable]
 ) -> list[Any]:
-    """Return the merged items in order; `alike` says whether two entries mean the same item."""
-
-    def place(item: Any, within: Sequence[Any]) -> int:
-        return next((index for index, other in enumerate(within) if alike(item, other)), -1)
-
-    ordered = sorted((item for item in merged if place(item, order) >= 0), key=lambda item: place(item, order))
-    others = [item for item in merged if place(item, order) < 0]
-    others.sort(key=lambda item: place(item, server))
+    """Return the merged items in order; entries mean the same item where `identify` makes the same of them."""
+    wanted, live = _places(order, identify), _places(server, identify)
+    ordered: list[tuple[int, int, Any]] = []
+    others: list[tuple[int, Any]] = []
+    for item in merged:
+        name = identify(item)
+        if name in wanted:
+            ordered.append((wanted[name], live.get(name, -1), item))
+        else:
+            others.append((live.get(name, -1), item))
+    ordered.sort(key=lambda entry: entry[0])
+    others.sort(key=lambda entry: entry[0])
     result: list[Any] = []
-    waiting = iter(others)
-    other = next(waiting, None)
-    for item in ordered:
-        here = place(item, server)
-        while other is not None and 0 <= place(other, server) < here:
-            result.append(other)
-            other = next(waiting, None)
+    waiting = 0
+    for _, here, item in ordered:
+        while waiting < len(others) and 0 <= others[waiting][0] < here:
+            result.append(others[waiting][1])
+            waiting += 1
         result.append(item)
-    while other is not None:
-        result.append(other)
-        other = next(waiting, None)
-    return result
+    return result + [item for _, item in others[waiting:]]
+
+
+def _places(items: Iterable[Any], identify: Callable[[Any], Hashable]) -> dict[Hashable, int]:
+    found: dict[Hashable, int] = {}
+    for index, item in enumerate(items):
+        found.setdefault(identify(item), index)
+    return found

@@ -15,11 +15,12 @@ Rules: kubernetes/community, strategic-merge-patch.md, and apimachinery's pkg/ut
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable
 from typing import Any
 
 import msgspec
 
-from control.patch.json_patch import rejected, same
+from control.patch.json_patch import identity, rejected
 from control.patch.ordering import interleave
 from control.patch.schema import SCALAR, Field, Node, of_struct
 from kube.errors import StatusError, bad_request
@@ -81,11 +82,12 @@ def _field(node: Node | None, key: str) -> Field:
 
 def _retain(merged: dict[str, Any], patch: dict[str, Any]) -> None:
     retained = patch[RETAIN]
-    if not isinstance(retained, list) or any(
-        key not in retained for key, value in patch.items() if not key.startswith("$") and value is not None
+    kept = {key for key in retained if isinstance(key, str)} if isinstance(retained, list) else None
+    if kept is None or any(
+        key not in kept for key, value in patch.items() if not key.startswith("$") and value is not None
     ):
         raise bad_request("invalid patch format of retainKeys")
-    for key in [key for key in merged if key not in retained]:
+    for key in [key for key in merged if key not in kept]:
         del merged[key]
 
 
@@ -93,7 +95,8 @@ def _delete_from(merged: dict[str, Any], key: str, gone: Any) -> None:
     if not isinstance(gone, list):
         raise bad_request("invalid patch format of primitive list")
     if isinstance(merged.get(key), list):
-        merged[key] = [item for item in merged[key] if not any(same(item, other) for other in gone)]
+        named = set(map(identity, gone))
+        merged[key] = [item for item in merged[key] if identity(item) not in named]
 
 
 def _merge_list(original: list[Any], patch: list[Any], field: Field) -> list[Any]:
@@ -104,11 +107,10 @@ def _merge_list(original: list[Any], patch: list[Any], field: Field) -> list[Any
         raise rejected("list element types are not identical")
     if kinds == {"map"}:
         return _merge_items(original, patch, field)
-    merged: list[Any] = []
+    merged: dict[Hashable, Any] = {}
     for item in (*original, *patch):
-        if not any(same(item, other) for other in merged):
-            merged.append(item)
-    return interleave(merged, patch, original, same)
+        merged.setdefault(identity(item), item)
+    return interleave(list(merged.values()), patch, original, identity)
 
 
 def _category(item: Any) -> str:
@@ -119,29 +121,36 @@ def _merge_items(original: list[dict[str, Any]], patch: list[dict[str, Any]], fi
     """Merge lists of maps by their merge key."""
     if not (key := field.merge_key):
         raise rejected("cannot merge lists without merge key")
-    merged, plain, replace = list(original), [], False
+    gone: set[Hashable] = set()
+    plain, replace = [], False
     for item in patch:
         directive = item.get(DIRECTIVE)
         if directive == "replace":
             replace = True
         elif directive == "delete":
-            gone = _key(item, key)
-            merged = [other for other in merged if not same(other.get(key), gone)]
+            gone.add(identity(_key(item, key)))
         elif directive in (None, "merge"):
             plain.append({name: value for name, value in item.items() if name != DIRECTIVE})
         else:
             raise _unknown(directive, item)
     if replace:
         return [_plain(item) for item in plain]
+    merged = [other for other in original if identity(other.get(key)) not in gone]
+    unnamed = next((index for index, other in enumerate(merged) if other.get(key) is None), len(merged))
+    places: dict[Hashable, int] = {}
+    for index, other in enumerate(merged[:unnamed]):
+        places.setdefault(identity(other[key]), index)
     for item in plain:
-        wanted = _key(item, key)
-        for index, other in enumerate(merged):
-            if same(_key(other, key), wanted):
-                merged[index] = _merge_map(other, item, field.node.item)
-                break
-        else:
-            merged.append(_plain(item))
-    return interleave(merged, plain, original, lambda a, b: same(a.get(key), b.get(key)))
+        wanted = identity(_key(item, key))
+        if (place := places.get(wanted)) is not None:
+            merged[place] = _merge_map(merged[place], item, field.node.item)
+            continue
+        if unnamed < len(merged):
+            _key(merged[unnamed], key)
+        places[wanted] = unnamed = len(merged)
+        unnamed += 1
+        merged.append(_plain(item))
+    return interleave(merged, plain, original, lambda item: identity(item.get(key)))
 
 
 def _key(item: dict[str, Any], key: str) -> Any:
@@ -157,22 +166,23 @@ def _set_order(
     if not isinstance(order, list):
         raise bad_request("invalid patch format of setElementOrder list")
 
-    def alike(a: Any, b: Any) -> bool:
-        if field.merge_key and isinstance(a, dict) and isinstance(b, dict):
-            return same(a.get(field.merge_key), b.get(field.merge_key))
-        return same(a, b)
+    def identify(item: Any) -> Hashable:
+        if field.merge_key and isinstance(item, dict):
+            return field.merge_key, identity(item.get(field.merge_key))
+        return identity(item)
 
-    position = 0
+    places, position = [identify(item) for item in order], 0
     for item in patch.get(key) or []:
         if isinstance(item, dict) and DIRECTIVE in item:
             continue
-        while position < len(order) and not alike(order[position], item):
+        wanted = identify(item)
+        while position < len(places) and places[position] != wanted:
             position += 1
-        if position == len(order):
+        if position == len(places):
             raise bad_request("invalid patch format of setElementOrder list")
     if isinstance(merged.get(key), list):
         live = original.get(key)
-        merged[key] = interleave(merged[key], order, live if isinstance(live, list) else [], alike)
+        merged[key] = interleave(merged[key], order, live if isinstance(live, list) else [], identify)
 
 
 def _plain(value: Any) -> Any:

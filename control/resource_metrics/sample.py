@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 Container = tuple[str, str, str]
 """Namespace, pod, container."""
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_LABEL = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*+)="([^"\\]*(?:\\.[^"\\]*)*)"')
 _ESCAPE = re.compile(r"\\(.)")
 
 
@@ -86,7 +86,7 @@ def _lines(text: str, now: float) -> Iterator[tuple[str, dict[str, str], float, 
         try:
             value = float(words[0])
             time = int(words[1]) / 1000 if len(words) > 1 else now
-        except (IndexError, ValueError):
+        except (IndexError, ValueError, OverflowError):
             continue
         yield head.strip(), labels, value, time
 

@@ -37,7 +37,7 @@ async def answer(server: ResourceServer, request: Request) -> Answer:
     if strategy is None or info.version != strategy.resource.version or info.subresource:
         raise errors.path_not_found()
     resource = strategy.resource
-    if not resource.namespaced and info.namespace:
+    if bool(info.namespace) != resource.namespaced and (info.namespace or info.verb == "get"):
         raise errors.path_not_found()
     if info.verb not in resource.verbs:
         raise errors.method_not_allowed()

@@ -1,11 +1,13 @@
 """The binding cycle: what becomes of a placed pod, beside the placing of others. Permit, PreBind, Bind, PostBind.
 
-Where any of it fails everything is taken back, and the pod is tried again after its back-off.
+Where any of it fails everything is taken back, and the pod is tried again after its back-off. A binding that failed may have
+taken effect (its answer was lost): the pod is read before anything is taken back, for as long as the server cannot be asked.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from control.scheduler.cluster import Cluster
@@ -15,9 +17,16 @@ from control.scheduler.framework import BindingFailed, Profile
 from control.scheduler.podinfo import PodInfo, QueuedPod
 from control.scheduler.queue import SchedulingQueue
 from control.scheduler.watching import ROOM, same_pod
+from control.scheduler.writing import Writer
 from kube.api import core_v1
+from kube.clock import Clock
 from kube.errors import StatusError
 from kube.informer import Informer
+
+log = logging.getLogger(__name__)
+FORESEEN = (StatusError, BindingFailed, ExtenderError)
+FIRST_PAUSE, LAST_PAUSE, READS = 1.0, 10.0, 12
+"""Seconds between attempts to read a pod whose binding failed, and how many there are: a minute and a half."""
 
 
 class BindingCycle:
@@ -30,36 +39,72 @@ class BindingCycle:
         pods: Informer[core_v1.Pod],
         extenders: Sequence[Extender],
         slots: asyncio.Semaphore,
+        clock: Clock,
     ) -> None:
         self._cluster, self._queue, self._pods = cluster, queue, pods
-        self._extenders, self._slots = extenders, slots
+        self._extenders, self._slots, self._clock = extenders, slots, clock
 
     async def run(self, served: Served, queued: QueuedPod, node: str) -> None:
         """Bind a pod, or put it back; raises StatusError where even that cannot be told."""
         info = queued.info
         try:
             await self._prepare(served, info, node)
+        except Exception as error:
+            return await self._failed(served, queued, error)
+        try:
             await self._bind(served.profile, info, node)
-            served.writer.bound(info, node)
-            for plugin in served.profile.post_bind:
-                plugin.post_bind(info, node)
-        except (StatusError, BindingFailed, ExtenderError) as error:
-            await self._failed(served, queued, error)
+        except Exception as error:
+            there = await self._bound_to(served.writer, info)
+            if there != node:
+                return await self._failed(served, queued, error, elsewhere=bool(there))
+            log.info("%s is bound to %s although the answer was: %s", queued.key, node, error)
+        served.writer.bound(info, node)
+        for plugin in served.profile.post_bind:
+            plugin.post_bind(info, node)
 
-    async def _failed(self, served: Served, queued: QueuedPod, error: Exception) -> None:
+    async def _bound_to(self, writer: Writer, info: PodInfo) -> str:
+        """Return the node that a pod is bound to; "" where it is bound to none, is gone, or nobody can say."""
+        self._slots.release()  # others are not to wait for a server that does not answer
+        try:
+            pause = FIRST_PAUSE
+            for _ in range(READS):
+                pod = self._pods.get(info.key)
+                if pod is None or not pod.spec.node_name:
+                    try:
+                        pod = await writer.read(info)
+                    except StatusError as error:
+                        log.warning("whether %s is bound is not known yet: %s", info.key, error)
+                        await self._clock.sleep(pause)
+                        pause = min(pause * 2, LAST_PAUSE)
+                        continue
+                return (pod.spec.node_name or "") if pod is not None and same_pod(info, pod) else ""
+            return ""
+        finally:
+            await self._slots.acquire()
+
+    async def _failed(self, served: Served, queued: QueuedPod, error: Exception, *, elsewhere: bool = False) -> None:
+        """Take everything back, and put the pod into the queue unless somebody has bound it elsewhere."""
         info = queued.info
+        if not isinstance(error, FORESEEN):
+            log.error("binding %s failed", queued.key, exc_info=error)
         unreserve(served.profile, info)
         for plugin in served.profile.reserve:
             if (release := getattr(plugin, "release", None)) is not None:
-                await release(info)
-        self._cluster.forget(queued.key)
+                try:
+                    await release(info)
+                except Exception:
+                    log.exception("%s: giving back what plugin %s kept failed", queued.key, plugin.name)
+        self._cluster.forget(queued.key, info.uid)
         self._queue.event(ROOM)
+        current = self._pods.get(queued.key)
         gone = isinstance(error, StatusError) and error.not_found
-        if gone or not same_pod(info, self._pods.get(queued.key)):
+        if gone or current is None or not same_pod(info, current) or elsewhere or current.spec.node_name:
             served.writer.forget(info)
             return
+        # What changed of the pod while it counted as placed was passed over.
+        queued.info = PodInfo(current)
         self._queue.failed(queued, frozenset(), error=True)
-        await served.writer.failed(info, "SchedulerError", f"binding rejected: {error}")
+        await served.writer.failed(queued.info, "SchedulerError", f"binding rejected: {error}")
 
     async def _prepare(self, served: Served, info: PodInfo, node: str) -> None:
         """Wait for leave (Permit) and for what has to be there first (PreBind)."""

@@ -125,13 +125,12 @@ class Cluster:
             pod.labels = {**pod.labels, **given}
         self._add(pod, node)
 
-    def forget(self, key: str) -> None:
-        """Take back an assumed pod."""
-        if key in self._assumed:
-            found = self._pods.get(key)
+    def forget(self, key: str, uid: str) -> None:
+        """Take back an assumed pod; another one of the same name stays."""
+        found = self._pods.get(key)
+        if key in self._assumed and found is not None and found[0].uid == uid:
             self.remove_pod(key)
-            if found is not None:
-                found[0].labels = found[0].pod.metadata.labels
+            found[0].labels = found[0].pod.metadata.labels
 
     def set_pod(self, pod: core_v1.Pod) -> None:
         """Take in the state of a pod that is bound to a node; what does not matter here changes nothing."""

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from control.controllers.context import SharedInformers
+from control.controllers.context import SharedInformers, wait_until_listed
 from control.scheduler.algorithm import Algorithm
 from control.scheduler.binding_cycle import BindingCycle
 from control.scheduler.cluster import Cluster
@@ -119,7 +119,7 @@ class Scheduler:
         self._watching = Watching(gates, self.cluster, self.queue)
         self._slots = asyncio.Semaphore(BINDINGS)
         self._cycle = SchedulingCycle(self.cluster, self.queue, budgets.list, self._of)
-        self._binding = BindingCycle(self.cluster, self.queue, self._pods, self._extenders, self._slots)
+        self._binding = BindingCycle(self.cluster, self.queue, self._pods, self._extenders, self._slots, clock)
 
     def _labels_of_namespace(self, name: str) -> dict[str, str]:
         found = self._namespaces.get(name)
@@ -133,8 +133,7 @@ class Scheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled; the informers have to be running."""
-        for informer in self._needed:
-            await informer.wait_synced()
+        await wait_until_listed("scheduler", self._needed, self._clock)
         for informer in self._storage:
             informer.subscribe(lambda change: self.queue.event(STORAGE))
         watching = self._watching

@@ -33,7 +33,7 @@ class SchedulingQueue:
         self._unschedulable: dict[str, QueuedPod] = {}
         self._pods: dict[str, QueuedPod] = {}
         self._in_flight: dict[str, set[str]] = {}
-        """Keys being scheduled, with the events that came meanwhile."""
+        """UIDs of pods being scheduled, with the events that came meanwhile."""
         self._numbers = itertools.count()
         self._ready = asyncio.Event()
         self._timer_changed = asyncio.Event()
@@ -63,7 +63,7 @@ class SchedulingQueue:
         """Take in a pod whose own spec or labels changed: it is worth another try."""
         known = self._pods.get(info.key)
         if known is None or known.info.uid != info.uid:
-            if info.key not in self._in_flight:
+            if info.uid not in self._in_flight:
                 self.add(info)
             return
         known.info = info
@@ -96,7 +96,7 @@ class SchedulingQueue:
         while True:
             found = self._pop()
             if found is not None:
-                self._in_flight[found.key] = set()
+                self._in_flight[found.info.uid] = set()
                 del self._pods[found.key]
                 found.attempts += 1
                 found.last_try = self._clock.monotonic()
@@ -110,11 +110,11 @@ class SchedulingQueue:
 
     def done(self, pod: QueuedPod) -> None:
         """The pod was placed (or is gone)."""
-        self._in_flight.pop(pod.key, None)
+        self._in_flight.pop(pod.info.uid, None)
 
     def failed(self, pod: QueuedPod, rejected_by: frozenset[str], *, error: bool = False) -> None:
         """No node fits, or something went wrong: keep the pod for later."""
-        events = self._in_flight.pop(pod.key, set())
+        events = self._in_flight.pop(pod.info.uid, set())
         if pod.key in self._pods:
             return  # a new pod of that name came meanwhile
         pod.rejected_by, pod.error = rejected_by, error

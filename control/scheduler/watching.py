@@ -129,7 +129,7 @@ class Watching:
         if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
             self._queue.remove(key)
             self._cluster.withdraw(key)
-            self._cluster.forget(key)
+            self._cluster.forget(key, pod.metadata.uid or "")
             return
         if pod.status.phase in ("Succeeded", "Failed"):
             self._queue.remove(key)

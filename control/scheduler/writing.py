@@ -67,6 +67,15 @@ class Writer:
         if status:
             await self._patch_status(pod, status)
 
+    async def read(self, info: PodInfo) -> core_v1.Pod | None:
+        """Return a pod as the server has it now; None where it is gone. Raises StatusError."""
+        try:
+            return await self._client.get(core_v1.Pod, name_of(info.pod), namespace_of(info.pod))
+        except StatusError as error:
+            if error.not_found:
+                return None
+            raise
+
     async def denominate(self, info: PodInfo) -> None:
         """Take back a pod's nomination, as a more important one gets its room; gone already is no error."""
         try:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kube.field_path import bounded
+
 Set = dict[str, Any]
 HERE = "."
 LEAF: Set = {}
@@ -99,7 +101,7 @@ def paths(node: Set | None, prefix: str = "") -> list[str]:
     found = [prefix] if prefix and is_member(node) else []
     for step in sorted(node):
         if step != HERE:
-            found += paths(node[step], prefix + shown(step))
+            found += paths(node[step], bounded(prefix + shown(step)))
     return found
 
 

@@ -97,11 +97,17 @@ def _cap(managers: list[Manager]) -> list[Manager]:
     for version, bucket in folded.items():
         if len(bucket) > 1:
             gone.update(manager.key for manager in bucket)
-            fields: Set | None = None
-            for manager in bucket:
-                fields = union(fields, manager.fields)
+            fields = _united([manager.fields for manager in bucket])
             buckets.append(Manager(ANCIENT, "Update", version, ordered(fields or {}), bucket[-1].time))
     return [manager for manager in managers if manager.key not in gone] + buckets
+
+
+def _united(sets: list[Set]) -> Set | None:
+    """Unite sets two by two: each union copies what it unites."""
+    while len(sets) > 1:
+        pairs = zip(sets[::2], sets[1::2], strict=False)
+        sets = [union(a, b) or {} for a, b in pairs] + (sets[-1:] if len(sets) % 2 else [])
+    return sets[0] if sets else None
 
 
 def with_fields(manager: Manager, fields: Set) -> Manager:

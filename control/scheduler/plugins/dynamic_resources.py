@@ -61,7 +61,7 @@ class DynamicResources:
         self._informers: tuple[Informer[Any], ...] = (claims, slices, classes)
         self._writer = ClaimWriter(client, self.book, clock, _seconds(given, "bindingTimeout", BIND_SECONDS))
         self._reserved: dict[str, list[Reserved]] = {}
-        """What was decided for placed pods, by their keys."""
+        """What was decided for placed pods, by their UIDs."""
 
     def follow(
         self,
@@ -165,26 +165,31 @@ class DynamicResources:
         for reserved in found:
             if reserved.allocation is not None:
                 self.book.reserve(reserved.claim.metadata.uid or "", reserved.allocation)
-        self._reserved[pod.key] = found
+        self._reserved[pod.uid] = found
 
     def unreserve(self, pod: PodInfo) -> None:
-        for reserved in self._reserved.get(pod.key, ()):
-            if not reserved.written:
+        written = []
+        for reserved in self._reserved.pop(pod.uid, ()):
+            if reserved.written:
+                written.append(reserved)  # `release` takes it back
+            else:
                 self.book.settle(reserved.claim.metadata.uid or "")
+        if written:
+            self._reserved[pod.uid] = written
 
     def waits(self, pod: PodInfo) -> bool:
-        return bool(self._reserved.get(pod.key))
+        return bool(self._reserved.get(pod.uid))
 
     async def pre_bind(self, pod: PodInfo, node: str) -> None:
         """Write the claims, and wait for devices that are prepared first; raises BindingFailed, StatusError."""
-        found = self._reserved.get(pod.key, [])
+        found = self._reserved.get(pod.uid, [])
         for reserved in found:
             await self._writer.bind(pod.pod, reserved)
         await self._writer.wait_ready([reserved.claim for reserved in found])
 
     async def release(self, pod: PodInfo) -> None:
         """Take back what was written for a pod that is not bound after all."""
-        for reserved in self._reserved.pop(pod.key, ()):
+        for reserved in self._reserved.pop(pod.uid, ()):
             if reserved.written:
                 try:
                     await self._writer.release(pod.pod, reserved)
@@ -192,7 +197,7 @@ class DynamicResources:
                     log.warning("releasing %s: %s", key_of(reserved.claim), error)
 
     def post_bind(self, pod: PodInfo, node: str) -> None:
-        self._reserved.pop(pod.key, None)
+        self._reserved.pop(pod.uid, None)
 
     # -- when no node fits ------------------------------------------------------------------------------------------
     def post_filter(self, pod: PodInfo, nodes: Iterable[NodeInfo]) -> tuple[str, Callable[[], Awaitable[None]] | None]:

@@ -57,7 +57,7 @@ class VolumeBinding:
         self._provisioning = provisioning
         self._client, self._claims, self._volumes, self._classes = client, claims, volumes, classes
         self._reserved: dict[str, dict[str, str]] = {}
-        """Pod key to its claims (by key) and the volumes chosen for them; "" where a provisioner makes one."""
+        """Pod UID to its claims (by key) and the volumes chosen for them; "" where a provisioner makes one."""
         self._changed = asyncio.Event()
         claims.subscribe(lambda change: self._changed.set())
 
@@ -89,13 +89,13 @@ class VolumeBinding:
                 waiting.append(claim)
             else:
                 raise PreFilterRejected(NAME, "pod has unbound immediate PersistentVolumeClaims")
-        return _Check(self, pod.key, bound, waiting)
+        return _Check(self, pod.uid, bound, waiting)
 
     def choose(
-        self, key: str, claims: Sequence[core_v1.PersistentVolumeClaim], node: core_v1.Node
+        self, uid: str, claims: Sequence[core_v1.PersistentVolumeClaim], node: core_v1.Node
     ) -> dict[str, str] | None:
         """Return a volume for each claim on a node ("": to be provisioned); None where one cannot have any."""
-        taken = {v for pod, chosen in self._reserved.items() if pod != key for v in chosen.values()}
+        taken = {v for pod, chosen in self._reserved.items() if pod != uid for v in chosen.values()}
         result: dict[str, str] = {}
         for claim in claims:
             unavailable = taken | set(result.values())
@@ -116,18 +116,18 @@ class VolumeBinding:
         """Keep the volumes for the pod's waiting claims from others."""
         waiting = [c for c in self._of(pod) if not is_bound(c)]
         if waiting:
-            self._reserved[pod.key] = self.choose(pod.key, waiting, node) or {}
+            self._reserved[pod.uid] = self.choose(pod.uid, waiting, node) or {}
 
     def waits(self, pod: PodInfo) -> bool:
         """True where the pod's claims are still to be bound, which may take a provisioner minutes."""
-        return bool(self._reserved.get(pod.key))
+        return bool(self._reserved.get(pod.uid))
 
     def unreserve(self, pod: PodInfo) -> None:
-        self._reserved.pop(pod.key, None)
+        self._reserved.pop(pod.uid, None)
 
     def post_bind(self, pod: PodInfo, node: str) -> None:
         """The claims hold their volumes themselves now."""
-        self._reserved.pop(pod.key, None)
+        self._reserved.pop(pod.uid, None)
 
     def _of(self, pod: PodInfo) -> list[core_v1.PersistentVolumeClaim]:
         found = [self._claims.get(f"{pod.namespace}/{name}") for name in claim_names(pod.pod)]
@@ -135,7 +135,7 @@ class VolumeBinding:
 
     async def pre_bind(self, pod: PodInfo, node: str) -> None:
         """Write the choices down and wait until the claims are bound; raises BindingFailed."""
-        chosen = self._reserved.get(pod.key)
+        chosen = self._reserved.get(pod.uid)
         if not chosen:
             return
         for key, name in chosen.items():
@@ -181,11 +181,11 @@ class _Check:
     def __init__(
         self,
         plugin: VolumeBinding,
-        key: str,
+        uid: str,
         bound: list[core_v1.PersistentVolume | None],
         waiting: list[core_v1.PersistentVolumeClaim],
     ) -> None:
-        self._plugin, self._key, self._bound, self._waiting = plugin, key, bound, waiting
+        self._plugin, self._uid, self._bound, self._waiting = plugin, uid, bound, waiting
         self._rooms: dict[str, Room | None] = {}
 
     def filter(self, node: NodeInfo) -> Rejection | None:
@@ -197,7 +197,7 @@ class _Check:
                 return _UNREACHABLE
         if not self._waiting:
             return None
-        chosen = self._plugin.choose(self._key, self._waiting, node.node)
+        chosen = self._plugin.choose(self._uid, self._waiting, node.node)
         if chosen is None:
             return _NONE_FREE
         for claim in self._waiting:

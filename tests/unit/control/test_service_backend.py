@@ -30,9 +30,45 @@ def test_a_ready_endpoint_is_taken_at_the_ports_target() -> None:
     assert {backend(found, "ns", "hook", port) for port in ("443", "https") for _ in range(20)} == {("10.1.0.1", 8443)}
 
 
-def test_an_external_name_is_left_to_its_resolver() -> None:
-    found = objects(type="ExternalName", externalName="hook.example.com")
-    assert backend(found, "ns", "hook", "443") == ("hook.example.com", 443)
+@pytest.mark.parametrize("name", ["hook.example.com", "192.0.2.7", "localhost"])
+def test_an_external_name_is_not_gone_to(name: str) -> None:
+    for port in ("443", "", "x", "99999"):
+        with pytest.raises(StatusError) as caught:
+            backend(objects(slice_("a", "10.1.0.1"), type="ExternalName", externalName=name), "ns", "hook", port)
+        assert (caught.value.code, caught.value.message) == (503, 'unsupported service type "ExternalName"')
+
+
+@pytest.mark.parametrize(
+    ("target", "found"),
+    [
+        ({"kind": "Pod", "namespace": "ns", "name": "p"}, True),
+        ({"kind": "Pod", "namespace": "other", "name": "p"}, False),
+        ({"kind": "Pod", "namespace": "ns", "name": "gone"}, False),
+        ({"kind": "Pod", "namespace": "ns", "name": "elsewhere"}, False),
+        ({"kind": "Node", "namespace": "ns", "name": "p"}, False),
+        (None, False),
+    ],
+)
+def test_who_chooses_the_service_is_led_to_its_pods_alone(target: dict[str, str] | None, found: bool) -> None:
+    kind, made = slice_("a", "10.1.0.1")
+    made["endpoints"][0]["targetRef"] = target
+    pods = [
+        ("pods", {"metadata": {"name": name, "namespace": namespace}, "status": {"podIPs": [{"ip": address}]}})
+        for name, namespace, address in (
+            ("p", "ns", "10.1.0.1"),
+            ("p", "other", "10.1.0.1"),
+            ("elsewhere", "ns", "10.1.0.2"),
+        )
+    ]
+    there = Objects(
+        ("services", {"metadata": {"name": "hook", "namespace": "ns"}, "spec": {"ports": PORTS}}), (kind, made), *pods
+    )
+    assert backend(there, "ns", "hook", "443") == ("10.1.0.1", 8443)
+    if found:
+        assert backend(there, "ns", "hook", "443", only_pods=True) == ("10.1.0.1", 8443)
+    else:
+        with pytest.raises(StatusError, match="no endpoints available"):
+            backend(there, "ns", "hook", "443", only_pods=True)
 
 
 @pytest.mark.parametrize(

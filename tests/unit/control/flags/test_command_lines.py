@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,10 @@ from control.__main__ import api_server_config, cli
 from control.config import ControlConfig
 from control.flags import api_server, controller_manager, scheduler
 from control.flags.command import FlagError, read
+from control.server import serve
 from control.standalone import Options, options
+from kube import pki_layout
+from tests.support.handshake import shake
 
 FILES = "--tls-cert-file=/p/a.crt --tls-private-key-file=/p/a.key --client-ca-file=/p/ca.crt "
 KUBEADM = (
@@ -53,6 +58,8 @@ def test_the_command_line_of_a_kubeadm_manifest_is_understood() -> None:
         ("--secure-port=many", "--secure-port: 'many': must be a whole number"),
         ("--profiling", "--profiling=true cannot be had here: there is no profiler"),
         ("--storage-backend=etcd2", "--storage-backend=etcd2 cannot be had here"),
+        ("--tls-min-version=VersionTLS9", "--tls-min-version: 'VersionTLS9': unknown tls version \"VersionTLS9\""),
+        ("--tls-cipher-suites=A,B", "--tls-cipher-suites: 'A,B': Cipher suite A not supported or doesn't exist"),
         ("--service-node-port-range=5-1", "must be a range of ports"),
         ("--service-cluster-ip-range=x", "--service-cluster-ip-range: 'x'"),
         (FILES, "--service-account-signing-key-file is required"),
@@ -75,6 +82,7 @@ def test_the_controllers_flags_are_theirs_or_their_files_fields() -> None:
     found = options(standalone.MANAGER, 10257, given)
     assert (found.leader_elect, found.controllers, found.cluster_cidr) == (False, ("*", "-job"), "10.244.0.0/16")
     assert found.sections["hPAController"] == {"horizontalPodAutoscalerSyncPeriod": "30s"}
+    assert found.sections["kubeCloudShared"] == {"useServiceAccountCredentials": True}
     standalone._controllers(found, standalone.SYSTEM)
     with pytest.raises(FlagError, match="'nothing' is not in the list"):
         standalone._controllers(dataclasses.replace(found, controllers=("nothing",)), standalone.SYSTEM)
@@ -97,3 +105,27 @@ def test_every_flag_has_a_field() -> None:
         assert {field for field, _ in table.FLAGS.values() if "." not in field} <= others
         assert not set(table.FLAGS) & set(table.FIXED)
     assert not set(api_server.FLAGS) & set(api_server.FIXED)
+
+
+def test_the_ports_of_all_three_daemons_take_cipher_suites_and_a_version(tmp_path: Path) -> None:
+    line = "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA --tls-min-version=VersionTLS12"
+    keys = pki_layout.ensure(tmp_path, now=datetime.now(UTC))
+    server = dataclasses.replace(
+        config(KUBEADM + " " + line),
+        cert_file=tmp_path / "apiserver.crt",
+        key_file=tmp_path / "apiserver.key",
+        client_ca_file=tmp_path / "ca.crt",
+        requestheader_client_ca_file=None,
+    )
+    contexts = [serve.tls_context(server)]
+    for name, table in ((standalone.MANAGER, controller_manager), (standalone.SCHEDULER, scheduler)):
+        files = f" --kubeconfig=/p/a.conf --tls-cert-file={server.cert_file} --tls-private-key-file={server.key_file}"
+        chosen = options(name, 10257, read((line + files).split(), table.FLAGS, table.FIXED))
+        contexts.append(standalone._tls(chosen))
+    for context in contexts:
+        with pytest.raises(ssl.SSLError):
+            shake(context, keys.ca.cert_pem, "ECDHE-ECDSA-AES128-GCM-SHA256", ssl.TLSVersion.TLSv1_2)
+        assert shake(context, keys.ca.cert_pem, newest=ssl.TLSVersion.TLSv1_2)[1] == "ECDHE-ECDSA-AES256-SHA"
+    with pytest.raises(ssl.SSLError):
+        plain = dataclasses.replace(server, tls_cipher_suites=())
+        shake(serve.tls_context(plain), keys.ca.cert_pem, "ECDHE-ECDSA-AES256-SHA", ssl.TLSVersion.TLSv1_2)

@@ -17,7 +17,7 @@ def test_an_assumed_pod_takes_room_at_once_and_gives_it_back() -> None:
     world = World(node("a", cpu="1"))
     world.place(pod("p", "800m"))
     assert "Insufficient cpu" in world.refusal(pod("q", "800m"))
-    world.cluster.forget("default/p")
+    world.cluster.forget("default/p", "uid-p")
     assert world.place(pod("q", "800m")) == "a"
 
 
@@ -27,7 +27,7 @@ def test_a_confirmed_pod_is_counted_once() -> None:
     world.place(wish)
     world.put(wish, "a")
     assert not world.cluster.is_assumed("default/p") and world.cluster.nodes["a"].cpu == 400
-    world.cluster.forget("default/p")
+    world.cluster.forget("default/p", "uid-p")
     assert world.cluster.nodes["a"].cpu == 400
 
 

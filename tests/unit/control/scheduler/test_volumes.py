@@ -107,7 +107,7 @@ def test_a_claim_for_one_pod_is_not_shared() -> None:
     world.assume(PodInfo(user("first", "own", "shared")), "b")
     assert "ReadWriteOncePod" in judge(plugin, user("p", "own"), world)
     assert not judge(plugin, user("p", "shared"), world)
-    world.forget("default/first")
+    world.forget("default/first", "uid-first")
     assert not judge(plugin, user("p", "own"), world)
 
 
