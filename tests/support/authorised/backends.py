@@ -1,0 +1,63 @@
+"""Backends that answer without a network: kubelets, containers, endpoints of Services and extension servers.
+
+`asyncio.open_connection` of a recorded request leads here, whatever address it names. Each answers 200 with a text that names
+its address, so that the text in an answer tells whose data it is, and no protocol is switched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from tests.support.authorised.recording import CURRENT, Dial
+
+
+def data_of(host: str) -> str:
+    return f"zqbackend-{host}-"
+
+
+class _Writer:
+    def __init__(self, dial: Dial) -> None:
+        self._dial = dial
+
+    def write(self, data: bytes) -> None:
+        self._dial.sent += data
+
+    async def drain(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    async def wait_closed(self) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+
+@contextlib.contextmanager
+def dialled() -> Iterator[None]:
+    """Answer the connections that recorded requests open."""
+    real = asyncio.open_connection
+
+    async def open_connection(host: Any = None, port: Any = None, **more: Any) -> Any:
+        record = CURRENT.get()
+        if record is None:
+            return await real(host, port, **more)
+        dial = Dial(str(host), int(port))
+        record.dials.append(dial)
+        reader, text = asyncio.StreamReader(), data_of(str(host)).encode()
+        reader.feed_data(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(text) + text
+        )
+        reader.feed_eof()
+        return reader, _Writer(dial)
+
+    asyncio.open_connection = open_connection
+    try:
+        yield
+    finally:
+        asyncio.open_connection = real

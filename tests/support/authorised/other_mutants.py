@@ -1,0 +1,233 @@
+"""More faults of that kind: a question that says too little, an answer that is not heeded, a change that is not shown."""
+
+from __future__ import annotations
+
+from tests.support.authorised.mutants import Mutant
+
+_INFO = "control.server.requestinfo:"
+_RESOURCES = "control.server.resources:ResourceServer."
+_REGISTRY = "control.registry."
+
+OTHERS = (
+    # -- what a path and a query mean
+    Mutant(
+        "a name is left out of the question", _INFO + "parse_path", "name = parts[1]", "name = ''", ("get", "delete")
+    ),
+    Mutant(
+        "a subresource is left out of the question",
+        _INFO + "parse_path",
+        "subresource = parts[2]",
+        'subresource = ""',
+        ("part", "act", "patch"),
+    ),
+    Mutant(
+        "a namespace's own subresource is one of its resources",
+        _INFO + "parse_path",
+        "parts[2] not in _NAMESPACE_SUBRESOURCES",
+        "True",
+        ("part", "get"),
+    ),
+    Mutant(
+        "deletecollection is asked as delete",
+        _INFO + "parse_path",
+        'verb = "deletecollection"',
+        'verb = "delete"',
+        ("clear",),
+    ),
+    Mutant("a watch is asked as a list", _INFO + "with_query", '"watch" if watch else "list"', '"list"', ("list",)),
+    Mutant(
+        "a selector that excludes a name names it",
+        _INFO + "_selected_name",
+        '.exact("metadata.name")',
+        ".terms[0][1]",
+        ("list", "watch"),
+    ),
+    # -- asking
+    Mutant(
+        "the question says which resource and not which part",
+        "control.server.authorizing:attributes",
+        "info.subresource,",
+        '"",',
+        ("part", "act"),
+    ),
+    Mutant(
+        "the question leaves the namespace out",
+        "control.server.authorizing:attributes",
+        "info.namespace,",
+        '"",',
+        ("get", "list"),
+    ),
+    Mutant(
+        "a refusal is not heeded where the authorizer has no opinion",
+        "control.server.pipeline:Pipeline._authorize",
+        "if decision is not Decision.ALLOW:",
+        "if decision is Decision.DENY:",
+        ("get", "delete"),
+    ),
+    Mutant(
+        "a second question is not heeded",
+        "control.server.authorizing:require",
+        "if decision is not Decision.ALLOW:",
+        "if decision is Decision.DENY:",
+        ("apply", "connect"),
+    ),
+    Mutant(
+        "one who acts as another is asked about as themselves",
+        "control.server.pipeline:Pipeline._answer",
+        "user = acting.user",
+        "pass",
+        ("get", "list", "create"),
+    ),
+    Mutant(
+        "nobody is asked about the groups that one acts in",
+        "control.auth.impersonation:_rest",
+        "return [uid, groups, extras]",
+        "return [uid, (), extras]",
+        ("get", "list", "create", "delete", "patch"),
+    ),
+    # -- lists and watches
+    Mutant(
+        "a list shows all namespaces",
+        "control.server.listing:Listing.folder",
+        'prefix = f"{prefix}{namespace}/"',
+        "pass",
+        ("list",),
+    ),
+    Mutant(
+        "a list by name shows what begins with that name",
+        "control.server.listing:ListOptions.predicate",
+        "if fields.empty:",
+        "if True:",
+        ("list", "watch"),
+    ),
+    Mutant(
+        "a namespace in a field selector takes the path's place",
+        "control.server.listing:Listing.folder",
+        'namespace or options.fields.exact("metadata.namespace")',
+        'options.fields.exact("metadata.namespace") or namespace',
+        ("list", "watch"),
+    ),
+    Mutant(
+        "a change is told to all who watch the kind",
+        "control.storage.resource_cache:ResourceCache._watchers_of",
+        "for place in places",
+        "for place in tuple(self._watchers)",
+        ("list", "watch"),
+    ),
+    # -- writes
+    Mutant(
+        "a body's namespace takes the path's place",
+        _RESOURCES + "create",
+        "self._namespace(request, resource), obj)",
+        'obj["metadata"].get("namespace") or self._namespace(request, resource), obj)',
+        ("create",),
+    ),
+    Mutant(
+        "a body's name takes the path's place",
+        _RESOURCES + "update",
+        'metadata.match_name(obj.setdefault("metadata", {}), name, namespace)',
+        'name = obj.setdefault("metadata", {}).get("name") or name',
+        ("replace",),
+    ),
+    Mutant(
+        "a status is written as the whole object",
+        _RESOURCES + "patch",
+        "subresource=subresource,\n        create_missing",
+        "create_missing",
+        ("patch", "part"),
+    ),
+    Mutant(
+        "a dry run deletes",
+        _REGISTRY + "removal:_delete",
+        "if options.dry_run:",
+        "if False:",
+        ("delete",),
+    ),
+    Mutant(
+        "a dry run changes",
+        _REGISTRY + "updating:_store_changed",
+        "if context.dry_run:",
+        "if False:",
+        ("patch", "part"),
+    ),
+    Mutant(
+        "deletion of a collection takes those of all namespaces",
+        _RESOURCES + "delete_collection",
+        "self._namespace(request, resource), chosen",
+        '"", chosen',
+        ("clear",),
+    ),
+    # -- admission
+    Mutant(
+        "a status is not shown to admission",
+        _REGISTRY + "updating:_update_once",
+        "await registry.admission.validate(attributes)",
+        'await registry.admission.validate(attributes) if subresource != "status" else None',
+        ("patch", "part"),
+    ),
+    Mutant(
+        "an update is shown without the old object",
+        _REGISTRY + "updating:_update_once",
+        "old if projection is None",
+        "obj if projection is None",
+        ("patch", "replace"),
+    ),
+    Mutant(
+        "a deletion is not shown to admission",
+        _REGISTRY + "removal:_delete",
+        "await registry.admission.validate(attributes)",
+        "pass",
+        ("delete",),
+    ),
+    Mutant(
+        "a creation is shown and changed afterwards",
+        _REGISTRY + "creation:_create_once",
+        "written = await _store_new(",
+        'obj = obj | {"metadata": {**meta, "labels": {"late": "yes"}}}; written = await _store_new(',
+        ("create",),
+    ),
+    Mutant(
+        "a dry run is shown as none",
+        _REGISTRY + "removal:_delete",
+        "dry_run=options.dry_run,",
+        "dry_run=False,",
+        ("delete",),
+    ),
+    Mutant(
+        "a proxied request is not shown to admission",
+        "control.server.subresources.backends:service",
+        "await admit(server, request, resource)",
+        "pass",
+        ("connect",),
+    ),
+    # -- backends
+    Mutant(
+        "a client's credentials are passed on",
+        "control.server.relay:request_head",
+        "lowered in _NOT_PASSED_ON",
+        'lowered == b"host"',
+        ("extend", "connect"),
+    ),
+    Mutant(
+        "a node's port leads to the agent of another node",
+        "control.server.subresources.backends:node",
+        'found = (await server.registry.get(resource, "", name)).obj',
+        'found = (await server.registry.get(resource, "", "n2")).obj',
+        ("connect",),
+    ),
+    # -- beyond the first question
+    Mutant(
+        "who approves a request for a certificate is not asked about its signer",
+        "control.admission.certificates:CertificateApproval.validate",
+        "if not await _may(",
+        "if False and not await _may(",
+        ("part",),
+    ),
+    Mutant(
+        "who changes owners need not be able to delete",
+        "control.admission.owner_references:OwnerReferencesPermissionEnforcement.validate",
+        "a.old is not None and",
+        "False and",
+        ("patch", "replace"),
+    ),
+)
