@@ -1,0 +1,148 @@
+"""Judges how the cost of reading an input grows with its length: it is to be linear up to the largest input there can be.
+
+Two measures, because neither sees everything. Lines that Python executes are counted exactly, on short inputs, and are the
+same on every run. What runs inside one line (a regular expression, a copy, `in` of a list, int()) shows in processor time
+alone. That is measured on inputs that grow fourfold, and judged only where the largest takes long enough to matter: a largest
+input that is quick needs no judgement, one that is slow must not have grown faster than its input.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from kube.errors import StatusError
+
+Build = Callable[[int], Any]
+"""Makes an input of about so many bytes."""
+REFUSED = (ValueError, StatusError)
+SMALL = 1024
+LARGEST = int(os.environ.get("WHERRY_COST_BYTES", "262144"))
+"""Bytes of the longest input; a body has 3 MiB at most, but what is linear up to here is so beyond."""
+STEPS_EXPONENT = 1.25
+TIME_EXPONENT = 1.5
+QUICK = 0.03
+"""Seconds of the processor that an input may take whatever its length: a fraction of what a request may take."""
+TRIES = 3
+TOO_SLOW = 4.0
+"""Seconds that no input may take, however its cost grows."""
+
+
+class TooExpensive(AssertionError):
+    """The cost grows faster than the input."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A reader and its worst input. `largest`: bytes of the longest input that reaches it; `memory`: bytes a byte may take."""
+
+    name: str
+    build: Build
+    read: Callable[[Any], object]
+    largest: int = LARGEST
+    refused: tuple[type[Exception], ...] = REFUSED
+    memory: float = 600
+
+
+def run(case: Case, given: Any) -> None:
+    """Read an input; a refusal is an answer like any other, but not one that says the server is to blame."""
+    try:
+        case.read(given)
+    except case.refused as error:
+        if isinstance(error, StatusError) and not 400 <= error.code < 500:
+            raise
+
+
+def steps(case: Case, given: Any) -> int:
+    """Return how many lines of Python are executed to read an input."""
+    count = 0
+
+    def line(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return line
+
+    before = sys.gettrace()
+    sys.settrace(line)
+    try:
+        run(case, given)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def seconds(case: Case, given: Any) -> float:
+    """Return the processor time of this thread to read an input."""
+    gc.disable()
+    try:
+        begin = time.thread_time()
+        run(case, given)
+        return time.thread_time() - begin
+    finally:
+        gc.enable()
+
+
+def exponent(points: list[tuple[int, float]], last: int = 1) -> float:
+    """Return k of cost ~ length^k between two neighbouring points; `last` 1: the last two, 2: the two before."""
+    (short, little), (long, much) = points[-1 - last], points[-last]
+    return math.log(max(much, 1e-9) / max(little, 1e-9)) / math.log(long / short)
+
+
+def too_steep(points: list[tuple[int, float]], limit: float) -> bool:
+    """Tell whether two steps in a row are steep: one alone may be a threshold, behind which more has to be done."""
+    return len(points) > 2 and exponent(points) > limit and exponent(points, 2) > 1 + (limit - 1) / 2
+
+
+def judge_steps(case: Case, small: int = SMALL) -> None:
+    """Raise TooExpensive where the lines executed grow faster than the input."""
+    sizes = [size for size in (small, 2 * small, 4 * small, 8 * small) if size <= case.largest]
+    run(case, case.build(small))  # what is made once and kept does not count
+    points = [(size, float(steps(case, case.build(size)))) for size in sizes]
+    if points[-1][1] > 1000 and too_steep(points, STEPS_EXPONENT):
+        raise TooExpensive(f"{case.name}: lines grow with exponent {exponent(points):.2f}: {points}")
+
+
+def judge_time(case: Case, small: int = 16 * SMALL) -> None:
+    """Raise TooExpensive where a large input is slow, and the time grew faster than the input, or is absurd."""
+    size, points = min(small, case.largest), list[tuple[int, float]]()
+    while True:
+        points.append((size, seconds(case, case.build(size))))
+        if points[-1][1] > QUICK and too_steep(points, TIME_EXPONENT):
+            tries = [[(n, seconds(case, case.build(n))) for n, _ in points[-3:]] for _ in range(TRIES)]
+            points = [min(same, key=lambda point: point[1]) for same in zip(*tries, points[-3:], strict=True)]
+            if too_steep(points, TIME_EXPONENT):
+                raise TooExpensive(f"{case.name}: time grows with exponent {exponent(points):.2f}: {points}")
+        if points[-1][1] > TOO_SLOW:
+            raise TooExpensive(f"{case.name}: an input takes {points[-1][1]:.1f} s: {points}")
+        if size >= case.largest:
+            return
+        size = min(4 * size, case.largest)
+
+
+def judge_memory(case: Case, size: int = 64 * SMALL) -> None:
+    """Raise TooExpensive where reading takes more memory than so many times the input."""
+    given = case.build(min(size, case.largest))
+    run(case, given)
+    tracemalloc.start()
+    try:
+        run(case, given)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    if peak > case.memory * min(size, case.largest) + 256 * 1024:
+        raise TooExpensive(f"{case.name}: {peak} bytes of memory for an input of {min(size, case.largest)}")
+
+
+def judge(case: Case) -> None:
+    """Raise TooExpensive where steps, time or memory are not in proportion to the input."""
+    judge_steps(case)
+    judge_time(case)
+    judge_memory(case)
