@@ -19,6 +19,7 @@ from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError
 from agent.main import run
 from agent.node.status import KUBELET_VERSION
+from kube import log_lines
 from kube.kubeconfig import KubeconfigError
 
 _HELP = {
@@ -52,11 +53,8 @@ def parse(arguments: list[str]) -> tuple[Flags, int]:
 
 def main() -> None:
     flags, verbosity = parse(sys.argv[1:])
-    logging.basicConfig(
-        level=logging.DEBUG if verbosity >= 4 else logging.INFO,
-        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    level = logging.DEBUG if verbosity >= 4 else logging.INFO
+    logging.basicConfig(level=level, handlers=[log_lines.handler()])
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run(from_flags(flags)))

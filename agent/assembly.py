@@ -116,7 +116,8 @@ async def assemble(
         await cgroups.ensure_node(together)
         await node_allocatable.enforce(config.enforcement, cgroups, *reserved)
 
-    observed = Observed()
+    observed, bounded = Observed(), Runtime(runtime, limit=max(4, 2 * (os.cpu_count() or 1)))
+    observed.runtime_calls = bounded.limiter
     starts = PodStarts(observed)
     writer = StatusWriter(client, clock=clock, observed=observed)
     pods = PodManager(writer)
@@ -167,7 +168,7 @@ async def assemble(
         config=config,
         clock=clock,
         node=state,
-        runtime=Runtime(runtime, limit=max(4, 2 * (os.cpu_count() or 1))),
+        runtime=bounded,
         images=Images(
             runtime,
             recorder,

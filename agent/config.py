@@ -60,6 +60,8 @@ class AgentConfig:
     port: int = 10250
     tls_cert_file: Path | None = None
     tls_private_key_file: Path | None = None
+    tls_cipher_suites: tuple[str, ...] = ()
+    tls_min_version: str = "VersionTLS12"
     client_ca_file: Path | None = None
     anonymous: bool = False
     webhook_authentication: bool = True

@@ -22,7 +22,7 @@ from agent.node.allocatable import read as read_enforcement
 from agent.podspec.userns import LENGTH
 from agent.server.doors import Doors
 from agent.shutdown.periods import Period, periods
-from kube import duration
+from kube import duration, tls_settings
 from kube.quantity import parse as parse_quantity
 
 
@@ -50,6 +50,11 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         raise ConfigError(
             "both --image-credential-provider-config and --image-credential-provider-bin-dir need to be set"
         )
+    try:
+        cipher_suites = tls_settings.check_suites(file.tls_cipher_suites)
+        tls_min_version = tls_settings.check_version(file.tls_min_version)
+    except ValueError as error:
+        raise ConfigError(f"tlsCipherSuites, tlsMinVersion: {error}") from error
     given = flags.register_with_taints
     registered_with = taints(given) if given else tuple(file.register_with_taints)
     x509 = file.authentication.x509
@@ -78,6 +83,8 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         port=file.port,
         tls_cert_file=_path(file.tls_cert_file),
         tls_private_key_file=_path(file.tls_private_key_file),
+        tls_cipher_suites=cipher_suites,
+        tls_min_version=tls_min_version,
         client_ca_file=_path(x509.client_ca_file),
         anonymous=file.authentication.anonymous.enabled,
         webhook_authentication=file.authentication.webhook.enabled,

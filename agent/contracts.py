@@ -87,6 +87,8 @@ class PodView:
     """Every instance the runtime has, newest first."""
     sandbox: SandboxRecord | None
     terminating: bool = False
+    static: bool = False
+    """The pod's source is a manifest of this machine, not the API."""
 
     @property
     def alive(self) -> bool:

@@ -92,6 +92,8 @@ class KubeletConfiguration(_Base):
     port: int = 10250
     tls_cert_file: str = ""
     tls_private_key_file: str = ""
+    tls_cipher_suites: list[str] = msgspec.field(default_factory=list)
+    tls_min_version: str = ""
     rotate_certificates: bool = False
     server_tls_bootstrap: bool = msgspec.field(default=False, name="serverTLSBootstrap")
     authentication: Authentication = msgspec.field(default_factory=Authentication)
@@ -164,7 +166,8 @@ class KubeletConfiguration(_Base):
     enable_debugging_handlers: bool = True
     enable_system_log_handler: bool = True
     enable_system_log_query: bool = False
-    enable_profiling_handler: bool = True
+    enable_profiling_handler: bool = False
+    """Upstream's default is on; there is no profiler behind it here."""
     enable_debug_flags_handler: bool = True
     user_namespaces: UserNamespaces = msgspec.field(default_factory=UserNamespaces)
     shutdown_grace_period: str = "0s"
@@ -198,7 +201,7 @@ _ACCEPTED = frozenset(
     mergeDefaultEvictionSettings oomScoreAdj protectKernelDefaults
     qosReserved registerPullQPS registryBurst registryPullQPS runOnce
     runtimeCgroups staticPodURL staticPodURLHeader systemCgroups
-    tlsCipherSuites tlsMinVersion tlsCurvePreferences tracing volumePluginDir
+    tlsCurvePreferences tracing volumePluginDir
     volumeStatsAggPeriod containerLogMaxWorkers""".split()
 )
 

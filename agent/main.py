@@ -1,7 +1,8 @@
 """The agent as one coroutine: has its parts made, starts them in the order they need each other, runs until told to stop.
 
 Everything lives in one task group. Stopping it ends no container: what runs goes on without the agent, and the next
-one finds it again by its labels.
+one finds it again by its labels. Loops that can begin anew at any time outlast their errors (kube/loops.py); an error of any
+other part ends the agent, which is then started again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from agent import serving
@@ -25,6 +26,7 @@ from agent.pods.static import StaticPods
 from agent.preconditions import eviction_thresholds, user_namespaces
 from agent.shutdown.logind import Logind
 from agent.shutdown.manager import Shutdown
+from agent.threads import Threads
 from agent.usage.operations import Operations
 from cri.client import Client as RuntimeClient
 from kube import certificates, kubeconfig, pki, servers
@@ -32,6 +34,7 @@ from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.informer import Informer
+from kube.loops import Loops
 from kube.servers import Servers
 from kube.transport import HttpsTransport
 
@@ -71,10 +74,17 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
         observe=operations.note,
     )
     refused: list[ConfigError] = []
+    threads = Threads()
+    threads.install()
+    loops = Loops(clock, fatal=(ConfigError,))
     try:
         async with asyncio.TaskGroup() as group:
+
+            def loop(name: str, work: Callable[[], Awaitable[None]]) -> None:
+                group.create_task(loops.run(name, work), name=name)
+
             group.create_task(_until_stopped(), name="signals")
-            group.create_task(servers.follow(client, known), name="follow the API servers")
+            loop("follow the API servers", lambda: servers.follow(client, known))
             if config.rotate_certificates and Path(access.certificate_file).name == certificates.CLIENT.file:
                 rotation = certificates.Rotation(
                     certificates.CLIENT,
@@ -84,9 +94,10 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
                     transport.reconnect,
                     clock=clock,
                 )
-                group.create_task(rotation.run(), name="client certificate")
+                loop("client certificate", rotation.run)
             parts = await assemble(config, client, runtime, users, limits, own_address(access.server), clock)
-            await _start(group, parts, config, client, runtime, operations, clock)
+            parts.observed.loops.table, parts.observed.threads = loops.table, threads
+            await _start(group, loop, parts, config, client, runtime, operations, clock)
             if ready is not None:
                 ready()
     except* _Stop:
@@ -123,6 +134,7 @@ async def _until_stopped() -> None:
 
 async def _start(
     group: asyncio.TaskGroup,
+    loop: Callable[[str, Callable[[], Awaitable[None]]], None],
     parts: Parts,
     config: AgentConfig,
     client: Client,
@@ -132,10 +144,10 @@ async def _start(
 ) -> None:
     """Start the parts in the order they need each other: pods, the node, what the API says; returns when it is Ready."""
     observed, began = parts.observed, parts.began
-    group.create_task(parts.recorder.run(), name="events")
+    loop("events", parts.recorder.run)
     group.create_task(parts.prober.run(), name="probes")
-    group.create_task(parts.services.run(), name="follow Services")
-    group.create_task(parts.classes.run(), name="follow RuntimeClasses")
+    loop("follow Services", parts.services.run)
+    loop("follow RuntimeClasses", parts.classes.run)
     group.create_task(parts.following.run(), name="pods")
     if config.shutdown_periods:
         shutdown = Shutdown(
@@ -149,7 +161,7 @@ async def _start(
             folder=config.root_dir,
             clock=clock,
         )
-        group.create_task(shutdown.run(), name="node shutdown")
+        loop("node shutdown", shutdown.run)
     rotation = LogRotation(
         runtime.runtime,
         parts.pods,
@@ -158,11 +170,11 @@ async def _start(
         max_files=config.log_max_files,
         period=config.log_check_period,
     )
-    group.create_task(rotation.run(), name="log rotation")
+    loop("log rotation", rotation.run)
     if config.static_pod_path is not None:
         static = StaticPods(config.static_pod_path, config.node_name, parts.following.static_pods_changed, clock=clock)
         await static.load()
-        group.create_task(static.run(), name="static pods")
+        loop("static pods", static.run)
     if config.enable_server:
         group.create_task(
             serving.serve(
@@ -184,27 +196,27 @@ async def _start(
     observed.before_registration.set(clock.monotonic() - began)
     await parts.node.register()
     observed.registration.set(clock.monotonic() - began - observed.before_registration.value())
-    group.create_task(parts.volumes.nodes.ensure(), name="CSINode")
-    group.create_task(parts.volumes.limits.run(), name="volume limits")
+    loop("CSINode", parts.volumes.nodes.ensure)
+    loop("volume limits", parts.volumes.limits.run)
     group.create_task(parts.device_plugins.run(), name="device plugins")
     group.create_task(PodResources(config.root_dir, parts.managers, parts.pods.views).run(), name="pod resources")
     group.create_task(parts.claim_drivers.run(), name="claims' drivers")
     group.create_task(parts.plugins.run(), name="plugin registry")
-    group.create_task(parts.node.report_forever(), name="node status")
+    loop("node status", parts.node.report_forever)
     lease = NodeLease(client, config.node_name, parts.node.uid, config.lease_duration, clock=clock)
-    group.create_task(lease.run(), name="node lease")
+    loop("node lease", lease.run)
     watch: Informer[core_v1.Pod] = Informer(
         client, core_v1.Pod, field_selector=f"spec.nodeName={config.node_name}", clock=clock
     )
     watch.subscribe(parts.following.pod_changed)
-    group.create_task(watch.run(), name="follow Pods")
+    loop("follow Pods", watch.run)
     await watch.wait_synced()
     parts.following.api_synced()
-    group.create_task(parts.mirrors.run(), name="mirror pods")
-    group.create_task(parts.housekeeping.run(), name="housekeeping")
-    group.create_task(parts.managers.run(runtime.runtime, parts.pods.views), name="container manager")
-    group.create_task(parts.images.run(), name="image garbage collection")
-    group.create_task(parts.eviction.run(), name="eviction")
+    loop("mirror pods", parts.mirrors.run)
+    loop("housekeeping", parts.housekeeping.run)
+    loop("container manager", lambda: parts.managers.run(runtime.runtime, parts.pods.views))
+    loop("image garbage collection", parts.images.run)
+    loop("eviction", parts.eviction.run)
     await parts.node.ready.wait()
     observed.node_startup.set(observed.before_agent.value() + clock.monotonic() - began)
     so_far = observed.before_registration.value() + observed.registration.value()

@@ -147,7 +147,8 @@ class PodRuntime:
 
 
 def _newest_first(records: Iterable[ContainerRecord]) -> tuple[ContainerRecord, ...]:
-    return tuple(sorted(records, key=lambda r: (r.created_at, r.restart_count), reverse=True))
+    # The count rises with each instance of a container; times go back when somebody sets the clock.
+    return tuple(sorted(records, key=lambda r: (r.restart_count, r.created_at), reverse=True))
 
 
 _STATES = {
@@ -230,4 +231,4 @@ def listed_sandbox(sandbox: PodSandbox) -> SandboxRecord:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.lstrip("-").isdigit() else None
+    return int(text) if text and text.lstrip("-").isdecimal() and len(text) < 20 else None

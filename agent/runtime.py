@@ -42,22 +42,22 @@ class Runtime:
 
     def __init__(self, client: Client, limit: int = 4) -> None:
         self.client = client
-        self._limiter = Limiter(limit)
+        self.limiter = Limiter(limit)
 
     async def run_sandbox(self, config: PodSandboxConfig, handler: str) -> SandboxRecord:
         """Make a sandbox and return it with its addresses. Raise CRIError."""
-        async with self._limiter.slot(SANDBOX):
+        async with self.limiter.slot(SANDBOX):
             sandbox_id = await whole(self.client.runtime.run_pod_sandbox(config, handler))
         return records.sandbox_record(await self.client.runtime.pod_sandbox_status(sandbox_id))
 
     async def create(self, sandbox_id: str, config: ContainerConfig, sandbox: PodSandboxConfig) -> str:
         """Create a container and return its ID. Raise CRIError."""
-        async with self._limiter.slot(START):
+        async with self.limiter.slot(START):
             return await whole(self.client.runtime.create_container(sandbox_id, config, sandbox))
 
     async def start(self, container_id: str) -> None:
         """Start a created container. Raise CRIError."""
-        async with self._limiter.slot(START):
+        async with self.limiter.slot(START):
             await whole(self.client.runtime.start_container(container_id))
 
     async def stop(self, container_id: str, grace: int) -> None:
@@ -67,13 +67,13 @@ class Runtime:
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
         """Kill what runs in a sandbox and take its network down. Raise CRIError."""
-        async with self._limiter.slot(STOP):
+        async with self.limiter.slot(STOP):
             with contextlib.suppress(NotFoundError):
                 await whole(self.client.runtime.stop_pod_sandbox(sandbox_id))
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
         """Remove a stopped sandbox with its containers. Raise CRIError."""
-        async with self._limiter.slot(SANDBOX):
+        async with self.limiter.slot(SANDBOX):
             with contextlib.suppress(NotFoundError):
                 await self.client.runtime.remove_pod_sandbox(sandbox_id)
 

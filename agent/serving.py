@@ -110,6 +110,8 @@ def _listener(config: AgentConfig, cert: Path, key: Path) -> Listener:
         port=config.port,
         cert_file=cert,
         key_file=key,
+        cipher_suites=config.tls_cipher_suites,
+        min_version=config.tls_min_version,
         client_ca_file=config.client_ca_file,
     )
 

@@ -118,13 +118,12 @@ def _amount(name: str, quantity: Quantity) -> int:
     return milli(quantity) if name == "cpu" else value(quantity)
 
 
-def is_critical(pod: core_v1.Pod) -> bool:
-    """Tell whether the pod is static, a mirror or of system-critical priority."""
-    annotations = pod.metadata.annotations
-    source = annotations.get("kubernetes.io/config.source", "api")
-    if source != "api" or "kubernetes.io/config.mirror" in annotations:
-        return True
-    return (pod.spec.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
+def is_critical(pod: core_v1.Pod, *, static: bool) -> bool:
+    """Tell whether the pod is static or of system-critical priority; mirror pods never run.
+
+    `static` comes from the agent's own record of the pod's source. The pod's annotations are its author's words.
+    """
+    return static or (pod.spec.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
 
 
 def oom_score_adj(pod: core_v1.Pod, container: core_v1.Container, memory_capacity: int) -> int:

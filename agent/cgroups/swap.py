@@ -14,9 +14,13 @@ from kube.quantity import value
 NO_SWAP, LIMITED_SWAP = "NoSwap", "LimitedSwap"
 
 
-def limit(pod: core_v1.Pod, container: core_v1.Container, behavior: str, memory: int, swap: int) -> int:
-    """Return the bytes of swap for a container; `memory` and `swap` are the machine's."""
-    if behavior != LIMITED_SWAP or qos.is_critical(pod) or qos.qos_class(pod) != qos.BURSTABLE or not memory:
+def limit(
+    pod: core_v1.Pod, container: core_v1.Container, behavior: str, memory: int, swap: int, *, static: bool
+) -> int:
+    """Return the bytes of swap for a container; `memory` and `swap` are the machine's, `static` is the pod's source."""
+    if behavior != LIMITED_SWAP or not memory:
+        return 0
+    if qos.is_critical(pod, static=static) or qos.qos_class(pod) != qos.BURSTABLE:
         return 0
     request = value(qos.requests(container.resources).get("memory", 0))
     if not request or request == value(qos.limits(container.resources).get("memory", 0)):

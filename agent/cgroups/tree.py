@@ -116,11 +116,9 @@ class Cgroups:
 
 
 def _pod_parts(pod: core_v1.Pod) -> list[str]:
-    # The UID in the API of a mirror pod is not the static pod's own, which is what runs.
-    uid = pod.metadata.annotations.get("kubernetes.io/config.hash") or pod.metadata.uid or ""
     found = qos.qos_class(pod)
     level = [] if found == qos.GUARANTEED else [found.lower()]
-    return ["kubepods", *level, f"pod{uid}"]
+    return ["kubepods", *level, f"pod{pod.metadata.uid or ''}"]
 
 
 def _slice(parts: list[str]) -> str:

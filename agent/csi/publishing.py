@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from agent import threads
 from agent.csi import secrets
 from agent.csi.layout import Layout
 from agent.csi.volume import Volume
@@ -101,7 +102,10 @@ class Publisher:
         if fresh and group is not None and not delegated and request.wants_group(spec.fs_group_policy, volume):
             policy = pod.spec.security_context.fs_group_change_policy if pod.spec.security_context else None
             try:
-                await asyncio.to_thread(ownership.give, target, group, only_if_root_differs=policy == "OnRootMismatch")
+                only_if_root_differs = policy == "OnRootMismatch"
+                await threads.call(
+                    uid, lambda: ownership.give(target, group, only_if_root_differs=only_if_root_differs)
+                )
             except OSError as error:
                 raise VolumeError(f"applyFSGroup failed for vol {volume.handle}: {error}") from error
 

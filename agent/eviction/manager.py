@@ -71,7 +71,7 @@ class Eviction:
                 await self._clock.sleep(PERIOD_SECONDS)
             try:
                 evicted = await self.check()
-            except CRIError as error:
+            except (CRIError, OSError) as error:
                 evicted = ()
                 log.warning("reading what pods use: %s", error)
 

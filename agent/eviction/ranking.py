@@ -67,9 +67,13 @@ def _requested(pod: core_v1.Pod, resource: str) -> int:
     return qos.pod_request(pod, resource) if resource in ("memory", "ephemeral-storage") else 0
 
 
+def _critical(view: PodView) -> bool:
+    return qos.is_critical(view.pod, static=view.static)
+
+
 def rank(usages: Sequence[Usage]) -> list[Usage]:
     """Order pods, the first to be evicted first."""
-    candidates = [u for u in usages if not qos.is_critical(u.view.pod) and not u.view.terminating]
+    candidates = [u for u in usages if not _critical(u.view) and not u.view.terminating]
     return sorted(
         candidates,
         key=lambda u: (u.used <= u.requested, u.view.pod.spec.priority or 0, -(u.used - u.requested)),

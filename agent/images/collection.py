@@ -67,6 +67,8 @@ class ImageGC:
         self._mounted = mounted
         self._tell = seen or (lambda ids: None)
         self._seen: dict[str, _Seen] = {}
+        self._collecting = asyncio.Lock()
+        """One collection at a time: the period's and the eviction's would count the same images twice."""
 
     async def run(self) -> None:
         """Look every five minutes until cancelled."""
@@ -74,12 +76,16 @@ class ImageGC:
             try:
                 await self.remove_old()
                 await self.collect()
-            except CRIError as error:
+            except (CRIError, OSError) as error:
                 log.warning("image garbage collection: %s", error)
             await self._clock.sleep(PERIOD_SECONDS)
 
     async def collect(self) -> int:
-        """Free what the thresholds ask for; return the bytes freed. Raise CRIError."""
+        """Free what the thresholds ask for; return the bytes freed. Raise CRIError, OSError."""
+        async with self._collecting:
+            return await self._collect()
+
+    async def _collect(self) -> int:
         await self._look()
         systems = await self._runtime.images.image_fs_info()
         if not systems:
@@ -89,7 +95,7 @@ class ImageGC:
             return 0
         wanted = disk.capacity * (100 - self._low) // 100 - disk.available
         log.info("image disk is %d %% full: freeing %d bytes", disk.used_percent, wanted)
-        return await self.free(wanted)
+        return await self._free(wanted)
 
     async def remove_old(self) -> int:
         """Remove images that nothing has used for the maximum age (0: for ever); return the bytes freed. Raise CRIError.
@@ -98,12 +104,17 @@ class ImageGC:
         """
         if not self._maximum_age:
             return 0
-        now = self._clock.monotonic()
-        old = [i for i in await self._look() if now - self._seen[i].used >= self._maximum_age]
-        return await self._remove(old, "age")
+        async with self._collecting:
+            now = self._clock.monotonic()
+            old = [i for i in await self._look() if now - self._seen[i].used >= self._maximum_age]
+            return await self._remove(old, "age")
 
     async def free(self, wanted: int) -> int:
         """Remove unused images until so many bytes are free, or none is left. Raise CRIError."""
+        async with self._collecting:
+            return await self._free(wanted)
+
+    async def _free(self, wanted: int) -> int:
         now = self._clock.monotonic()
         unused = await self._look()
         freed = 0

@@ -35,7 +35,7 @@ RECHECK_SECONDS = 1.0
 class ImageError(Exception):
     """The container cannot have its image; `reason` and the message are its waiting state's.
 
-    `retry_at`: epoch seconds from which another look is worthwhile.
+    `retry_at`: the moment of the monotonic clock from which another look is worthwhile.
     """
 
     def __init__(self, reason: str, message: str, retry_at: float) -> None:
@@ -140,9 +140,9 @@ class Images:
             message = f'Back-off pulling image "{name}"' + (f": ErrImagePull: {last}" if last else "")
             raise ImageError("ImagePullBackOff", message, ready)
         self._event(pod, field_path, NORMAL, "Pulling", f'Pulling image "{name}"')
-        asked = self._clock.monotonic()
+        asked, asked_at = self._now(), self._clock.now().timestamp()
         async with self._pulls:
-            began = self._clock.monotonic()
+            began = self._now()
             try:
                 found = await self._get(full, await self._keyring.find(pod, full, secrets), sandbox)
             except CRIError as error:
@@ -152,9 +152,9 @@ class Images:
                 self._back_off.next(key, at)
                 self._last_error[key] = text
                 raise ImageError("ErrImagePull", text, at + RECHECK_SECONDS) from error
-        ended = self._clock.monotonic()
+        ended = self._now()
         self._observed.pull_seconds.observe(ended - began, size_class(found.size))
-        self._starts.pulled(pod.metadata.uid or "", now, self._now())
+        self._starts.pulled(pod.metadata.uid or "", asked_at, self._clock.now().timestamp())
         self._back_off.collect(self._now())
         self._last_error.pop(key, None)
         times = f"{duration.render(ended - began)} ({duration.render(ended - asked)} including waiting)"
@@ -204,7 +204,7 @@ class Images:
         self._recorder.event(pod, kind, reason, message, field_path=field_path)
 
     def _now(self) -> float:
-        return self._clock.now().timestamp()
+        return self._clock.monotonic()
 
 
 def _user(image: Image) -> ImageUser:

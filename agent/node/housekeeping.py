@@ -23,6 +23,8 @@ from kube.clock import Clock
 log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 60.0
+_REMOVED = ".removed-"
+"""Begins the name of a log folder that is being removed."""
 
 
 class Housekeeping:
@@ -69,16 +71,29 @@ class Housekeeping:
             for uid, path in (await asyncio.to_thread(self._cgroups.pod_uids)).items():
                 if uid not in self._known():
                     await self._cgroups.take_away(path)
-        await asyncio.to_thread(self._sweep_files, self._known())
+        for folder in await asyncio.to_thread(self._log_folders):
+            if folder.name.startswith(_REMOVED):
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            elif folder.name.split("_")[2] not in self._known():
+                # Out of the way within the same turn of the loop: a pod that starts while files are removed has a new folder.
+                removed = folder.with_name(f"{_REMOVED}{folder.name}")
+                with contextlib.suppress(OSError):
+                    folder.rename(removed)
+                await asyncio.to_thread(shutil.rmtree, removed, ignore_errors=True)
+        await asyncio.to_thread(self._sweep_links)
 
-    def _sweep_files(self, known: set[str]) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self._pod_logs_dir):
-                parts = entry.name.split("_")
-                if len(parts) == 3 and parts[2] not in known and entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
+    def _log_folders(self) -> list[Path]:
+        try:
+            with os.scandir(self._pod_logs_dir) as entries:
+                found = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except FileNotFoundError:
+            return []
+        return [path for path in found if path.name.count("_") == 2]
+
+    def _sweep_links(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self._container_logs_dir):
                 # A link whose log is gone; a file of somebody else is left alone.
                 if entry.is_symlink() and not os.path.exists(entry.path):
-                    os.unlink(entry.path)
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(entry.path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gzip
 import logging
 import os
@@ -81,7 +82,7 @@ def tidy(path: Path, max_files: int) -> None:
     """Remove and compress what earlier rotations of a log left, so that one more file fits."""
     rotated = []
     for found in sorted(path.parent.glob(f"{path.name}.*")):
-        if found.suffix == _TEMPORARY or (found.suffix != _COMPRESSED and _gz(found).exists()):
+        if found.is_symlink() or found.suffix == _TEMPORARY or (found.suffix != _COMPRESSED and _gz(found).exists()):
             found.unlink()
         else:
             rotated.append(found)
@@ -102,13 +103,27 @@ def remove_logs(path: Path) -> None:
 
 
 def _compress(path: Path) -> None:
-    temporary = _gz(path).with_name(_gz(path).name + _TEMPORARY)
-    with path.open("rb") as plain, temporary.open("wb") as raw:
-        os.fchmod(raw.fileno(), path.stat().st_mode & 0o777)
-        with gzip.open(raw, "wb", compresslevel=1) as packed:
-            shutil.copyfileobj(plain, packed, 1 << 20)
-    temporary.rename(_gz(path))
-    path.unlink()
+    """Compress a rotated log. Raise OSError for a link and what is no file: others may write the folder."""
+    packed_name = _gz(path).name
+    temporary = packed_name + _TEMPORARY
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=folder)
+
+    try:
+        with open(path.name, "rb", opener=opener) as plain:
+            found = os.fstat(plain.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "a rotated log is no regular file", str(path))
+            with open(temporary, "xb", opener=opener) as raw:
+                os.fchmod(raw.fileno(), found.st_mode & 0o777)
+                with gzip.open(raw, "wb", compresslevel=1) as packed:
+                    shutil.copyfileobj(plain, packed, 1 << 20)
+        os.rename(temporary, packed_name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.unlink(path.name, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def _gz(path: Path) -> Path:

@@ -34,7 +34,7 @@ class Machine:
 def inspect(root_dir: Path) -> Machine:
     """Read the machine's facts; the disk is the one that holds the agent's root folder."""
     info = _meminfo()
-    root_dir.mkdir(parents=True, exist_ok=True)
+    root_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
     disk = os.statvfs(root_dir)
     return Machine(
         cpus=os.cpu_count() or 1,

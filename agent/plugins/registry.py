@@ -20,9 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent import inotify
 from agent.backoff import BackOff
 from agent.plugins.handler import PluginError, PluginHandler
+from kube import inotify
 from kube.clock import SYSTEM, Clock
 
 log = logging.getLogger(__name__)

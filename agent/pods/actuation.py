@@ -32,14 +32,14 @@ CHECKPOINT = "resources.json"
 async def actuate(worker: PodWorker, change: Resize) -> bool:
     """Give a running container the resources of its spec; True where it has them now."""
     found = find_container(worker.pod, change.name)
-    if found is None or worker.retry_at.get(f"/resize/{change.name}", 0.0) > worker.tools.now():
+    if found is None or worker.retry_at.get(f"/resize/{change.name}", 0.0) > worker.tools.monotonic():
         return False
     tools, pod, container = worker.tools, worker.pod, found[0]
     try:
         await _check_use(worker, container, change.id)
         # A parent must not be smaller than its child: the pod's cgroup first to grow, and last to shrink.
         await pod_setup.make_folders(tools, pod)
-        resources = pod_setup.make_resources(tools, pod, container)
+        resources = pod_setup.make_resources(tools, pod, container, static=worker.static)
         await tools.runtime.client.runtime.update_container_resources(change.id, resources)
         await pod_setup.make_folders(tools, pod)
     except (CRIError, OSError, resize.ResizeError) as error:

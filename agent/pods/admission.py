@@ -8,7 +8,7 @@ refused for want of resources: others make way for it (preemption.py). Pure.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from agent.cgroups import qos
@@ -17,7 +17,6 @@ from agent.lifecycle import End, rejection
 from agent.node.extended_resources import is_extended
 from agent.pods import preemption
 from agent.pods.preemption import Shortage
-from agent.pods.static import HASH
 from agent.pods.toolbox import NodeState
 from agent.podspec.sysctls import forbidden_sysctl
 from kube import node_affinity
@@ -40,15 +39,27 @@ class Admission:
     """The resource, the first of several, for want of which others make way."""
 
 
-def admit(pod: core_v1.Pod, others: Iterable[core_v1.Pod], node: NodeState, config: AgentConfig) -> Admission:
-    """Decide on a pod beside the others that are on the node."""
+def admit(
+    pod: core_v1.Pod,
+    others: Iterable[core_v1.Pod],
+    node: NodeState,
+    config: AgentConfig,
+    *,
+    static: Container[str] = (),
+) -> Admission:
+    """Decide on a pod beside the others that are on the node.
+
+    `static` are the UIDs of pods from this machine's manifests, as the agent knows them.
+    """
     others = list(others)
-    refused = _pressure(pod, node) or _sysctls(pod, config) or _os(pod) or _groups_policy(pod, node)
+    own = (pod.metadata.uid or "") in static
+    critical = qos.is_critical(pod, static=own)
+    refused = _pressure(pod, node, critical) or _sysctls(pod, config) or _os(pod) or _groups_policy(pod, node)
     if refused:
         return Admission(rejection(*refused))
     short = _too_many(others, config) + _resources(pod, others, node)
-    mismatch = _affinity(pod, node, config) or _ports(pod, others) or _taints(pod, node)
-    if not qos.is_critical(pod):
+    mismatch = _affinity(pod, node, config) or _ports(pod, others) or (None if own else _taints(pod, node))
+    if not critical:
         first = (f"OutOf{short[0].name}", str(short[0])) if short else mismatch
         refused = first or _app_armor(pod, node) or _shutting_down(node)
         return Admission(rejection(*refused) if refused else None)
@@ -56,7 +67,8 @@ def admit(pod: core_v1.Pod, others: Iterable[core_v1.Pod], node: NodeState, conf
     if refused:
         return Admission(rejection(*refused))
     try:
-        return Admission(preempt=tuple(preemption.victims(pod, others, short)), wanting=short[0].name if short else "")
+        way = preemption.victims(pod, others, short, static=static)
+        return Admission(preempt=tuple(way), wanting=short[0].name if short else "")
     except preemption.NothingToPreempt as error:
         text = f"Unexpected error while attempting to recover from admission failure: preemption: {error}"
         return Admission(rejection("UnexpectedAdmissionError", text))
@@ -66,10 +78,10 @@ Refusal = tuple[str, str]
 """Reason and message."""
 
 
-def _pressure(pod: core_v1.Pod, node: NodeState) -> Refusal | None:
+def _pressure(pod: core_v1.Pod, node: NodeState, critical: bool) -> Refusal | None:
     """Refuse what a node under pressure would only evict again (pkg/kubelet/eviction: Admit)."""
     held = [name for name, holds in node.pressures().items() if holds]
-    if not held or qos.is_critical(pod):
+    if not held or critical:
         return None
     if held == ["MemoryPressure"]:
         if qos.qos_class(pod) != qos.BEST_EFFORT or tolerated(_MEMORY_PRESSURE, pod.spec.tolerations):
@@ -156,8 +168,6 @@ def _host_ports(pod: core_v1.Pod) -> list[tuple[str, str, int]]:
 
 
 def _taints(pod: core_v1.Pod, node: NodeState) -> Refusal | None:
-    if HASH in pod.metadata.annotations:
-        return None  # a static pod is this machine's own
     if first_untolerated(node.taints, pod.spec.tolerations, effects=("NoExecute",)) is None:
         return None
     return _predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")

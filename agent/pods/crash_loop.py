@@ -28,16 +28,28 @@ class CrashLoopBackOff:
         self._back_off = BackOff(FIRST_SECONDS, last)
         self._told: dict[str, str] = {}
         """By container name: the ID of the instance whose end the last event was about."""
+        self._ended: dict[str, tuple[str, float]] = {}
+        """By container name: the ID of the last instance, and when it ended by the monotonic clock."""
 
     def ready_at(self, name: str, record: ContainerRecord) -> float:
-        """Return from when on (epoch seconds) a container whose last instance ended may be restarted."""
-        return self._back_off.ready_at(self._key(name), record.finished_at)
+        """Return from when on (epoch seconds; 0: now) a container whose last instance ended may be restarted.
+
+        How long ago that was is read from the wall clock once: a step of it afterwards changes no wait.
+        """
+        tools = self._pod.tools
+        now, moment = tools.now(), tools.monotonic()
+        container_id, ended = self._ended.get(name, ("", 0.0))
+        if container_id != record.id:
+            ended = moment - max(0.0, now - record.finished_at)
+            self._ended[name] = (record.id, ended)
+        ready = self._back_off.ready_at(self._key(name), ended)
+        return now + ready - moment if ready > moment else 0.0
 
     def count(self, name: str) -> None:
         """Count a restart of a container that exited: the next one waits longer."""
         record = self._pod.runtime.latest(name)
         if record is not None and record.exited:
-            self._back_off.next(self._key(name), self._pod.tools.now())
+            self._back_off.next(self._key(name), self._pod.tools.monotonic())
 
     def forgive(self, name: str) -> None:
         """Take back that restarts were counted: it was not the container's fault."""

@@ -14,7 +14,6 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.contracts import HookError
 from agent.lifecycle import Kill, find_container, grace_of, termination_waves
 from agent.managers.errors import DynamicResourceError
 from agent.pods.setup import unlink_logs, with_message
@@ -147,7 +146,7 @@ async def _pre_stop(
             await worker.tools.hooks.run(worker.pod, ip, container, container_id, handler)
     except TimeoutError:
         log.info("pod %s: preStop hook of %s did not end in %d s", worker.uid, container.name, grace)
-    except HookError as error:
+    except Exception as error:  # nothing but cancellation comes between a hook and the end of its container
         worker.event(WARNING, "FailedPreStopHook", "PreStopHook failed", container.name)
         log.info("pod %s: preStop hook of %s: %s", worker.uid, container.name, error)
 

@@ -105,7 +105,7 @@ class PodFollower:
         taken = {key_of(worker.pod) for worker in self._workers.values() if worker.static}
         for uid, pod in self._static.items():
             if uid not in self._workers and uid not in self._asking and key_of(pod) not in taken:
-                self._add(pod)
+                self._add(pod, static=True)
                 self._show_mirror(uid, pod)
 
     def _show_mirror(self, uid: str, pod: core_v1.Pod) -> None:
@@ -120,8 +120,8 @@ class PodFollower:
             self._end_orphan(self._found.pop(uid))
 
     # -- workers ------------------------------------------------------------------------------------------------------
-    def _add(self, pod: core_v1.Pod, *, asked: bool = False) -> None:
-        """Take a pod in, or refuse it; `asked`: the node's labels were read just now."""
+    def _add(self, pod: core_v1.Pod, *, static: bool = False, asked: bool = False) -> None:
+        """Take a pod in, or refuse it; `static`: from a manifest; `asked`: the node's labels were read just now."""
         uid = pod.metadata.uid or ""
         found = self._found.pop(uid, None)
         runtime = found.runtime if found else None
@@ -129,14 +129,15 @@ class PodFollower:
         way: tuple[core_v1.Pod, ...] = ()
         if runtime is None and pod.metadata.deletion_timestamp is None and pod.status.phase not in ENDED_PHASES:
             others = [w.allocated for w in self._workers.values() if not w.ending]
-            admission = admit(pod, others, self._tools.node, self._tools.config)
+            own = {w.uid for w in self._workers.values() if w.static} | ({uid} if static else set())
+            admission = admit(pod, others, self._tools.node, self._tools.config, static=own)
             rejected, way = admission.rejected, admission.preempt
             if rejected is not None and rejected.reason == "NodeAffinity" and not asked and self._group is not None:
                 # The scheduler may have seen labels that we have not: nothing is refused for old ones.
                 self._asking[uid] = pod
-                self._group.create_task(self._ask_and_add(uid), name=f"node's labels for pod {uid}")
+                self._group.create_task(self._ask_and_add(uid, static), name=f"node's labels for pod {uid}")
                 return
-        worker = PodWorker(pod, self._tools, runtime, rejected=rejected)
+        worker = PodWorker(pod, self._tools, runtime, static=static, rejected=rejected)
         self._tools.starts.seen(pod, self._tools.now())
         if rejected is not None:
             worker.event(WARNING, rejected.reason, rejected.told)
@@ -147,11 +148,11 @@ class PodFollower:
                 self._tools.observed.preemptions.inc(admission.wanting)
         self._start(worker)
 
-    async def _ask_and_add(self, uid: str) -> None:
+    async def _ask_and_add(self, uid: str, static: bool) -> None:
         await self._refresh_node()
         pod = self._asking.pop(uid, None)
         if pod is not None:
-            self._add(pod, asked=True)
+            self._add(pod, static=static, asked=True)
             self._show_mirror(uid, pod)
 
     def _unknown(self, found: Found) -> None:
@@ -207,10 +208,10 @@ class PodFollower:
     def _hold_resize(self, pod: core_v1.Pod) -> Hold | None:
         """Tell why a pod cannot have its new size, for what the others on the node have."""
         others = [w.allocated for w in self._workers.values() if w.uid != pod.metadata.uid and not w.ending]
-        tools = self._tools
+        tools, static = self._tools, self._workers[pod.metadata.uid or ""].static
         return (
             tools.managers.refuse_resize(pod)
-            or hold_swap(pod, lambda container: may_swap(tools, pod, container))
+            or hold_swap(pod, lambda container: may_swap(tools, pod, container, static=static))
             or hold(pod, others, tools.node.allocatable)
         )
 

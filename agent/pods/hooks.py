@@ -31,14 +31,20 @@ class Hooks:
         handler: core_v1.LifecycleHandler,
     ) -> None:
         """Run the handler to its end. Raise HookError."""
-        if handler.exec is not None:
-            await self._exec(container_id, handler.exec.command)
-        elif handler.http_get is not None:
-            await self._http_get(pod_ip, container, handler.http_get)
-        elif handler.sleep is not None:
-            await self._clock.sleep(handler.sleep.seconds)
-        else:
-            raise HookError("invalid handler: handler has no supported action")
+        try:
+            if handler.exec is not None:
+                await self._exec(container_id, handler.exec.command)
+            elif handler.http_get is not None:
+                await self._http_get(pod_ip, container, handler.http_get)
+            elif handler.sleep is not None:
+                await self._clock.sleep(handler.sleep.seconds)
+            else:
+                raise HookError("invalid handler: handler has no supported action")
+        except HookError:
+            raise
+        except Exception as error:
+            # A pod's author writes the hook: whatever is wrong with it (a host that is no name: UnicodeError) is its failure.
+            raise HookError(f"{type(error).__name__}: {error}") from error
 
     async def _exec(self, container_id: str, command: list[str]) -> None:
         try:

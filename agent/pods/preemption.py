@@ -7,7 +7,7 @@ is missing goes first; of two that cover as much, the smaller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.cgroups import qos
@@ -43,14 +43,19 @@ class NothingToPreempt(Exception):
     """Not even all pods that may be preempted hold enough; the message is upstream's."""
 
 
-def victims(pod: core_v1.Pod, others: Iterable[core_v1.Pod], short: Iterable[Shortage]) -> list[core_v1.Pod]:
-    """Return the pods to end so that a critical pod finds what is missing. Raise NothingToPreempt."""
+def victims(
+    pod: core_v1.Pod, others: Iterable[core_v1.Pod], short: Iterable[Shortage], *, static: Container[str] = ()
+) -> list[core_v1.Pod]:
+    """Return the pods to end so that a critical pod finds what is missing. Raise NothingToPreempt.
+
+    `static` are the UIDs of this machine's own pods.
+    """
     missing = {one.name: one.missing for one in short}
     if not missing:
         return []
     classes: dict[str, list[core_v1.Pod]] = {qos.BEST_EFFORT: [], qos.BURSTABLE: [], qos.GUARANTEED: []}
     for other in others:
-        if _may_be_preempted(pod, other):
+        if _may_be_preempted(pod, other, static):
             classes[qos.qos_class(other)].append(other)
     cheap, middle, dear = classes.values()
     if left := _without(missing, [*cheap, *middle, *dear]):
@@ -61,10 +66,14 @@ def victims(pod: core_v1.Pod, others: Iterable[core_v1.Pod], short: Iterable[Sho
     return [*chosen_cheap, *chosen_middle, *chosen_dear]
 
 
-def _may_be_preempted(pod: core_v1.Pod, other: core_v1.Pod) -> bool:
-    if qos.is_critical(pod) and not qos.is_critical(other):
+def _may_be_preempted(pod: core_v1.Pod, other: core_v1.Pod, static: Container[str]) -> bool:
+    if _critical(pod, static) and not _critical(other, static):
         return True
     return (pod.spec.priority or 0) > (other.spec.priority or 0)
+
+
+def _critical(pod: core_v1.Pod, static: Container[str]) -> bool:
+    return qos.is_critical(pod, static=(pod.metadata.uid or "") in static)
 
 
 def _choose(pods: Sequence[core_v1.Pod], missing: Mapping[str, int]) -> list[core_v1.Pod]:

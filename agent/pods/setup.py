@@ -107,6 +107,7 @@ async def make_container_config(
     image: PresentImage,
     pod_ips: tuple[str, ...],
     mounted: Mapping[str, Mounted],
+    static: bool,
     target_id: str = "",
 ) -> ContainerConfig:
     """Put together all that a container is made from. Raise environment.ConfigError."""
@@ -145,20 +146,23 @@ async def make_container_config(
             target_id=target_id,
             ids=ids,
         ),
-        resources=make_resources(tools, pod, container),
+        resources=make_resources(tools, pod, container, static=static),
     )
     made.devices.extend(container_devices(container, mounted))
     containers.add_extras(made, extras)
     return made
 
 
-def may_swap(tools: Toolbox, pod: core_v1.Pod, container: core_v1.Container) -> bool:
+def may_swap(tools: Toolbox, pod: core_v1.Pod, container: core_v1.Container, *, static: bool) -> bool:
     """Tell whether a container was given swap."""
-    node, behavior = tools.node, tools.config.swap_behavior
-    return tools.cgroups.fs.swap and swap.limit(pod, container, behavior, node.memory_capacity, node.swap_capacity) > 0
+    amounts = tools.node.memory_capacity, tools.node.swap_capacity
+    given = swap.limit(pod, container, tools.config.swap_behavior, *amounts, static=static)
+    return tools.cgroups.fs.swap and given > 0
 
 
-def make_resources(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer) -> LinuxContainerResources:
+def make_resources(
+    tools: Toolbox, pod: core_v1.Pod, container: AnyContainer, *, static: bool
+) -> LinuxContainerResources:
     """Return the limits of a container's own cgroup."""
     config, node = tools.config, tools.node
     rules = containers.ResourceRules(
@@ -173,7 +177,7 @@ def make_resources(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer) ->
         huge_page_sizes=node.huge_page_sizes,
     )
     exclusive = tools.managers.has_exclusive_cpus(pod.metadata.uid or "", container.name)
-    return containers.container_resources(pod, container, rules, exclusive=exclusive)
+    return containers.container_resources(pod, container, rules, static=static, exclusive=exclusive)
 
 
 def _managed_mounts(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer, pod_ips: tuple[str, ...]) -> list[Mount]:

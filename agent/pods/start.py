@@ -62,6 +62,7 @@ async def start_container(worker: PodWorker, start: Start) -> bool:
             image=image,
             pod_ips=tools.node.host_ips if pod.spec.host_network else sandbox.ips,
             mounted=mounted,
+            static=worker.static,
             target_id=_target(worker, container),
         )
     except ImageError as error:

@@ -20,7 +20,6 @@ from agent.node import log_rotation
 from agent.pods.allocation import sizes
 from agent.pods.resize import Hold
 from agent.pods.setup import field_path, make_sandbox_config, unlink_logs, with_message
-from agent.pods.static import HASH, is_mirror
 from agent.pods.toolbox import Toolbox
 from agent.records import ContainerRecord, PodRuntime
 from agent.status.container import Known, Waiting
@@ -42,14 +41,23 @@ class PodState:
     """One pod as this node knows it."""
 
     def __init__(
-        self, pod: core_v1.Pod, tools: Toolbox, runtime: PodRuntime | None = None, *, rejected: End | None = None
+        self,
+        pod: core_v1.Pod,
+        tools: Toolbox,
+        runtime: PodRuntime | None = None,
+        *,
+        static: bool = False,
+        rejected: End | None = None,
     ) -> None:
         self.uid = pod.metadata.uid or ""
         self.pod = pod
         self.tools = tools
         self.runtime = runtime or PodRuntime()
-        self.static = HASH in pod.metadata.annotations and not is_mirror(pod)
-        """From a manifest on this machine: the API shows a mirror pod, if anything."""
+        self.static = static
+        """The pod's source is a manifest on this machine: the API shows a mirror pod, if anything.
+
+        Set by the source alone, never read from the pod: an author of API pods may write any annotation.
+        """
         self.mirror: core_v1.Pod | None = None
         self.in_api = True
         """False once the object is gone from its source, the API or the manifest."""
@@ -233,7 +241,7 @@ class PodState:
         """Return the pod as the server shows it."""
         told = self.last_status
         pod = msgspec.structs.replace(self.pod, status=told) if told is not None else self.pod
-        return PodView(pod, self.runtime.containers, self.runtime.sandbox, self.ending)
+        return PodView(pod, self.runtime.containers, self.runtime.sandbox, self.ending, self.static)
 
     def sandbox_config(self) -> PodSandboxConfig:
         """Return the configuration of the current sandbox, as containers are made with it."""

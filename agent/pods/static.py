@@ -16,8 +16,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from agent import inotify
-from kube import serialize
+from kube import inotify, serialize
 from kube.api import core_v1, meta_v1
 from kube.clock import Clock, format_time
 

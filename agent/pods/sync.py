@@ -17,6 +17,7 @@ from agent.pods.start import start_container
 from agent.pods.volumes import set_up_volumes
 from agent.records import ContainerRecord
 from agent.status.phase import ENDED_PHASES
+from agent.status.pod import summed_phase
 from kube.events import NORMAL, WARNING
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ async def sync(worker: PodWorker) -> None:
     rounds = 0
     while True:
         worker.due = False
-        now = worker.tools.now()
+        now, moment = worker.tools.now(), worker.tools.monotonic()
         worker.probe()
         _hold_resize(worker)
         decided = plan(
@@ -49,7 +50,7 @@ async def sync(worker: PodWorker) -> None:
                 now=now,
                 outcomes=worker.outcomes(),
                 ready_at=worker.crash_loop.ready_at,
-                retry_at=worker.retry_at,
+                retry_at={name: now + at - moment for name, at in worker.retry_at.items()},
                 applied=worker.applied,
                 hold_resize=worker.held is not None,
             )
@@ -63,8 +64,11 @@ async def sync(worker: PodWorker) -> None:
             return
         if rounds == 0:
             worker.publish()
-            if worker.last_status is not None and worker.last_status.phase in ENDED_PHASES:
-                # What may not run again was lost by the runtime: told as ended, the pod gets nothing started.
+            told = worker.last_status
+            if told is not None and (
+                told.phase in ENDED_PHASES or summed_phase(worker.basis(), told, worker.runtime) in ENDED_PHASES
+            ):
+                # What may not run again was lost by the runtime: nothing is started, what is left is stopped.
                 worker.end = End()
                 worker.look_again()
                 return
@@ -83,9 +87,9 @@ async def sync(worker: PodWorker) -> None:
             await pod_end.remove_sandbox(worker, sandbox_id)
         if not progressed and not worker.due:
             worker.publish()
-            worker.wake_at(decided.wake_at)
+            worker.wake_at(moment + decided.wake_at - now if decided.wake_at is not None else None)
             # What was due before was considered, and waits for something else (a longer back-off).
-            worker.wake_at(min((at for at in worker.retry_at.values() if at > now), default=None))
+            worker.wake_at(min((at for at in worker.retry_at.values() if at > moment), default=None))
             worker.wake_at(worker.contents_due)
             return
 

@@ -82,3 +82,7 @@ class Toolbox:
     def now(self) -> float:
         """Return the wall clock in epoch seconds."""
         return self.clock.now().timestamp()
+
+    def monotonic(self) -> float:
+        """Return the seconds by which waits are measured: no step of the wall clock changes them."""
+        return self.clock.monotonic()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 async def set_up_volumes(worker: PodWorker) -> bool:
     """Set the volumes up where that was not done or their contents are due; True where all are there."""
-    now = worker.tools.now()
+    now = worker.tools.monotonic()
     due = worker.contents_due is not None and worker.contents_due <= now
     if worker.mounted is not None and not due:
         return True
@@ -28,7 +28,7 @@ async def set_up_volumes(worker: PodWorker) -> bool:
     if not worker.static:  # a static pod runs before there is an API
         await tools.services.wait_synced()
     try:
-        worker.mounted, worker.contents_due = await tools.volumes.mount(pod)
+        worker.mounted, again = await tools.volumes.mount(pod)
     except MountsFailed as error:
         for failed in error.failed:
             worker.event(WARNING, "FailedMount", str(failed))
@@ -38,5 +38,7 @@ async def set_up_volumes(worker: PodWorker) -> bool:
             return True
         worker.retry_later("/volumes")
         return False
+    if again is not None:
+        worker.contents_due = tools.monotonic() + again - tools.now()
     worker.succeeded("/volumes")
     return True

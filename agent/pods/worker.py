@@ -43,15 +43,22 @@ class PodWorker(PodState):
     """The worker of one pod UID. `run` returns when nothing of the pod is left on the node or in the API."""
 
     def __init__(
-        self, pod: core_v1.Pod, tools: Toolbox, runtime: PodRuntime | None = None, *, rejected: End | None = None
+        self,
+        pod: core_v1.Pod,
+        tools: Toolbox,
+        runtime: PodRuntime | None = None,
+        *,
+        static: bool = False,
+        rejected: End | None = None,
     ) -> None:
-        super().__init__(pod, tools, runtime, rejected=rejected)
+        super().__init__(pod, tools, runtime, static=static, rejected=rejected)
         self.retry_at: dict[str, float] = {}
-        """By container name: when to try again after a failure; "" is the sandbox, "/volumes" the volumes."""
+        """By container name: when (by the monotonic clock) to try again after a failure; "" is the sandbox, "/volumes"
+        the volumes."""
         self.crash_loop = CrashLoopBackOff(self, tools.config.back_off_max)
         self.failures = BackOff(1.0, 60.0)
         self.contents_due: float | None = None
-        """When the volumes want another look: a token is due, or now (0.0) because contents changed."""
+        """When (by the monotonic clock) the volumes want another look: a token is due, or contents changed (0.0: now)."""
         self.news = 0
         """How often a ConfigMap or Secret that the pod names has changed."""
         self.hold_resize: Callable[[core_v1.Pod], Hold | None] = lambda pod: None
@@ -205,15 +212,15 @@ class PodWorker(PodState):
             # Something may have been done whose end nobody heard of: what there is of the pod is read anew.
             log.warning("%s: %s", child.get_name(), error)
             self.suspect, self._ending_with = True, None
-            self.wake_at(self.tools.now() + RUNTIME_SECONDS)
+            self.wake_at(self.tools.monotonic() + RUNTIME_SECONDS)
         elif error is not None:
             log.error("%s failed", child.get_name(), exc_info=error)
             self._ending_with = None
-            self.wake_at(self.tools.now() + TROUBLE_SECONDS)
+            self.wake_at(self.tools.monotonic() + TROUBLE_SECONDS)
 
     def retry_later(self, name: str) -> None:
         """Count a failure of a step: it waits before it is tried again (`retry_at`)."""
-        now = self.tools.now()
+        now = self.tools.monotonic()
         self.retry_at[name] = now + self.failures.next(name, now)
 
     def succeeded(self, name: str) -> None:
@@ -222,13 +229,13 @@ class PodWorker(PodState):
         self.failures.reset(name)
 
     def wake_at(self, at: float | None) -> None:
-        """Have the worker look again at a moment (epoch seconds) at the latest."""
+        """Have the worker look again at a moment (of the monotonic clock) at the latest."""
         if at is None or (self._timer is not None and self._timer[0] <= at):
             return
         self._cancel_timer()
 
         async def later() -> None:
-            await self.tools.clock.sleep(max(0.0, at - self.tools.now()))
+            await self.tools.clock.sleep(max(0.0, at - self.tools.monotonic()))
             self._timer = None
             self.look_again()
 

@@ -73,7 +73,8 @@ def add_extras(config: ContainerConfig, extras: Extras) -> None:
     """Add what the node's managers give the container; its environment is in the configuration already."""
     config.mounts.extend(extras.mounts)
     config.devices.extend(extras.devices)
-    config.annotations.update(extras.annotations)
+    # The agent's own notes win: after a restart it reads them back from the runtime.
+    config.annotations.update({key: text for key, text in extras.annotations.items() if key not in config.annotations})
     config.CDI_devices.extend(CDIDevice(name=name) for name in extras.cdi_devices)
     config.linux.resources.cpuset_cpus = extras.cpus
     config.linux.resources.cpuset_mems = extras.mems
@@ -120,11 +121,12 @@ class ResourceRules:
 
 
 def container_resources(
-    pod: core_v1.Pod, container: AnyContainer, rules: ResourceRules, *, exclusive: bool = False
+    pod: core_v1.Pod, container: AnyContainer, rules: ResourceRules, *, static: bool, exclusive: bool = False
 ) -> LinuxContainerResources:
     """Return the container's own cgroup limits and its OOM score adjustment.
 
-    `exclusive`: it has processors of its own, on which no quota is to slow it.
+    `static`: the pod's source is a manifest of this machine. `exclusive`: the container has processors of its own, on
+    which no quota is to slow it.
     """
     requests, limits = qos.requests(container.resources), dict(qos.limits(container.resources))
     whole = pod.spec.resources.limits if pod.spec.resources is not None else {}
@@ -147,7 +149,8 @@ def container_resources(
     if rules.swap_controller:
         extra = 0
         if isinstance(container, core_v1.Container):
-            extra = swap.limit(pod, container, rules.swap_behavior, rules.memory_capacity, rules.swap_capacity)
+            amounts = rules.memory_capacity, rules.swap_capacity
+            extra = swap.limit(pod, container, rules.swap_behavior, *amounts, static=static)
         resources.unified["memory.swap.max"] = str(extra)
         if memory:
             resources.memory_swap_limit_in_bytes = memory + extra

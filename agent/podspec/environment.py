@@ -49,15 +49,18 @@ def environment(
     for source in container.env_from:
         for key, value in _bulk(source, namespace, around.references).items():
             result[(source.prefix or "") + key] = value
-    known = {**around.services, **result}
+    known, room = {**around.services, **result}, LONGEST
     for variable in container.env:
         if variable.value_from is not None:
+            if variable.value_from.file_key_ref is not None:  # the container must not run without what it asks for
+                raise ConfigError(f"variable {variable.name}: this kubelet does not support fileKeyRef (EnvFiles)")
             found = _value_from(pod, container, variable.value_from, around)
             if found is None:
                 continue
             value = found
         else:
-            value = expand(variable.value or "", known)
+            value = expand(variable.value or "", known, room)
+            room -= max(0, len(value) - len(variable.value or ""))
         result.pop(variable.name, None)
         result[variable.name] = known[variable.name] = value
     for name, value in around.services.items():
@@ -129,13 +132,24 @@ def _text(encoded: str) -> str:
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 
 
-def expand(text: str, values: Mapping[str, str]) -> str:
-    """Replace $(NAME) by its value where it is known; $$ is a literal $."""
+LONGEST = 1024 * 1024
+"""Characters that references may add to a container's variables, or to a text. The kernel takes 128 KiB of one argument."""
+
+
+def expand(text: str, values: Mapping[str, str], room: int = LONGEST) -> str:
+    """Replace $(NAME) by its value where it is known; $$ is a literal $. Raise ConfigError past `room` added characters."""
 
     def replace(match: re.Match[str]) -> str:
+        nonlocal room
         if match[0] == "$$":
             return "$"
-        return values.get(match[1], match[0])
+        value = values.get(match[1])
+        if value is None:
+            return match[0]
+        room -= len(value)
+        if room < 0:
+            raise ConfigError(f"references to variables add more than {LONGEST} characters")
+        return value
 
     return _REFERENCE.sub(replace, text)
 
@@ -146,8 +160,12 @@ def names_in(text: str) -> set[str]:
 
 
 def expand_all(texts: Iterable[str], values: Mapping[str, str]) -> list[str]:
-    """Expand a command or its arguments."""
-    return [expand(text, values) for text in texts]
+    """Expand a command or its arguments. Raise ConfigError where they become too long."""
+    found, room = [], LONGEST
+    for text in texts:
+        found.append(expand(text, values, room))
+        room -= max(0, len(found[-1]) - len(text))
+    return found
 
 
 def service_variables(services: Iterable[core_v1.Service], namespace: str, links: bool) -> dict[str, str]:

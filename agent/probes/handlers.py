@@ -9,7 +9,7 @@ from collections.abc import Callable
 import grpc
 import grpc.aio
 
-from agent.podspec.environment import expand_all
+from agent.podspec.environment import ConfigError, expand_all
 from agent.probes.http import USER_AGENT, HTTPProber
 from agent.probes.http_errors import reason
 from agent.probes.result import Result, Target, errored, failure, success
@@ -45,7 +45,10 @@ class Handlers:
         assert probe.exec is not None
         # Only variables whose value is written in the pod are known here, as upstream has it.
         values = {variable.name: variable.value or "" for variable in target.container.env if not variable.value_from}
-        command = expand_all(probe.exec.command, values)
+        try:
+            command = expand_all(probe.exec.command, values)
+        except ConfigError as error:
+            return errored(str(error))
         try:
             result = await self._runtime.exec_sync(target.container_id, command, probe.timeout_seconds or 1)
         except DeadlineExceededError:

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cryptography import x509
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from agent.server.cache import ExpiringCache
+from kube import subjects
 from kube.api import authentication_v1
 from kube.client import Client
 from kube.clock import Clock
@@ -91,8 +92,8 @@ def of_certificate(der: bytes) -> User | None:
             return None
     except x509.ExtensionNotFound:
         return None
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    if not names or not names[0].value:
+    try:
+        subject = subjects.read(certificate.subject)
+    except subjects.SubjectError:
         return None
-    groups = [str(found.value) for found in certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
-    return User(str(names[0].value), (*groups, AUTHENTICATED))
+    return User(subject.name, (*subject.groups, AUTHENTICATED), subject.uid) if subject.name else None

@@ -1,11 +1,13 @@
 """What a caller of the kubelet's API may do: a request is a verb on a subresource of this node, asked of the API server.
 
-Paths map to subresources as upstream's do, with its fine-grained ones (KEP-2862): the narrow subresource is asked
+Paths map to subresources as upstream's do, with its fine-grained ones (KEP-2862): of some the narrow subresource is asked
 about first, then nodes/proxy. Unlike upstream, running something in a container is `create` even where the
 request is a GET (a WebSocket has to be one): read access to nodes/proxy must not be enough for exec.
 """
 
 from __future__ import annotations
+
+import posixpath
 
 from agent.server.authentication import User
 from agent.server.cache import ExpiringCache
@@ -24,14 +26,17 @@ _SUBRESOURCES = (
     ("/runningpods", ("pods", "proxy")),
     ("/healthz", ("healthz", "proxy")),
     ("/configz", ("configz", "proxy")),
-    ("/statusz", ("statusz", "proxy")),
-    ("/flagz", ("flagz", "proxy")),
+    ("/statusz", ("statusz",)),
+    ("/flagz", ("configz",)),
 )
 
 
 def attributes(method: str, path: str) -> tuple[str, tuple[str, ...]]:
-    """Return the verb and the subresources to ask about, any of which is enough."""
-    lower = path.lower()
+    """Return the verb and the subresources to ask about, any of which is enough.
+
+    The path is read as the most generous router would: with repeated slashes and dots resolved, in any case.
+    """
+    lower = posixpath.normpath("/" + path.lower().lstrip("/"))
     if any(lower == prefix or lower.startswith(prefix + "/") for prefix in _COMMANDS):
         return "create", ("proxy",)
     verb = _VERBS.get(method, "")

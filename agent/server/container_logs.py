@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from agent.contracts import Pods
 from agent.server import log_files, log_request
+from agent.server.protocol import be_patient
 from cri.errors import CRIError
 from cri.messages import ContainerState
 from cri.runtime_service import RuntimeService
@@ -28,6 +29,7 @@ class ContainerLogs:
 
     async def read(self, request: Request) -> Response:
         """Answer with a container's log as far as it is asked for; what is followed ends with the container."""
+        be_patient(request.scope)
         path = request.path_params
         try:
             options = log_request.options(request.query_params, self._clock.now())

@@ -13,5 +13,5 @@ class Doors:
     """Logs, commands and sessions, configuration: all that shows or does more than figures."""
     system_logs: bool = True
     system_log_queries: bool = False
-    profiling: bool = True
+    profiling: bool = False
     flags: bool = True

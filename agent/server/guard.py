@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.server.authentication import Authenticator
+from agent.server.authentication import ANONYMOUS, Authenticator
 from agent.server.authorization import Authorizer
 from agent.server.requests import Requests
 from agent.server.sessions import Receive, Scope, Send, answer
@@ -41,6 +41,9 @@ class Guard:
                 if user is None:
                     await answer(send, 401, "Unauthorized")
                     return
+                identified = scope.get("extensions", {}).get("identified")
+                if identified is not None and user is not ANONYMOUS:
+                    identified(user.name)
                 refused = await self._authorizer.forbidden(user, scope["method"], scope["path"])
             except StatusError as error:
                 await answer(send, 500, f"Authorization error: {error}")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from agent import inotify
+from kube import inotify
 
 _CHUNK = 128 << 10
 _TAIL_CHUNK = 32 << 10

@@ -122,6 +122,8 @@ def _number(query: Mapping[str, str], name: str, least: int) -> int | None:
         number = int(text)
     except ValueError as error:
         raise LogRequestError(400, f"{name}: not a number: {text!r}") from error
+    if number >= 1 << 63:
+        raise LogRequestError(400, f"{name}: not a number of 64 bits: {text[:30]!r}")
     if number < least:
         must = "must be greater than 0" if least else "must be greater than or equal to 0"
         raise LogRequestError(422, f"{name}: Invalid value: {number}: {must}")

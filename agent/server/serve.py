@@ -8,15 +8,18 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from agent import inotify
 from agent.server.protocol import AgentProtocol
 from agent.server.sessions import Receive, Scope, Send, answer
+from kube import inotify, tls_settings
+from kube.serving.limits import ServingLimits
+from kube.serving.protocol import BoundedProtocol
+from kube.serving.server import BoundedServer
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +28,16 @@ _RELOAD_SECONDS = 3600.0  # how long to wait for file events at a time; there is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Where to listen, and with which files."""
+    """Where to listen, with which files and TLS settings (by the names of kube.tls_settings)."""
 
     address: str
     port: int
     cert_file: Path
     key_file: Path
     client_ca_file: Path | None = None
+    cipher_suites: tuple[str, ...] = ()
+    min_version: str = "VersionTLS12"
+    limits: ServingLimits = field(default_factory=ServingLimits)
 
 
 async def serve(app: Any, listener: Listener, started: Callable[[int], None] | None = None) -> None:
@@ -53,11 +59,13 @@ async def serve(app: Any, listener: Listener, started: Callable[[int], None] | N
     )
     config.load()
     assert config.ssl is not None
-    config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+    tls_settings.apply(config.ssl, listener.cipher_suites, listener.min_version)
+    for warning in tls_settings.warnings(listener.cipher_suites, listener.min_version):
+        log.warning("%s", warning)
     async with asyncio.TaskGroup() as group:
         reloading = group.create_task(_reload(config.ssl, listener), name="serving certificate")
         try:
-            await _run(config, listener.address, listener.port, started)
+            await _run(config, listener.address, listener.port, started, listener.limits)
         finally:
             reloading.cancel()
 
@@ -78,7 +86,11 @@ async def _reload(context: ssl.SSLContext, listener: Listener) -> None:
 
 
 async def serve_health(
-    health: Callable[[], str], address: str, port: int, started: Callable[[int], None] | None = None
+    health: Callable[[], str],
+    address: str,
+    port: int,
+    started: Callable[[int], None] | None = None,
+    limits: ServingLimits | None = None,
 ) -> None:
     """Serve /healthz without TLS until cancelled."""
 
@@ -90,16 +102,16 @@ async def serve_health(
         await answer(send, 500 if why else 200, f"healthz check failed: {why}\n" if why else "ok")
 
     config = uvicorn.Config(
-        app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, date_header=False
+        app, http=BoundedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, date_header=False
     )
-    await _run(config, address, port, started)
+    await _run(config, address, port, started, limits)
 
 
-class _Server(uvicorn.Server):
+class _Server(BoundedServer):
     """A server among others in one process: signals are the process's business, and nothing ticks."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
+    def __init__(self, config: uvicorn.Config, limits: ServingLimits) -> None:
+        super().__init__(config, limits)
         self.stop = asyncio.Event()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
@@ -111,10 +123,16 @@ class _Server(uvicorn.Server):
         await self.stop.wait()
 
 
-async def _run(config: uvicorn.Config, address: str, port: int, started: Callable[[int], None] | None) -> None:
+async def _run(
+    config: uvicorn.Config,
+    address: str,
+    port: int,
+    started: Callable[[int], None] | None,
+    limits: ServingLimits | None = None,
+) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listening = socket.create_server((address, port), family=family, dualstack_ipv6=address == "::", backlog=128)
-    server = _Server(config)
+    server = _Server(config, limits or ServingLimits())
     task = asyncio.create_task(server.serve([listening]), name=f"server {address}:{port}")
     try:
         if started is not None:

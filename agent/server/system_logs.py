@@ -24,6 +24,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 
 from agent.server.log_files import open_beneath
 from agent.server.log_query import LogQuery, QueryError
+from agent.server.protocol import be_patient
 
 _CHUNK = 256 << 10
 _SNIFFED = 512
@@ -47,6 +48,7 @@ class SystemLogs:
 
     async def read(self, request: Request) -> Response:
         """Send a file, list a folder, or answer a query."""
+        be_patient(request.scope)
         path = request.path_params.get("path", "")
         if self._queries and request.url.query:
             return await self._query(request)

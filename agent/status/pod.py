@@ -61,12 +61,10 @@ def pod_status(
     ips = _addresses(pod, runtime, node)
     status.pod_ip = ips[0] if ips else None
     status.pod_ips = [core_v1.PodIP(ip=ip) for ip in ips]
-    status.phase = phase(pod, status, runtime, finished)
-    if old.phase == "Running" and not finished and may_restart_all(pod):
-        if status.phase == "Pending" or _begin_again(pod, runtime):
-            status.phase = "Running"  # containers that were taken away to start together
-    # What still runs may hold what its successor wants: the end is told when the last container has stopped.
-    ended = end is not None and not runtime.alive
+    status.phase = summed_phase(pod, status, runtime, finished)
+    # Whoever reads of an end lets go of the pod (NetworkPolicies, quota, its node's room): no container may run then.
+    may_run = not finished and any(not record.exited for record in runtime.containers)
+    ended = end is not None and not may_run
     if end is not None and end.phase and ended:
         status.phase, status.reason, status.message = end.phase, end.reason or None, end.message or None
     if old.phase in ENDED_PHASES:
@@ -77,9 +75,20 @@ def pod_status(
             if shown.state is None or shown.state.terminated is None:
                 shown.state = core_v1.ContainerState(terminated=lost())
     status.conditions = conditions(pod, runtime, status, known, now)
+    if may_run and status.phase in ENDED_PHASES and old.phase not in ENDED_PHASES:
+        status.phase = old.phase or "Pending"
     if end is not None and end.disruption and ended:
         add_disruption(pod, status, end.disruption, now)
     return status
+
+
+def summed_phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntime, finished: bool = False) -> str:
+    """Return the phase that the containers' statuses sum up to, which the API is told once none of them can run."""
+    found = phase(pod, status, runtime, finished)
+    if pod.status.phase == "Running" and not finished and may_restart_all(pod):
+        if found == "Pending" or _begin_again(pod, runtime):
+            return "Running"  # containers that were taken away to start together
+    return found
 
 
 def rejected_status(pod: core_v1.Pod, end: End, now: float) -> core_v1.PodStatus:

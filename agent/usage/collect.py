@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agent import threads
 from agent.cgroups.tree import Cgroups
 from agent.contracts import Pods, PodView
 from agent.usage import cgroup, machine
@@ -201,7 +202,8 @@ class Collector:
         known = self._disk.get(uid)
         if known is None or now - known.read_at > seconds:
             moment = self._clock.now().timestamp()
-            known = await asyncio.to_thread(_read_disk, view.pod, self._pods_dir / uid, self._logs_dir, now, moment)
+            folder = self._pods_dir / uid
+            known = await threads.look(f"disk of {uid}", _read_disk, view.pod, folder, self._logs_dir, now, moment)
             if self._persistent is not None:
                 # A storage that hangs holds up nobody's figures but its own.
                 with contextlib.suppress(TimeoutError):

@@ -6,8 +6,11 @@ counts and this agent has no such thing of (a generic PLEG's discarded events, W
 
 from __future__ import annotations
 
+from agent.limiter import Limiter
+from agent.threads import Threads
 from agent.usage.counters import Counter, Histogram
 from agent.usage.exposition import Text
+from agent.usage.loop_metrics import LoopMetrics
 
 _START = (0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600)
 _PULL = (1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800, 2700, 3600)
@@ -34,6 +37,10 @@ class Observed:
 
     def __init__(self) -> None:
         counter, histogram = Counter, Histogram
+        self.loops = LoopMetrics()
+        self.threads = Threads()
+        self.runtime_calls = Limiter(1)
+        """The bound on runtime calls; the runtime's takes its place."""
         # -- requests to the kubelet port
         self.requests = counter(
             "kubelet_http_requests_total", "Number of the http requests received since the server started", _REQUEST

@@ -11,7 +11,6 @@ from platform import machine as machine_name
 
 from agent.contracts import Pods
 from agent.node.status import KUBELET_VERSION
-from agent.pods.static import HASH, is_mirror
 from agent.status.phase import ENDED_PHASES
 from agent.usage.exposition import Sample, Text
 from agent.usage.machine import boot_time
@@ -64,7 +63,7 @@ def state(pods: Pods, node_name: str) -> str:
     views = pods.views()
     states = Counter(record.state.value for view in views for record in view.containers)
     running = sum(1 for view in views if view.sandbox is not None and view.sandbox.ready)
-    static = [HASH in view.pod.metadata.annotations and not is_mirror(view.pod) for view in views]
+    static = [view.static for view in views]
     ended = [view.pod.status.phase in ENDED_PHASES for view in views]
     text.family(
         "kubelet_node_name", "gauge", "The node's name. The count is always 1.", [({"node": node_name}, 1, 0.0)]

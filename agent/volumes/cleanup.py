@@ -2,8 +2,7 @@
 
 The containers are gone by then, but what they wrote is hostile all the same: links to /etc, mounts that came in by
 propagation. Mounts are taken from the kernel's list and detached without following links; if one is still there
-afterwards, nothing is deleted. Deletion walks by directory descriptors (shutil.rmtree does) and leaves links' targets
-alone.
+afterwards, nothing is deleted. Deletion walks by directory descriptors (walk.py) and leaves links' targets alone.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 from pathlib import Path
 
 from agent.volumes import mounts
+from agent.volumes.walk import entries_below
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +39,10 @@ def remove_tree(folder: Path) -> None:
     left = mounts.mount_points(folder)
     if left:
         raise CleanupError(f"still mounted: {', '.join(left)}")
-    assert shutil.rmtree.avoids_symlink_attacks, "this platform cannot delete safely"
-    shutil.rmtree(folder)
+    for descriptor, name, is_folder in entries_below(folder):
+        with contextlib.suppress(FileNotFoundError):
+            (os.rmdir if is_folder else os.unlink)(name, dir_fd=descriptor)
+    os.rmdir(folder)
 
 
 def orphans(pods_dir: Path, known: set[str]) -> list[str]:

@@ -7,9 +7,11 @@ read only.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from agent import threads
 from agent.volumes import mounts
 from agent.volumes.payload import VolumeError
 from kube import process
@@ -17,12 +19,18 @@ from kube import process
 DEFAULT = "ext4"
 FORMAT_SECONDS = 600.0
 _NOTHING_FOUND = 2
+_KIND = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _FSCK_CORRECTED, _FSCK_UNCORRECTED = 1, 4
 
 
 async def mount(device: str, target: Path, kind: str, options: Sequence[str], *, read_only: bool) -> None:
     """Mount a device's file system, made as `kind` where there is none. Raise VolumeError."""
-    if await asyncio.to_thread(_prepared, target):
+    # fsck(8) takes no "--", and the type is part of a command's name.
+    if not device.startswith("/"):
+        raise VolumeError(f"path {device!r} of a device must be absolute")
+    if kind and not _KIND.fullmatch(kind):
+        raise VolumeError(f"{kind!r} is no type of file system")
+    if await threads.call(str(target), _prepared, target):
         return
     found = await _found(device)
     if not found and read_only:
@@ -30,18 +38,20 @@ async def mount(device: str, target: Path, kind: str, options: Sequence[str], *,
     if not found:
         kind = kind or DEFAULT
         quick = ["-F", "-m0"] if kind.startswith("ext") else []
-        await _run([f"mkfs.{kind}", *quick, device])
+        await _run([f"mkfs.{kind}", *quick, "--", device])
     elif kind and found != kind:
         raise VolumeError(f"failed to mount the volume as {kind}, it already contains {found}")
     elif not read_only:
         await _check(device)
     chosen = list(dict.fromkeys(["ro" if read_only else "defaults", *options]))
-    await _run(["mount", "-t", found or kind, "-o", ",".join(chosen), device, str(target)])
+    await _run(["mount", "-t", found or kind, "-o", ",".join(chosen), "--", device, str(target)])
 
 
 async def _found(device: str) -> str:
     """Return the type of what is on a device, "" where there is nothing. Raise VolumeError."""
-    result = await _run(["blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device], good=(0, _NOTHING_FOUND))
+    result = await _run(
+        ["blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", "--", device], good=(0, _NOTHING_FOUND)
+    )
     values = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
     if "PTTYPE" in values and "TYPE" not in values:
         raise VolumeError(f"device {device} holds a partition table, which is no file system and is not overwritten")

@@ -7,12 +7,12 @@ for all volumes in one hop to a thread.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent import threads
 from agent.csi.layout import PLUGIN
 from agent.podspec.environment import References
 from agent.podspec.security import AnyContainer
@@ -124,7 +124,9 @@ class VolumeManager:
             token_uid=single_user(pod),
         )
         ready = [volume for volume in pod.spec.volumes if volume.name not in unready]
-        mounted, wrong = await asyncio.to_thread(self._set_up_all, pod, ready, _Facts(sources, claims))
+        mounted, wrong = await threads.call(
+            pod.metadata.uid or "", self._set_up_all, pod, ready, _Facts(sources, claims)
+        )
         if failed or wrong:
             raise MountsFailed(failed + wrong)
         return mounted, again
@@ -188,18 +190,18 @@ class VolumeManager:
             self.pod_dir(pod.metadata.uid or ""), container, recursive_read_only=self._recursive_read_only(pod)
         )
         if any(mount.sub_path or mount.sub_path_expr for mount in container.volume_mounts):
-            return await asyncio.to_thread(make.mounts, mounted, env)
+            return await threads.call(pod.metadata.uid or "", make.mounts, mounted, env)
         return make.mounts(mounted, env)
 
     # -- the end ------------------------------------------------------------------------------------------------------
     async def clean(self, uid: str) -> None:
         """Unmount and delete everything of a pod. Raise CleanupError while something stays mounted."""
         folder = self.pod_dir(uid)
-        done = await asyncio.to_thread(_take_down, folder)
+        done = await threads.call(uid, _take_down, folder)
         if not done or self._persistent.begun(uid):
             await self._persistent.release(uid)
         if not done:
-            await asyncio.to_thread(cleanup.remove_tree, folder)
+            await threads.call(uid, cleanup.remove_tree, folder)
         self._persistent.forget(uid)
         self._prepared.pop(uid, None)
         self._tokens.forget(uid)

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from agent import threads
 from agent.volumes import mounts
 from agent.volumes.payload import VolumeError
 from kube import process
 
 MOUNT_SECONDS = 120.0
+_HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
+_ZONE = re.compile(r"[A-Za-z0-9_.-]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 async def mount(server: str, export: str, target: Path, options: Sequence[str], *, read_only: bool) -> None:
     """Mount server:export onto a path unless that is done. Raise VolumeError with mount's own words."""
-    if await asyncio.to_thread(_prepared, target):
+    # A pod's author writes both, and mount(8) and mount.nfs(8) run as root: neither may be read as an option.
+    host = _host(server)
+    if not export.startswith("/") or _CONTROL.search(export):
+        raise VolumeError(f"nfs path {export!r} must be an absolute path without control characters")
+    if await threads.call(str(target), _prepared, target):
         return
-    # An IPv6 address is told from the path by its brackets.
-    host = f"[{server}]" if ":" in server and not server.startswith("[") else server
     chosen = [*(["ro"] if read_only else []), *options]
     arguments = [
         "-t",
         "nfs",
         *(["-o", ",".join(dict.fromkeys(chosen))] if chosen else []),
+        "--",
         f"{host}:{export}",
         str(target),
     ]
@@ -39,6 +48,21 @@ async def mount(server: str, export: str, target: Path, options: Sequence[str], 
             f"mount failed: exit status {result.returncode}\nMounting command: mount\n"
             f"Mounting arguments: {' '.join(arguments)}\nOutput: {(result.stderr or result.stdout).strip()}{hint}"
         )
+
+
+def _host(server: str) -> str:
+    """Return a server as it stands before the path: an IPv6 address in brackets. Raise VolumeError."""
+    address, separator, zone = server.removeprefix("[").removesuffix("]").partition("%")
+    if ":" in address:
+        try:
+            if not separator or _ZONE.fullmatch(zone):
+                ipaddress.IPv6Address(address)
+                return f"[{address}{separator}{zone}]"
+        except ValueError:
+            pass
+    elif _HOST_NAME.fullmatch(server):
+        return server
+    raise VolumeError(f"nfs server {server!r} must be a host name or an IP address")
 
 
 def _prepared(target: Path) -> bool:

@@ -1,14 +1,17 @@
 """Giving a volume's files to a pod's fsGroup (pkg/volume/volume_linux.go).
 
 Every file and folder gets the group, which may then read and write what the owner may, and folders pass the group on. Links are
-changed themselves, never followed: the walk goes by folders' descriptors.
+changed themselves, never followed: the walk goes by folders' descriptors (walk.py), and into no mount below.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
+
+from agent.volumes.walk import entries_below
 
 _READ_WRITE, _READ = 0o660, 0o440
 _FOLDER = 0o110 | stat.S_ISGID
@@ -20,8 +23,8 @@ def give(folder: Path, group: int, *, read_only: bool = False, only_if_root_diff
     if only_if_root_differs and _has(folder, group, bits | _FOLDER):
         return
     # The folder itself comes last: its state says whether the walk was finished (fsGroupChangePolicy: OnRootMismatch).
-    for _, folders, files, descriptor in os.fwalk(folder, topdown=False, follow_symlinks=False):
-        for name in files + folders:
+    with contextlib.suppress(NotADirectoryError):  # a link: only it is changed
+        for descriptor, name, _ in entries_below(folder):
             _change(name, descriptor, group, bits)
     _change(str(folder), None, group, bits)
 

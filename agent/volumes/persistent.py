@@ -5,11 +5,11 @@ Each kind of source has its way; a claim's PersistentVolume is looked at anew ev
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent import threads
 from agent.csi import volume as csi_volume
 from agent.csi.volumes import CSIVolumes
 from agent.usage import machine
@@ -89,7 +89,8 @@ class PersistentVolumes:
         if spec.nfs is not None:
             return await self._nfs(pod, name, spec.nfs, spec.mount_options, read_only=read_only), None
         if spec.host_path is not None:
-            path = await asyncio.to_thread(hostpath.prepare, spec.host_path.path, spec.host_path.type or "")
+            uid, kind = pod.metadata.uid or "", spec.host_path.type or ""
+            path = await threads.call(uid, hostpath.prepare, spec.host_path.path, kind)
             return Mounted(path, read_only), None
         if spec.local is not None:
             return await self._local.set_up(pod, persistent, read_only), None
@@ -119,7 +120,7 @@ class PersistentVolumes:
             if there is None or there.mounted is None or there.mounted.device:
                 continue
             if there.csi is None:
-                use = await asyncio.to_thread(_filesystem, now, there.mounted.path)
+                use = await threads.look(f"use of {there.mounted.path}", _filesystem, now, there.mounted.path)
             else:
                 assert self._csi is not None, "it set the volume up"
                 use = await self._csi.figures(pod, there.csi, now)

@@ -14,6 +14,7 @@ import pytest
 
 from agent.volumes.manager import MountsFailed, VolumeManager
 from cri.fake import FakeRuntime
+from cri.messages import ContainerState
 from kube.api import core_v1
 from kube.errors import StatusError
 from tests.support.fake_node import TRAP, calls, container, create, waiting
@@ -44,6 +45,23 @@ async def test_a_crash_loop_waits_ten_seconds_doubling(node: NodeUnderTest, runt
     assert all(later - earlier >= 20.0 for earlier, later in itertools.pairwise(starts))
     attempts = [request.config.metadata.attempt for request in calls(runtime, "CreateContainer")]
     assert attempts == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("step", [-36_000.0, 36_000.0])
+async def test_a_step_of_the_clock_changes_no_back_off(
+    node: NodeUnderTest, runtime: FakeRuntime, clock: FastClock, step: float
+) -> None:
+    runtime.failures.fail("RunPodSandbox", "no network for you", times=3)
+    await create(node, "loop", container("exit 1"))
+    await node.event("loop", "FailedCreatePodSandBox")
+    clock.step(step)
+    await node.wait(
+        "loop", lambda p: bool(p.status.container_statuses) and p.status.container_statuses[0].restart_count == 1
+    )
+    clock.step(step)
+    began = clock.monotonic()
+    await node.wait("loop", lambda p: p.status.container_statuses[0].restart_count == 3)
+    assert 20.0 <= clock.monotonic() - began < 300.0
 
 
 async def test_a_sandbox_that_cannot_be_made_is_tried_again_with_an_event(
@@ -299,3 +317,40 @@ async def test_a_resolver_that_has_no_room_for_everything_says_so(node: NodeUnde
     assert await node.event("many", "DNSConfigForming") == f"{limits}, the applied nameserver line is: {applied}"
     await node.ready("fits")
     assert "DNSConfigForming" not in {reason for reason, _ in await node.events("fits")}
+
+
+@pytest.mark.parametrize("clock", [FastClock(1.0)])
+async def test_no_end_is_told_while_a_sidecar_has_its_grace_period(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    side = container("cat", name="side", restartPolicy="Always")
+    more = {"initContainers": [side], "restartPolicy": "Never", "terminationGracePeriodSeconds": 4}
+    await create(node, "esc", container("sleep 1; exit 0"), **more)
+
+    def running() -> set[str]:
+        found = runtime.containers.containers.values()
+        return {c.config.metadata.name for c in found if c.status.state == ContainerState.CONTAINER_RUNNING}
+
+    seen: set[str] = set()
+    async with asyncio.timeout(30):
+        while (await node.get("esc")).status.phase != "Succeeded":
+            if (left := running()) == {"side"}:
+                seen |= left
+            await asyncio.sleep(0.05)
+    assert seen == {"side"} and running() == set()
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".test"])
+@pytest.mark.parametrize("hook", ["preStop", "postStart"])
+async def test_a_hook_whose_host_is_no_name_fails_and_its_pod_is_stopped(
+    node: NodeUnderTest, runtime: FakeRuntime, hook: str, host: str
+) -> None:
+    handler = {"httpGet": {"host": host, "port": 80, "path": "/"}}
+    await create(node, "hook", container(lifecycle={hook: handler}), terminationGracePeriodSeconds=2)
+    if hook == "preStop":
+        await node.ready("hook")
+    else:
+        assert "PostStartHook failed" in await node.event("hook", "FailedPostStartHook")
+    await node.delete("hook")
+    await node.gone("hook")
+    assert calls(runtime, "StopContainer")
+    if hook == "preStop":
+        assert "PreStopHook failed" in await node.event("hook", "FailedPreStopHook")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from agent.kubelet_configuration import KubeletConfiguration
 from cri.fake import FakeRuntime
 from tests.support.control import ApiUnderTest
-from tests.support.fake_node import create
+from tests.support.fake_node import container, create
 from tests.support.node import FastClock, NodeUnderTest, agent_node
 from tests.support.ports import reserve
 
@@ -65,6 +66,15 @@ async def test_calls_to_the_runtime_are_counted(node: NodeUnderTest, runtime: Fa
     assert "kubelet_graceful_shutdown_start_time_seconds 0.0" in lines
 
 
+async def test_a_pod_of_the_api_is_counted_as_one_whatever_its_annotations(node: NodeUnderTest) -> None:
+    body = {"automountServiceAccountToken": False, "containers": [container()]}
+    forged = {"kubernetes.io/config.hash": "1", "kubernetes.io/config.source": "file"}
+    await node.create("forged", body, annotations=forged)
+    await node.ready("forged")
+    lines = (await ask(node, "/metrics"))[1].splitlines()
+    assert 'kubelet_desired_pods{static=""} 1' in lines and "kubelet_mirror_pods 0" in lines
+
+
 async def test_a_container_is_written_to_an_archive(node: NodeUnderTest, runtime: FakeRuntime) -> None:
     await create(node, "frozen")
     pod = await node.ready("frozen")
@@ -83,3 +93,26 @@ async def test_a_container_is_written_to_an_archive(node: NodeUnderTest, runtime
     status, text = await ask(node, "/checkpoint/default/frozen/main", "POST")
     failed = "checkpointing of default/frozen/main failed (rpc error: code = Unimplemented desc = unknown method)"
     assert (status, text) == (500, failed)
+
+
+@pytest.mark.parametrize("suites", [(), ("TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",)], ids=["default", "chosen"])
+async def test_the_port_takes_the_cipher_suites_of_the_configuration(
+    tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, clock: FastClock, suites: tuple[str, ...]
+) -> None:
+    (port,) = reserve()
+    changes = {"enable_server": True, "port": port, "authorization_mode": "AlwaysAllow", "anonymous": True}
+    async with agent_node(tmp_path, runtime, api, clock=clock, tls_cipher_suites=suites, **changes) as node:
+        assert (await ask(node, "/healthz"))[0] == 200
+        spoken = {}
+        for suite in ("ECDHE-ECDSA-AES128-SHA", "ECDHE-ECDSA-AES256-GCM-SHA384"):
+            client = ssl.create_default_context()
+            client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+            client.maximum_version = ssl.TLSVersion.TLSv1_2
+            client.set_ciphers(suite)
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
+                writer.close()
+                spoken[suite] = True
+            except (ssl.SSLError, ConnectionError):
+                spoken[suite] = False
+    assert spoken == {"ECDHE-ECDSA-AES128-SHA": bool(suites), "ECDHE-ECDSA-AES256-GCM-SHA384": not suites}

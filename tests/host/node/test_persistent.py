@@ -124,7 +124,7 @@ async def test_nfs_is_mounted_by_mount_and_its_words_are_told(
     pod = await node.get("fails")
     target = node.config.pods_dir / (pod.metadata.uid or "") / "volumes/kubernetes.io~nfs/data"
     assert message.startswith('MountVolume.SetUp failed for volume "data" : mount failed: exit status ')
-    assert f"Mounting arguments: -t nfs -o ro 192.0.2.9:/export {target}\nOutput: mount: " in message
+    assert f"Mounting arguments: -t nfs -o ro -- 192.0.2.9:/export {target}\nOutput: mount: " in message
     if not os.access("/sbin/mount.nfs", os.X_OK):
         assert message.endswith("mount.nfs is not installed on this node (package nfs-common or nfs-utils)")
 
@@ -142,7 +142,7 @@ async def test_nfs_is_mounted_by_mount_and_its_words_are_told(
     pod = await node.ready("web")
     assert (export / "file").read_text() == "x\n"
     target = node.config.pods_dir / (pod.metadata.uid or "") / "volumes/kubernetes.io~nfs/pv-share"
-    assert f"-t nfs -o nfsvers=4.2,hard [2001:db8::9]:/export {target}" in (tools / "log").read_text().splitlines()
+    assert f"-t nfs -o nfsvers=4.2,hard -- [2001:db8::9]:/export {target}" in (tools / "log").read_text().splitlines()
     await node.delete("web")
     await node.gone("web")
     assert (export / "file").exists() and not target.exists() and not mounts.is_mount_point(target)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.config import AgentConfig
-from agent.pods.admission import admit
+from agent.pods.admission import Admission, admit
 from agent.pods.toolbox import NodeState
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
@@ -58,7 +58,14 @@ SSD = {"key": "disk", "operator": "In", "values": ["ssd"]}
 PORT = {"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}
 NO_EXECUTE = [core_v1.Taint(key="gone", effect="NoExecute")]
 NO_SCHEDULE = [core_v1.Taint(key="busy", effect="NoSchedule")]
-STATIC = {"annotations": {"kubernetes.io/config.hash": "1", "kubernetes.io/config.source": "file"}}
+FORGED = {
+    "annotations": {
+        "kubernetes.io/config.hash": "1",
+        "kubernetes.io/config.source": "file",
+        "kubernetes.io/config.mirror": "1",
+    }
+}
+"""What an author of API pods may write to be taken for a static one."""
 
 
 @pytest.mark.parametrize(
@@ -85,7 +92,7 @@ STATIC = {"annotations": {"kubernetes.io/config.hash": "1", "kubernetes.io/confi
         (pod(), (), but(taints=NO_EXECUTE), "TaintToleration"),
         (pod(tolerations=[{"key": "gone", "operator": "Exists"}]), (), but(taints=NO_EXECUTE), ""),
         (pod(), (), but(taints=NO_SCHEDULE), ""),
-        (pod(metadata=STATIC), (), but(taints=NO_EXECUTE), ""),
+        (pod(metadata=FORGED), (), but(taints=NO_EXECUTE), "TaintToleration"),
         (pod(), (), but(shutting_down=True), "NodeShutdown"),
         (pod(priority=CRITICAL), (), but(shutting_down=True), "NodeShutdown"),
         (profile("RuntimeDefault"), (), NODE, "AppArmor"),
@@ -108,6 +115,8 @@ STATIC = {"annotations": {"kubernetes.io/config.hash": "1", "kubernetes.io/confi
         (pod(), (), but(pressures=lambda: {"DiskPressure": False}), ""),
         (pod(priority=CRITICAL), (), but(pressures=lambda: {"DiskPressure": True}), ""),
         (pod(), (), but(pressures=lambda: {"MemoryPressure": True}), "Evicted"),
+        (pod(metadata=FORGED), (), but(pressures=lambda: {"MemoryPressure": True}), "Evicted"),
+        (pod(sized({"cpu": "1"}), metadata=FORGED), (cpu("1500m"),), NODE, "OutOfcpu"),
         (cpu("1"), (), but(pressures=lambda: {"MemoryPressure": True}), ""),
         (cpu("1"), (), but(pressures=lambda: {"MemoryPressure": True, "PIDPressure": True}), "Evicted"),
         (
@@ -202,6 +211,20 @@ def test_a_critical_pod_does_not_make_way_for_one_of_its_priority() -> None:
 def test_a_critical_pod_is_still_refused_for_other_reasons() -> None:
     given = cpu("2", priority=CRITICAL, nodeSelector={"disk": "hdd"})
     assert reason(given, burstable("2", "b")) == "NodeAffinity"
+
+
+def test_a_pod_of_this_machines_manifests_is_critical() -> None:
+    def admitted(given: core_v1.Pod, *others: core_v1.Pod, node: NodeState = NODE) -> Admission:
+        return admit(given, others, node, AgentConfig(node_name="n"), static={"own"})
+
+    own = burstable("1", "own")
+    assert admitted(own, node=but(taints=NO_EXECUTE)).rejected is None
+    assert admitted(own, node=but(pressures=lambda: {"DiskPressure": True})).rejected is None
+    assert [p.metadata.name for p in admitted(own, burstable("2", "b")).preempt] == ["b"]
+    wanting = admitted(cpu("1", priority=CRITICAL - 1, metadata={"uid": "x"}), burstable("2", "own")).rejected
+    assert wanting is not None and wanting.reason == "OutOfcpu"
+    critical = admitted(cpu("1", priority=CRITICAL, metadata={"uid": "x"}), burstable("2", "own", priority=CRITICAL))
+    assert critical.rejected is not None and critical.preempt == ()
 
 
 def test_an_ordinary_pod_preempts_nobody() -> None:

@@ -121,6 +121,13 @@ def of(name: str, used: int, requested: int = 0, priority: int = 0) -> Usage:
     return Usage(PodView(pod(name, priority), (), None), used, requested)
 
 
+def test_static_pods_are_never_evicted_and_no_annotation_makes_a_pod_static() -> None:
+    forged = Usage(PodView(pod("forged"), (), None), 9, 0)
+    forged.view.pod.metadata.annotations |= {"kubernetes.io/config.source": "file", "kubernetes.io/config.mirror": "1"}
+    static = Usage(PodView(pod("static"), (), None, static=True), 9, 0)
+    assert [usage.view.pod.metadata.name for usage in rank([static, forged])] == ["forged"]
+
+
 def test_who_exceeds_requests_goes_first_then_low_priority_then_the_largest_excess() -> None:
     usages = [of("entitled", 90, 100), of("large", 80, 10), of("important", 99, 0, 1000), of("larger", 95, 10)]
     assert [u.view.pod.metadata.name for u in rank(usages)] == ["larger", "large", "important", "entitled"]

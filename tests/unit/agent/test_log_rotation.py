@@ -1,10 +1,12 @@
 import gzip
+import os
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from agent.contracts import Pods, PodView
+from agent.node import log_rotation
 from agent.node.log_rotation import LogRotation, remove_logs, tidy
 from agent.records import ContainerRecord, State
 from cri.errors import CRIError
@@ -101,3 +103,23 @@ def test_a_log_is_removed_with_its_rotated_files(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     remove_logs(tmp_path / "0.log")
     assert [path.name for path in tmp_path.iterdir()] == ["1.log"]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_only_a_regular_file_is_compressed(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "secret").write_text("secret")
+    planted = tmp_path / "0.log.20260101-000000"
+    if kind == "link":
+        planted.symlink_to(tmp_path / "secret")
+    else:
+        os.mkfifo(planted)
+    with pytest.raises(OSError, match=r"symbolic links|no regular file"):
+        log_rotation._compress(planted)
+    assert not list(tmp_path.glob("*.gz*"))
+
+
+def test_a_link_among_rotated_logs_is_removed_unread(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "0.log.20260101-000000").symlink_to(tmp_path / "secret")
+    tidy(tmp_path / "0.log", 5)
+    assert [found.name for found in tmp_path.iterdir()] == ["secret"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent import configure
+from agent import configure, limiter
 from agent.backoff import BackOff
 from agent.cgroups import qos
 from agent.flags import Flags
@@ -19,6 +19,7 @@ from agent.images import registry_auth
 from agent.kubelet_configuration import ConfigError, parse
 from agent.limiter import Limiter
 from agent.podspec import dns, environment, hosts, security
+from agent.usage.exposition import Text
 from kube import duration
 from kube.api import core_v1, meta_v1
 from tests.unit.agent.pods import pod
@@ -90,6 +91,17 @@ def test_env_wins_over_env_from_which_wins_over_services() -> None:
         (
             {"env": [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "spec.no"}}}]},
             "unsupported fieldPath: spec.no",
+        ),
+        (
+            {
+                "env": [
+                    {
+                        "name": "X",
+                        "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k", "optional": True}},
+                    }
+                ]
+            },
+            "variable X: this kubelet does not support fileKeyRef .EnvFiles.",
         ),
     ],
 )
@@ -183,22 +195,54 @@ def test_a_back_off_doubles_to_its_limit_and_resets_after_ten_quiet_minutes() ->
 
 
 async def test_a_limiter_serves_the_lowest_number_first_and_frees_what_is_cancelled() -> None:
-    limiter = Limiter(1)
+    one = Limiter(1)
     order: list[str] = []
 
     async def work(name: str, priority: int) -> None:
-        async with limiter.slot(priority):
+        async with one.slot(priority):
             order.append(name)
             await asyncio.sleep(0)
 
-    async with limiter.slot(0):
+    async with one.slot(0):
         tasks = [asyncio.create_task(work(n, p)) for n, p in (("late", 2), ("cancelled", 0), ("early", 0))]
         await asyncio.sleep(0)
         tasks[1].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert order == ["early", "late"]
-    async with limiter.slot(0):
+    async with one.slot(0):
         pass
+
+
+async def test_a_limiter_lends_the_places_of_those_who_hold_them_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limiter, "HELD_SECONDS", 0.02)
+    two, hung = Limiter(2), asyncio.Event()
+    under_way = most = 0
+
+    async def hang() -> None:
+        async with two.slot(1):
+            await hung.wait()
+
+    async def work() -> None:
+        nonlocal under_way, most
+        async with two.slot(0):
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0.001)
+            under_way -= 1
+
+    hanging = [asyncio.create_task(hang()) for _ in range(9)]
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(work() for _ in range(20)))
+        assert most <= 2
+        while two.held_long < 9:
+            await asyncio.sleep(0.01)
+        text = Text()
+        two.write(text)
+        assert "wherry_runtime_calls_held_long 9" in str(text) and "wherry_runtime_calls_waiting 0" in str(text)
+        hung.set()
+        await asyncio.gather(*hanging)
+        await asyncio.gather(*(work() for _ in range(20)))
+    assert (two.held_long, two.free, most) == (0, 2, 2)
 
 
 # -- resources --------------------------------------------------------------------------------------------------------
@@ -393,7 +437,16 @@ def test_a_bad_file_is_refused_with_the_fields_name(text: str, complaint: str) -
         parse(text)
 
 
-@pytest.mark.parametrize("change", ["cgroupDriver: none", "syncFrequency: 5 minutes", "authorization: {mode: RBAC}"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "cgroupDriver: none",
+        "syncFrequency: 5 minutes",
+        "authorization: {mode: RBAC}",
+        "tlsMinVersion: VersionTLS9",
+        "tlsCipherSuites: [TLS_NULL]",
+    ],
+)
 def test_bad_values_are_refused(change: str) -> None:
     file, _ = parse(HEAD + change + "\n")
     with pytest.raises(ConfigError):

@@ -13,10 +13,11 @@ from agent.cgroups.cgroupfs import Limits
 from agent.cgroups.tree import Cgroups
 from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError, parse
+from agent.managers.extras import Extras
 from agent.node import allocatable as node_allocatable
 from agent.node.allocatable import Enforcement
-from agent.podspec.containers import ResourceRules, container_resources
-from cri.messages import LinuxContainerResources
+from agent.podspec.containers import ResourceRules, add_extras, container_resources
+from cri.messages import ContainerConfig, LinuxContainerResources
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
 
@@ -30,7 +31,7 @@ def sized(limits: dict[str, str] | None = None, requests: dict[str, str] | None 
 
 def made(given: core_v1.Pod, *, exclusive: bool = False, **rules: Any) -> LinuxContainerResources:
     fixed = ResourceRules(**{"memory_capacity": 4 * GIB, **rules})
-    return container_resources(given, given.spec.containers[0], fixed, exclusive=exclusive)
+    return container_resources(given, given.spec.containers[0], fixed, static=False, exclusive=exclusive)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +81,8 @@ def test_debug_containers_rank_with_their_pod() -> None:
     debug = core_v1.EphemeralContainer(name="debug")
     rules = ResourceRules(memory_capacity=GIB)
     guaranteed = pod(sized({"cpu": "1", "memory": "1Gi"}))
-    assert container_resources(guaranteed, debug, rules).oom_score_adj == -997
-    assert container_resources(pod(sized(None, {"cpu": "1"})), debug, rules).oom_score_adj == 999
+    assert container_resources(guaranteed, debug, rules, static=False).oom_score_adj == -997
+    assert container_resources(pod(sized(None, {"cpu": "1"})), debug, rules, static=False).oom_score_adj == 999
 
 
 def test_what_a_pod_requests_beyond_its_containers_counts_for_each_of_them() -> None:
@@ -110,7 +111,9 @@ BURSTABLE = sized({"memory": "2Gi"}, {"memory": "1Gi"})
 )
 def test_swap_is_shared_out_by_requests(container: dict[str, Any], behavior: str, bytes_: int, more: Any) -> None:
     given = pod(container, **more)
-    assert swap.limit(given, given.spec.containers[0], behavior, 4 * GIB, 2 * GIB) == bytes_
+    first = given.spec.containers[0]
+    assert swap.limit(given, first, behavior, 4 * GIB, 2 * GIB, static=False) == bytes_
+    assert swap.limit(given, first, behavior, 4 * GIB, 2 * GIB, static=True) == 0
 
 
 def test_swap_is_bounded_where_the_kernel_can() -> None:
@@ -215,3 +218,9 @@ def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert configure.build(parse(HEAD)[0], Flags()).single_process_oom_kill
     with pytest.raises(ConfigError, match="singleProcessOOMKill must not be explicitly set to false"):
         configure.build(parse(HEAD + "singleProcessOOMKill: false")[0], Flags())
+
+
+def test_a_device_plugin_does_not_overwrite_the_agents_own_annotations() -> None:
+    config = ContainerConfig(annotations={"io.kubernetes.container.restartCount": "3"})
+    add_extras(config, Extras(annotations={"io.kubernetes.container.restartCount": "0", "vendor.example/slot": "1"}))
+    assert dict(config.annotations) == {"io.kubernetes.container.restartCount": "3", "vendor.example/slot": "1"}

@@ -78,3 +78,12 @@ async def test_a_pods_slice_is_asked_for_by_its_own_name_and_found_by_its_uid(
     assert groups.pod_uids() == {}
     (tmp_path / groups.pod_path(given)).mkdir(parents=True)
     assert groups.pod_uids() == {"0b6a-77": groups.pod_path(given)}
+
+
+@pytest.mark.parametrize("driver", ["cgroupfs", "systemd"])
+def test_no_annotation_chooses_a_pods_cgroup(tmp_path: Path, driver: str) -> None:
+    groups = Cgroups("/", driver, mount=tmp_path)
+    given = pod("0b6a-77")
+    expected = groups.pod_path(given)
+    given.metadata.annotations["kubernetes.io/config.hash"] = "../../../system"
+    assert groups.pod_path(given) == expected

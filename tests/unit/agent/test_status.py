@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ import pytest
 
 from agent.contracts import ProbeOutcome
 from agent.lifecycle import End
-from agent.records import ContainerRecord, PodRuntime
+from agent.records import ContainerRecord, PodRuntime, State
 from agent.status.container import Known, Waiting
 from agent.status.pod import NodeFacts, pod_status
 from agent.status.writer import difference
@@ -379,3 +379,27 @@ def test_what_the_control_plane_says_of_claims_stays() -> None:
     found = status_of(held, runtime(record("main")))
     assert found.resource_claim_statuses == held.status.resource_claim_statuses
     assert found.extended_resource_claim_status == told
+
+
+DEBUG = pod(policy="Never")
+DEBUG.spec.ephemeral_containers = [core_v1.EphemeralContainer(name="debug")]
+
+
+@pytest.mark.parametrize(
+    ("given", "others"),
+    [
+        (pod(init=[sidecar()], policy="Never"), [record("side")]),
+        (pod(init=[sidecar()], policy="Never"), [record("side", "created")]),
+        (DEBUG, [record("debug")]),
+    ],
+    ids=["sidecar runs", "sidecar starts", "debug container runs"],
+)
+@pytest.mark.parametrize("end", [None, End("Failed", "Evicted", "disk")], ids=["by itself", "evicted"])
+def test_no_end_is_told_while_a_container_can_run(
+    given: core_v1.Pod, others: list[ContainerRecord], end: End | None
+) -> None:
+    given = msgspec.structs.replace(given, status=core_v1.PodStatus(phase="Running"))
+    containers = [*others, record("main", "exited", 0)]
+    assert status_of(given, runtime(*containers), end=end).phase == "Running"
+    stopped = [replace(one, state=State.EXITED) for one in containers]
+    assert status_of(given, runtime(*stopped), end=end).phase == ("Failed" if end else "Succeeded")

@@ -4,12 +4,15 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from agent.server.authentication import Authenticator, User, of_certificate
 from agent.server.authorization import Authorizer, attributes
 from agent.server.guard import Guard
-from kube import pki
+from control.auth.x509 import CertificateAuthenticator
+from kube import pki, subjects
 from kube.api import authentication_v1, authorization_v1
 from kube.client import Client
 from kube.clock import FakeClock
@@ -118,6 +121,29 @@ async def test_a_client_certificate_names_user_and_groups() -> None:
     assert world.api.asked == ["admin create proxy"]
 
 
+def _with_subject(*attributes: tuple[x509.ObjectIdentifier, str]) -> tuple[pki.KeyPair, bytes]:
+    clock = FakeClock()
+    ca = pki.new_ca("ca", clock.now() - timedelta(days=1))
+    subject = x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes])
+    later = clock.now() + timedelta(days=1)
+    made = pki.sign(ca, subject, pki.new_key().public_key(), [], [pki.CLIENT], clock.now(), later)
+    return ca, made.public_bytes(Encoding.DER)
+
+
+def test_of_several_common_names_the_agent_and_the_api_server_take_the_last() -> None:
+    ca, der = _with_subject((NameOID.COMMON_NAME, "admin"), (NameOID.COMMON_NAME, "jane"))
+    found = of_certificate(der)
+    assert found is not None
+    assert found.name == CertificateAuthenticator([ca.certificate], FakeClock()).user(der).name == "jane"
+
+
+def test_a_subject_with_two_uids_names_nobody() -> None:
+    _, der = _with_subject((NameOID.COMMON_NAME, "jane"), (subjects.UID, "1"), (subjects.UID, "2"))
+    assert of_certificate(der) is None
+    _, der = _with_subject((NameOID.COMMON_NAME, "jane"), (subjects.UID, "1"))
+    assert of_certificate(der) == User("jane", ("system:authenticated",), "1")
+
+
 async def test_a_serving_certificate_is_no_client() -> None:
     world = World()
     assert (await world.request("/pods", certificate=_certificate([pki.SERVER])))[0] == 401
@@ -147,8 +173,8 @@ async def test_while_the_api_server_is_away_nothing_is_allowed() -> None:
         ("GET", "/pods", "get", ("pods", "proxy")),
         ("GET", "/runningpods/", "get", ("pods", "proxy")),
         ("GET", "/healthz/ping", "get", ("healthz", "proxy")),
-        ("GET", "/statusz", "get", ("statusz", "proxy")),
-        ("GET", "/flagz", "get", ("flagz", "proxy")),
+        ("GET", "/statusz", "get", ("statusz",)),
+        ("GET", "/flagz", "get", ("configz",)),
         ("GET", "/configz", "get", ("configz", "proxy")),
         ("GET", "/podsandmore", "get", ("proxy",)),
         ("POST", "/exec/a/b/c", "create", ("proxy",)),
@@ -156,6 +182,10 @@ async def test_while_the_api_server_is_away_nothing_is_allowed() -> None:
         ("GET", "/attach/a/b/c", "create", ("proxy",)),
         ("GET", "/portForward/a/b", "create", ("proxy",)),
         ("GET", "/Exec/a/b/c", "create", ("proxy",)),
+        ("GET", "//exec/a/b/c", "create", ("proxy",)),
+        ("GET", "/./exec/a/b/c", "create", ("proxy",)),
+        ("GET", "/pods/../exec/a/b/c", "create", ("proxy",)),
+        ("GET", "/stats//../run", "create", ("proxy",)),
     ],
 )
 def test_paths_are_verbs_on_subresources_and_commands_are_always_create(
