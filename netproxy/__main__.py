@@ -51,6 +51,10 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--node-routes", choices=config.NODE_ROUTES, help="how pods of other nodes are reached")
     flags.add_argument("--vxlan-port", type=int, help="the UDP port of the tunnel between nodes")
     flags.add_argument("--no-network-policy", action="store_true", help="leave NetworkPolicies to others")
+    flags.add_argument(
+        "--no-source-guard", action="store_true", help="let pods send with addresses that are not theirs"
+    )
+    flags.add_argument("--cni-results-dir", help="where the runtime's CNI library keeps results")
     flags.add_argument("--cni-conf-dir", help="where the container runtime reads CNI configurations")
     flags.add_argument("--cni-data-dir", help="where host-local keeps the addresses it gave")
     flags.add_argument(
@@ -83,6 +87,7 @@ def configuration(arguments: argparse.Namespace) -> config.ProxyConfig:
     dns = {"addresses": arguments.cluster_dns, "domain": arguments.cluster_domain, "resolv_conf": arguments.resolv_conf}
     dns = {name: _frozen(value) for name, value in dns.items()} | {"pods": arguments.dns_pods, "ttl": arguments.dns_ttl}
     pods = {"cni_conf_dir": arguments.cni_conf_dir, "cni_data_dir": arguments.cni_data_dir}
+    pods |= {"cni_results_dir": arguments.cni_results_dir}
     pods |= {"node_routes": arguments.node_routes, "vxlan_port": arguments.vxlan_port}
     result = replace(
         result,
@@ -96,6 +101,7 @@ def configuration(arguments: argparse.Namespace) -> config.ProxyConfig:
             result.pod_network,
             enabled=not arguments.no_pod_network,
             network_policy=not arguments.no_network_policy,
+            source_guard=not arguments.no_source_guard,
             **{name: value for name, value in pods.items() if value is not None},
         ),
     )

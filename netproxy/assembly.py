@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kube.api import core_v1, discovery_v1
@@ -34,10 +35,11 @@ from netproxy.ipvs.sync import IPVSBackend
 from netproxy.nftables.sync import NFTablesBackend
 from netproxy.nftables.writer import NftWriter
 from netproxy.other_nodes import OtherNodes
-from netproxy.podnet import routes
+from netproxy.podnet import cni, cni_results, routes
 from netproxy.podnet.mesh import Mesh
 from netproxy.podnet.network import PodNetwork
 from netproxy.podnet.nodes import SlimNode
+from netproxy.podnet.source_guard import SourceGuard
 from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.objects import SlimPod
 from netproxy.policy.rules import TABLE as POLICY_TABLE
@@ -72,6 +74,8 @@ class Parts:
     named_pods: Informer[SlimPod] | None = None
     """All pods, where DNS answers only for those that exist."""
     namespaces: Namespaces | None = None
+    source_guard: SourceGuard | None = None
+    """None where others run the pod network, or pods may send as whom they like."""
 
 
 async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) -> Parts:
@@ -111,6 +115,9 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         on_repair=lambda: recorder.event(
             node, WARNING, "RulesRepaired", "Service rules changed by others were put back"
         ),
+        on_taken=lambda service, taken: recorder.event(
+            service, WARNING, "LoadBalancerPortInUse", f"{taken} on node {node_name}: the Service is not served there"
+        ),
         min_period=config.min_sync_period,
     )
     policy, leftover = _network_policy(
@@ -121,9 +128,11 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         lambda: recorder.event(node, WARNING, "RulesRepaired", "Network policies changed by others were put back"),
     )
     stale += leftover
+    guard, leftover = _source_guard(config, clock)
+    stale += leftover
     pods = PodNetwork(config) if config.pod_network.enabled else None
     peers = Informer(client, SlimNode, clock=clock)
-    OtherNodes(node_name, peers, proxy.set_elsewhere)
+    OtherNodes(node_name, peers, proxy.set_elsewhere, proxy.set_own)
     mesh = Mesh(config, node_name, peers, clock) if pods is not None else None
     return Parts(
         services,
@@ -143,6 +152,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         policy,
         named_pods,
         namespaces,
+        guard,
     )
 
 
@@ -196,7 +206,27 @@ def _network_policy(
     if not backends:
         log.error("network policies are not enforced: the command nft is not installed (Debian: package nftables)")
         return None, []
-    return PolicyEnforcer(client, node_name, backends, clock=clock, on_repair=on_repair), []
+
+    def addresses_here() -> set[str]:
+        settings = config.pod_network
+        results = cni_results.read_all(Path(settings.cni_results_dir), cni.NETWORK, settings.bridge)
+        return {address for _, port in results for address in port.addresses}
+
+    enforcer = PolicyEnforcer(
+        client, node_name, backends, clock=clock, on_repair=on_repair, addresses_here=addresses_here
+    )
+    return enforcer, []
+
+
+def _source_guard(config: ProxyConfig, clock: Clock) -> tuple[SourceGuard | None, list[Remover]]:
+    """Return the guard of pods' source addresses, or what removes the table of an earlier one."""
+    settings = config.pod_network
+    if not shutil.which("nft"):
+        if settings.enabled and settings.source_guard:
+            log.error("pods can send from any address: the command nft is not installed (Debian: package nftables)")
+        return None, []
+    guard = SourceGuard(Path(settings.cni_results_dir), settings.bridge, clock=clock)
+    return (guard, []) if settings.enabled and settings.source_guard else (None, [guard])
 
 
 def removers(family: int) -> dict[str, Remover]:

@@ -73,6 +73,10 @@ class PodNetworkConfig:
     host_ports: bool = True
     network_policy: bool = True
     """Whether NetworkPolicies are enforced here."""
+    source_guard: bool = True
+    """Whether pods are kept from sending with addresses that are not theirs."""
+    cni_results_dir: str = "/var/lib/cni/results"
+    """Where the runtime's CNI library keeps what the plugins said; libcni's default, which containerd and CRI-O leave."""
     node_routes: str = "auto"
     """How pods of other nodes are reached: host-gw, vxlan, auto (host-gw on a shared link, vxlan otherwise), none."""
     vxlan_port: int = 8472

@@ -8,10 +8,12 @@ a port that gains its first endpoint. Upstream's rule (pkg/proxy/conntrack) for 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from kube.process import CommandError, run
 from netproxy import metrics
@@ -51,55 +53,110 @@ def _targets(port: ServicePort) -> list[list[str]]:
     return targets
 
 
-async def delete_flows(flows: list[list[str]]) -> None:
-    """Delete the flows; what cannot be deleted is logged, for rules are right all the same."""
-    for arguments in flows:
-        family, began = arguments[1].replace("ip", "IP"), time.monotonic()
+async def delete_flows(flows: list[list[str]], together: int = 1) -> None:
+    """Delete the flows, so many at a time; what cannot be deleted is logged, for rules are right all the same."""
+    waiting = iter(flows)
+
+    async def work() -> None:
+        for arguments in waiting:
+            await _delete(arguments)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(together, len(flows))):
+                group.create_task(work(), name="deletion of flows")
+    except* CommandError as failed:
+        log.warning("stale flows stay until they time out: %s", failed.exceptions[0])
+
+
+async def _delete(arguments: list[str]) -> None:
+    family, began = arguments[1].replace("ip", "IP"), time.monotonic()
+    done = await run(["conntrack", "-D", *arguments], check=False, timeout=10)
+    metrics.CONNTRACK_SYNC.labels(family).observe(time.monotonic() - began)
+    # Exit status 1 with "0 flow entries" is the ordinary case of nothing to delete.
+    found = re.search(r"(\d+) flow entries have been deleted", done.stderr)
+    if found:
+        metrics.FLOWS_DELETED.labels(family).inc(int(found[1]))
+    if done.returncode not in (0, 1):
+        log.warning("conntrack -D %s: %s", " ".join(arguments), done.stderr.strip())
+
+
+async def present(flows: list[list[str]]) -> list[list[str]]:
+    """Return those of `stale_flows` that match a flow that there is; all where the flows cannot be listed."""
+    wanted, found = {tuple(each) for each in flows}, dict[tuple[str, ...], None]()
+    for family, protocol in sorted({(each[1], each[3]) for each in flows}):
         try:
-            done = await run(["conntrack", "-D", *arguments], check=False, timeout=10)
+            listed = await run(["conntrack", "-L", "-f", family, "-p", protocol], check=False, timeout=30)
         except CommandError as error:
-            log.warning("stale flows stay until they time out: %s", error)
-            return
-        metrics.CONNTRACK_SYNC.labels(family).observe(time.monotonic() - began)
-        # Exit status 1 with "0 flow entries" is the ordinary case of nothing to delete.
-        found = re.search(r"(\d+) flow entries have been deleted", done.stderr)
-        if found:
-            metrics.FLOWS_DELETED.labels(family).inc(int(found[1]))
-        if done.returncode not in (0, 1):
-            log.warning("conntrack -D %s: %s", " ".join(arguments), done.stderr.strip())
+            log.warning("flows cannot be listed: %s", error)
+            return flows
+        found.update(dict.fromkeys(await asyncio.to_thread(_matched, listed.stdout, family, wanted)))
+    return [list(each) for each in found]
+
+
+def _matched(listed: str, family: str, wanted: set[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    result = set()
+    for flow in _flows(listed):
+        base = ("-f", family, "-p", flow.protocol)
+        for to in ((), ("--orig-dst", flow.to)):
+            for nat in ((), ("--dst-nat", flow.answering)):
+                result.add((*base, *to, "--orig-port-dst", flow.to_port, *nat))
+    return sorted(result & wanted)
 
 
 _TUPLE = re.compile(r"src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+)")
 
 
+class Flow(NamedTuple):
+    """A flow: from where and to where it was begun, and who answers."""
+
+    protocol: str
+    source: str
+    to: str
+    source_port: str
+    to_port: str
+    answering: str
+    answering_port: str
+
+
+def _flows(listed: str) -> Iterator[Flow]:
+    """Read `conntrack -L`'s output."""
+    for line in listed.splitlines():
+        tuples = _TUPLE.findall(line)
+        if len(tuples) == 2:
+            (source, to, source_port, to_port), (answering, _, answering_port, _) = tuples
+            yield Flow(line.split(maxsplit=1)[0], source, to, source_port, to_port, answering, answering_port)
+
+
 def stale_entries(listed: str, ports: Iterable[ServicePort]) -> list[list[str]]:
     """Return the arguments of `conntrack -D` for flows in `conntrack -L`'s output that lead where no Service does now.
 
-    Those are flows to a Service's address and port that were translated to something else than one of its endpoints, or
-    not at all though it has some. For the start: what changed while nobody followed.
+    Those are flows to a Service's address and port, or to a node port, that were translated to something else than one of
+    its endpoints, or not at all though it has some. For the start: what changed while nobody followed.
     """
-    wanted: dict[tuple[str, str, int], set[tuple[str, int]]] = {}
+    wanted: dict[tuple[str, str, str], set[tuple[str, str]]] = {}
     for port in ports:
         if port.protocol in KEPT and port.has_endpoints:
-            endpoints = {(each.ip, each.port) for each in (*port.endpoints, *port.local_endpoints)}
+            protocol, family = port.protocol.lower(), str(port.family)
+            endpoints = {(each.ip, str(each.port)) for each in (*port.endpoints, *port.local_endpoints)}
             for ip in (port.cluster_ip, *port.external_ips, *port.load_balancer_ips):
-                wanted.setdefault((port.protocol.lower(), ip, port.port), set()).update(endpoints)
+                wanted.setdefault((protocol, ip, str(port.port)), set()).update(endpoints)
+            if port.node_port:
+                wanted.setdefault((protocol, family, str(port.node_port)), set()).update(endpoints)
     found = []
-    for line in listed.splitlines():
-        tuples = _TUPLE.findall(line)
-        if len(tuples) != 2:
-            continue
-        (source, to, source_port, to_port), (answering, _, answering_port, _) = tuples
-        protocol = line.split(maxsplit=1)[0]
-        endpoints = wanted.get((protocol, to, int(to_port)), set())
-        if endpoints and (answering, int(answering_port)) not in endpoints:
-            family = "ipv6" if ":" in to else "ipv4"
-            flow = ["--orig-src", source, "--orig-dst", to, "--orig-port-src", source_port, "--orig-port-dst", to_port]
-            found.append(["-f", family, "-p", protocol, *flow])
+    for flow in _flows(listed):
+        family = "6" if ":" in flow.to else "4"
+        endpoints = wanted.get((flow.protocol, flow.to, flow.to_port)) or wanted.get(
+            (flow.protocol, family, flow.to_port), set()
+        )
+        if endpoints and (flow.answering, flow.answering_port) not in endpoints:
+            exact = ["--orig-src", flow.source, "--orig-dst", flow.to]
+            exact += ["--orig-port-src", flow.source_port, "--orig-port-dst", flow.to_port]
+            found.append(["-f", f"ipv{family}", "-p", flow.protocol, *exact])
     return found
 
 
-async def sweep(services: Mapping[str, tuple[ServicePort, ...]]) -> None:
+async def sweep(services: Mapping[str, tuple[ServicePort, ...]], together: int = 1) -> None:
     """Delete the flows of UDP and SCTP that an earlier life left leading elsewhere than to a Service's endpoints."""
     ports = [port for each in services.values() for port in each if port.protocol in KEPT]
     for protocol, family in sorted({(port.protocol.lower(), f"ipv{port.family}") for port in ports}):
@@ -108,4 +165,4 @@ async def sweep(services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         except CommandError as error:
             log.warning("flows of an earlier life cannot be looked at: %s", error)
             return
-        await delete_flows(stale_entries(listed.stdout, ports))
+        await delete_flows(await asyncio.to_thread(stale_entries, listed.stdout, ports), together)

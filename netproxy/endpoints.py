@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kube.api import discovery_v1
+from kube.ip_addresses import reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,10 @@ def usable_address(text: str) -> str:
     except (OSError, ValueError):
         return ""
     try:
-        address = ipaddress.ip_address(text)
+        address, found = ipaddress.ip_address(text), reached(text)
     except ValueError:
         return ""
-    bad = address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified
+    bad = found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified
     return "" if bad else str(address)
 
 

@@ -17,6 +17,8 @@ from prometheus_client import Counter
 
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
+from kube.serving.aiohttp_runner import FEW, BoundedRunner
+from kube.serving.limits import ServingLimits
 from netproxy import metrics
 from netproxy.config import ProxyConfig
 from netproxy.errors import ConfigError
@@ -133,15 +135,19 @@ def metrics_app(mode: str, looks: Iterable[Look] = ()) -> web.Application:
     return app
 
 
-async def serve(app: web.Application, host: str, port: int) -> web.AppRunner:
+async def serve(app: web.Application, host: str, port: int, limits: ServingLimits = FEW) -> BoundedRunner:
     """Start serving; OSError where the address cannot be bound. The caller cleans the runner up."""
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    runner = BoundedRunner(app, limits)
     await runner.setup()
-    await web.TCPSite(runner, host, port, reuse_address=True).start()
+    try:
+        await runner.listen(host, port)
+    except OSError:
+        await runner.cleanup()
+        raise
     return runner
 
 
-async def serve_both(config: ProxyConfig, mode: str, state: Health, looks: Iterable[Look] = ()) -> list[web.AppRunner]:
+async def serve_both(config: ProxyConfig, mode: str, state: Health, looks: Iterable[Look] = ()) -> list[BoundedRunner]:
     """Serve health and metrics where the configuration says; ConfigError where they cannot be and must."""
     runners = []
     for path, address, app in (

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from kube.serving.aiohttp_runner import BoundedRunner
 from netproxy.health import Health, serve
 from netproxy.model import ServicePort
 
@@ -46,7 +47,7 @@ class HealthCheckPorts:
         self._checks: dict[int, Check] = {}
         self._numbers: dict[str, int] = {}
         """Service -> its port, of those that ask for one."""
-        self._runners: dict[int, list[web.AppRunner]] = {}
+        self._runners: dict[int, list[BoundedRunner]] = {}
 
     async def update(self, changed: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Open, close and change the ports of Services that changed; () for one that is gone.

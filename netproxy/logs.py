@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 
+from kube import log_lines
+
 
 class JSONLines(logging.Formatter):
     """One object a line, with klog's keys: ts in milliseconds, caller, msg, v or err."""
@@ -24,7 +26,7 @@ class JSONLines(logging.Formatter):
 
 def begin(form: str, *, everything: bool) -> None:
     """Log from now on in this form, "text" or "json"."""
-    handler = logging.StreamHandler()
-    plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(JSONLines() if form == "json" else plain)
+    handler = log_lines.handler("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if form == "json":
+        handler.setFormatter(JSONLines())
     logging.basicConfig(level=logging.DEBUG if everything else logging.INFO, handlers=[handler], force=True)

@@ -14,9 +14,8 @@ import gc
 import ipaddress
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
 from typing import Any
-
-from aiohttp import web
 
 from kube import kubeconfig, servers
 from kube.api import core_v1
@@ -25,6 +24,7 @@ from kube.clock import SYSTEM, Clock
 from kube.informer import Change
 from kube.process import CommandError
 from kube.servers import Servers
+from kube.serving.aiohttp_runner import BoundedRunner
 from kube.transport import HttpsTransport
 from netproxy import health, modes, own_certificate, sysctl
 from netproxy.assembly import Parts, build, of_family, removers, static_settings
@@ -36,6 +36,7 @@ from netproxy.iptables.sync import IPTablesBackend
 from netproxy.nftables.writer import NftWriter
 from netproxy.podnet import kernel, network, routes
 from netproxy.podnet.network import PodNetwork
+from netproxy.podnet.source_guard import SourceGuard
 from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.rules import TABLE as POLICY_TABLE
 from netproxy.policy.sync import PolicyBackend
@@ -74,7 +75,7 @@ async def run(
         known = Servers(access.server, servers.beside(config.kubeconfig))
         transport = HttpsTransport(access, "wherry-netproxy", known)
         client, renewal = Client(transport), own_certificate.rotation(access, transport, clock)
-    runners: list[web.AppRunner] = []
+    runners: list[BoundedRunner] = []
     parts: Parts | None = None
     try:
         parts = await build(config, mode, client, clock)
@@ -98,14 +99,17 @@ async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
 
     With `everything` the other routes, local addresses, the CNI configuration and the bridge too, as pods need them.
     """
+    everyone: list[tuple[str, Remover]] = []
     for family in (4, 6):
-        everyone: list[Remover] = [*removers(family).values()]
-        everyone.append(PolicyBackend(NftWriter(family, POLICY_TABLE), family))
-        for each in everyone:
-            try:
-                await each.cleanup()
-            except (WriteError, CommandError) as error:
-                log.info("nothing to remove from IPv%d tables: %s", family, error)
+        everyone += [(f"IPv{family} tables", each) for each in removers(family).values()]
+        everyone.append((f"IPv{family} policies", PolicyBackend(NftWriter(family, POLICY_TABLE), family)))
+    pods = config.pod_network
+    everyone.append(("pods' source addresses", SourceGuard(Path(pods.cni_results_dir), pods.bridge)))
+    for what, each in everyone:
+        try:
+            await each.cleanup()
+        except (WriteError, CommandError) as error:
+            log.info("nothing to remove from %s: %s", what, error)
     if config.pod_network.enabled:
         await kernel.remove()
     if everything:
@@ -145,6 +149,8 @@ async def _run_parts(
         if parts.policy is not None:
             group.create_task(parts.policy.run(), name="network policies")
             group.create_task(_keep_policies(parts.policy, clock), name="verify network policies")
+        if parts.source_guard is not None:
+            group.create_task(parts.source_guard.run(), name="guard pods' source addresses")
         group.create_task(parts.proxy.verify_forever(), name="verify rules")
         group.create_task(_remove_stale(parts), name="remove stale rules")
         group.create_task(_open_localnet(config, mode, parts.proxy), name="localhost node ports")

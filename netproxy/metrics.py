@@ -141,6 +141,12 @@ POLICY_SYNC = Histogram(
     buckets=_BUCKETS,
     registry=REGISTRY,
 )
+POD_SOURCES_SYNC = Histogram(
+    "wherry_pod_sources_sync_duration_seconds",
+    "Time to write which addresses pods may send from, after pods came or went",
+    buckets=_BUCKETS,
+    registry=REGISTRY,
+)
 DNS_QUERIES = Counter("wherry_dns_queries", "DNS queries by how they were answered", ["answer"], registry=REGISTRY)
 
 

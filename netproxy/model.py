@@ -88,12 +88,14 @@ def plan_service(
     families: Collection[int] = (4,),
     served_here: Collection[str] = (),
     elsewhere: Collection[str] = (),
+    taken: Collection[tuple[str, str, int]] = (),
 ) -> tuple[ServicePort, ...]:
     """Return the desired state of one Service, families apart.
 
     `served_here` are cluster IPs that the node answers itself (cluster DNS): they are local addresses, so rules for
     them would only take their packets away. `elsewhere` are the other nodes' own addresses: as addresses of a load
     balancer they are served where they are, and to take them in here could cut the node off from its neighbours.
+    `taken` are (address, protocol, port) of this node's own daemons, which no load balancer hides.
     """
     if not is_proxied(service):
         return ()
@@ -105,7 +107,7 @@ def plan_service(
         if family not in families or cluster_ip in served_here:
             continue
         for port in spec.ports:
-            result.append(_plan_port(service, port, cluster_ip, family, slices, node, elsewhere))
+            result.append(_plan_port(service, port, cluster_ip, family, slices, node, elsewhere, taken))
     return tuple(result)
 
 
@@ -117,6 +119,7 @@ def _plan_port(
     slices: list[discovery_v1.EndpointSlice],
     node: NodeView,
     elsewhere: Collection[str],
+    taken: Collection[tuple[str, str, int]],
 ) -> ServicePort:
     spec = service.spec
     protocol = port.protocol or "TCP"
@@ -124,7 +127,7 @@ def _plan_port(
     node_port = (port.node_port or 0) if kind in ("NodePort", "LoadBalancer") else 0
     external_ips = tuple(ip for ip in spec.external_ips if family_of(ip) == family)
     given = _load_balancer_ips(service, family) if kind == "LoadBalancer" else ()
-    load_balancer_ips = tuple(ip for ip in given if ip not in elsewhere)
+    load_balancer_ips = tuple(ip for ip in given if ip not in elsewhere and (ip, protocol, port.port) not in taken)
     outside = bool(node_port or external_ips or load_balancer_ips)
     internal_local = spec.internal_traffic_policy == "Local"
     external_local = spec.external_traffic_policy == "Local" and outside

@@ -20,9 +20,11 @@ from netproxy import conntrack, metrics, reports
 from netproxy.backend import Backend
 from netproxy.endpoints import NodeView
 from netproxy.errors import WriteError
+from netproxy.flow_cleaner import FlowCleaner
 from netproxy.health import Health
+from netproxy.listeners import Listeners, listening
 from netproxy.model import ServicePort, owner_of
-from netproxy.service_table import ServiceTable
+from netproxy.service_table import ServiceTable, Taken
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,8 @@ class ServiceProxy:
         on_change: Callable[[str], None] | None = None,
         after_write: Callable[[dict[str, tuple[ServicePort, ...]]], Awaitable[None]] | None = None,
         on_repair: Callable[[], None] | None = None,
+        on_taken: Callable[[core_v1.Service, Taken], None] | None = None,
+        look: Callable[[], Listeners] = listening,
         min_period: float = 0,
     ) -> None:
         families = tuple(backend.family for backend in backends)
@@ -60,10 +64,12 @@ class ServiceProxy:
         self._services, self._slices, self._backends = services, slices, backends
         self._health, self._clock, self._on_change = health or Health(clock), clock, on_change
         self._after_write, self._on_repair, self._min_period = after_write, on_repair, min_period
+        self._on_taken, self._look = on_taken, look
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._ports: dict[str, tuple[ServicePort, ...]] = {}
         self._triggers: list[tuple[str, datetime]] = []
+        self._flows = FlowCleaner(lambda: self._ports, clock)
         self.started = asyncio.Event()
         services.subscribe(self._service_changed)
         slices.subscribe(self._slice_changed)
@@ -109,6 +115,23 @@ class ServiceProxy:
         if self.table.dirty:
             self._queue("")
 
+    def set_own(self, addresses: frozenset[str]) -> None:
+        """Take in this node's own addresses, at which its daemons keep their ports."""
+        self.table.set_own(addresses)
+        self._leave_taken_ports()
+        if self.table.dirty:
+            self._queue("")
+
+    def _leave_taken_ports(self) -> None:
+        """Leave ports of load balancers to programs of this node, and say so once."""
+        if not self.table.balances_here:
+            return
+        for taken in self.table.set_listeners(self._look()):
+            log.warning("Service %s is not served here: %s", taken.key, taken)
+            service = self.table.service(taken.key)
+            if service is not None and self._on_taken is not None:
+                self._on_taken(service, taken)
+
     def _queue(self, key: str) -> None:
         if self._on_change is not None and key:
             self._on_change(key)
@@ -133,7 +156,7 @@ class ServiceProxy:
         await self._slices.wait_synced()
         await self._start()
         async with asyncio.TaskGroup() as group:
-            group.create_task(conntrack.sweep(dict(self._ports)), name="flows of an earlier life")
+            group.create_task(self._flows.run(), name="deletion of stale flows")
             await self._follow()
 
     async def _follow(self) -> None:
@@ -160,6 +183,7 @@ class ServiceProxy:
                     self._wake.clear()
 
     async def _start(self) -> None:
+        self._leave_taken_ports()
         self._wake.clear()
         self._ports = self.table.take_changes()
         reports.count_without_local((), self._ports.values())
@@ -185,6 +209,8 @@ class ServiceProxy:
         triggers, self._triggers = self._triggers, []
         flows: list[list[str]] = []
         failed = False
+        if self.table.balancer_dirty:
+            self._leave_taken_ports()
         async with self._lock:
             changes = self.table.take_changes()
             changed = {key: ports for key, ports in changes.items() if ports != self._ports.get(key, ())}
@@ -207,6 +233,7 @@ class ServiceProxy:
                 metrics.SYNC.labels(metrics.family_label(backend.family)).observe(took)
                 if changed:
                     log.info("IPv%d, %.3f s: %s", backend.family, took, reports.told(changed, backend.family))
+        self._flows.hold(flows)
         if not failed:
             self._done()
         now = self._clock.now()
@@ -214,10 +241,9 @@ class ServiceProxy:
             metrics.LATENCY.labels(family).observe(max(0.0, (now - moment).total_seconds()))
         if changed and self._after_write is not None:
             await self._after_write(changed)
-        if flows:
-            await conntrack.delete_flows(flows)
 
     def _done(self) -> None:
+        self._flows.release()
         for backend in self._backends:
             metrics.LAST_SYNC.labels(metrics.family_label(backend.family)).set(self._clock.now().timestamp())
         if not self.table.dirty:
@@ -235,6 +261,9 @@ class ServiceProxy:
     async def verify(self) -> bool:
         """Look once; return whether anything had to be repaired."""
         repaired = False
+        self._leave_taken_ports()
+        if self.table.dirty:
+            self._queue("")
         for backend in self._backends:
             try:
                 async with self._lock if backend.starving else contextlib.nullcontext():

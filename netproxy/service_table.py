@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from kube.api import core_v1, discovery_v1
 from netproxy.endpoints import NodeView
+from netproxy.listeners import Listeners
 from netproxy.model import ServicePort, owner_of, plan_service
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Taken:
+    """A port of a load balancer at the node's own address that a program of the node listens on."""
+
+    key: str
+    address: str
+    protocol: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"port {self.port}/{self.protocol} at {self.address} is in use by a program"
 
 
 class ServiceTable:
@@ -17,6 +32,9 @@ class ServiceTable:
         self._services: dict[str, core_v1.Service] = {}
         self._elsewhere: set[str] = set()
         self._by_balancer_ip: dict[str, set[str]] = {}
+        self._own: frozenset[str] = frozenset()
+        self._taken: frozenset[Taken] = frozenset()
+        self._taken_sockets: frozenset[tuple[str, str, int]] = frozenset()
         self._slices: dict[str, dict[str, discovery_v1.EndpointSlice]] = {}
         self._dirty: set[str] = set()
 
@@ -45,6 +63,40 @@ class ServiceTable:
         if (address in self._elsewhere) != present:
             (self._elsewhere.add if present else self._elsewhere.discard)(address)
             self._dirty.update(self._by_balancer_ip.get(address, ()))
+
+    def set_own(self, addresses: frozenset[str]) -> None:
+        """Take in the node's own addresses; what listens there is to be looked at again."""
+        self._own = addresses
+
+    @property
+    def balances_here(self) -> bool:
+        """Whether any Service has, or had when last looked, a load balancer at the node's own address."""
+        return bool(self._taken) or any(self._by_balancer_ip.get(address) for address in self._own)
+
+    @property
+    def balancer_dirty(self) -> bool:
+        """Whether such a Service has changed."""
+        return any(not self._dirty.isdisjoint(self._by_balancer_ip.get(address, ())) for address in self._own)
+
+    def set_listeners(self, listeners: Listeners) -> list[Taken]:
+        """Leave ports to the programs that listen on them; return those that were not left to them before."""
+        taken = frozenset(
+            Taken(key, address, protocol, port.port)
+            for address in self._own
+            for key in self._by_balancer_ip.get(address, ())
+            for port in self._services[key].spec.ports
+            if self._services[key].spec.type == "LoadBalancer"
+            and listeners.on(protocol := port.protocol or "TCP", address, port.port)
+        )
+        found = sorted(taken - self._taken)
+        self._dirty.update(each.key for each in taken ^ self._taken)
+        self._taken = taken
+        self._taken_sockets = frozenset((each.address, each.protocol, each.port) for each in taken)
+        return found
+
+    def service(self, key: str) -> core_v1.Service | None:
+        """Return a Service as it was last seen."""
+        return self._services.get(key)
 
     def set_slice(self, slice_: discovery_v1.EndpointSlice) -> None:
         """Take in a slice; one without the service-name label belongs to no Service."""
@@ -89,7 +141,9 @@ class ServiceTable:
         if service is None:
             return ()
         slices = self._slices.get(key, {}).values()
-        return plan_service(service, slices, self._node, self._families, self._served_here, self._elsewhere)
+        return plan_service(
+            service, slices, self._node, self._families, self._served_here, self._elsewhere, self._taken_sockets
+        )
 
 
 def _balancer_addresses(service: core_v1.Service | None) -> set[str]:

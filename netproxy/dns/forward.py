@@ -23,6 +23,10 @@ TIMEOUT = 2.0
 ROUNDS = 2
 MAX_KEPT = 10_000
 MAX_SECONDS = 30
+MAX_BYTES = 8 << 20
+"""Of all answers that are kept, with their questions."""
+LONGEST_KEPT = 4096
+"""Bytes of an answer that is kept; one over TCP may have sixteen times as many."""
 
 
 class ResolvConf:
@@ -63,6 +67,7 @@ class Forwarder:
         self._resolvers = resolvers
         self._clock, self._timeout = clock, timeout
         self._kept: dict[bytes, tuple[float, float, bytes]] = {}
+        self._size = 0
 
     async def ask(self, query: wire.Query, raw: bytes, *, tcp: bool = False) -> bytes:
         """Return an answer to the client's message, under the client's ID; SERVFAIL where no resolver gives one."""
@@ -87,8 +92,14 @@ class Forwarder:
         seconds = lowest_ttl(answer)
         if not seconds or answer[3] & 0x0F not in (wire.NOERROR, wire.NXDOMAIN):
             return
-        if len(self._kept) >= MAX_KEPT:
+        size = len(key) + len(answer)
+        if size > LONGEST_KEPT:
+            return
+        if len(self._kept) >= MAX_KEPT or self._size + size > MAX_BYTES:
             self._kept.clear()
+            self._size = 0
+        replaced = self._kept.pop(key, None)
+        self._size += size - (len(key) + len(replaced[2]) if replaced is not None else 0)
         self._kept[key] = (now, now + min(seconds, MAX_SECONDS), answer)
 
 

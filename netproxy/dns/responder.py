@@ -21,6 +21,12 @@ log = logging.getLogger(__name__)
 
 ROTATIONS = 8
 MAX_KEPT = 20_000
+MAX_KEPT_BYTES = 16 << 20
+"""Of questions and answers: a headless Service's answer is long, and a question can be spelled in many ways."""
+MAX_MISSING = 2_000
+"""Of those kept, about names that do not exist: search paths ask for the same ones, but there are any number of others."""
+LONGEST_KEPT = 300
+"""Bytes of a message that may be a key: a name of 255 bytes, a type, and EDNS without padding."""
 TCP_LIMIT = 65535
 
 
@@ -37,7 +43,10 @@ class Responder:
     def __init__(self, zone: Zone, forwarder: Forwarder, ready: Callable[[], bool] = lambda: True) -> None:
         self._zone, self._forwarder, self._ready = zone, forwarder, ready
         self._kept: dict[bytes, _Kept] = {}
+        self._kept_bytes = 0
         self._about: defaultdict[str, set[bytes]] = defaultdict(set)
+        self._missing: dict[bytes, str] = {}
+        """The kept answers that a name does not exist, and what they are about."""
         self._kept_counter = metrics.DNS_QUERIES.labels("kept")
         self._zone_counter = metrics.DNS_QUERIES.labels("zone")
 
@@ -46,6 +55,7 @@ class Responder:
         for about in (key, "*"):
             for tail in self._about.pop(about, ()):
                 self._kept.pop(tail, None)
+                self._missing.pop(tail, None)
 
     def quick(self, data: bytes) -> bytes | None:
         """Return the answer to a UDP message if it is ready or can be computed here; None: use `slow`.
@@ -70,7 +80,7 @@ class Responder:
             return None
         self._zone_counter.inc()
         messages = _rotations(query, answer, limit)
-        self._keep(data[2:], messages, answer.about)
+        self._keep(data[2:], messages, answer.about, missing=answer.rcode == wire.NXDOMAIN)
         return messages[0]
 
     async def slow(self, data: bytes, *, tcp: bool = False) -> bytes:
@@ -122,12 +132,32 @@ class Responder:
         ]
         return (*answer.answers, *onward)
 
-    def _keep(self, tail: bytes, messages: list[bytes], about: str) -> None:
-        if len(self._kept) >= MAX_KEPT:
+    def _keep(self, tail: bytes, messages: list[bytes], about: str, *, missing: bool) -> None:
+        if len(tail) > LONGEST_KEPT:
+            return
+        size = len(tail) + sum(map(len, messages))
+        if len(self._kept) >= MAX_KEPT or self._kept_bytes + size > MAX_KEPT_BYTES:
             self._kept.clear()
+            self._kept_bytes = 0
             self._about.clear()
+            self._missing.clear()
+        self._kept_bytes += size  # what is forgotten is not taken off: it is cleared a little earlier
+        if missing:
+            if len(self._missing) >= MAX_MISSING:
+                self._forget_missing()
+            self._missing[tail] = about
         self._kept[tail] = _Kept([message[2:] for message in messages])
         self._about[about].add(tail)
+
+    def _forget_missing(self) -> None:
+        for tail, about in self._missing.items():
+            self._kept.pop(tail, None)
+            tails = self._about.get(about)
+            if tails is not None:
+                tails.discard(tail)
+                if not tails:
+                    del self._about[about]
+        self._missing.clear()
 
 
 def _rotations(query: wire.Query, answer: Answer, limit: int) -> list[bytes]:

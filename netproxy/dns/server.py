@@ -11,28 +11,41 @@ import contextlib
 import logging
 import socket
 import struct
+from collections import Counter
 from collections.abc import Sequence
 
+from kube.serving import watched
+from kube.serving.acceptor import Acceptor
+from kube.serving.limits import ServingLimits
+from kube.serving.table import Connection, ConnectionTable, Stage
+from kube.serving.watched import Watched
 from netproxy.dns.responder import Responder
 
 log = logging.getLogger(__name__)
 
 BATCH = 64
 MAX_WAITING = 1000
+MAX_WAITING_CLIENT = 250
+"""Questions of one client that wait for the host's resolvers: it must not take the others' places, too."""
 TCP_IDLE = 10.0
-MAX_TCP = 200
+TCP_LIMITS = ServingLimits(unauthenticated=200, unauthenticated_per_peer=50, head_timeout=TCP_IDLE)
+"""Of TCP connections; each pod has an address of its own."""
 RETRY = 5.0
 
 
 class DNSServer:
     """Serves a responder on addresses of the node."""
 
-    def __init__(self, responder: Responder, addresses: Sequence[str], port: int = 53) -> None:
-        self._responder, self._addresses, self._port = responder, addresses, port
+    def __init__(
+        self, responder: Responder, addresses: Sequence[str], port: int = 53, tcp: ServingLimits = TCP_LIMITS
+    ) -> None:
+        self._responder, self._addresses, self._port, self._limits = responder, addresses, port, tcp
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: Counter[str] = Counter()
+        """Questions that wait, by the client's address."""
         self._sockets: list[socket.socket] = []
-        self._servers: list[asyncio.Server] = []
-        self._connections = 0
+        self._acceptors: list[Acceptor] = []
+        self.table = ConnectionTable(tcp)
 
     @property
     def port(self) -> int:
@@ -50,7 +63,10 @@ class DNSServer:
             udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
             udp.bind((address, self._port))
             self._port = udp.getsockname()[1]
-            self._servers.append(await asyncio.start_server(self._serve_tcp, address, self._port))
+            tcp = socket.create_server((address, self._port), family=family)
+            acceptor = Acceptor(tcp, self._tcp_protocol, watched.end, self._limits, self.table)
+            self._acceptors.append(acceptor)
+            acceptor.start()
             loop.add_reader(udp, self._readable, udp)
 
     async def run(self) -> None:
@@ -71,14 +87,14 @@ class DNSServer:
     def close(self) -> None:
         """Stop serving at once."""
         loop = asyncio.get_running_loop()
+        for acceptor in self._acceptors:
+            acceptor.close()
         for each in self._sockets:
             loop.remove_reader(each)
             each.close()
-        for server in self._servers:
-            server.close()
         for task in self._tasks:
             task.cancel()
-        self._sockets, self._servers = [], []
+        self._sockets, self._acceptors = [], []
 
     def _readable(self, udp: socket.socket) -> None:
         for _ in range(BATCH):
@@ -96,12 +112,21 @@ class DNSServer:
             elif answer:
                 self._send(udp, answer, client)
 
-    def _later(self, udp: socket.socket, data: bytes, client: object) -> None:
-        if len(self._tasks) >= MAX_WAITING:
+    def _later(self, udp: socket.socket, data: bytes, client: tuple[str, int]) -> None:
+        who = client[0]
+        if len(self._tasks) >= MAX_WAITING or self._waiting[who] >= MAX_WAITING_CLIENT:
             return  # shed load: the client asks again, and by then the resolvers may have answered
         task = asyncio.get_running_loop().create_task(self._forward(udp, data, client), name="dns forward")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._waiting[who] += 1
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._waiting[who] -= 1
+            if not self._waiting[who]:
+                del self._waiting[who]
+
+        task.add_done_callback(done)
 
     async def _forward(self, udp: socket.socket, data: bytes, client: object) -> None:
         answer = await self._responder.slow(data)
@@ -114,24 +139,31 @@ class DNSServer:
         with contextlib.suppress(OSError):
             udp.sendto(answer, client)  # type: ignore[call-overload]
 
-    async def _serve_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connections >= MAX_TCP:
-            writer.close()
-            return
-        self._connections += 1
+    def _tcp_protocol(self, connection: Connection) -> asyncio.Protocol:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._serve_tcp(reader, writer, connection)
+
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(loop=loop)
+        return Watched(asyncio.StreamReaderProtocol(reader, serve, loop), connection, self.table)
+
+    async def _serve_tcp(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection
+    ) -> None:
         try:
             while True:
-                async with asyncio.timeout(TCP_IDLE):
+                async with asyncio.timeout(self._limits.head_timeout):
                     (length,) = struct.unpack("!H", await reader.readexactly(2))
                     data = await reader.readexactly(length)
+                connection.stage = Stage.REQUEST
                 answer = await self._responder.slow(data, tcp=True)
+                connection.stage = Stage.IDLE
                 if not answer:
                     return
                 writer.write(struct.pack("!H", len(answer)) + answer)
-                async with asyncio.timeout(TCP_IDLE):
+                async with asyncio.timeout(self._limits.head_timeout):
                     await writer.drain()
         except (asyncio.IncompleteReadError, OSError, TimeoutError):
             return
         finally:
-            self._connections -= 1
             writer.close()

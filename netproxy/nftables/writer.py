@@ -50,10 +50,10 @@ class Writer(Protocol):
 
 
 class NftWriter:
-    """The real one, for one table of a family."""
+    """The real one, for one table of a family: an IP version, or a family of nf_tables by its name."""
 
-    def __init__(self, family: int = 4, table: str = chains.TABLE) -> None:
-        self._table = [chains.word(family), table]
+    def __init__(self, family: int | str = 4, table: str = chains.TABLE) -> None:
+        self._table = [family if isinstance(family, str) else chains.word(family), table]
 
     async def apply(self, text: str) -> None:
         try:

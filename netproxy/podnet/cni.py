@@ -63,7 +63,7 @@ def write(folder: str, document: dict[str, Any]) -> bool:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
+        os.chmod(name, 0o600)
         os.rename(name, target)
     except OSError:
         os.unlink(name)

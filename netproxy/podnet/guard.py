@@ -1,8 +1,9 @@
-"""Lets only the cluster's nodes put packets into the tunnel.
+"""Lets only the cluster's nodes put packets into the tunnel, and none of their pods.
 
 VXLAN carries no proof of its sender: whoever reaches the port could have any packet, from any pod's address, delivered to
-pods, past their network policies. So what comes to the port from an address that is no node's is dropped, in a table of
-nf_tables that is there while the tunnel is. The set of nodes is written whole, in one transaction, when it changes.
+pods, past their network policies. So what comes to the port is dropped unless it is from a node's address to a node's.
+What a pod sends leaves with its node's address, so each node drops what its pods send to another's port, by a Service too.
+The table of nf_tables is there wherever the mode allows a tunnel. It is written whole, in one transaction, when it changes.
 """
 
 from __future__ import annotations
@@ -17,25 +18,36 @@ from netproxy.podnet.peers import Address
 
 log = logging.getLogger(__name__)
 TABLE = "inet wherry-tunnel"
+_FAMILIES = ((4, "ip"), (6, "ip6"))
 
 
-def script(nodes: Iterable[Address], port: int) -> str:
+def script(nodes: Iterable[Address], port: int, bridge: str) -> str:
     """Return nft's text for the table, which replaces whatever is there."""
     known = sorted(nodes, key=lambda each: (each.version, int(each)))
     sets = {}
     for family in (4, 6):
         elements = ", ".join(str(each) for each in known if each.version == family)
         sets[family] = f"elements = {{ {elements} }}; " if elements else ""
+    to_tunnels = [f"udp dport {port} {ip} daddr @nodes{f} drop" for f, ip in _FAMILIES]
+    foreign = [f"udp dport {port} {ip} saddr != @nodes{f} {ip} daddr @nodes{f} drop" for f, ip in _FAMILIES]
     return (
         f"table {TABLE} {{}}\ndelete table {TABLE}\ntable {TABLE} {{\n"
         f"  set nodes4 {{ type ipv4_addr; {sets[4]}}}\n"
         f"  set nodes6 {{ type ipv6_addr; {sets[6]}}}\n"
-        "  chain input {\n"
-        "    type filter hook input priority -10; policy accept;\n"
-        f"    udp dport {port} ip saddr != @nodes4 drop\n"
-        f"    udp dport {port} ip6 saddr != @nodes6 drop\n"
-        "  }\n}\n"
+        + _chain(
+            "input",
+            [f"udp dport {port} {ip} {end} != @nodes{f} drop" for f, ip in _FAMILIES for end in ("saddr", "daddr")],
+        )
+        + _chain("forward", [f"{what} {to}" for to in to_tunnels for what in (f'iifname "{bridge}"', "ct status dnat")])
+        # A packet that IPVS forwards leaves by this hook, from an address that is not the node's.
+        + _chain("output", [*(f"ct status dnat {to}" for to in to_tunnels), *foreign])
+        + "}\n"
     )
+
+
+def _chain(hook: str, rules: Iterable[str]) -> str:
+    lines = [f"type filter hook {hook} priority -10; policy accept;", *rules]
+    return f"  chain {hook} {{\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
 
 
 class Guard:
@@ -44,22 +56,26 @@ class Guard:
     def __init__(self) -> None:
         self._written: str | None = None
         self._generation = b""
-        self._complained = False
+        self._complained = ""
 
-    async def set(self, nodes: Iterable[Address], port: int) -> None:
-        """Let these in. Where that fails the tunnel serves without, and the log says so."""
-        text = script(nodes, port)
+    async def set(self, nodes: Iterable[Address], port: int, bridge: str) -> bool:
+        """Let these in, but not the pods of `bridge`; return whether the table, or the one before, is in force."""
+        text = script(nodes, port, bridge)
         if text == self._written and (self._generation == _generation() or await _present(text)):
             self._generation = _generation()
-            return
+            return True
         try:
             await run(["nft", "-f", "-"], input=text)
         except CommandError as error:
-            if self._written is not None or not self._complained:
-                log.error("anybody can send into the tunnel: %s", error)
-            self._written, self._complained = None, True
-            return
-        self._written, self._generation, self._complained = text, _generation(), False
+            if str(error) != self._complained:
+                self._complained = str(error)
+                log.error("the tunnel to other nodes cannot be guarded, and is not used without: %s", error)
+            if self._written and await _present(self._written):
+                return True
+            self._written = None
+            return False
+        self._written, self._generation, self._complained = text, _generation(), ""
+        return True
 
     async def remove(self) -> None:
         """Take the table away, where it may be there."""

@@ -117,14 +117,16 @@ class Mesh:
             port=settings.vxlan_port,
             vni=settings.vxlan_id,
         )
+        # The guard comes before the tunnel, and nodes without one keep their pods from the tunnels of others.
+        if settings.node_routes != "host-gw":
+            known = (address for peer in self._peers.values() for address in peer.addresses)
+            if not await self._guard.set(known, settings.vxlan_port, settings.bridge):
+                wanted = peers.without_tunnel(wanted)
         self._complain(wanted)
         if suspect or wanted.tunnel != self._held.tunnel:
             remade = await kernel.ensure_tunnel(wanted.tunnel)
             suspect = suspect or remade
-        if wanted.tunnel is not None:
-            known = (address for peer in self._peers.values() for address in peer.addresses)
-            await self._guard.set(known, settings.vxlan_port)
-        else:
+        if settings.node_routes == "host-gw":
             await self._guard.remove()
         self._monitor.follow({link.device for link in self._links}, peers.DEVICE if wanted.tunnel else "")
         held = await kernel.read_ways(self._config.families) if suspect else self._held

@@ -14,10 +14,11 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kube.api import core_v1
+from kube.ip_addresses import reached
 from netproxy.podnet.nodes import SlimNode
 
 DEVICE = "wherry-vxlan"
@@ -96,6 +97,17 @@ class Ways:
     unreached: dict[str, str] = field(default_factory=dict)
 
 
+def without_tunnel(ways: Ways) -> Ways:
+    """Return the ways that need no tunnel. Pods behind it are unreachable then."""
+    return replace(
+        ways,
+        routes=frozenset(route for route in ways.routes if route.device != DEVICE),
+        neighbours=frozenset(),
+        forwards=frozenset(),
+        tunnel=None,
+    )
+
+
 def peer_of(node: core_v1.Node | SlimNode) -> Peer:
     """Read what matters of a Node; what cannot be read is left out."""
     cidrs = node.spec.pod_cidrs or ([node.spec.pod_cidr] if node.spec.pod_cidr else [])
@@ -120,7 +132,7 @@ def _network(text: str) -> Network | None:
 
 def _address(text: str) -> Address | None:
     try:
-        found = ipaddress.ip_address(text)
+        found = reached(text)
     except ValueError:
         return None
     bad = found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified

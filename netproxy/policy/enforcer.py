@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 from kube.api import networking_v1
 from kube.client import Client
@@ -27,6 +27,8 @@ from netproxy.policy.sync import PolicyBackend
 log = logging.getLogger(__name__)
 RETRY = 1.0
 """Seconds before a write that failed is tried again."""
+REMAINING_PERIOD = 2.0
+"""Seconds between looks whether the network of pods whose objects are gone still exists."""
 
 
 class PolicyEnforcer:
@@ -40,9 +42,13 @@ class PolicyEnforcer:
         *,
         clock: Clock = SYSTEM,
         on_repair: Callable[[], None] = lambda: None,
+        addresses_here: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self._client, self._node_name, self._clock = client, node_name, clock
         self._backends, self._on_repair = backends, on_repair
+        self._addresses_here = addresses_here
+        self._remaining: set[str] = set()
+        self._look = asyncio.Event()
         self._table = PolicyTable()
         self._rulesets = {backend.family: Rulesets(self._table, backend.family) for backend in backends}
         self._policies = Informer(client, networking_v1.NetworkPolicy, clock=clock)
@@ -107,8 +113,38 @@ class PolicyEnforcer:
 
     def _pod_changed(self, change: Change[SlimPod]) -> None:
         facts = None if change.type == "DELETED" else facts_of(change.new, self._node_name)
-        if self._table.set_pod(change.key, facts):
+        old = self._table.pods.get(change.key)
+        touched = self._table.set_pod(change.key, facts)
+        if facts is not None:
+            for key in [key for key in self._remaining if set(facts.ips) & set(self._table.pods[key].ips)]:
+                touched |= self._forget(key)
+        if old is not None and old.here and old.ips and (facts is None or not set(old.ips) & set(facts.ips)):
+            # The object of a pod can be deleted by force while its containers run: its addresses stay under its policies.
+            key = " ".join((change.key, *old.ips))
+            self._remaining.add(key)
+            self._look.set()
+            touched |= self._table.set_pod(key, old)
+        if touched:
             self._wake.set()
+
+    def _forget(self, key: str) -> bool:
+        self._remaining.discard(key)
+        return self._table.set_pod(key, None)
+
+    async def _follow_remaining(self) -> None:
+        """Forget pods without an object once the CNI plugins have taken their network away."""
+        while True:
+            await (self._clock.sleep(REMAINING_PERIOD) if self._remaining else self._look.wait())
+            self._look.clear()
+            asked = list(self._remaining)
+            try:
+                held = set(await asyncio.to_thread(self._addresses_here))
+            except OSError as error:
+                log.error("results of CNI plugins cannot be read: %s", error)
+                continue
+            for key in asked:
+                if key in self._remaining and not held & set(self._table.pods[key].ips) and self._forget(key):
+                    self._wake.set()
 
     def _namespace_changed(self, change: Change[SlimNamespace]) -> None:
         gone = change.type == "DELETED"
@@ -133,6 +169,7 @@ class PolicyEnforcer:
             tasks = [
                 group.create_task(namespaces.run(), name="follow namespaces"),
                 group.create_task(pods.run(), name="follow pods"),
+                group.create_task(self._follow_remaining(), name="follow pods without an object"),
             ]
             try:
                 await namespaces.wait_synced()
@@ -145,6 +182,7 @@ class PolicyEnforcer:
                 for task in tasks:
                     task.cancel()
                 self._table.clear_pods()
+                self._remaining.clear()
 
     async def _enforce(self) -> None:
         while self._table.policies:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -101,19 +102,24 @@ def build_site(mode: str, tmp_path: Path) -> Iterator[Site]:
             mode=mode if mode in ("nftables", "ipvs") else "iptables",
             iptables_flavour=mode if mode in ("nft", "legacy") else "nft",
             dns=DNSConfig(resolv_conf=str(tmp_path / "resolv.conf")),
-            pod_network=PodNetworkConfig(cni_conf_dir=str(tmp_path / "net.d"), cni_data_dir=str(tmp_path / "cni")),
+            pod_network=PodNetworkConfig(
+                cni_conf_dir=str(tmp_path / "net.d"),
+                cni_data_dir=str(tmp_path / "cni"),
+                cni_results_dir=str(tmp_path / "results"),
+            ),
         )
         yield Site(node, client, dict(zip(PODS, pods, strict=True)), tmp_path, config)
 
 
-def serve_http(pod: Namespace, folder: Path, text: str, port: int = 8080) -> None:
-    """Serve a page that says `text` in a pod's namespace, and return once it answers."""
+def serve_http(pod: Namespace, folder: Path, text: str, port: int = 8080) -> subprocess.Popen[bytes]:
+    """Serve a page that says `text` in a pod's namespace, and return the server once it answers."""
     folder.mkdir(exist_ok=True)
     (folder / "index.html").write_text(text)
-    pod.start("busybox", "httpd", "-f", "-p", str(port), "-h", str(folder))
+    server = pod.start("busybox", "httpd", "-f", "-p", str(port), "-h", str(folder))
     deadline = time.monotonic() + 60
     while pod.run("curl", "-s", "-m", "10", f"http://127.0.0.1:{port}/", check=False).strip() != text:
         assert time.monotonic() < deadline, "the test's own web server does not start"
+    return server
 
 
 async def until_echo(site: Site, pod: str) -> None:

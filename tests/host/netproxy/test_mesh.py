@@ -139,6 +139,8 @@ class RunningNode:
         path = self.folder / "net.d" / "10-wherry.conflist"
         until(path.exists, f"{self.name} writes its CNI configuration")
         result = cni("ADD", json.loads(path.read_text()), self.namespace, self.pod)
+        cached = {"kind": "cniCacheV1", "networkName": "wherry", "result": result}
+        (self.folder / "results" / "wherry-pod-eth0").write_text(json.dumps(cached))  # as libcni does
         self.ips = tuple(each["address"].split("/")[0] for each in result["ips"])
         self.pod.start(sys.executable, "-I", "-c", ANSWER, self.name)
 
@@ -183,7 +185,11 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Running
             wire(namespace, "eth0", router, f"to-{name}")
             plug(router, namespace, name, link)
             folder = tmp_path_factory.mktemp(name)
-            pods = PodNetworkConfig(cni_conf_dir=str(folder / "net.d"), cni_data_dir=str(folder / "cni"))
+            pods = PodNetworkConfig(
+                cni_conf_dir=str(folder / "net.d"),
+                cni_data_dir=str(folder / "cni"),
+                cni_results_dir=str(folder / "results"),
+            )
             config = ProxyConfig(
                 hostname_override=name,
                 healthz_bind_address="127.0.0.1:10256",
@@ -198,6 +204,9 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Running
             running.callback(nodes[name].end)
         for node in nodes.values():
             node.add_pod()
+            for family, address in zip((4, 6), node.ips, strict=True):
+                held = ["nft", "list", "set", "bridge", "wherry-sources", f"addresses{family}"]
+                until(lambda n=node, a=address, h=held: a in n.namespace.run(*h), "the pod's address is guarded")  # type: ignore[misc]
         yield nodes
 
 
@@ -355,6 +364,46 @@ def test_only_nodes_can_send_into_the_tunnel(mesh: dict[str, RunningNode]) -> No
         until(lambda: theirs not in node.namespace.run("nft", "list", "table", "inet", "wherry-tunnel"), "it has left")
     finally:
         stranger.run("ip", "link", "del", "stray")
+
+
+def test_no_pod_can_send_into_a_tunnel(mesh: dict[str, RunningNode]) -> None:
+    """Neither directly nor by a translated address; other ports of the node are reached."""
+    target = mesh["n3"]
+    send = (
+        "import socket, sys\ns = socket.socket(type=socket.SOCK_DGRAM)\n"
+        "for port in sys.argv[2:]: s.sendto(b'x' * 50, (sys.argv[1], int(port)))"
+    )
+    counting = (
+        "table ip seen { chain seen { type filter hook prerouting priority -400; "
+        "udp dport 8472 udp length 58 counter; udp dport 8473 counter; }; }"
+    )
+    node = mesh["n1"].namespace
+    target.namespace.run("nft", "-f", "-", input=counting)
+    translate = (
+        "table ip shifted { chain before { type nat hook prerouting priority -99; "
+        f"ip daddr 10.96.99.99 udp dport 7999 dnat to {addresses_of('n3')[0]}:8472; }}; }}"
+    )
+    node.run("nft", "-f", "-", input=translate)
+
+    def seen() -> list[int]:
+        words = target.namespace.run("nft", "list", "table", "ip", "seen").split()
+        return [int(words[at + 1]) for at, word in enumerate(words) if word == "packets"]
+
+    try:
+        argv = [sys.executable, "-I", "-c", send]
+        mesh["n1"].pod.run(*argv, "10.96.99.99", "7999")
+        mesh["n1"].pod.run(*argv, addresses_of("n3")[0], "8472", "8473")
+        until(lambda: seen()[1] == 1, "the other port is reached")
+        assert seen()[0] == 0
+        node.run("nft", "flush", "chain", "inet", "wherry-tunnel", "forward")
+        mesh["n1"].pod.run(*argv, addresses_of("n3")[0], "8472")
+        until(lambda: seen()[0] == 1, "without the rules it is")
+        mesh["n1"].pod.run(*argv, "10.96.99.99", "7999")
+        until(lambda: seen()[0] == 2, "by a translated address, too")
+    finally:
+        target.namespace.run("nft", "delete", "table", "ip", "seen")
+        node.run("nft", "delete", "table", "ip", "shifted")
+        node.run("nft", "delete", "table", "inet", "wherry-tunnel")  # written anew at the next look
 
 
 def test_an_uplink_that_went_down_and_came_back_has_its_ways_again(mesh: dict[str, RunningNode]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -220,7 +221,8 @@ def test_cleanup_leaves_nothing(site: Site) -> None:
     site.node.inside(check)
 
 
-def test_udp_flows_leave_an_endpoint_that_is_gone(site: Site) -> None:
+@pytest.mark.parametrize("target", ["the cluster IP", "the node port"])
+def test_udp_flows_leave_an_endpoint_that_is_gone(site: Site, target: str) -> None:
     """A client that keeps its source port would else be sent to the removed endpoint until its flow times out."""
 
     async def check() -> None:
@@ -231,32 +233,31 @@ def test_udp_flows_leave_an_endpoint_that_is_gone(site: Site) -> None:
                 f"while True: s.sendto({name.encode()!r}, s.recvfrom(100)[1])\n"
             )
             pod.start("python3", "-I", "-c", answer)
-        dns = port("udp", 53, "UDP")
-        api = populated(
-            service("dns", "10.96.5.3", dns),
-            slice_of("dns", PODS["pod-a"], ports={"udp": 5353}, protocol="UDP"),
+        dns = service("dns", "10.96.5.3", port("udp", 53, "UDP", node_port=30053), type="NodePort")
+        client, where = (
+            (site.node, ("10.96.5.3", 53)) if target == "the cluster IP" else (site.client, (NODE_IP, 30053))
         )
+
+        def at(pod: str) -> Any:
+            return slice_of("dns", PODS[pod], ports={"udp": 5353}, protocol="UDP")
 
         def ask() -> str:
             program = (
                 "import socket\n"
                 "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 40999)); s.settimeout(1)\n"
-                "s.sendto(b'x', ('10.96.5.3', 53))\n"
+                f"s.sendto(b'x', {where!r})\n"
                 "try: print(s.recv(100).decode())\n"
                 "except OSError: print('')\n"
             )
-            return site.node.run("python3", "-I", "-c", program, check=False).strip()
+            return client.run("python3", "-I", "-c", program, check=False).strip()
 
+        api = populated(dns, at("pod-a"))
         async with running(site.config, api):
             await until(lambda: ask() == "pod-a", "the first endpoint answers")
-            api.put(slice_of("dns", PODS["pod-b"], ports={"udp": 5353}, protocol="UDP"))
+            api.put(at("pod-b"))
             await until(lambda: ask() == "pod-b", "the same client port reaches the new endpoint")
         # What changes while nobody follows is made up for at the next start.
-        later = populated(
-            service("dns", "10.96.5.3", dns),
-            slice_of("dns", PODS["pod-a"], ports={"udp": 5353}, protocol="UDP"),
-        )
-        async with running(site.config, later):
+        async with running(site.config, populated(dns, at("pod-a"))):
             await until(lambda: ask() == "pod-a", "the flow of the earlier life is gone")
 
     site.node.inside(check)

@@ -18,23 +18,25 @@ def test_the_table_is_written_anew_only_where_it_differs() -> None:
             return (await run(["nft", "list", "table", "inet", "wherry-tunnel"], check=False)).stdout
 
         made = Guard()
-        await made.set(NODES, 8472)
+        await made.set(NODES, 8472, "cni0")
         text = await listed()
         assert all(str(each) in text for each in NODES)
         await run(["nft", "add", "table", "ip", "somebody"])
         before = nf_tables_generation()
-        await made.set(reversed(NODES), 8472)
+        await made.set(reversed(NODES), 8472, "cni0")
         assert nf_tables_generation() == before
         for damage in (
             "delete table inet wherry-tunnel",
             "delete element inet wherry-tunnel nodes4 { 192.168.0.2 }",
             "add element inet wherry-tunnel nodes4 { 203.0.113.1 }",
             "flush chain inet wherry-tunnel input",
+            "flush chain inet wherry-tunnel forward",
+            "flush chain inet wherry-tunnel output",
         ):
             await run(["nft", *damage.split()])
-            await made.set(NODES, 8472)
+            await made.set(NODES, 8472, "cni0")
             assert await listed() == text, damage
-        await made.set([], 8472)
+        await made.set([], 8472, "cni0")
         assert "drop" in await listed()
         assert "192.168.0.2" not in await listed()
         await made.remove()

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from kube.clock import FakeClock, settle
 from netproxy.nftables.writer import RecordingWriter
-from netproxy.policy.enforcer import PolicyEnforcer
+from netproxy.policy.enforcer import REMAINING_PERIOD, PolicyEnforcer
 from netproxy.policy.objects import SlimMeta, SlimNamespace
 from netproxy.policy.sync import PolicyBackend
 from tests.support.memory_api import MemoryAPI
@@ -91,3 +91,35 @@ async def test_a_node_waits_once_for_policies_that_nobody_shows() -> None:
         await enforcer.wait_started(0.01)
         async with asyncio.timeout(5):
             await enforcer.wait_started(3600)
+
+
+async def test_a_pod_deleted_by_force_stays_under_its_policies_while_its_network_exists() -> None:
+    api, writer, clock, held = cluster(policy("deny")), RecordingWriter(), FakeClock(), {WEB}
+    backends = [PolicyBackend(writer, 4, clock=clock)]
+    enforcer = PolicyEnforcer(api.client(), "node-1", backends, clock=clock, addresses_here=lambda: held)
+    task = asyncio.create_task(enforcer.run())
+
+    async def look() -> None:
+        await clock.advance(REMAINING_PERIOD)
+        for _ in range(5):
+            await asyncio.sleep(0.01)  # the results are read in a thread
+            await settle(80)
+
+    def allowed() -> bool:
+        return PolicyTracer(writer.contents).allows(CLIENT, WEB, 80)
+
+    try:
+        await enforcer.started.wait()
+        await settle(80)
+        assert not allowed()
+        api.remove(pod("web", WEB))
+        await settle(80)
+        assert not allowed()
+        await look()
+        assert not allowed()
+        held.clear()
+        await look()
+        assert allowed()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -51,7 +51,8 @@ def node(name: str, *addresses: str) -> SlimNode:
 async def test_each_address_that_comes_or_goes_is_told_once() -> None:
     told: list[tuple[str, bool]] = []
     informer: Informer[SlimNode] = Informer(MemoryAPI().client(), SlimNode)
-    follower = OtherNodes("me", informer, lambda address, present: told.append((address, present)))
+    own: list[frozenset[str]] = []
+    follower = OtherNodes("me", informer, lambda address, present: told.append((address, present)), own.append)
 
     def tell(type_: str, old: SlimNode | None, new: SlimNode) -> list[tuple[str, bool]]:
         told.clear()
@@ -59,6 +60,8 @@ async def test_each_address_that_comes_or_goes_is_told_once() -> None:
         return sorted(told)
 
     assert tell("ADDED", None, node("me", "10.0.0.1")) == []
+    assert tell("DELETED", node("me", "10.0.0.1"), node("me", "10.0.0.1")) == []
+    assert own == [frozenset({"10.0.0.1"})]
     first = node("a", "10.0.0.2", "fd99::2")
     assert tell("ADDED", None, first) == [("10.0.0.2", True), ("fd99::2", True)]
     moved = node("a", "10.0.0.3", "fd99::2")

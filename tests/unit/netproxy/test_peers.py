@@ -143,7 +143,7 @@ def test_a_node_cannot_draw_in_what_is_not_its_own(other: Peer, why: str) -> Non
 def test_nodes_are_read_from_their_objects() -> None:
     made = node("b", "10.244.1.0/24", "192.168.1.2")
     assert peer_of(made) == NEAR
-    for bad in ("127.0.0.1", "169.254.1.1", "224.0.0.1", "0.0.0.0", "elsewhere"):
+    for bad in ("127.0.0.1", "169.254.1.1", "224.0.0.1", "0.0.0.0", "::ffff:127.0.0.1", "::ffff:a9fe:1", "elsewhere"):
         made.status.addresses = [core_v1.NodeAddress(type="InternalIP", address=bad)]
         assert peer_of(made).addresses == ()
     made.status.addresses = [core_v1.NodeAddress(type="ExternalIP", address="1.2.3.4")]

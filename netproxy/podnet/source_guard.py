@@ -1,0 +1,136 @@
+"""Follows the pods' CNI results and keeps the table of their source addresses (source_rules.py) at what they say.
+
+A pod is in the table some milliseconds after its result is there, long before its first container runs. What is left of a
+pod that is gone harms nobody, for names of devices are not used again: it is taken out at the next look, not while other pods
+start. The table stays in force while this role is down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from pathlib import Path
+
+from kube import inotify
+from kube.clock import SYSTEM, Clock
+from kube.process import CommandError, run
+from netproxy import metrics
+from netproxy.errors import WriteError
+from netproxy.nftables.keeper import TableKeeper
+from netproxy.nftables.writer import NftWriter, Writer
+from netproxy.podnet import cni, cni_results, source_rules
+from netproxy.podnet.cni_results import PodPort
+
+log = logging.getLogger(__name__)
+
+CHECK_PERIOD = 5.0
+"""Seconds between looks whether others changed the table, and at all results."""
+RETRY = 5.0
+_MASK = inotify.CLOSE_WRITE | inotify.MOVED_TO
+
+_BRIDGE_OPTIONS = ("group_fwd_mask", str(1 << 0xE), "no_linklocal_learn", "1")
+_KERNELS_OPTIONS = ("group_fwd_mask", "0", "no_linklocal_learn", "0")
+
+
+def writer() -> Writer:
+    """Return what writes the table."""
+    return NftWriter(source_rules.FAMILY, source_rules.NAME)
+
+
+class SourceGuard:
+    """The table for the pods of the bridge; `folder` is where libcni keeps results."""
+
+    def __init__(self, folder: Path, bridge: str, *, to: Writer | None = None, clock: Clock = SYSTEM) -> None:
+        self._folder, self._bridge, self._clock = folder, bridge, clock
+        self._rules = source_rules.SourceRules()
+        self._keeper = TableKeeper(to or writer(), self._rules, clock)
+        self._ports: dict[str, PodPort] = {}
+        self._complained = ""
+        self._bridge_index = 0
+
+    async def run(self) -> None:
+        """Follow until cancelled; where the table cannot be written, the log says so once and it is tried again."""
+        while True:
+            try:
+                await self._follow()
+            except (WriteError, OSError) as error:
+                if str(error) != self._complained:
+                    self._complained = str(error)
+                    log.error("pods can send from addresses that are not theirs: %s", error)
+                await self._clock.sleep(RETRY)
+
+    async def _follow(self) -> None:
+        await asyncio.to_thread(self._folder.mkdir, mode=0o700, parents=True, exist_ok=True)
+        with inotify.Watcher() as watcher:
+            watcher.add(self._folder, _MASK)
+            self._ports = await self._read_all()
+            self._rules.change(self._ports)
+            await self._keeper.take_over()
+            await self._set_bridge()
+            self._complained = ""
+            checked = self._clock.monotonic()
+            while True:
+                for name, _ in await watcher.wait(CHECK_PERIOD):
+                    self._read(name)
+                await self._write()
+                if _index(self._bridge) != self._bridge_index:
+                    await self._set_bridge()
+                if self._clock.monotonic() - checked >= CHECK_PERIOD:
+                    self._ports = await self._read_all()
+                    await self._write()
+                    await self._keeper.verify()
+                    await self._set_bridge()
+                    checked = self._clock.monotonic()
+
+    async def _read_all(self) -> dict[str, PodPort]:
+        """Read all results; those of pods that are gone, or of another network namespace, are left out."""
+        found = await asyncio.to_thread(
+            lambda: dict(cni_results.read_all(self._folder, cni.NETWORK, self._bridge)),
+        )
+        return {name: port for name, port in found.items() if _exists(port.device)}
+
+    def _read(self, name: str) -> None:
+        """Read one result: a small file that was written just now."""
+        port = cni_results.read(self._folder / name, cni.NETWORK, self._bridge)
+        if port is not None and _exists(port.device):
+            self._ports[name] = port
+
+    async def _write(self) -> None:
+        began = self._clock.monotonic()
+        text = self._rules.change(self._ports)
+        if text:
+            await self._keeper.write(text)
+            metrics.POD_SOURCES_SYNC.observe(self._clock.monotonic() - began)
+
+    async def _set_bridge(self) -> None:
+        """Have the bridge learn from no frame to a link-local group, and pass those to LLDP's by the table: no hook saw them.
+
+        The CNI plugin makes the bridge with the first pod, so this is done whenever there is another one.
+        """
+        index = _index(self._bridge)
+        if index:
+            try:
+                await run(["ip", "link", "set", "dev", self._bridge, "type", "bridge", *_BRIDGE_OPTIONS])
+            except CommandError as error:
+                if index != self._bridge_index:
+                    log.error("pods can take each other's MAC in the bridge: %s", error)
+        self._bridge_index = index
+
+    async def cleanup(self) -> None:
+        """Remove the table, and give the bridge the kernel's own options back."""
+        await self._keeper.remove()
+        if _index(self._bridge):
+            await run(["ip", "link", "set", "dev", self._bridge, "type", "bridge", *_KERNELS_OPTIONS], check=False)
+
+
+def _index(device: str) -> int:
+    """Return a device's number, 0 where there is none."""
+    try:
+        return socket.if_nametoindex(device)
+    except OSError:
+        return 0
+
+
+def _exists(device: str) -> bool:
+    return _index(device) > 0

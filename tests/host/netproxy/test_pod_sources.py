@@ -1,0 +1,375 @@
+"""Pods that send with addresses that are not theirs: raw frames from a pod's own device, and who receives them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from netproxy.policy.objects import SlimMeta, SlimNamespace
+from tests.host.netproxy.conftest import NODE_IP, PODS, Site, populated, running, until
+from tests.support.netns import Namespace, namespaces, wire
+from tests.support.policies import pod, policy
+from tests.support.services import service, slice_of
+
+A, B, C, GATEWAY = PODS["pod-a"], PODS["pod-b"], "10.244.1.4", "10.244.1.1"
+A6, B6, C6, GATEWAY6 = "fd00:244:1::2", "fd00:244:1::3", "fd00:244:1::4", "fd00:244:1::1"
+BROADCAST, ALL_NODES = "ff:ff:ff:ff:ff:ff", "33:33:00:00:00:01"
+FOREIGN = "02:00:00:00:00:99"
+
+
+# -- frames ------------------------------------------------------------------------------------------------------------
+def mac(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))
+
+
+def ip(text: str) -> bytes:
+    return ipaddress.ip_address(text).packed
+
+
+def checksum(data: bytes) -> int:
+    data += b"\0" * (len(data) % 2)
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def ether(source: str, target: str, kind: int, body: bytes) -> bytes:
+    return mac(target) + mac(source) + struct.pack("!H", kind) + body
+
+
+def ip4(source: str, target: str, protocol: int, body: bytes) -> bytes:
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(body), 1, 0, 64, protocol, 0, ip(source), ip(target))
+    return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + body
+
+
+def ip6(source: str, target: str, protocol: int, body: bytes, place: int) -> bytes:
+    """An IPv6 packet; the checksum of what it carries is put at `place` of its body."""
+    pseudo = ip(source) + ip(target) + struct.pack("!II", len(body), protocol)
+    body = body[:place] + struct.pack("!H", checksum(pseudo + body)) + body[place + 2 :]
+    return struct.pack("!IHBB", 6 << 28, len(body), protocol, 255) + ip(source) + ip(target) + body
+
+
+def udp(payload: bytes, source: int = 4000, target: int = 7000) -> bytes:
+    return struct.pack("!HHHH", source, target, 8 + len(payload), 0) + payload
+
+
+def icmp(kind: int, body: bytes) -> bytes:
+    text = struct.pack("!BBH", kind, 0, 0) + body
+    return text[:2] + struct.pack("!H", checksum(text)) + text[4:]
+
+
+def arp(operation: int, own: str, address: str, target: str, note: bytes) -> bytes:
+    return struct.pack("!HHBBH6s4s6s4s", 1, 0x800, 6, 4, operation, mac(own), ip(address), bytes(6), ip(target)) + note
+
+
+def discovery(kind: int, subject: str, note: bytes) -> bytes:
+    """ICMPv6 with four bytes of flags and an address, as neighbour discovery has it."""
+    return struct.pack("!BBHI", kind, 0, 0, 0x60000000 if kind == 136 else 0) + ip(subject) + note
+
+
+def frames(own: str, other: str, link: str, other_link: str) -> dict[str, tuple[bool, bytes]]:
+    """Return frames of pod-a, whose MAC is `own`, to pod-b: whether each may arrive, and its bytes with its name in it."""
+    all_nodes = "ff02::1"
+
+    def note(name: str) -> bytes:
+        return f"<{name}>".encode()
+
+    def to_b(name: str, packet: bytes, kind: int = 0x800, source: str = own) -> bytes:
+        return ether(source, other, kind, packet)
+
+    def six(name: str, source: str, target: str, how: str = "udp") -> bytes:
+        return ip6(source, target, 17, udp(note(name)), 6)
+
+    def nd(name: str, kind: int, source: str, subject: str) -> bytes:
+        return ether(own, ALL_NODES, 0x86DD, ip6(source, all_nodes, 58, discovery(kind, subject, note(name)), 2))
+
+    made: dict[str, tuple[bool, bytes]] = {}
+
+    def case(name: str, allowed: bool, frame: bytes) -> None:
+        made[name] = (allowed, frame)
+
+    case("own-ipv4", True, to_b("", ip4(A, B, 17, udp(note("own-ipv4")))))
+    case("foreign-mac", False, to_b("", ip4(A, B, 17, udp(note("foreign-mac"))), source=FOREIGN))
+    case("foreign-ipv4", False, to_b("", ip4("10.244.1.77", B, 17, udp(note("foreign-ipv4")))))
+    case("gateway-ipv4", False, to_b("", ip4(GATEWAY, B, 17, udp(note("gateway-ipv4")))))
+    case("outside-ipv4", False, to_b("", ip4("192.168.77.2", B, 17, udp(note("outside-ipv4")))))
+    case("own-ipv6", True, to_b("", six("own-ipv6", A6, B6), 0x86DD))
+    case("foreign-ipv6", False, to_b("", six("foreign-ipv6", "fd00:244:1::77", B6), 0x86DD))
+    case("link-local-udp", False, to_b("", six("link-local-udp", link, other_link), 0x86DD))
+    case("to-link-local", False, to_b("", six("to-link-local", A6, other_link), 0x86DD))
+    case("own-arp", True, ether(own, BROADCAST, 0x806, arp(2, own, A, B, note("own-arp"))))
+    case("arp-probe", True, ether(own, BROADCAST, 0x806, arp(1, own, "0.0.0.0", A, note("arp-probe"))))
+    case("arp-answer", False, ether(own, BROADCAST, 0x806, arp(2, own, GATEWAY, B, note("arp-answer"))))
+    case("arp-question", False, ether(own, BROADCAST, 0x806, arp(1, own, GATEWAY, B, note("arp-question"))))
+    case("arp-other-mac", False, ether(own, BROADCAST, 0x806, arp(2, FOREIGN, A, B, note("arp-other-mac"))))
+    case("own-advert", True, nd("own-advert", 136, A6, A6))
+    case("own-solicit", True, nd("own-solicit", 135, link, B6))
+    case("dad", True, nd("dad", 135, "::", A6))
+    case("advert-of-another", False, nd("advert-of-another", 136, A6, GATEWAY6))
+    case("advert-by-another", False, nd("advert-by-another", 136, GATEWAY6, GATEWAY6))
+    case("router-advert", False, nd("router-advert", 134, link, "::"))
+    case("redirect-ipv6", False, nd("redirect-ipv6", 137, link, "::"))
+    case("redirect-ipv4", False, to_b("", ip4(A, B, 1, icmp(5, ip(A) + note("redirect-ipv4")))))
+    case("dhcp-answer", False, to_b("", ip4(A, B, 17, udp(note("dhcp-answer"), 67, 68))))
+    case("dhcpv6-answer", False, to_b("", ip6(A6, B6, 17, udp(note("dhcpv6-answer"), 547, 546), 6), 0x86DD))
+    tagged = struct.pack("!HH", 5, 0x800) + ip4(A, B, 17, udp(note("tagged")))
+    case("tagged", False, ether(own, other, 0x8100, tagged))
+    case("strange-protocol", False, ether(own, other, 0x88B5, note("strange-protocol")))
+    return made
+
+
+SEND = (
+    "import socket, sys\n"
+    "s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind(('eth0', 0))\n"
+    "for line in sys.stdin: s.send(bytes.fromhex(line.strip()))\n"
+)
+HEAR = (
+    "import re, socket, sys\n"
+    "s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3)); s.bind(('eth0', 0))\n"
+    "out = open(sys.argv[1], 'w'); print('listening', file=out, flush=True)\n"
+    "while True:\n"
+    "    data, where = s.recvfrom(2048)\n"
+    "    if where[2] == 4: continue\n"
+    "    for name in re.findall(rb'<([a-z0-9-]+)>', data): print(name.decode(), file=out, flush=True)\n"
+)
+
+
+# -- the site ----------------------------------------------------------------------------------------------------------
+def device(namespace: Namespace, name: str = "eth0") -> tuple[str, str]:
+    """Return a device's MAC and link-local address."""
+    (found,) = json.loads(namespace.run("ip", "-j", "address", "show", "dev", name))
+    return found["address"], next(a["local"] for a in found["addr_info"] if a["scope"] == "link")
+
+
+def write_result(site: Site, port: str, pod: Namespace, *addresses: str) -> None:
+    """Write what libcni keeps of a pod."""
+    interfaces = [{"name": "cni0"}, {"name": port}, {"name": "eth0", "mac": device(pod)[0], "sandbox": str(pod.path)}]
+    result = {"cniVersion": "0.4.0", "interfaces": interfaces, "ips": [{"address": each} for each in addresses]}
+    folder = Path(site.config.pod_network.cni_results_dir)
+    folder.mkdir(exist_ok=True)
+    cached = {"kind": "cniCacheV1", "networkName": "wherry", "result": result}
+    (folder / f"wherry-{port}-eth0").write_text(json.dumps(cached))
+
+
+def prepare(site: Site) -> None:
+    """Give the site IPv6 too, and write the pods' results."""
+    site.node.run("ip", "address", "add", f"{GATEWAY6}/64", "dev", "cni0", "nodad")
+    for (name, namespace), address in zip(site.pods.items(), (A6, B6), strict=True):
+        namespace.run("ip", "address", "add", f"{address}/64", "dev", "eth0", "nodad")
+        namespace.run("ip", "-6", "route", "add", "default", "via", GATEWAY6)
+        write_result(site, name, namespace, f"{PODS[name]}/24", f"{address}/64")
+
+
+def guarded(site: Site, *ports: str) -> bool:
+    table = site.node.run("nft", "list", "table", "bridge", "wherry-sources", check=False)
+    return "prerouting" in table and all(f'"{port}"' in table for port in ports)
+
+
+def arrived(site: Site) -> set[str]:
+    """Send every frame from pod-a; return the names of those that pod-b heard."""
+    sender, receiver = site.pods.values()
+    heard = site.folder / f"heard-{time.monotonic()}"
+    own, link = device(sender)
+    other, other_link = device(receiver)
+    made = frames(own, other, link, other_link)
+    process = receiver.start(sys.executable, "-I", "-c", HEAR, str(heard))
+    deadline = time.monotonic() + 30
+    while not heard.exists() or "listening" not in heard.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    # The last one says that all before it have come or will not.
+    lines = [frame.hex() for _, frame in made.values()]
+    last = ether(own, other, 0x800, ip4(A, B, 17, udp(b"<last>"))).hex()
+    sender.run(sys.executable, "-I", "-c", SEND, input="\n".join([*lines, last]))
+    while "last" not in heard.read_text():
+        assert time.monotonic() < deadline, "not even an honest frame arrives"
+        time.sleep(0.02)
+    process.kill()
+    return set(heard.read_text().split()) - {"listening", "last"}
+
+
+def expected() -> set[str]:
+    zero = "00:00:00:00:00:00"
+    return {name for name, (allowed, _) in frames(zero, zero, "fe80::1", "fe80::2").items() if allowed}
+
+
+@contextlib.contextmanager
+def third_pod(site: Site) -> Iterator[Namespace]:
+    with namespaces(f"{site.node.name}-c") as (namespace,):
+        wire(site.node, "pod-c", namespace, "eth0")
+        site.node.run("ip", "link", "set", "pod-c", "master", "cni0")
+        namespace.run("ip", "address", "add", f"{C}/24", "dev", "eth0")
+        namespace.run("ip", "route", "add", "default", "via", GATEWAY)
+        yield namespace
+
+
+# -- tests -------------------------------------------------------------------------------------------------------------
+def test_only_what_is_a_pods_own_leaves_it_and_damage_is_repaired(site: Site) -> None:
+    async def check() -> None:
+        async with running(site.config, populated()):
+            await until(lambda: guarded(site, *PODS), "the pods are guarded")
+            assert await asyncio.to_thread(arrived, site) == expected()
+            for damage in (
+                ("flush", "ruleset"),
+                ("flush", "set", "bridge", "wherry-sources", "ports"),
+                ("flush", "chain", "bridge", "wherry-sources", "sent-by-ipv4"),
+                ("insert", "rule", "bridge", "wherry-sources", "prerouting", "accept"),
+            ):
+                await asyncio.to_thread(site.node.run, "nft", *damage)
+                await until(lambda: arrived(site) == expected(), f"{damage} is repaired", 30)
+        # The table holds while the role is down, and the next one takes it over.
+        assert await asyncio.to_thread(arrived, site) == expected()
+        async with running(site.config, populated()):
+            assert await asyncio.to_thread(arrived, site) == expected()
+            await until(lambda: guarded(site, *PODS), "the pods are guarded still")
+
+    prepare(site)
+    site.node.inside(check)
+
+
+@pytest.mark.parametrize("site", ["nftables"], indirect=True)
+def test_no_frame_takes_another_pods_mac(site: Site) -> None:
+    """Not even one to a link-local group, which the bridge never forwards."""
+    sender, receiver = site.pods.values()
+    groups = [f"01:80:c2:00:00:{number:02x}" for number in range(16)]
+
+    def holder() -> str:
+        entries = json.loads(site.node.run("bridge", "-j", "fdb", "show", "br", "cni0"))
+        theirs = device(receiver)[0]
+        return "".join(each["ifname"] for each in entries if each["mac"] == theirs and each.get("state") != "permanent")
+
+    def send(namespace: Namespace, frame: bytes) -> None:
+        namespace.run(sys.executable, "-I", "-c", SEND, input=frame.hex())
+
+    def takers() -> list[str]:
+        """Return the groups a frame to which takes pod-b's MAC."""
+        other, found = device(receiver)[0], []
+        for group in (BROADCAST, *groups):
+            send(receiver, ether(other, BROADCAST, 0x806, arp(2, other, B, GATEWAY, b"")))
+            assert holder() == "pod-b"
+            send(sender, ether(other, group, 0x88CC, bytes(46)))
+            if holder() != "pod-b":
+                found.append(group)
+        return found
+
+    async def check() -> None:
+        async with running(site.config, populated()):
+            await until(lambda: guarded(site, *PODS), "the pods are guarded")
+            assert await asyncio.to_thread(takers) == []
+            await asyncio.to_thread(site.node.run, "nft", "flush", "chain", "bridge", "wherry-sources", "input")
+            await until(lambda: takers() == [], "the emptied chain is repaired", 30)
+        off = replace(site.config, pod_network=replace(site.config.pod_network, source_guard=False))
+        async with running(off, populated()):
+            await until(lambda: not guarded(site), "the table is removed")
+            assert set(groups[3:]) < set(await asyncio.to_thread(takers))
+
+    prepare(site)
+    site.node.inside(check)
+
+
+@pytest.mark.parametrize("site", ["nftables"], indirect=True)
+def test_without_the_guard_everything_arrives(site: Site) -> None:
+    """So the frames are such as pods understand, and the guard of an earlier life is removed."""
+
+    async def check() -> None:
+        async with running(site.config, populated()):
+            await until(lambda: guarded(site, *PODS), "the pods are guarded")
+        off = replace(site.config, pod_network=replace(site.config.pod_network, source_guard=False))
+        async with running(off, populated()):
+            await until(lambda: not guarded(site), "the table is removed")
+            zero = "00:00:00:00:00:00"
+            # A redirect that quotes no connection that the node tracks is dropped as invalid in any case.
+            everything = set(frames(zero, zero, "fe80::1", "fe80::2")) - {"redirect-ipv4"}
+            assert await asyncio.to_thread(arrived, site) == everything
+
+    prepare(site)
+    site.node.inside(check)
+
+
+@pytest.mark.parametrize("site", ["nftables"], indirect=True)
+@pytest.mark.parametrize("guard", [True, False])
+def test_a_borrowed_address_borrows_no_policys_rights(site: Site, guard: bool) -> None:
+    """Pod-b lets pod-a alone in; pod-c takes pod-a's address."""
+
+    async def check() -> None:
+        api = populated(
+            SlimNamespace(SlimMeta(name="default")),
+            pod("a", A, labels={"app": "a"}),
+            pod("b", B, labels={"app": "b"}),
+            pod("c", C, labels={"app": "c"}),
+            policy(
+                "only-a",
+                podSelector={"matchLabels": {"app": "b"}},
+                ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "a"}}}]}],
+            ),
+        )
+        config = replace(site.config, pod_network=replace(site.config.pod_network, source_guard=guard))
+        got = site.folder / "got"
+        program = (
+            "import socket, sys\n"
+            "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 7000)); out = open(sys.argv[1], 'w')\n"
+            "while True: print(s.recv(99).decode(), file=out, flush=True)\n"
+        )
+        site.pods["pod-b"].start(sys.executable, "-I", "-c", program, str(got))
+        await until(got.exists, "pod-b listens")
+
+        def send(namespace: Namespace, source: str, text: str) -> None:
+            frame = ether(
+                device(namespace)[0], device(site.pods["pod-b"])[0], 0x800, ip4(source, B, 17, udp(text.encode()))
+            )
+            namespace.run(sys.executable, "-I", "-c", SEND, input=frame.hex())
+
+        with third_pod(site) as other:
+            write_result(site, "pod-c", other, f"{C}/24")
+            async with running(config, api):
+                await until(lambda: "wherry-policy" in site.node.run("nft", "list", "tables"), "the policy is in force")
+                await until(lambda: guarded(site, "pod-c") is guard, "the pods are guarded, or not")
+                await until(
+                    lambda: send(site.pods["pod-a"], A, "from-a") or "from-a" in got.read_text(), "pod-a is let in"
+                )
+                for _ in range(5):
+                    await asyncio.to_thread(send, other, C, "from-c")
+                    await asyncio.to_thread(send, other, A, "borrowed")
+                await until(
+                    lambda: send(site.pods["pod-a"], A, "after") or "after" in got.read_text(), "pod-a is still"
+                )
+                seen = set(got.read_text().split())
+                assert seen == ({"from-a", "after"} if guard else {"from-a", "after", "borrowed"})
+
+    prepare(site)
+    site.node.inside(check)
+
+
+def test_honest_pods_notice_nothing(site: Site) -> None:
+    """Services, hairpin, node ports, DNS and other pods, in every mode."""
+
+    async def check() -> None:
+        web = service("web", "10.96.5.1")
+        async with running(site.config, populated(web, slice_of("web", A))):
+            await until(lambda: guarded(site, *PODS), "the pods are guarded")
+            a, b = site.pods.values()
+            await until(lambda: site.fetch(b, "10.96.5.1") == "pod-a", "a Service")
+            await until(lambda: site.fetch(a, "10.96.5.1") == "pod-a", "itself through its Service")
+            assert await asyncio.to_thread(site.fetch, b, A, 8080) == "pod-a"
+            assert await asyncio.to_thread(site.fetch, b, f"[{A6}]", 8080) == "pod-a"
+            assert await asyncio.to_thread(site.fetch, site.node, A, 8080) == "pod-a"
+            assert await asyncio.to_thread(site.fetch, site.client, A, 8080) == "pod-a"
+            lookup = await asyncio.to_thread(
+                b.run, "busybox", "nslookup", "kube-dns.kube-system.svc.cluster.local", "10.96.0.10"
+            )
+            assert "10.96.0.10" in lookup
+            await until(lambda: site.error(b, NODE_IP, 10259) == "ECONNREFUSED", "the node answers")
+
+    prepare(site)
+    site.node.inside(check)

@@ -1,0 +1,49 @@
+"""The guard of the tunnel: what its text says, and what happens where nft cannot write it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from typing import Any
+
+import pytest
+
+from kube.process import CommandError
+from netproxy.podnet import guard, peers
+
+NODES = [ipaddress.ip_address("192.168.0.2"), ipaddress.ip_address("fd99::2")]
+
+
+def test_pods_are_kept_from_the_port_in_both_families() -> None:
+    text = guard.script(NODES, 8472, "cni7")
+    forward = text[text.index("chain forward") : text.index("chain output")]
+    for address in ("ip daddr @nodes4", "ip6 daddr @nodes6"):
+        assert f'iifname "cni7" udp dport 8472 {address} drop' in forward
+        assert f"ct status dnat udp dport 8472 {address} drop" in forward
+
+
+def test_where_nft_fails_nothing_is_in_force_and_the_log_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise CommandError(["nft"], "no such table")
+
+    async def check() -> None:
+        made = guard.Guard()
+        for _ in range(3):
+            assert not await made.set(NODES, 8472, "cni0")
+
+    monkeypatch.setattr(guard, "run", refuse)
+    asyncio.run(check())
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_ways_without_the_tunnel_keep_those_by_links() -> None:
+    near, far = peers.Route("10.1.0.0/24", "192.168.0.3", "eth0"), peers.Route("10.2.0.0/24", "10.2.0.0", peers.DEVICE)
+    ways = peers.Ways(
+        routes=frozenset({near, far}),
+        neighbours=frozenset({peers.Neighbour("10.2.0.0", "0a:58:0a:02:00:00")}),
+        forwards=frozenset({peers.Forward("0a:58:0a:02:00:00", "192.168.1.3")}),
+        tunnel=peers.Tunnel("0a:58:0a:00:00:00", "192.168.0.2", ("10.0.0.0",), 1450, 8472, 1),
+    )
+    assert peers.without_tunnel(ways) == peers.Ways(routes=frozenset({near}))

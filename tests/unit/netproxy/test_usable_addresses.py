@@ -1,0 +1,26 @@
+"""Addresses of endpoints that would lead to the node itself or to its link are never endpoints, however they are written."""
+
+from __future__ import annotations
+
+import pytest
+
+from netproxy.endpoints import usable_address
+
+SPECIAL = ("127.0.0.1", "127.8.9.1", "169.254.169.254", "224.0.0.1", "0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    "text", [*SPECIAL, "::1", "::", "fe80::1", "ff02::1", "fe80::1%eth0", "fd00::1%x; y", "x", "", "1.2.3"]
+)
+def test_special_addresses_are_not_used(text: str) -> None:
+    assert usable_address(text) == ""
+
+
+@pytest.mark.parametrize("text", SPECIAL)
+def test_special_addresses_inside_ipv6_are_not_used(text: str) -> None:
+    assert usable_address(f"::ffff:{text}") == usable_address(f"0:0:0:0:0:FFFF:{text}") == ""
+
+
+@pytest.mark.parametrize(("text", "plain"), [("10.0.0.1", "10.0.0.1"), ("FD00:0::1", "fd00::1")])
+def test_others_are_used_in_their_plain_form(text: str, plain: str) -> None:
+    assert usable_address(text) == plain
