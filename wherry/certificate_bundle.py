@@ -21,11 +21,11 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from kube import pki
 from kube.api import core_v1, meta_v1
 from kube.bootstrap_tokens import SECRET_NAMESPACE, Token
 from kube.client import Client
 from kube.errors import StatusError
+from kube.files import write_file
 from wherry.errors import WherryError
 from wherry.layout import Layout
 from wherry.settings import Settings
@@ -169,13 +169,13 @@ def install(bundle: Bundle, layout: Layout) -> dict[str, str]:
     layout.pki.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name in AUTHORITIES:
         secret = name.endswith(".key")
-        pki.write_file(layout.pki / name, bundle.files[name], 0o600 if secret else 0o644)
+        write_file(layout.pki / name, bundle.files[name], 0o600 if secret else 0o644)
     for name in POLICIES:
         if name in bundle.files:
-            pki.write_file(layout.etc / name, bundle.files[name], 0o600)
+            write_file(layout.etc / name, bundle.files[name], 0o600)
     named = {}
     for setting, name in ETCD.items():
         if name in bundle.files:
-            pki.write_file(layout.pki / name, bundle.files[name], 0o600 if name.endswith(".key") else 0o644)
+            write_file(layout.pki / name, bundle.files[name], 0o600 if name.endswith(".key") else 0o644)
             named[setting] = str(layout.pki / name)
     return named

@@ -10,6 +10,8 @@ import yaml
 
 from kube import kubeconfig, pki, pki_layout
 from kube.clock import SYSTEM
+from kube.files import write_file
+from wherry import file_modes
 from wherry.settings import Settings
 from wherry.units import uses_systemd
 
@@ -84,13 +86,12 @@ def proxy_configuration(settings: Settings, shared: dict[str, Any]) -> dict[str,
 def write_node(settings: Settings, kubelet: dict[str, Any], proxy: dict[str, Any]) -> None:
     """Write the two daemons' configuration files and make the folders they expect."""
     layout = settings.layout
-    for folder in (layout.etc / "manifests", layout.kubelet_drop_ins, layout.pod_logs, layout.container_logs):
-        folder.mkdir(parents=True, exist_ok=True)
+    file_modes.make_folders(settings)
     for path, document in (
         (layout.kubelet_configuration, kubelet_configuration(settings, kubelet)),
         (layout.proxy_configuration, proxy_configuration(settings, proxy)),
     ):
-        path.write_text(yaml.safe_dump(document, sort_keys=False))
+        write_file(path, yaml.safe_dump(document, sort_keys=False).encode(), 0o600)
 
 
 def rewrite_node(settings: Settings) -> None:
@@ -103,6 +104,7 @@ def rewrite_node(settings: Settings) -> None:
 def write_all(settings: Settings) -> None:
     """Write certificates, kubeconfigs and configuration files; what is there and still good is kept."""
     layout, now = settings.layout, SYSTEM.now()
+    file_modes.make_folders(settings)
     hosts = [settings.node_name, *settings.node_ips, *settings.names]
     keys = pki_layout.ensure(
         layout.pki,
@@ -124,7 +126,6 @@ def write_all(settings: Settings) -> None:
             )
             kubeconfig.write(path, kubeconfig.render(access, user=user))
     _serving_certificate(settings, keys)
-    (layout.state / "control").mkdir(parents=True, exist_ok=True)
     write_node(settings, shared_kubelet(settings), shared_proxy(settings))
 
 
@@ -146,7 +147,6 @@ def _current(path: Path, server: str, keys: pki_layout.ClusterPKI) -> bool:
 def _serving_certificate(settings: Settings, keys: pki_layout.ClusterPKI) -> None:
     """Issue the kubelet port's certificate from the cluster's CA, unless the one that is there will do."""
     folder = settings.layout.kubelet / "pki"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     names, now = [settings.node_name, *settings.node_ips, "localhost", "127.0.0.1"], SYSTEM.now()
     with contextlib.suppress(OSError, pki.PKIError):
         if pki_layout.usable(pki.KeyPair.load(folder, "kubelet").certificate, keys.ca, names, now):

@@ -11,6 +11,7 @@ import json
 import tempfile
 from pathlib import Path
 
+from kube.files import write_file
 from kube.process import CommandError, run
 from wherry import pause
 from wherry.daemons import where_logged
@@ -97,13 +98,11 @@ def write_configuration(settings: Settings) -> None:
     layout = settings.layout
     layout.etc.mkdir(parents=True, exist_ok=True)
     layout.cni_configuration.mkdir(parents=True, exist_ok=True)
-    layout.containerd_configuration.write_text(configuration(settings))
+    write_file(layout.containerd_configuration, configuration(settings).encode(), 0o600)
     for host, mirror in settings.registry_mirrors.items():
         folder = layout.etc / "registries" / host
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "hosts.toml").write_text(
-            f'server = "https://{host}"\n\n[host."{mirror}"]\n  capabilities = ["pull", "resolve"]\n'
-        )
+        text = f'server = "https://{host}"\n\n[host."{mirror}"]\n  capabilities = ["pull", "resolve"]\n'
+        write_file(folder / "hosts.toml", text.encode(), 0o600)  # a mirror's URL may have a password
     if not settings.sandbox_image:
         pause.write_image(layout.pause_archive)
 

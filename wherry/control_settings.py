@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from control.config import ControlConfig
-from wherry import api_server_flags
+from wherry import api_server_flags, defaults
 from wherry.settings import Settings
 
 
@@ -29,6 +29,7 @@ def control_config(settings: Settings) -> ControlConfig:
         kubelet_ca_file=keys / "ca.crt",
         port=settings.api_port,
         service_load_balancer=settings.service_load_balancer,
+        load_balancer_ports=settings.load_balancer_ports,
         advertise_address=settings.node_ip,
         service_cidr=settings.service_cidr,
         pod_cidr=settings.pod_cidr,
@@ -44,11 +45,13 @@ def control_config(settings: Settings) -> ControlConfig:
         authentication_webhook_file=_present(layout.etc / "authentication-webhook.kubeconfig"),
         authorization_config_file=_present(layout.etc / "authorization.yaml"),
         token_file=_present(layout.etc / "tokens.csv"),
-        audit_policy_file=_present(layout.etc / "audit-policy.yaml"),
+        audit_policy_file=_present(layout.etc / "audit-policy.yaml") or defaults.AUDIT_POLICY,
         audit_webhook_file=_present(layout.etc / "audit-webhook.kubeconfig"),
         audit_log_file=layout.logs / "audit.log",
+        audit_log_max_age=defaults.AUDIT_LOG_MAX_AGE,
         encryption_config_file=_present(layout.etc / "encryption.yaml"),
         admission_config_file=_present(layout.etc / "admission.yaml"),
+        default_admission=defaults.ADMISSION,
         authorization_policy_file=_present(layout.etc / "abac-policy.jsonl"),
         authorization_webhook_file=_present(layout.etc / "authorization-webhook.kubeconfig"),
         controller_config_file=_present(layout.etc / "controller-manager.yaml"),

@@ -13,14 +13,17 @@ import signal
 import sys
 from pathlib import Path
 
+from kube.files import write_file
 from kube.process import run
-from wherry import supervisor, units
+from wherry import file_modes, supervisor, units
 from wherry.errors import WherryError
 from wherry.settings import Settings
 from wherry.units import uses_systemd
 
 ROLES = {"control": "server", "agent": "agent", "netproxy": "proxy"}
 STOP_SECONDS = 90.0
+PYTHON = (sys.executable, "-P", "-m")
+"""Without -P, Python would first look for modules in the folder where the command was typed, and run them as root."""
 
 
 def command_lines(settings: Settings) -> dict[str, list[str]]:
@@ -34,7 +37,7 @@ def command_lines(settings: Settings) -> dict[str, list[str]]:
     for daemon, role in ROLES.items():
         if daemon == "control" and settings.is_worker:
             continue
-        found[daemon] = [sys.executable, "-m", "wherry.roles", role, "--prefix", settings.prefix]
+        found[daemon] = [*PYTHON, "wherry.roles", role, "--prefix", settings.prefix]
     return found
 
 
@@ -47,14 +50,14 @@ async def start(settings: Settings) -> None:
     if supervisor_pid(settings):
         return
     layout = settings.layout
-    layout.run.mkdir(parents=True, exist_ok=True)
-    layout.logs.mkdir(parents=True, exist_ok=True)
+    file_modes.make_folders(settings)
     plan = layout.run / "daemons.json"
     supervisor.write_plan(plan, layout.run, layout.logs, command_lines(settings))
-    with (layout.logs / "supervisor.log").open("ab") as log:
+    log_mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    with os.fdopen(os.open(layout.logs / "supervisor.log", log_mode, 0o640), "ab") as log:
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-m", "wherry.supervisor", str(plan)],
+            [*PYTHON, "wherry.supervisor", str(plan)],
             os.environ,
             setsid=True,
             file_actions=[
@@ -64,7 +67,7 @@ async def start(settings: Settings) -> None:
             ],
         )
     # It writes this down itself, but only once it runs: who is interrupted before must find it too.
-    (layout.run / "supervisor.pid").write_text(f"{pid}\n")
+    write_file(layout.run / "supervisor.pid", f"{pid}\n".encode(), 0o600)
 
 
 async def stop(settings: Settings) -> bool:
@@ -105,6 +108,15 @@ async def running(settings: Settings) -> dict[str, int]:
             pid = int((settings.layout.run / f"{daemon}.pid").read_text())
             found[daemon] = pid if _runs(pid, "") else 0
     return found
+
+
+async def restarts(settings: Settings, daemon: str) -> int:
+    """Return how often a daemon was started again since it was asked to start."""
+    if uses_systemd(settings):
+        return await units.restarts(daemon)
+    with contextlib.suppress(OSError, ValueError):
+        return int((settings.layout.run / f"{daemon}.starts").read_text()) - 1
+    return 0
 
 
 def _runs(pid: int, word: str) -> bool:

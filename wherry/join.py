@@ -24,6 +24,7 @@ from kube.client import Client
 from kube.clock import SYSTEM
 from kube.errors import StatusError
 from kube.kubeconfig import Access
+from kube.node_names import reserved
 from kube.patience import Patient
 from kube.transport import HttpsTransport
 from wherry import certificate_bundle, check, cluster, daemons, published, starting, storage, units
@@ -139,6 +140,8 @@ async def _prepare(settings: Settings, given: Credentials) -> Prepared:
                 bundle = await _bundle(client, settings, given.certificate_key)
                 settings = msgspec.structs.replace(settings, **bundle.settings)
             settings = complete(settings, settings.node_ip)
+            if why := reserved(settings.node_name, settings.cluster_domain):
+                raise WherryError(f"node name {settings.node_name!r}: {why}; choose one with --node-name")
             await _require_free_name(client, settings.node_name)
         if bundle is None:
             with step("have the certificates signed"), _as_joining(given.token):

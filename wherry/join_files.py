@@ -9,8 +9,9 @@ import msgspec
 from kube import certificates, kubeconfig, pki
 from kube.certificates import PROXY, PROXY_USER
 from kube.clock import SYSTEM
+from kube.files import write_file
 from kube.kubeconfig import Access
-from wherry import certificate_bundle, configuration, containerd, published
+from wherry import certificate_bundle, configuration, containerd, file_modes, published
 from wherry.certificate_bundle import Bundle
 from wherry.discovery import Discovered
 from wherry.settings import Settings
@@ -27,7 +28,8 @@ class Identity:
 def write_worker(settings: Settings, found: Discovered, node: Identity, proxy: Identity) -> None:
     """Write the CA, the two identities of a worker, and the kubeconfigs that use them."""
     layout, now = settings.layout, SYSTEM.now()
-    pki.write_file(layout.pki / "ca.crt", found.ca, 0o644)
+    file_modes.make_folders(settings)
+    write_file(layout.pki / "ca.crt", found.ca, 0o644)
     agent_user = f"system:node:{settings.node_name}"
     for kind, identity, folder, target, user in (
         (certificates.CLIENT, node, layout.kubelet / "pki", layout.agent_kubeconfig, agent_user),
@@ -40,6 +42,7 @@ def write_worker(settings: Settings, found: Discovered, node: Identity, proxy: I
 
 def write_member(settings: Settings, bundle: Bundle) -> Settings:
     """Write what the members share and make this one's own certificates from it; return the settings with etcd's files."""
+    file_modes.make_folders(settings)
     named = certificate_bundle.install(bundle, settings.layout)
     settings = msgspec.structs.replace(settings, **named)
     configuration.write_all(settings)

@@ -61,6 +61,9 @@ def up(
     service_load_balancer: Annotated[
         bool | None, typer.Option(help="Give Services of type LoadBalancer the nodes' addresses.")
     ] = None,
+    load_balancer_ports: Annotated[
+        str, typer.Option(help="The ports they may have: numbers and ranges, commas between.")
+    ] = "",
     runtime_endpoint: Annotated[str, typer.Option(help="Use this containerd (unix://...), not one of our own.")] = "",
     sandbox_image: Annotated[str, typer.Option(help="An image for pod sandboxes; one is built in.")] = "",
     resolv_conf: Annotated[str, typer.Option(help="Whose resolvers are asked for names outside.")] = "",
@@ -121,11 +124,23 @@ def status(prefix: Prefix = "/") -> None:
 
 
 @app.command()
-def check(prefix: Prefix = "/") -> None:
+def check(
+    prefix: Prefix = "/",
+    security: Annotated[
+        bool, typer.Option("--security", help="Look at the running cluster by the CIS Kubernetes Benchmark.")
+    ] = False,
+    output: Annotated[str, typer.Option("--output", "-o", help="With --security: text or json.")] = "text",
+) -> None:
     """Look at this machine: has it what a node needs? Each finding comes with its fix."""
     from wherry import check as checks
     from wherry import daemons
 
+    if output not in ("text", "json") or (output == "json" and not security):
+        raise WherryError(f"-o {output}: with --security it is text or json")
+    if security:
+        _root()
+        _check_security(_settings(prefix), output)
+        return
     settings = saved.load(prefix) or Settings(prefix=prefix)
     running = any(_run(daemons.running(settings)).values())
     colours = {"ok": "green", "warning": "yellow", "error": "red"}
@@ -135,6 +150,21 @@ def check(prefix: Prefix = "/") -> None:
         fix = f" → {finding.fix}" if finding.fix else ""
         console.print(f"[{colours[finding.level]}]{finding.level:8}[/]{finding.what}{fix}")
     if worst:
+        raise typer.Exit(1)
+
+
+def _check_security(settings: Settings, output: str) -> None:
+    """Print every check of the benchmark; end with status 1 where one fails."""
+    from wherry.security import gather, report, table
+
+    results = list(table.results(_run(gather.facts(settings))))
+    if output == "json":
+        print(report.as_json(results))
+    else:
+        colours = {"PASS": "green", "FAIL": "red", "WARN": "yellow", "N/A": "dim"}
+        for verdict, line in report.lines(results):
+            console.print(line, style=colours.get(verdict), markup=False, soft_wrap=True)
+    if any(found.verdict == "FAIL" for _, found in results):
         raise typer.Exit(1)
 
 

@@ -80,3 +80,4 @@ def program(machine: str = platform.machine()) -> bytes:
 def write_image(path: Path) -> None:
     """Write the sandbox image as an archive that containerd imports."""
     oci.archive(path, IMAGE, ["/pause"], {"pause": program()})
+    path.chmod(0o600)

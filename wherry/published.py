@@ -43,6 +43,7 @@ SHARED_SETTINGS = (
     "proxy_mode",
     "node_routes",
     "service_load_balancer",
+    "load_balancer_ports",
     "store",
 )
 

@@ -21,6 +21,10 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from kube import log_lines
+from kube.log_lines import LineFormatter
+from kube.serving.limits import raise_descriptor_limit
+from kube.serving.memory import give_back
 from wherry.errors import WherryError
 from wherry.json_logs import JsonFormatter
 from wherry.settings import Settings, load
@@ -94,8 +98,12 @@ ROLES: dict[str, Callable[[Settings], Coroutine[Any, Any, None]]] = {"server": s
 
 async def _run(role: str, settings: Settings) -> None:
     """Run the role until SIGTERM or SIGINT, which end it in order."""
+    raise_descriptor_limit()
     work = asyncio.ensure_future(ROLES[role](settings))
-    watchdog = asyncio.create_task(_watchdog(), name="watchdog")
+    beside = [
+        asyncio.create_task(_watchdog(), name="watchdog"),
+        asyncio.create_task(give_back(), name="giving memory back"),
+    ]
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, work.cancel)
@@ -104,10 +112,11 @@ async def _run(role: str, settings: Settings) -> None:
     except asyncio.CancelledError:
         logging.getLogger("wherry").info("stopped")
     finally:
-        watchdog.cancel()
+        for task in beside:
+            task.cancel()
 
 
-class _JournalFormatter(logging.Formatter):
+class _JournalFormatter(LineFormatter):
     """The journal knows the time; a number before the line tells it how urgent the line is (sd-daemon(3))."""
 
     _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
@@ -120,13 +129,11 @@ class _JournalFormatter(logging.Formatter):
 
 def log_to_stderr(*, verbose: bool = False, form: str = "text") -> None:
     """Write log lines to stderr, as JSON or as text; text in the journal's form where stderr leads there."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = log_lines.handler()
     if form == "json":
         handler.setFormatter(JsonFormatter())
     elif "JOURNAL_STREAM" in os.environ:
         handler.setFormatter(_JournalFormatter())
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 from kube import names
+from kube.files import write_file
+from kube.port_ranges import LOAD_BALANCERS, PortRanges
 from wherry import ranges
 from wherry.errors import WherryError
 from wherry.layout import Layout
@@ -42,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How pods of other nodes are reached: host-gw, vxlan, auto (host-gw on a shared link, vxlan otherwise), none."""
     service_load_balancer: bool = True
     """Whether Services of type LoadBalancer get the nodes' addresses."""
+    load_balancer_ports: str = LOAD_BALANCERS
+    """The ports that they may have there: numbers and ranges, with commas between."""
     runtime_endpoint: str = ""
     """Another containerd's socket (unix://...); empty: Wherry runs its own."""
     sandbox_image: str = ""
@@ -101,8 +105,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def save(self) -> None:
         path = self.layout.settings
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+        # Commands of people without root learn from it what there is; it has no secrets.
+        write_file(path, msgspec.json.format(msgspec.json.encode(self)) + b"\n", 0o644)
 
 
 def load(prefix: str = "/") -> Settings | None:
@@ -140,6 +144,10 @@ def complete(settings: Settings, default_address: str) -> Settings:
     changes |= {"node_ip": first, "second_node_ip": "".join(others)}
     if settings.node_routes not in ("auto", "host-gw", "vxlan", "none"):
         raise WherryError(f"--node-routes {settings.node_routes}: it is one of auto, host-gw, vxlan and none")
+    try:
+        PortRanges.parse(settings.load_balancer_ports)
+    except ValueError as error:
+        raise WherryError(f"--load-balancer-ports {settings.load_balancer_ports}: {error}") from error
     check_store(settings)
     return msgspec.structs.replace(settings, **changes)
 

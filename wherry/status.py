@@ -8,7 +8,7 @@ from rich.table import Table
 
 from kube.api import core_v1
 from kube.errors import StatusError
-from wherry import cluster, daemons
+from wherry import cluster, daemons, health
 from wherry.progress import console
 from wherry.settings import Settings
 
@@ -19,14 +19,21 @@ async def show(settings: Settings) -> bool:
     table = Table(box=None, header_style="bold")
     for heading in ("DAEMON", "PID", "MEMORY", "STATE"):
         table.add_column(heading)
-    found = await daemons.running(settings)
+    found, wrong = await daemons.running(settings), dict[str, str | None]()
     for daemon, pid in found.items():
         well &= pid > 0
         memory = f"{_resident(pid) >> 20} MiB" if pid else ""
-        table.add_row(daemon, str(pid or ""), memory, "[green]running[/]" if pid else "[red]stopped[/]")
+        wrong[daemon] = await health.problem(settings, daemon) if pid else None
+        state = "[red]stopped[/]" if not pid else "[red]not well[/]" if wrong[daemon] else "[green]running[/]"
+        table.add_row(daemon, str(pid or ""), memory, state)
+    well &= not any(wrong.values())
     console.print(table)
     for daemon in (daemon for daemon, pid in found.items() if not pid):
         console.print(f"why {daemon} is stopped: {daemons.where_logged(settings, daemon)}", soft_wrap=True)
+    for daemon, why in wrong.items():
+        if why:
+            logged = daemons.where_logged(settings, daemon)
+            console.print(f"{daemon} is not well: {why}; see {logged}", soft_wrap=True, markup=False)
     try:
         async with cluster.connect(settings) as client:
             await client.call("GET", "/readyz")

@@ -1,9 +1,9 @@
 """Keep the daemons running where there is no systemd: start them, write down their process IDs, start again what ends.
 
 It is a process of its own with nothing but the interpreter in it (one loop in waitpid, no packages), so it costs little
-and does not fall with what it watches. A daemon that ends is started again after a delay that doubles from 0.2 s to 10 s
-and is forgotten after ten seconds of running. SIGTERM stops all of them, last started first; containers live on, since
-each has a shim of its own.
+and does not fall with what it watches. A daemon that ends is started again at once, and never given up; one that ends within
+three seconds of its start, again and again, waits longer each time, from 0.2 s to 10 s. SIGTERM stops all of them, last
+started first; containers live on, since each has a shim of its own.
 
     python -m wherry.supervisor PLAN.json      (see `write_plan`)
 """
@@ -18,8 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-FIRST_DELAY, LAST_DELAY, SETTLED = 0.2, 10.0, 10.0
+FIRST_DELAY, LAST_DELAY, SETTLED = 0.2, 10.0, 3.0
 STOP_SECONDS = 20.0
+MASK, CONTAINERS_MASK = 0o077, 0o022
+MAKE_FOR_CONTAINERS = ("containerd", "agent")
+"""Daemons whose files processes of containers read under users of their own (/etc/resolv.conf, volumes)."""
 LOG_BYTES = 32 << 20
 """A log past this is moved aside when its daemon starts."""
 
@@ -27,7 +30,9 @@ LOG_BYTES = 32 << 20
 def write_plan(path: Path, run: Path, logs: Path, daemons: dict[str, list[str]]) -> None:
     """Write what to run: daemon name -> command line, started in this order."""
     plan = {"run": str(run), "logs": str(logs), "daemons": [{"name": n, "argv": a} for n, a in daemons.items()]}
-    path.write_text(json.dumps(plan, indent=1))
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(json.dumps(plan, indent=1))
 
 
 class Daemon:
@@ -36,13 +41,15 @@ class Daemon:
         self.pid_file, self.log = run / f"{name}.pid", logs / f"{name}.log"
         self.pid = 0
         self.started = 0.0
-        self.delay = FIRST_DELAY
+        self.delay = 0.0
         self.due = 0.0
+        self.starts, self.starts_file = 0, run / f"{name}.starts"
 
     def start(self) -> None:
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.1"))
         output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        os.umask(CONTAINERS_MASK if self.name in MAKE_FOR_CONTAINERS else MASK)
         try:
             self.pid = os.posix_spawnp(
                 self.argv[0],
@@ -58,21 +65,27 @@ class Daemon:
             )
         except OSError as error:
             os.write(output, f"supervisor: cannot start {self.argv[0]}: {error}\n".encode())
-            self.pid, self.due = 0, time.monotonic() + self.delay
-            self.delay = min(self.delay * 2, LAST_DELAY)
+            self.wait()
             return
         finally:
+            os.umask(MASK)
             os.close(output)
         self.started = time.monotonic()
+        self.starts += 1
+        self.starts_file.write_text(f"{self.starts}\n")
         self.pid_file.write_text(f"{self.pid}\n")
 
     def ended(self) -> None:
         """Note the end and set the moment of the next start."""
         if time.monotonic() - self.started > SETTLED:
-            self.delay = FIRST_DELAY
-        self.pid, self.due = 0, time.monotonic() + self.delay
-        self.delay = min(self.delay * 2, LAST_DELAY)
+            self.delay = 0.0
+        self.wait()
         self.pid_file.unlink(missing_ok=True)
+
+    def wait(self) -> None:
+        """Set the moment of the next start, and have the one after it wait longer."""
+        self.pid, self.due = 0, time.monotonic() + self.delay
+        self.delay = min(max(self.delay * 2, FIRST_DELAY), LAST_DELAY)
 
 
 def supervise(daemons: list[Daemon]) -> None:
@@ -121,6 +134,7 @@ def stop(daemons: list[Daemon]) -> None:
 
 
 def main() -> None:
+    os.umask(MASK)
     plan: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
     run, logs = Path(plan["run"]), Path(plan["logs"])
     for folder in (run, logs):

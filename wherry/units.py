@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from agent.shutdown.logind import DROP_IN, DROP_IN_HEAD
+from kube.files import write_file
 from kube.process import run
 from wherry.errors import WherryError
 from wherry.settings import Settings
@@ -48,7 +49,7 @@ async def start(settings: Settings, daemons: Sequence[str], containerd: str = ""
     await prepare_machine()
     let_read(settings)
     for daemon in daemons:
-        write(FOLDER / UNITS[daemon], unit(daemon, containerd=containerd))
+        write_file(FOLDER / UNITS[daemon], unit(daemon, containerd=containerd).encode(), 0o600)
     if "control" in daemons:
         _allow_low_port(settings.api_port)
     await run(["systemctl", "daemon-reload"], timeout=120)
@@ -178,7 +179,7 @@ def _allow_low_port(port: int) -> None:
         return
     lines = ["[Service]", "AmbientCapabilities=CAP_NET_BIND_SERVICE", "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"]
     # A capability in a user namespace of its own is none in the network's.
-    write(path, "\n".join([*lines, "PrivateUsers=no", ""]))
+    write_file(path, "\n".join([*lines, "PrivateUsers=no", ""]).encode(), 0o600)
 
 
 async def prepare_machine() -> None:

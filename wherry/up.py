@@ -6,7 +6,20 @@ import os
 import pwd
 from pathlib import Path
 
-from wherry import addresses, check, cluster, configuration, containerd, daemons, starting, storage, tokens, units
+from kube.files import write_file
+from wherry import (
+    addresses,
+    check,
+    cluster,
+    configuration,
+    containerd,
+    daemons,
+    file_modes,
+    starting,
+    storage,
+    tokens,
+    units,
+)
 from wherry.progress import console, step
 from wherry.settings import Settings, complete, load
 
@@ -29,6 +42,7 @@ async def up(wanted: Settings) -> Settings:
         with step("reach etcd"):
             await storage.reach(settings)
     with step("write certificates and configuration"):
+        file_modes.make_folders(settings)
         settings.save()
         if settings.own_containerd:
             containerd.write_configuration(settings)
@@ -48,6 +62,7 @@ async def up(wanted: Settings) -> Settings:
 async def _start_again(settings: Settings) -> Settings:
     """Start a machine that has joined; what may have been changed are its own options."""
     with step("write configuration"):
+        file_modes.make_folders(settings)
         settings.save()
         if settings.own_containerd:
             containerd.write_configuration(settings)
@@ -68,9 +83,8 @@ def offer_kubeconfig(settings: Settings) -> None:
     target, user = user_kubeconfig()
     prefix = ""
     if settings.prefix == "/" and not target.exists():
-        target.parent.mkdir(exist_ok=True)
-        target.write_bytes(admin.read_bytes())
-        target.chmod(0o600)
+        target.parent.mkdir(exist_ok=True, mode=0o750)
+        write_file(target, admin.read_bytes(), 0o600)
         for path in (target.parent, target):
             os.chown(path, user.pw_uid, user.pw_gid)
         console.print(f"\nkubectl is set up for {user.pw_name} in {target}. Try:")

@@ -21,13 +21,16 @@ def test_flags_are_read_in_upstreams_units_and_reach_the_server(tmp_path: Path) 
     file.write_text(
         "audit-log-maxage: 30\naudit-log-maxsize: 1\nshutdown-delay-duration: 1m30s\nanonymous-auth: true\n"
         "api-audiences: a,b\ndisable-admission-plugins: [Priority]\nmin-request-timeout: 60\n"
-        "audit-webhook-mode: blocking\nevent-ttl: 2h\n"
+        "audit-webhook-mode: blocking\nevent-ttl: 2h\ntls-min-version: VersionTLS13\n"
+        "tls-cipher-suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]\n"
     )
     config = control_config(settings)
     assert (config.audit_log_max_age, config.audit_log_max_bytes) == (30 * 24 * 3600, 1024 * 1024)
     assert (config.shutdown_delay, config.anonymous_auth, config.api_audiences) == (90, True, ("a", "b"))
     assert (config.disabled_admission, config.min_watch_timeout, config.event_ttl) == (("Priority",), 60, 7200)
     assert config.audit_webhook_mode == "blocking"
+    assert config.tls_cipher_suites == ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",)
+    assert config.tls_min_version == "VersionTLS13"
 
 
 def test_every_flag_has_a_field_and_a_line_in_the_documentation() -> None:
@@ -50,6 +53,8 @@ def test_every_flag_has_a_field_and_a_line_in_the_documentation() -> None:
         ("request-timeout: soon", "request-timeout: 'soon': invalid duration \"soon\""),
         ("anonymous-auth: 1", "anonymous-auth: 1: must be true or false"),
         ("audit-webhook-mode: later", "must be one of batch, blocking, blocking-strict"),
+        ("tls-cipher-suites: TLS_NULL", "Cipher suite TLS_NULL not supported or doesn't exist"),
+        ("tls-min-version: VersionTLS10", "TLS 1.2 and 1.3 are served"),
         ("- a", "write a flag's name and its value"),
         ("a: [", "cannot be read"),
     ],

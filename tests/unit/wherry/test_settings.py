@@ -68,6 +68,10 @@ def test_ranges_and_addresses_of_both_families_go_together(wrong: dict[str, str]
             {"store": "etcd", "etcd_servers": "http://h:2379", "etcd_cafile": "/none"},
             "--etcd-cafile /none: there is no",
         ),
+        (
+            {"load_balancer_ports": "80,http"},
+            "--load-balancer-ports 80,http: 'http' is neither a port nor a range such as 1024-29999",
+        ),
     ],
 )
 def test_a_wrong_choice_is_refused_with_what_to_do(wrong: dict[str, str], said: str) -> None:

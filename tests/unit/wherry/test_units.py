@@ -56,7 +56,7 @@ def test_the_control_plane_has_no_root_and_no_capability() -> None:
 
 
 def test_a_unit_names_this_machines_interpreter_and_runtime() -> None:
-    assert "ExecStart=/x/python -m wherry.roles agent" in units.unit("agent", python="/x/python")
+    assert "ExecStart=/x/python -P -m wherry.roles agent" in units.unit("agent", python="/x/python")
     assert "ExecStart=/y/containerd --config" in units.unit("containerd", containerd="/y/containerd")
 
 

@@ -1,0 +1,95 @@
+"""scripts/install: what it puts into an environment, twice, after a change of the lock, and where a file is not the lock's."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TREE = ("agent", "control", "cri", "kube", "netproxy", "systemd", "wherry", "scripts")
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree whose lock may be changed."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in TREE:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def venv(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("installed") / "wherry"
+    done = install(checkout, made)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return made
+
+
+def install(checkout: Path, venv: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(checkout / "scripts/install"), str(venv)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+
+
+def packages(venv: Path) -> set[str]:
+    listing = "import importlib.metadata as m; print(*(d.name for d in m.distributions()), sep=chr(10))"
+    done = subprocess.run(
+        [venv / "bin/python", "-c", listing], capture_output=True, text=True, check=True, env=environment()
+    )
+    return {re.sub("[-_.]+", "-", name).lower() for name in done.stdout.split()}
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def test_there_is_what_the_lock_names_and_no_installer(checkout: Path, venv: Path) -> None:
+    pins = re.findall(r"^([\w.-]+)==", (checkout / "requirements.lock").read_text(), re.M)
+    assert packages(venv) == {re.sub("[-_.]+", "-", name).lower() for name in pins}
+    assert not list((venv / "bin").glob("pip*"))
+    roles = "import wherry.main, control.main, agent.main, netproxy.main; print(wherry.__file__)"
+    done = subprocess.run(
+        [venv / "bin/python", "-c", roles], capture_output=True, text=True, check=False, env=environment(), cwd="/"
+    )
+    assert done.stdout.strip() == str(venv / "src/wherry/__init__.py"), done.stderr
+    subprocess.run([venv / "bin/wherry", "--help"], capture_output=True, check=True, env=environment(), cwd="/")
+
+
+def test_a_second_run_installs_nothing(checkout: Path, venv: Path) -> None:
+    done = install(checkout, venv)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_changed_lock_brings_the_installer_back_and_takes_it_away_again(checkout: Path, venv: Path) -> None:
+    lock = checkout / "requirements.lock"
+    before = lock.read_text()
+    lock.write_text(before + "# changed\n")
+    shutil.rmtree(next((venv / "lib").glob("python3*/site-packages/shellingham")))
+    shutil.rmtree(next((venv / "lib").glob("python3*/site-packages/shellingham-*")))
+    done = install(checkout, venv)
+    lock.write_text(before)
+    assert (done.returncode, done.stdout) == (0, f"setting up {venv}\n"), done.stderr
+    assert "shellingham" in packages(venv) and not {"pip", "setuptools"} & packages(venv)
+
+
+def test_a_file_with_another_hash_ends_the_installation_and_is_tried_again(checkout: Path, venv: Path) -> None:
+    lock = checkout / "requirements.lock"
+    before = lock.read_text()
+    start = before.index("shellingham==")
+    end = before.index("\nstarlette==")
+    forged = re.sub("sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, before[start:end])
+    lock.write_text(before[:start] + forged + before[end:])
+    stamp = (venv / ".installed").read_text()
+    shutil.rmtree(next((venv / "lib").glob("python3*/site-packages/shellingham-*")))
+    done = install(checkout, venv)
+    lock.write_text(before)
+    assert done.returncode == 1
+    assert "DO NOT MATCH THE HASHES" in done.stdout and "could not be installed" in done.stderr
+    assert (venv / ".installed").read_text() == stamp

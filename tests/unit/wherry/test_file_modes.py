@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wherry import configuration, containerd, file_modes, supervisor
+from wherry.settings import Settings, complete
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077], ids=["open", "usual", "closed"])
+def mask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def installation(folder: Path) -> Settings:
+    return complete(
+        Settings(prefix=str(folder), node_name="n1", registry_mirrors={"a.example": "http://m"}), "192.0.2.1"
+    )
+
+
+def paths(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+def test_what_up_writes_is_for_root_alone_whatever_the_mask(tmp_path: Path, mask: int) -> None:
+    settings = installation(tmp_path)
+    file_modes.make_folders(settings)
+    settings.save()
+    containerd.write_configuration(settings)
+    configuration.write_all(settings)
+    layout = settings.layout
+    supervisor.write_plan(layout.run / "daemons.json", layout.run, layout.logs, {})
+    for folder in file_modes.folders(settings):
+        assert stat.S_IMODE(folder.path.stat().st_mode) == folder.mode, folder
+    assert file_modes.world_readable(layout, paths(tmp_path)) == []
+    assert stat.S_IMODE(layout.settings.stat().st_mode) == 0o644
+    assert len(list(paths(tmp_path))) > 20
+
+
+def test_a_file_that_everybody_can_read_is_found_unless_a_folder_is_closed(tmp_path: Path) -> None:
+    settings = installation(tmp_path)
+    file_modes.make_folders(settings)
+    layout = settings.layout
+    open_, shut = layout.etc / "more.yaml", layout.pki / "more.crt"
+    for file in (open_, shut):
+        file.write_text("")
+        file.chmod(0o644)
+    assert file_modes.world_readable(layout, paths(tmp_path)) == [open_]
+
+
+def test_folders_of_an_older_installation_are_closed_and_never_opened(tmp_path: Path) -> None:
+    settings = installation(tmp_path)
+    control, kubelet = settings.layout.state / "control", settings.layout.kubelet
+    control.mkdir(parents=True, mode=0o755)
+    kubelet.mkdir(parents=True)
+    kubelet.chmod(0o700)
+    file_modes.make_folders(settings)
+    assert stat.S_IMODE(control.stat().st_mode) == 0o700
+    assert stat.S_IMODE(kubelet.stat().st_mode) == 0o700

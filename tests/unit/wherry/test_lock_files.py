@@ -1,0 +1,48 @@
+"""The lock files: everything pinned, everything with hashes, and no address of an index."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+NAMES = ("requirements.lock", "requirements-dev.lock")
+
+
+def pins(name: str) -> dict[str, tuple[str, list[str]]]:
+    """Return package -> version and hashes; every line of the file must be part of one."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    package = ""
+    for line in (ROOT / name).read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        if pin := re.fullmatch(r"([A-Za-z0-9._-]+)==([^ ]+) \\", line):
+            package = re.sub(r"[-_.]+", "-", pin[1]).lower()
+            found[package] = (pin[2], [])
+        else:
+            digest = re.fullmatch(r"    --hash=sha256:([0-9a-f]{64})( \\)?", line)
+            assert digest, f"{name}: {line}"
+            found[package][1].append(digest[1])
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_package_has_hashes(name: str) -> None:
+    found = pins(name)
+    assert len(found) > 50
+    assert [package for package, (_, hashes) in found.items() if not hashes] == []
+
+
+def test_tests_run_with_the_versions_that_are_installed() -> None:
+    installed, tested = (pins(name) for name in NAMES)
+    assert {package: tested.get(package) for package in installed} == installed
+
+
+def test_what_the_project_needs_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for name, wanted in zip(NAMES, (project["dependencies"], project["optional-dependencies"]["dev"]), strict=True):
+        names = {re.sub(r"[-_.]+", "-", re.split(r"[><=\[]", each)[0]).lower() for each in wanted}
+        assert names <= set(pins(name))

@@ -1,0 +1,102 @@
+"""Section 3: who people are to the cluster, and what is written down of what they do."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+
+from control.auth.audit_policy import LEVELS, Policy, PolicyError
+from control.auth.user import AuthzAttributes, UserInfo
+from wherry.security.facts import Facts
+from wherry.security.rows import Check, Found, failed, judge, listed, passed
+
+_PROVIDER = "an identity provider: `/etc/wherry/authentication.yaml` (docs/security.md)"
+_SOMEBODY = UserInfo("somebody", groups=("system:authenticated",))
+
+
+def _people(facts: Facts) -> Found:
+    for flag in ("authentication-config", "oidc-issuer-url", "authentication-token-webhook-config-file"):
+        if facts.flags.get(flag):
+            return passed(f"people have another way: --{flag}")
+    return judge("client certificates are the only way in for people, and cannot be taken back", _PROVIDER)
+
+
+def _account_tokens(facts: Facts) -> Found:
+    kept = [f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in facts.of("TokenSecret")]
+    if kept:
+        return judge(f"tokens without end are stored: {listed(kept)}", "delete those that people use")
+    return passed("no token without end is stored")
+
+
+def _bootstrap_tokens(facts: Facts) -> Found:
+    lasting = [each["metadata"]["name"] for each in facts.of("BootstrapToken") if not _text(each, "expiration")]
+    if lasting:
+        return judge(f"no end: {listed(lasting)}", "`wherry token delete` once all machines have joined")
+    groups = {_text(each, "auth-extra-groups") for each in facts.of("BootstrapToken")} - {""}
+    return passed(f"{len(facts.of('BootstrapToken'))} tokens, all end" + (f"; {listed(groups)}" if groups else ""))
+
+
+def _text(secret: dict[str, dict[str, str]], key: str) -> str:
+    try:
+        return base64.b64decode((secret.get("data") or {}).get(key, "")).decode()
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def _policy(facts: Facts) -> Policy | None:
+    file = facts.flags.get("audit-policy-file")
+    return Policy.parse(Path(file).read_bytes()) if file else None
+
+
+def _minimal(facts: Facts) -> Found:
+    if _policy(facts) is None:
+        return failed("there is no audit policy", "`/etc/wherry/audit-policy.yaml`: docs/security.md")
+    return passed(facts.flags["audit-policy-file"])
+
+
+def _covers(facts: Facts) -> Found:
+    """Evaluate the policy for what the benchmark names."""
+    try:
+        policy = _policy(facts)
+    except PolicyError as error:
+        return failed(str(error), "correct the file")
+    if policy is None:
+        return failed("there is no audit policy", "`/etc/wherry/audit-policy.yaml`: docs/security.md")
+    missing, told = [], []
+    for resource, subresource, group, verb, most in (
+        ("secrets", "", "", "get", "Metadata"),
+        ("configmaps", "", "", "update", "Metadata"),
+        ("tokenreviews", "", "authentication.k8s.io", "create", "Metadata"),
+        ("pods", "", "", "create", "RequestResponse"),
+        ("deployments", "", "apps", "patch", "RequestResponse"),
+        ("pods", "exec", "", "create", "RequestResponse"),
+        ("pods", "portforward", "", "create", "RequestResponse"),
+        ("pods", "proxy", "", "get", "RequestResponse"),
+        ("services", "proxy", "", "get", "RequestResponse"),
+    ):
+        name = f"{resource}/{subresource}" if subresource else resource
+        asked = AuthzAttributes(
+            _SOMEBODY, verb, group=group, resource=resource, subresource=subresource, namespace="default", name="x"
+        )
+        verdict = policy.verdict(asked)
+        if verdict is None:
+            missing.append(f"{verb} {name}")
+        elif LEVELS.index(verdict.level) > LEVELS.index(most):
+            told.append(name)
+    if missing:
+        return failed(f"not noted: {', '.join(missing)}", f"rules for them in `{facts.flags['audit-policy-file']}`")
+    if told:
+        return failed(f"the log has the content of {', '.join(told)}", "level Metadata for them")
+    return passed("secrets and config maps without content; pods, exec, port-forward and proxies")
+
+
+CHECKS = (
+    Check(
+        "3.1.1", "People have no client certificates", _people, "yours to set up: people come with an identity provider"
+    ),
+    Check("3.1.2", "People have no service account tokens", _account_tokens),
+    Check("3.1.3", "People have no bootstrap tokens", _bootstrap_tokens, "holds; tokens for joining end after a day"),
+    Check("3.2.1", "There is an audit policy", _minimal),
+    Check("3.2.2", "The audit policy covers what matters", _covers),
+)

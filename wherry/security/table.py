@@ -1,0 +1,57 @@
+"""All checks in the benchmark's order, and the table of docs/security.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import yaml
+
+from wherry.security import (
+    api_server,
+    configuration,
+    control_plane_files,
+    controllers,
+    etcd,
+    nodes,
+    pod_standards,
+    policies,
+    rbac,
+)
+from wherry.security.facts import Facts
+from wherry.security.rows import Check, Found, failed, not_here
+
+CHECKS: tuple[Check, ...] = (
+    *control_plane_files.CHECKS,
+    *api_server.CHECKS,
+    *controllers.CHECKS,
+    *etcd.CHECKS,
+    *configuration.CHECKS,
+    *nodes.CHECKS,
+    *rbac.CHECKS,
+    *pod_standards.CHECKS,
+    *policies.CHECKS,
+)
+
+
+def results(facts: Facts) -> Iterator[tuple[Check, Found]]:
+    """Look at everything. A worker has its own files and its kubelet alone, and no right to ask for the rest."""
+    for check in CHECKS:
+        if facts.settings.is_worker and not check.for_worker:
+            yield check, not_here("looked at on machines of the control plane")
+            continue
+        try:
+            found = check.look(facts)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as error:
+            why = " ".join(str(error).split()) or type(error).__name__
+            found = failed(f"it cannot be looked at: {why}", "mend what is named there")
+        yield check, found
+
+
+def markdown() -> str:
+    """Return the table as it stands in docs/security.md."""
+    rows = [f"| {check.id} | {check.title} | {check.state} |" for check in CHECKS]
+    return "\n".join(("| check | title | state here |", "| --- | --- | --- |", *rows))
+
+
+if __name__ == "__main__":
+    print(markdown())
