@@ -23,8 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import uvloop
 
-from control.companions import CONTROLLERS, SCHEDULER
+from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.controllers.context import SharedInformers
+from control.controllers.identities import SCHEDULER
 from control.scheduler import main as role
 from control.scheduler.algorithm import Algorithm
 from control.scheduler.configuration import SchedulerConfig
@@ -85,7 +86,7 @@ async def each(count: int, act: object, width: int = 32) -> None:
 async def measure(nodes: int, pods: int, kind: str, latency: bool = False) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="wherry-bench-") as directory:
         async with api_server(Path(directory), enable_controllers=False, enable_scheduler=False) as server:
-            admin = server.api.client(CONTROLLERS)
+            admin = server.api.client(UserInfo("kubernetes-admin", groups=(SYSTEM_MASTERS,)))
 
             async def make_node(number: int) -> None:
                 made = await admin.create(node(number))

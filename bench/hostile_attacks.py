@@ -1,0 +1,331 @@
+"""The attacks of bench/hostile.py, each a client of its own that is bounded in count and time.
+
+python -m bench.hostile_attacks NAME SECONDS TARGETS        TARGETS is the JSON of `Targets`
+
+Those named `low_*` have a token that may read and create ConfigMaps in one namespace; all others have nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import socket
+import ssl
+import struct
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import uvloop
+
+from netproxy.dns import wire
+
+CONNECTIONS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Where the daemons listen (address, port) and what a client of little privilege has."""
+
+    api: tuple[str, int]
+    kubelet: tuple[str, int]
+    proxy: tuple[str, int]
+    dns: tuple[str, int]
+    token: str
+    namespace: str
+
+
+Attack = Callable[[Targets], Awaitable[None]]
+ATTACKS: dict[str, Attack] = {}
+
+
+def attack(function: Attack) -> Attack:
+    ATTACKS[function.__name__] = function
+    return function
+
+
+def unchecked() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+TLS = unchecked()
+
+
+async def opened(place: tuple[str, int], tls: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(*place, ssl=TLS if tls else None)
+
+
+async def many(one: Callable[[int], Awaitable[None]], count: int, a_second: float) -> None:
+    """Keep `count` of them going, begun at this rate; one that ends begins anew at its turn."""
+
+    async def again(number: int) -> None:
+        while True:
+            # RuntimeError is uvloop's word for a transport that is closed.
+            with contextlib.suppress(OSError, RuntimeError, asyncio.IncompleteReadError):
+                await one(number)
+            await asyncio.sleep(count / a_second)
+
+    tasks = []
+    for number in range(count):
+        tasks.append(asyncio.create_task(again(number)))
+        await asyncio.sleep(1 / a_second)
+    await asyncio.gather(*tasks)
+
+
+async def dribble(place: tuple[str, int], first: bytes, tls: bool = True) -> None:
+    """Send the beginning of something, and then a byte every second."""
+    _, writer = await opened(place, tls)
+    try:
+        writer.write(first)
+        while True:
+            await writer.drain()
+            await asyncio.sleep(1)
+            writer.write(b"x")
+    finally:
+        writer.transport.abort()
+
+
+async def ask(place: tuple[str, int], request: Callable[[], bytes], tls: bool = True) -> None:
+    """Send requests on one connection, one after the other, ten a second, and read what comes."""
+    reader, writer = await opened(place, tls)
+    try:
+        while True:
+            writer.write(request())
+            await writer.drain()
+            if not await reader.read(65536):
+                return
+            await asyncio.sleep(0.1)
+    finally:
+        writer.transport.abort()
+
+
+async def half_open(place: tuple[str, int]) -> None:
+    """Send the first message of a TLS handshake and nothing more."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        TLS.wrap_bio(incoming, outgoing).do_handshake()
+    await dribble_nothing(place, outgoing.read())
+
+
+async def dribble_nothing(place: tuple[str, int], first: bytes) -> None:
+    reader, writer = await opened(place, tls=False)
+    try:
+        writer.write(first)
+        while await reader.read(65536):
+            pass
+    finally:
+        writer.transport.abort()
+
+
+async def unread(place: tuple[str, int], request: bytes) -> None:
+    """Send a request and read nothing of the answer.
+
+    Little room is left for it on this side: another machine's would not be the server's either, and on this one a thousand
+    such buffers are all that its kernel has for TCP.
+    """
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+    made.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(made, place)
+    reader, writer = await asyncio.open_connection(sock=made, ssl=TLS, server_hostname="")
+    try:
+        writer.write(request)
+        await writer.drain()
+        await reader.read(1)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await asyncio.sleep(3600)
+    finally:
+        writer.transport.abort()
+
+
+def get(path: str, headers: str = "") -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()
+
+
+def bearer(targets: Targets) -> str:
+    return f"Authorization: Bearer {targets.token}\r\n"
+
+
+_number = itertools.count()
+
+
+def long_path(length: int) -> str:
+    return f"/api/v1/namespaces/{next(_number)}/".ljust(length, "x")
+
+
+def many_headers() -> bytes:
+    lines = "".join(f"X-{next(_number)}: {'y' * 500}\r\n" for _ in range(1900))
+    return get("/version", lines)
+
+
+# -- the API server ---------------------------------------------------------------------------------------------------
+@attack
+async def api_silent(t: Targets) -> None:
+    await many(lambda n: dribble_nothing(t.api, b""), CONNECTIONS, 500)
+
+
+@attack
+async def api_half_open_tls(t: Targets) -> None:
+    await many(lambda n: half_open(t.api), CONNECTIONS, 100)
+
+
+@attack
+async def api_slow_heads(t: Targets) -> None:
+    await many(lambda n: dribble(t.api, b"GET / HTTP/1.1\r\nA: "), CONNECTIONS, 100)
+
+
+@attack
+async def api_large_heads(t: Targets) -> None:
+    """Heads that stop a little before the limit."""
+    await many(lambda n: dribble(t.api, b"GET / HTTP/1.1\r\nA: " + b"x" * 1_000_000), 200, 20)
+
+
+@attack
+async def api_header_flood(t: Targets) -> None:
+    await many(lambda n: ask(t.api, many_headers), 4, 10)
+
+
+@attack
+async def api_path_flood(t: Targets) -> None:
+    await many(lambda n: ask(t.api, lambda: get(long_path(60_000))), 10, 10)
+
+
+@attack
+async def api_query_flood(t: Targets) -> None:
+    await many(lambda n: ask(t.api, lambda: get("/api/v1/pods?" + "a&" * 30_000)), 4, 10)
+
+
+@attack
+async def api_pipelined(t: Targets) -> None:
+    """Thousands of requests in one write, whose answers nobody reads."""
+    await many(lambda n: unread(t.api, get("/version") * 5000), 20, 10)
+
+
+@attack
+async def low_slow_bodies(t: Targets) -> None:
+    head = (
+        f"POST /api/v1/namespaces/{t.namespace}/configmaps HTTP/1.1\r\nHost: x\r\n{bearer(t)}"
+        "Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
+    )
+    await many(lambda n: dribble(t.api, head.encode()), CONNECTIONS, 100)
+
+
+@attack
+async def low_path_flood(t: Targets) -> None:
+    await many(lambda n: ask(t.api, lambda: get(long_path(60_000), bearer(t))), 10, 10)
+
+
+@attack
+async def low_huge_lists(t: Targets) -> None:
+    """Lists of some megabytes, read by nobody."""
+    request = get(f"/api/v1/namespaces/{t.namespace}/configmaps", bearer(t))
+    await many(lambda n: unread(t.api, request), 200, 40)
+
+
+@attack
+async def low_unread_watches(t: Targets) -> None:
+    """Watches that begin with all objects, read by nobody."""
+    request = get(f"/api/v1/namespaces/{t.namespace}/configmaps?watch=1&resourceVersion=0", bearer(t))
+    await many(lambda n: unread(t.api, request), CONNECTIONS, 100)
+
+
+# -- the kubelet ------------------------------------------------------------------------------------------------------
+@attack
+async def kubelet_half_open_tls(t: Targets) -> None:
+    await many(lambda n: half_open(t.kubelet), CONNECTIONS, 100)
+
+
+@attack
+async def kubelet_slow_heads(t: Targets) -> None:
+    await many(lambda n: dribble(t.kubelet, b"GET / HTTP/1.1\r\nA: "), CONNECTIONS, 100)
+
+
+@attack
+async def kubelet_large_heads(t: Targets) -> None:
+    await many(lambda n: dribble(t.kubelet, b"GET / HTTP/1.1\r\nA: " + b"x" * 1_000_000), 200, 20)
+
+
+@attack
+async def kubelet_slow_bodies(t: Targets) -> None:
+    head = b"POST /run/a/b/c HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+    await many(lambda n: dribble(t.kubelet, head), CONNECTIONS, 100)
+
+
+@attack
+async def kubelet_path_flood(t: Targets) -> None:
+    await many(lambda n: ask(t.kubelet, lambda: get(long_path(60_000), bearer(t))), 10, 10)
+
+
+# -- proxy and DNS ----------------------------------------------------------------------------------------------------
+@attack
+async def proxy_slow_heads(t: Targets) -> None:
+    await many(lambda n: dribble(t.proxy, b"GET / HTTP/1.1\r\nA: ", tls=False), CONNECTIONS, 200)
+
+
+async def datagrams(place: tuple[str, int], message: Callable[[int], bytes], a_second: int) -> None:
+    """Send messages at a rate, in small bursts, and read the answers as they come."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    made.connect(place)
+    for number in itertools.count():
+        for turn in range(a_second // 100):
+            with contextlib.suppress(OSError):
+                made.send(message(number * 1000 + turn))
+        with contextlib.suppress(OSError):
+            while True:
+                made.recv(4096)
+        await asyncio.sleep(0.01)
+
+
+def question(number: int, name: str, more: bytes = b"") -> bytes:
+    count = 1 if more else 0
+    head = struct.pack("!6H", number & 0xFFFF, 0x0100, 1, 0, 0, count)
+    return head + wire.encode_name(name) + b"\x00\x01\x00\x01" + more
+
+
+@attack
+async def dns_made_up_names(t: Targets) -> None:
+    await datagrams(t.dns, lambda n: question(n, f"made-up-{n}.default.svc.cluster.local"), 1000)
+
+
+@attack
+async def dns_long_messages(t: Targets) -> None:
+    """Questions with four kilobytes of padding, each another."""
+
+    def padded(number: int) -> bytes:
+        padding = struct.pack("!HH", 12, 3600) + os.urandom(3600)
+        option = b"\x00" + struct.pack("!HHIH", 41, 1232, 0, len(padding)) + padding
+        return question(number, "kubernetes.default.svc.cluster.local", option)
+
+    await datagrams(t.dns, padded, 500)
+
+
+@attack
+async def dns_outside_names(t: Targets) -> None:
+    """Names outside the cluster while no resolver answers: each question waits for its time."""
+    await datagrams(t.dns, lambda n: question(n, f"n{n}.example.com"), 500)
+
+
+@attack
+async def dns_silent_tcp(t: Targets) -> None:
+    await many(lambda n: dribble_nothing(t.dns, b"\x10"), CONNECTIONS, 200)
+
+
+async def main() -> None:
+    name, seconds, targets = sys.argv[1:]
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(targets).items()}
+    end = time.monotonic() + float(seconds)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(end - time.monotonic()):
+            await ATTACKS[name](Targets(**given))
+
+
+if __name__ == "__main__":
+    uvloop.run(main())
