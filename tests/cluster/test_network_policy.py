@@ -71,3 +71,49 @@ def test_probes_reach_a_pod_that_nobody_else_may(shared: Cluster, ns: str) -> No
     assert execute(shared, ns, "client", f"timeout 1 wget -q -O - http://{address} || true") == ""
     shown = shared.kubectl("describe", "networkpolicy", "deny", "-n", ns).stdout
     assert "Allowing ingress traffic:\n    <none> (Selected pods are isolated for ingress connectivity)" in shown
+
+
+def test_a_pod_that_rules_its_own_network_sends_from_its_own_address_alone(shared: Cluster, ns: str) -> None:
+    web(shared, ns, 1)
+    mighty = container()
+    mighty["securityContext"] = {"capabilities": {"add": ["NET_ADMIN", "NET_RAW"]}}
+    apply(shared, ns, pod("mighty", mighty))
+    wait_running(shared, ns, "mighty")
+    target = shared.get("pods", "-n", ns, "-l", "app=web")["items"][0]["status"]["podIP"]
+    own = shared.get("pod", "mighty", "-n", ns)["status"]["podIP"]
+    borrowed = f"{own.rpartition('.')[0]}.253"
+
+    def ask(source: str) -> bool:
+        execute(shared, ns, "mighty", f"ip route replace {target}/32 dev eth0 src {source}")
+        return execute(shared, ns, "mighty", f"timeout 3 wget -q -O - http://{target} || true") != ""
+
+    eventually(lambda: ask(own), "it is heard with its own address")
+    execute(shared, ns, "mighty", f"ip address add {borrowed}/24 dev eth0")
+    assert not ask(borrowed)
+    assert ask(own)
+    execute(shared, ns, "mighty", "ip link set eth0 address 02:00:00:00:00:77")
+    assert not ask(own)
+
+
+def test_not_even_a_pods_first_packet_bears_a_borrowed_address(shared: Cluster, ns: str) -> None:
+    web(shared, ns, 1)
+    target = shared.get("pods", "-n", ns, "-l", "app=web")["items"][0]["status"]["podIP"]
+    script = (
+        "borrowed=${OWN%.*}.25$NUMBER; ip address add $borrowed/24 dev eth0; "
+        f"ip route add {target}/32 dev eth0 src $borrowed; "
+        f"for i in 1 2 3 4 5; do timeout 1 wget -q -O - http://{target} > /dev/null && echo reached; done; echo done"
+    )
+    own = {"name": "OWN", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    rights = {"capabilities": {"add": ["NET_ADMIN"]}}
+    names = [f"quick-{number}" for number in range(4)]
+    made = []
+    for number, name in enumerate(names):
+        env = [own, {"name": "NUMBER", "value": str(number)}]
+        made.append(pod(name, container(script, env=env, securityContext=rights), restartPolicy="Never"))
+    apply(shared, ns, *made)
+    for name in names:
+        wait_terminated(shared, ns, name)
+    told = {
+        name: [line for line in logs(shared, ns, name).splitlines() if line in ("reached", "done")] for name in names
+    }
+    assert told == {name: ["done"] for name in names}

@@ -362,3 +362,41 @@ def test_seccomp_is_on_by_default(shared: Cluster, ns: str) -> None:
     apply(shared, ns, pod("plain", container("grep Seccomp: /proc/self/status"), restartPolicy="Never"))
     wait_phase(shared, ns, "plain", "Succeeded")
     assert logs(shared, ns, "plain").split() == ["Seccomp:", "2"]
+
+
+def _code(event: dict[str, Any]) -> int:
+    code: int = event["responseStatus"]["code"]
+    return code
+
+
+def test_who_did_what_is_noted_from_the_start_and_controllers_are_themselves(shared: Cluster, ns: str) -> None:
+    log = shared.prefix / "var/log/wherry/audit.log"
+    account = "system:serviceaccount:kube-system:"
+    components = (account, "system:kube-controller-manager", "system:kube-scheduler")
+    shared.kubectl("-n", ns, "create", "deployment", "noted", "--image=none")
+
+    def events() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in log.read_text().splitlines()]
+
+    def made_by(*resources: str) -> set[str]:
+        return {
+            event["user"]["username"]
+            for event in events()
+            if event["verb"] == "create"
+            and event.get("objectRef", {}).get("namespace") == ns
+            and event["objectRef"]["resource"] in resources
+            and "subresource" not in event["objectRef"]
+        }
+
+    eventually(lambda: made_by("pods") == {f"{account}replicaset-controller"}, "the pod's creation in the audit log")
+    assert made_by("replicasets") == {f"{account}deployment-controller"}
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    assert {event["level"] for event in events()} == {"Metadata"}
+    refused = [
+        (event["user"]["username"], event["verb"], event["requestURI"])
+        for event in events()
+        if event["user"].get("username", "").startswith(components)
+        # Admission answers 403 too, to who makes pods in a namespace that is going.
+        and (event.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid" or _code(event) == 401)
+    ]
+    assert refused == []

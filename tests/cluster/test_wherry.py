@@ -102,6 +102,35 @@ def test_an_option_that_changes_is_in_force_when_up_returns(shared: Cluster, ns:
     assert {k: v for k, v in kept.items() if k.startswith(ns)} == {k: v for k, v in before.items() if k.startswith(ns)}
 
 
+def test_up_fails_and_says_why_where_the_agent_does_not_start(shared: Cluster) -> None:
+    state = shared.prefix / "var/lib/kubelet/cpu_manager_state"
+    shared.wherry("down")
+    kept = state.read_bytes() if state.exists() else None
+    state.unlink(missing_ok=True)
+    state.mkdir(parents=True)
+    try:
+        failed = shared.wherry("up", check=False)
+        assert failed.returncode == 1
+        assert "agent ends again and again" in failed.stderr and "cpu_manager_state" in failed.stderr, failed.stderr
+        assert str(shared.prefix / "var/log/wherry/agent.log") in "".join(failed.stderr.split())
+        status = shared.wherry("status", check=False)
+        assert status.returncode == 1 and "agent" in status.stdout
+    finally:
+        state.rmdir()
+        if kept is not None:
+            state.write_bytes(kept)
+    assert "The cluster is up" in shared.wherry("up").stdout
+    assert shared.wherry("status").returncode == 0
+
+
+def test_a_daemon_that_is_killed_is_started_again_at_once(shared: Cluster) -> None:
+    for _ in range(3):
+        eventually(lambda: shared.wherry("status", check=False).returncode == 0, "all is well")
+        for daemon in ("control", "netproxy"):
+            shared.kill(daemon)
+    eventually(lambda: shared.wherry("status", check=False).returncode == 0, "all is well")
+
+
 def test_reset_leaves_nothing_and_a_new_installation_works() -> None:
     name = f"wherry-r{os.getpid()}"
     with cluster(name) as made:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,10 +29,16 @@ Started = tuple[ApiUnderTest, Extension]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Started]:
-    directory = tmp_path_factory.mktemp("aggregation")
+    async with aggregated(tmp_path_factory.mktemp("aggregation")) as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def aggregated(directory: Path, **changes: Any) -> AsyncIterator[Started]:
+    """Run a server, configured with `changes`, and an extension server that it knows."""
     address = own_address()
     async with (
-        api_server(directory) as server,
+        api_server(directory, **changes) as server,
         extension(
             directory / "extension", address, "flunder.default.svc", directory / "pki" / "front-proxy-ca.crt"
         ) as behind,
@@ -106,6 +114,43 @@ async def test_requests_are_passed_on_with_who_asks_and_without_credentials(star
     missing = await server.request("GET", f"{FLUNDERS}/none?timeout=1s")
     assert missing.status == 404 and missing.json["message"] == "no such flunder"
     assert behind.asked[-1][1] == f"{FLUNDERS}/none?timeout=1s"
+
+
+async def test_an_extension_is_sent_the_options_that_were_authorised(started: Started) -> None:
+    server, behind = started
+    for written, sent in (
+        ("fieldSelector=metadata.name%3Dmine,metadata.name!%3D%zz", ""),
+        ("fieldSelector=metadata.name%3Dmine,metadata.name!%3Dx;y&limit=5", "?limit=5"),
+        ("fieldSelector=metadata.name=mine&limit=%35", "?fieldSelector=metadata.name%3Dmine&limit=5"),
+    ):
+        assert (await server.request("GET", f"{FLUNDERS}?{written}")).status == 200
+        assert behind.asked[-1][1] == FLUNDERS + sent
+
+
+async def test_headers_of_a_front_proxy_under_any_configured_name_are_not_passed_on(tmp_path: Path) -> None:
+    names = {
+        "requestheader_username_headers": ("X-Acme-User", "X-Remote-User"),
+        "requestheader_uid_headers": ("X-Acme-Uid",),
+        "requestheader_group_headers": ("X-Acme-Groups", "X-Remote-Group"),
+        "requestheader_extra_headers_prefix": ("X-Acme-Extra-",),
+    }
+    claimed = {
+        "X-Acme-User": "somebody-else",
+        "x-ACME-uid": "1",
+        "X-Acme-Groups": "system:masters",
+        "X-Acme-Extra-Scope": "all",
+        "X-Remote-User": "somebody-else",
+        "X-Remote-Uid": "1",
+        "X-Remote-Extra-Scope": "all",
+        "X-Acme-Other": "kept",
+    }
+    async with aggregated(tmp_path, **names) as (server, behind):
+        assert (await server.request("GET", FLUNDERS, headers=claimed)).status == 200
+        headers = next(found for _, path, found in reversed(behind.asked) if path == FLUNDERS)
+        told = {name.lower() for name in headers if name.lower().startswith(("x-acme", "x-remote"))}
+        own = "x-remote-extra-authentication.kubernetes.io%2fcredential-id"
+        assert told - {own} == {"x-remote-user", "x-remote-group", "x-acme-other"}
+        assert headers["X-Remote-User"] == "kubernetes-admin"
 
 
 async def test_who_may_not_is_not_passed_on(started: Started) -> None:

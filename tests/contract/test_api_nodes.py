@@ -82,9 +82,9 @@ async def cluster(directory: Path, address: str = "") -> AsyncIterator[tuple[Api
             yield server, node
 
 
-async def store_status(server: ApiUnderTest, status: dict[str, object]) -> None:
-    """Put a node's status straight into the store, as something that got past validation."""
-    item = await server.api.store.get("/registry/minions/n")
+async def store_status(server: ApiUnderTest, status: dict[str, object], key: str = "/registry/minions/n") -> None:
+    """Put an object's status straight into the store, as something that got past validation."""
+    item = await server.api.store.get(key)
     assert item is not None
     value = codec.encode({**codec.decode(item.value), "status": status})
     written = await server.api.store.update(item.key, value, item.revision)
@@ -141,6 +141,20 @@ async def test_without_a_101_nothing_more_reaches_the_node(tmp_path: Path) -> No
         assert answer.startswith(b"HTTP/1.1 403 ") and answer.endswith(b"not so")
         await node.closed.wait()
         assert len(node.heads) == 1 and node.received == b""
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r"])
+async def test_a_node_cannot_add_headers_to_a_refusal(tmp_path: Path, end: bytes) -> None:
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(30):
+        node.answer = b"HTTP/1.1 403 Forbidden\r\nX-A: b" + end + b"Set-Cookie: c=d\r\nContent-Length: 0\r\n\r\n"
+        for path in (f"{PODS}/p/exec?command=id&stdout=1", "/api/v1/nodes/n/proxy/pods"):
+            reader, writer = await connection(server)
+            writer.write(upgrade(path))
+            answer = await reader.read(-1)
+            assert answer.startswith(b"HTTP/1.1 502 ") and b"Set-Cookie" not in answer
+            writer.close()
+        plain = await server.request("GET", "/api/v1/nodes/n/proxy/pods")
+        assert plain.status == 502 and "Set-Cookie" not in plain.headers
 
 
 async def test_a_redirect_is_relayed_and_not_followed(tmp_path: Path) -> None:
@@ -227,10 +241,61 @@ async def test_a_service_is_reached_through_the_server(tmp_path: Path) -> None:
         }
         slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
         assert (await server.request("POST", slices, endpoints)).status == 201
+        refused = await server.request("GET", f"{services}/web:80/proxy/")
+        assert refused.status == 503, "the address is no pod's"
+        await server.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+        spec = {"containers": [{"name": "c", "image": "x"}]}
+        assert (await server.request("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})).status == 201
+        await store_status(server, {"podIP": host, "podIPs": [{"ip": host}]}, "/registry/pods/default/p")
+        endpoints["endpoints"][0]["targetRef"] = {"kind": "Pod", "namespace": "default", "name": "p"}  # type: ignore[index]
+        assert (await server.request("PUT", f"{slices}/web-1", endpoints)).status == 200
         found = await server.request("GET", f"{services}/web:80/proxy/a%20b?x=y", headers={"Authorization": "Basic no"})
         assert found.status == 200 and found.body == b"hello" and found.headers["Content-Type"] == "text/html"
         assert asked[0].startswith(b"GET /a%20b?x=y HTTP/1.1\r\n") and b"basic" not in asked[0].lower()
         assert (await server.request("GET", f"{services}/web:81/proxy/")).status == 503
+
+
+async def test_an_external_name_is_never_dialled(tmp_path: Path) -> None:
+    host, asked = own_address(), []
+    backend = await asyncio.start_server(lambda reader, writer: asked.append(writer), host, 0)
+    port = backend.sockets[0].getsockname()[1]
+    services = "/api/v1/namespaces/default/services"
+    async with backend, api_server(tmp_path) as server, asyncio.timeout(30):
+        for name, external in (("byip", host), ("byname", "localhost")):
+            spec = {"type": "ExternalName", "externalName": external, "ports": [{"port": port}]}
+            assert (await server.request("POST", services, {"metadata": {"name": name}, "spec": spec})).status == 201
+            for place in (
+                name,
+                f"{name}:{port}",
+                f"https:{name}:{port}",
+                f"{name}:x",
+                f"{name}:99999999",
+                f"{name}:%C2%B2",
+            ):
+                answer = await server.request("GET", f"{services}/{place}/proxy/")
+                assert answer.status == 503, (place, answer.body)
+        assert asked == []
+
+
+@pytest.mark.parametrize("port", ["x", "0", "65536", "99999999", "-1", "%C2%B2", "%D9%A1", "+80", "1_0"])
+async def test_a_port_that_is_none_is_a_bad_request(tmp_path: Path, port: str) -> None:
+    async with cluster(tmp_path) as (server, _), asyncio.timeout(30):
+        await store_status(server, {"podIP": own_address()}, "/registry/pods/default/p")
+        for path in (f"{PODS}/p:{port}/proxy/", f"/api/v1/nodes/n:{port}/proxy/"):
+            answer = await server.request("GET", path)
+            assert (answer.status, answer.json["reason"]) == (400, "BadRequest"), path
+            assert answer.json["message"].startswith("invalid port ")
+
+
+ELSEWHERE = ["127.0.0.1", "169.254.169.254", "::1", "fe80::1", "::ffff:127.0.0.1", "0.0.0.0", "224.0.0.1", "::", ""]
+
+
+@pytest.mark.parametrize("address", ELSEWHERE)
+async def test_a_pods_address_that_no_pod_can_have_is_not_dialled(tmp_path: Path, address: str) -> None:
+    async with cluster(tmp_path) as (server, _), asyncio.timeout(30):
+        await store_status(server, {"podIP": address, "podIPs": [{"ip": address}]}, "/registry/pods/default/p")
+        answer = await server.request("GET", f"{PODS}/p:{server.api.listener.port}/proxy/healthz")
+        assert (answer.status, answer.json["message"]) == (400, "address not allowed")
 
 
 async def test_a_log_comes_over_a_websocket_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -375,10 +375,10 @@ async def test_pods_that_have_no_node_have_no_logs(server: ApiUnderTest) -> None
 
 # -- in process -----------------------------------------------------------------------------------------------------------
 async def test_the_in_process_client_takes_the_same_way(server: ApiUnderTest) -> None:
-    client = server.api.client(UserInfo("system:kube-scheduler"))
+    client = server.api.client(UserInfo("system:kube-proxy"))
     with pytest.raises(StatusError) as refused:
         await client.create(core_v1.ConfigMap(metadata=meta_v1.ObjectMeta(name="x", namespace="default")))
-    assert refused.value.code == 403 and "system:kube-scheduler" in refused.value.message
+    assert refused.value.code == 403 and "system:kube-proxy" in refused.value.message
     admin = server.api.client(UserInfo(ADMIN[0], groups=ADMIN[1]), "tester")
     inside = meta_v1.ObjectMeta(name="inside", namespace="default", labels={"a": "b"})
     made = await admin.create(core_v1.ConfigMap(metadata=inside))

@@ -95,14 +95,14 @@ async def test_keys_that_stand_twice_in_yaml_are_named_with_their_lines(server: 
     strict = await server.request("POST", f"{CONFIGMAPS}?fieldValidation=Strict", body, headers=YAML)
     assert strict.status == 400
     assert strict.json["message"].endswith(
-        'strict decoding error: yaml: unmarshal errors:\n  line 5: key "a" already set in map\n  line 7: key "metadata" '
+        'strict decoding error: yaml: unmarshal errors:\n  line 5: key "a" already set in map\n  line 8: key "metadata" '
         'already set in map, unknown field "odd"'
     )
     warned = await server.request("POST", f"{CONFIGMAPS}?dryRun=All", body, headers=YAML)
     assert warned.status == 201
     assert said(warned) == [
         'line 5: key "a" already set in map',
-        'line 7: key "metadata" already set in map',
+        'line 8: key "metadata" already set in map',
         'unknown field "odd"',
     ]
     ignored = await server.request("POST", f"{CONFIGMAPS}?dryRun=All&fieldValidation=Ignore", body, headers=YAML)

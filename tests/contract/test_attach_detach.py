@@ -18,7 +18,7 @@ from kube.client import Client
 from kube.clock import FakeClock
 from kube.csi import attachment_name, unique_name
 from kube.errors import StatusError
-from tests.support.control import api_server
+from tests.support.control import ApiUnderTest, api_server
 from tests.support.hollow import eventually, running
 
 DRIVER = "disk.csi.test"
@@ -28,10 +28,11 @@ VOLUME = unique_name(DRIVER, "h")
 class World:
     """Nodes a and b, one volume with its claim, and the attach/detach controller; the test plays driver and nodes."""
 
-    def __init__(self, client: Client, clock: FakeClock) -> None:
-        self.client, self.clock = client, clock
-        self.context = Context(client, clock)
-        self.controller, self.collector = AttachDetachController(self.context), PodGC(self.context)
+    def __init__(self, server: ApiUnderTest, clock: FakeClock) -> None:
+        self.client, self.clock = server.client(), clock
+        self.context = Context(self.client, clock)
+        self.controller = AttachDetachController(self.context.acting_as(server.account("attachdetach-controller")))
+        self.collector = PodGC(self.context.acting_as(server.account("pod-garbage-collector")))
 
     async def make(self, kind: type[Any], body: dict[str, Any], status: dict[str, Any] | None = None) -> Any:
         made = await self.client.create(msgspec.convert(body, kind))
@@ -100,7 +101,7 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with api_server(tmp_path) as server:
-        made = World(server.client(), FakeClock())
+        made = World(server, FakeClock())
         await eventually(lambda: _account(made.client))
         async with running(made.context.informers.run()):
             await made.context.informers.wait_synced()

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from kube import pki
+from kube.schema import wire_encode
 from tests.support.control import ApiUnderTest, api_server
 
 Object = dict[str, Any]
@@ -211,6 +212,54 @@ async def test_a_node_sees_what_its_pods_use_and_no_more(api: ApiUnderTest) -> N
     assert answer.status == 403 and "not bound to a pod" in answer.json["message"]
 
 
+async def test_a_restricted_accounts_pod_is_not_debugged_with_a_secret_of_others(api: ApiUnderTest) -> None:
+    annotations = {"kubernetes.io/enforce-mountable-secrets": "true"}
+    account = {"metadata": {"name": "tight", "annotations": annotations}}
+    await created(api, "/api/v1/namespaces/shop/serviceaccounts", account)
+    await created(api, "/api/v1/namespaces/shop/pods", pod("web", serviceAccountName="tight"))
+    debugger = {"name": "d", "image": "busybox", "envFrom": [{"secretRef": {"name": "theirs"}}]}
+    answer = await api.request(
+        "PATCH",
+        "/api/v1/namespaces/shop/pods/web/ephemeralcontainers",
+        {"spec": {"ephemeralContainers": [debugger]}},
+        headers={"Content-Type": "application/strategic-merge-patch+json"},
+    )
+    assert answer.status == 403
+    assert 'ephemeral container d with envFrom referencing secret.secretName="theirs"' in answer.json["message"]
+
+
+async def test_a_node_gives_its_pods_no_claims_and_no_mirrors(api: ApiUnderTest) -> None:
+    claims = "/apis/resource.k8s.io/v1/namespaces/shop/resourceclaims"
+    await created(api, claims, {"metadata": {"name": "theirs"}, "spec": {"devices": {"requests": []}}})
+    resources = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
+    container = {"name": "c", "image": "busybox", "resources": resources}
+    await created(api, "/api/v1/namespaces/shop/pods", pod("web", nodeName="n1", containers=[container]))
+    mirror = pod("static", nodeName="n1") | {
+        "metadata": {"name": "static", "annotations": {"kubernetes.io/config.mirror": "x"}}
+    }
+    await created(api, "/api/v1/namespaces/shop/pods", mirror)
+    await until(api, 200, "GET", "/api/v1/namespaces/shop/pods/web", user=NODE)
+    merge = {"Content-Type": "application/merge-patch+json"}
+
+    async def patched(name: str, change: Object) -> tuple[int, str]:
+        path = f"/api/v1/namespaces/shop/pods/{name}/status"
+        answer = await api.request("PATCH", path, change, user=NODE, headers=merge)
+        return answer.status, answer.json.get("message", "")
+
+    mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}
+    named = {"extendedResourceClaimStatus": {"resourceClaimName": "theirs", "requestMappings": [mapping]}}
+    status, message = await patched("web", {"status": named})
+    assert (status, message) == (
+        403,
+        'pods "web" is forbidden: node "n1" cannot update extended resource claim status',
+    )
+    assert (await api.request("GET", f"{claims}/theirs", user=NODE)).status == 403
+    for value in (None, "y"):
+        status, message = await patched("static", {"metadata": {"annotations": {"kubernetes.io/config.mirror": value}}})
+        assert status == 422 and "may not remove or update mirror pod annotation" in message
+    assert (await patched("web", {"status": {"phase": "Running"}}))[0] == 200
+
+
 async def test_a_node_writes_itself_and_no_other(api: ApiUnderTest) -> None:
     await created(
         api, "/api/v1/nodes", {"metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}}}, user=NODE
@@ -298,3 +347,61 @@ async def test_the_audit_log_tells_what_was_done(tmp_path: Path) -> None:
     assert ("watch", "configmaps", "ResponseStarted") in by and ("watch", "configmaps", "ResponseComplete") in by
     other = by["list", "nodes", "ResponseComplete"]
     assert (other["user"]["username"], other["impersonatedUser"]["username"]) == ("kubernetes-admin", "bob")
+
+
+async def test_the_audit_log_shows_objects_in_whichever_encoding_they_came(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    rules = [{"level": "RequestResponse", "resources": [{"group": "", "resources": ["configmaps"]}]}]
+    stages = ["RequestReceived"]
+    policy.write_text(
+        json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules, "omitStages": stages})
+    )
+    protobuf = "application/vnd.kubernetes.protobuf"
+    accept = {"Accept": protobuf}
+    async with api_server(tmp_path, audit_policy_file=policy) as api:
+        maps = "/api/v1/namespaces/default/configmaps"
+        obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "wired"}, "data": {"a": "wired"}}
+        message = wire_encode.framed(wire_encode.encode(obj, "core_v1", "ConfigMap"))
+        for api_version, kind, name in (("v1", "ConfigMap", "wired"), ("", "", "unnamed")):
+            body = wire_encode.envelope(api_version, kind, message.replace(b"wired", name.encode()[:5]))
+            headers = {"Content-Type": protobuf, **accept}
+            assert (await api.request("POST", f"{maps}?n={name}", body, headers=headers)).status == 201
+        text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: written}\ndata: {a: written}\n"
+        yaml = {"Content-Type": "application/yaml", "Accept": "application/yaml"}
+        assert (await api.request("POST", f"{maps}?n=written", text, headers=yaml)).status == 201
+        apply = {"Content-Type": "application/apply-patch+yaml"}
+        answer = await api.request("PATCH", f"{maps}/written?fieldManager=m&force=1&n=applied", text, headers=apply)
+        assert answer.status == 200
+        large = {"metadata": {"name": "large"}, "data": {"a": "x" * 200_000}}
+        zipped = {"Accept-Encoding": "gzip"}
+        assert (await api.request("POST", f"{maps}?n=large", large, headers=zipped)).headers[
+            "Content-Encoding"
+        ] == "gzip"
+        assert (await api.request("GET", f"{maps}?n=listed", headers=accept)).status == 200
+        assert (await api.request("GET", f"{maps}/none?n=none", headers=accept)).status == 404
+        bad = await api.request("POST", f"{maps}?n=bad", b"k8s\0nonsense", headers={"Content-Type": protobuf})
+        assert bad.status == 400
+    lines = [json.loads(line) for line in (tmp_path / "data" / "audit.log").read_text().splitlines()]
+    by = {line["requestURI"].rpartition("n=")[2]: line for line in lines if "n=" in line["requestURI"]}
+    for name, value in (("wired", "wired"), ("unnamed", "unnam"), ("written", "written"), ("applied", "written")):
+        for part in ("requestObject", "responseObject"):
+            found = by[name][part]
+            assert (found["kind"], found["data"]) == ("ConfigMap", {"a": value}), (name, part)
+    assert len(by["large"]["responseObject"]["data"]["a"]) == 200_000
+    assert by["listed"]["responseObject"]["kind"] == "ConfigMapList"
+    assert {item["metadata"]["name"] for item in by["listed"]["responseObject"]["items"]} >= {"wired", "written"}
+    assert by["none"]["responseStatus"]["message"] == 'configmaps "none" not found'
+    assert "requestObject" not in by["bad"] and by["bad"]["responseStatus"]["code"] == 400
+
+
+async def test_a_local_review_asks_about_its_namespace_alone(api: ApiUnderTest) -> None:
+    reviewer = {"apiGroups": ["authorization.k8s.io"], "resources": ["localsubjectaccessreviews"], "verbs": ["create"]}
+    await bind(api, "jane", reviewer)
+    path = "/apis/authorization.k8s.io/v1/namespaces/shop/localsubjectaccessreviews"
+    asked = {"verb": "get", "resource": "pods", "namespace": "shop"}
+    review = {"spec": {"user": "root", "groups": ["system:masters"], "resourceAttributes": asked}}
+    assert (await until(api, 201, "POST", path, review, user=JANE))["status"]["allowed"] is True
+    review["spec"] = {"user": "root", "nonResourceAttributes": {"verb": "get", "path": "/metrics"}}
+    refused = await api.request("POST", path, review, user=JANE)
+    assert refused.status == 422
+    assert "spec.nonResourceAttributes: Invalid value" in refused.json["message"]

@@ -206,6 +206,47 @@ async def test_a_quota_on_storage_stays_charged_when_it_is_counted_anew(api: Api
     assert status == 403 and "used: fast.storageclass.storage.k8s.io/requests.storage=1536Mi" in message
 
 
+async def test_a_quota_holds_devices_and_the_volumes_of_an_attributes_class(api: ApiUnderTest) -> None:
+    await api.kubectl("create", "namespace", "shop")
+    devices = "gpu.deviceclass.resource.k8s.io/devices"
+    base = "/api/v1/namespaces/shop"
+    await created(api, f"{base}/resourcequotas", {"metadata": {"name": "gpu"}, "spec": {"hard": {devices: "4"}}})
+    term = {"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["gold"]}
+    spec = {"hard": {"persistentvolumeclaims": "1"}, "scopeSelector": {"matchExpressions": [term]}}
+    await created(api, f"{base}/resourcequotas", {"metadata": {"name": "gold"}, "spec": spec})
+    for name in ("gpu", "gold"):
+        await until(api, f"{base}/resourcequotas/{name}", lambda o: "used" in o.get("status", {}))
+
+    async def post(path: str, name: str, spec: dict[str, Any]) -> tuple[int, str]:
+        answer = await api.request("POST", path, {"metadata": {"name": name}, "spec": spec})
+        return answer.status, answer.json.get("message", "")
+
+    claims = "/apis/resource.k8s.io/v1/namespaces/shop/resourceclaims"
+    wanted = {"deviceClassName": "gpu", "count": 3}
+    assert (await post(claims, "a", {"devices": {"requests": [{"name": "r", "exactly": wanted}]}}))[0] == 201
+    status, message = await post(claims, "b", {"devices": {"requests": [{"name": "r", "exactly": wanted}]}})
+    assert status == 403 and f"requested: {devices}=3, used: {devices}=3, limited: {devices}=4" in message
+
+    async def volume(name: str, attributes_class: str) -> int:
+        resources = {"requests": {"storage": "1Gi"}}
+        modes = {"accessModes": ["ReadWriteOnce"], "volumeAttributesClassName": attributes_class}
+        return (await post(f"{base}/persistentvolumeclaims", name, {**modes, "resources": resources}))[0]
+
+    assert [await volume("a", "gold"), await volume("b", "gold"), await volume("b", "silver")] == [201, 403, 201]
+    for name, hard in (("gpu", {devices: "5"}), ("gold", {"persistentvolumeclaims": "2"})):  # to be counted anew
+        patch = {"spec": {"hard": hard}}
+        merge = {"Content-Type": "application/merge-patch+json"}
+        await api.request("PATCH", f"{base}/resourcequotas/{name}", patch, headers=merge)
+        found = await until(api, f"{base}/resourcequotas/{name}", lambda o, hard=hard: o["status"]["hard"] == hard)
+        assert list(found["status"]["used"].values()) == ["3" if name == "gpu" else "1"]
+
+    # A status is written without being charged; what it brings into the scope is counted.
+    patch = {"status": {"currentVolumeAttributesClassName": "gold"}}
+    answer = await api.request("PATCH", f"{base}/persistentvolumeclaims/b/status", patch, headers=merge)
+    assert answer.status == 200
+    await until(api, f"{base}/resourcequotas/gold", lambda o: o["status"]["used"] == {"persistentvolumeclaims": "2"})
+
+
 async def test_a_secret_made_for_an_account_gets_a_token_and_goes_with_it(api: ApiUnderTest) -> None:
     base = "/api/v1/namespaces/default"
     await created(api, f"{base}/serviceaccounts", {"metadata": {"name": "robot"}})

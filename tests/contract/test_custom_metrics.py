@@ -10,7 +10,6 @@ import pytest_asyncio
 
 from control.controllers import manager
 from control.controllers.autoscaling import AutoscalingSettings
-from control.scheduler import main as scheduler
 from kube.api import apps_v1, core_v1
 from tests.support.addresses import own_address
 from tests.support.control import api_server
@@ -37,7 +36,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
         name = f"{SERVICE}.{NAMESPACE}.svc"
         async with (
             serve(tmp_path / "adapter", address, name, proxy_ca, MetricsAdapter) as adapter,
-            running(manager.run(client, config), scheduler.run(client), nodes.run()),
+            running(server.controllers(config), server.scheduler(), nodes.run()),
         ):
             adapter.client = client
             await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from control.controllers import manager
 from kube.api import autoscaling_v2, core_v1, meta_v1, policy_v1
 from kube.client import Client
 from tests.support.control import ApiUnderTest, api_server
@@ -42,7 +41,7 @@ async def both(tmp_path: Path) -> AsyncIterator[Both]:
     """A server with controllers, and a fleet of four."""
     async with api_server(tmp_path) as server:
         client = server.client()
-        async with running(manager.run(client, manager.ControllerConfig())):
+        async with running(server.controllers()):
             await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
             path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
             assert (await server.request("POST", path, definition())).status == 201
@@ -83,6 +82,41 @@ async def test_an_autoscaler_keeps_a_custom_resource_within_its_bounds(both: Bot
 
     why = "New size: 3; reason: Current number of replicas above Spec.MaxReplicas"
     assert await eventually(told) == [why]
+
+
+async def test_an_autoscaler_reaches_nothing_outside_namespaces(both: Both) -> None:
+    server, client = both
+    definition_ = definition()
+    definition_["metadata"]["name"] = "navies.example.com"
+    definition_["spec"] |= {"scope": "Cluster", "names": {"plural": "navies", "kind": "Navy"}}
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    assert (await server.request("POST", path, definition_)).status == 201
+    navies = "/apis/example.com/v1/navies"
+    navy = {"apiVersion": "example.com/v1", "kind": "Navy", "metadata": {"name": "n"}, "spec": {"replicas": 50}}
+
+    async def made() -> bool:
+        return (await server.request("POST", navies, navy)).status == 201
+
+    await eventually(made)
+    reference = autoscaling_v2.CrossVersionObjectReference(api_version="example.com/v1", kind="Navy", name="n")
+    spec = autoscaling_v2.HorizontalPodAutoscalerSpec(max_replicas=1, scale_target_ref=reference)
+    metadata = meta_v1.ObjectMeta(name="n", namespace="default")
+    await client.create(autoscaling_v2.HorizontalPodAutoscaler(metadata=metadata, spec=spec))
+
+    async def conditions() -> list[autoscaling_v2.HorizontalPodAutoscalerCondition]:
+        return (await client.get(autoscaling_v2.HorizontalPodAutoscaler, "n", "default")).status.conditions
+
+    (condition,) = await eventually(conditions)
+    missing = "the server could not find the requested resource"
+    assert (condition.type, condition.status, condition.reason) == ("AbleToScale", "False", "FailedGetScale")
+    assert condition.message == f"the HPA controller was unable to get the target's current scale: {missing}"
+    assert (await server.request("GET", f"{navies}/n")).json["spec"]["replicas"] == 50
+
+    async def event() -> bool:
+        found = (await client.list(core_v1.Event, "default")).items
+        return ("FailedGetScale", missing) in {(e.reason, e.message) for e in found}
+
+    await eventually(event)
 
 
 async def test_a_budget_counts_by_the_scale_of_what_owns_the_pods(both: Both) -> None:

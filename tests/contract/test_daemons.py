@@ -65,7 +65,9 @@ async def test_each_daemon_takes_upstreams_place(tmp_path: Path) -> None:
     port, health = free_port(), free_port()
     server = f"https://127.0.0.1:{port}"
     admin = kubeconfig(tmp_path, server, keys, *ADMIN)
-    manager = kubeconfig(tmp_path, server, keys, "system:kube-controller-manager", ("system:masters",))
+    manager = kubeconfig(tmp_path, server, keys, "system:kube-controller-manager", ())
+    policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n"
+    (tmp_path / "audit.yaml").write_text(policy)
     scheduler = kubeconfig(tmp_path, server, keys, "system:kube-scheduler", ())
     serving = (
         f"--data-dir={tmp_path / 'data'}",
@@ -77,9 +79,12 @@ async def test_each_daemon_takes_upstreams_place(tmp_path: Path) -> None:
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
         "--enable-admission-plugins=AlwaysPullImages",
+        f"--audit-policy-file={tmp_path / 'audit.yaml'}",
+        f"--audit-log-path={tmp_path / 'audit.log'}",
     )
     controllers = (
         f"--kubeconfig={manager}",
+        "--use-service-account-credentials",
         "--controllers=*,-job",
         "--bind-address=127.0.0.1",
         f"--secure-port={health}",
@@ -144,3 +149,16 @@ async def test_each_daemon_takes_upstreams_place(tmp_path: Path) -> None:
             "jsonpath=[{.spec.holderIdentity}]",
         )
         assert await kubectl(*holder) == "[]", "the lease is given back"
+
+    # Each controller was itself, and none of them was refused anything.
+    events = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
+    account = "system:serviceaccount:kube-system:replicaset-controller"
+    pods = [
+        e for e in events if e.get("objectRef", {}).get("resource") == "pods" and "subresource" not in e["objectRef"]
+    ]
+    assert {e["user"]["username"] for e in pods if e["verb"] == "create"} == {account}
+    readers = {e["user"]["username"] for e in pods if e["verb"] == "watch"}
+    assert readers == {"system:kube-controller-manager", "system:kube-scheduler"}
+    assert [e["requestURI"] for e in events if e["responseStatus"]["code"] in (401, 403) and e["user"]] == []
+    [agent] = {e["userAgent"] for e in events if e["user"].get("username") == account}
+    assert (agent.partition("/")[0], agent.rpartition("/")[2]) == ("kube-controller-manager", account)

@@ -56,6 +56,9 @@ class Shifted:
     def monotonic(self) -> float:
         return SYSTEM.monotonic()
 
+    def boottime(self) -> float:
+        return SYSTEM.boottime()
+
     async def sleep(self, seconds: float) -> None:
         await SYSTEM.sleep(seconds)
 

@@ -9,11 +9,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 
+from kube import loops
 from kube import servers as known
+from kube.clock import FakeClock
+from kube.connections import Connections
 from kube.errors import StatusError
 from kube.kubeconfig import Access
 from kube.servers import Servers
@@ -243,3 +247,72 @@ def test_the_servers_file_is_private_and_lists_them(tmp_path: Path) -> None:
     found.learn([])
     assert len(found.all) == 3
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_certificate_that_cannot_be_read_for_a_moment_does_not_end_the_watch_over_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(2) as servers, transport_to(servers, tmp_path) as transport:
+        assert await said(transport) == "s0"
+        broken, made = [True], Connections.__init__
+
+        def init(self: Connections, *arguments: Any) -> None:
+            if broken:
+                raise OSError("certificate file is being replaced")
+            made(self, *arguments)
+
+        monkeypatch.setattr(Connections, "__init__", init)
+        await transport.reconnect()
+        with pytest.raises(StatusError, match="is being replaced"):
+            await said(transport)
+        await asyncio.sleep(0.5)  # some turns of the watch
+        broken.clear()
+        servers[0].ready = False
+        await until(lambda: transport.server == servers[1].url)
+
+
+async def test_an_unforeseen_error_does_not_end_the_watch_over_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "FIRST_RETRY", 0.1)
+    async with running(2) as servers, transport_to(servers, tmp_path) as transport:
+        assert await said(transport) == "s0"
+        failures, ready = [1], Connections.ready
+
+        async def fails_once(self: Connections, seconds: float) -> bool:
+            if failures:
+                failures.clear()
+                raise RuntimeError("a bug")
+            return await ready(self, seconds)
+
+        monkeypatch.setattr(Connections, "ready", fails_once)
+        await until(lambda: not failures)
+        servers[0].ready = False
+        await until(lambda: transport.server == servers[1].url)
+
+
+async def test_a_token_file_that_is_away_for_a_moment_ends_neither_requests_nor_the_use_of_the_server(
+    tmp_path: Path,
+) -> None:
+    token, clock = tmp_path / "token", FakeClock()
+    async with running(2) as servers:
+        made = Servers(servers[0].url)
+        made.learn(server.url for server in servers)
+        access = Access(servers[0].url, token_file=str(token))
+        transport = HttpsTransport(access, servers=made, clock=clock)
+        try:
+            with pytest.raises(StatusError, match="token"):
+                await said(transport)
+            with pytest.raises(StatusError, match="token"):
+                async with transport.stream("/watch"):
+                    pass
+            token.write_text("secret")
+            assert await said(transport) == "s0"
+            token.unlink()
+            await clock.advance(120)
+            assert await said(transport) == "s0"
+            async with transport.stream("/watch") as chunks:
+                assert await anext(chunks) == b"s0\n"
+            assert transport.server == servers[0].url
+        finally:
+            await transport.close()

@@ -155,7 +155,8 @@ async def test_a_node_is_given_a_serving_certificate_once_its_node_has_the_addre
     pem = pki.kubelet_serving_request(key, "n2", ("n2", "192.0.2.12"))
     itself = cluster.api.client("system:node:n2", ("system:nodes",))
     asking = asyncio.create_task(certificates.request(itself, certificates.SERVING, key, pem, clock=SYSTEM))
-    status = {"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.12"}]}}
+    addresses = [{"type": "InternalIP", "address": "192.0.2.12"}, {"type": "Hostname", "address": "n2"}]
+    status = {"status": {"addresses": addresses}}
     await cluster.admin.create(core_v1.Node(metadata=meta_v1.ObjectMeta(name="n2")))
     await cluster.admin.patch(core_v1.Node, "n2", "", status, subresource="status")
     certificate = pki.decode_certificate(await asking)
@@ -167,7 +168,8 @@ async def test_a_node_that_claims_an_address_of_the_api_servers_certificate_wait
 ) -> None:
     """An address in front of the servers is nobody's Node's and in no endpoints: the certificate alone tells."""
     itself = cluster.api.client("system:node:n2", ("system:nodes",))
-    status = {"status": {"addresses": [{"type": "InternalIP", "address": a} for a in ("192.0.2.12", "192.0.2.100")]}}
+    addresses = [{"type": "InternalIP", "address": a} for a in ("192.0.2.12", "192.0.2.100")]
+    status = {"status": {"addresses": [*addresses, {"type": "Hostname", "address": "n2"}]}}
     await cluster.admin.create(core_v1.Node(metadata=meta_v1.ObjectMeta(name="n2")))
     await cluster.admin.patch(core_v1.Node, "n2", "", status, subresource="status")
 
@@ -186,6 +188,23 @@ async def test_a_node_that_claims_an_address_of_the_api_servers_certificate_wait
     finally:
         floating.cancel()
         await asyncio.gather(floating, return_exceptions=True)
+
+
+async def test_nobody_joins_by_a_name_that_the_api_server_calls_a_webhook_by(cluster: Offered) -> None:
+    client, key = cluster.as_joining(), pki.new_key()
+
+    async def ask(name: str) -> bytes:
+        pem = pki.kubelet_client_request(key, name)
+        return await certificates.request(client, certificates.CLIENT, key, pem, clock=SYSTEM)
+
+    refused = asyncio.create_task(ask("webhook.shop.svc"))
+    try:
+        await until(lambda: _pending(cluster.admin))
+        assert await ask("n2")
+        assert await _pending(cluster.admin) and not refused.done()
+    finally:
+        refused.cancel()
+        await asyncio.gather(refused, return_exceptions=True)
 
 
 async def _pending(admin: Client) -> bool:
@@ -225,7 +244,8 @@ async def test_a_joined_machines_certificates_are_renewed_before_they_end(
     monkeypatch.setattr(signers, "LIFETIME", timedelta(seconds=12))
     # Of 36 seconds renewal is due after 25.2 to 32.4, and 3.6 to 10.8 before the end.
     monkeypatch.setattr(pki, "BACKDATE", timedelta(seconds=24))
-    status = {"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.12"}]}}
+    addresses = [{"type": "InternalIP", "address": "192.0.2.12"}, {"type": "Hostname", "address": "n2"}]
+    status = {"status": {"addresses": addresses}}
     await cluster.admin.create(core_v1.Node(metadata=meta_v1.ObjectMeta(name="n2")))
     await cluster.admin.patch(core_v1.Node, "n2", "", status, subresource="status")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from control.controllers import manager
-from control.scheduler import main as scheduler
 from kube import pki
 from kube.api import certificates_v1, coordination_v1, core_v1, meta_v1
 from kube.client import Client
@@ -71,7 +70,7 @@ async def test_a_silent_node_is_tainted_at_fifty_seconds_and_its_pods_leave_afte
         client, clock = server.client(), FakeClock()
         nodes = HollowNodes(client, silent=True)
         config = manager.ControllerConfig()
-        async with running(manager.run(client, config, clock), scheduler.run(client), nodes.run()):
+        async with running(server.controllers(config, clock), server.scheduler(), nodes.run()):
             await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
             await nodes.register("n1")
             await nodes.register("n2")

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from control.controllers import manager
-from control.scheduler import main as scheduler
 from kube.api import core_v1
 from kube.client import Client
 from tests.support.control import ApiUnderTest, api_server
@@ -47,7 +45,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     async with api_server(tmp_path) as server:
         client = server.client()
         nodes = HollowNodes(client)
-        async with running(manager.run(client, manager.ControllerConfig()), scheduler.run(client), nodes.run()):
+        async with running(server.controllers(), server.scheduler(), nodes.run()):
             await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
             await nodes.register("n0")
             await nodes.register("n1")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
-from control import start_steps
+import pytest
+
+from control import server_identity, start_steps
 from control.server_identity import ServerIdentity, identity
+from kube import loops
 from kube.clock import SYSTEM
 from tests.support.control import api_server
+from tests.support.hollow import eventually, running
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 LABEL = "apiserver.kubernetes.io/identity"
@@ -45,3 +50,28 @@ async def test_a_server_has_a_lease_and_those_that_ran_out_are_collected(tmp_pat
         assert 'kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1.0' in metrics
         assert f'git_commit="{told["gitCommit"]}"' in metrics
         assert b"kube-apiserver statusz" in (await api.request("GET", "/statusz")).body
+
+
+async def test_an_unforeseen_error_of_the_collection_ends_neither_it_nor_the_renewal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_identity, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(loops, "FIRST_RETRY", 0.05)
+    async with api_server(tmp_path) as api:
+        keeper = ServerIdentity(api.api.registry, SYSTEM, "another")
+        failures, renewals, collected = [1], [0], asyncio.Event()
+        collect = keeper.collect
+
+        async def fails_once() -> None:
+            if failures:
+                failures.clear()
+                raise ValueError("a bug")
+            await collect()
+
+        def renewed() -> None:
+            renewals[0] += 1
+
+        monkeypatch.setattr(keeper, "collect", fails_once)
+        async with running(keeper.run(renewed, collected.set)):
+            await asyncio.wait_for(collected.wait(), 10)
+            await eventually(lambda: renewals[0] > 3)

@@ -72,7 +72,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     async with api_server(tmp_path, enable_controllers=False, enable_scheduler=False) as server:
         client = server.client()
         made = Cluster(server, client, HollowNodes(client))
-        async with running(manager.run(client, manager.ControllerConfig(node_mask=24)), made.nodes.run()):
+        async with running(server.controllers(manager.ControllerConfig(node_mask=24)), made.nodes.run()):
             await made.node("n1", "10.0.0.1")
             await made.node("n2", "10.0.0.2")
             yield made
@@ -123,11 +123,35 @@ async def test_a_service_that_is_no_load_balancer_any_more_loses_address_and_fin
 async def test_ports_of_the_nodes_and_other_classes_are_left_alone(cluster: Cluster) -> None:
     await cluster.create("ssh", 22)
     await cluster.event("ssh", "SyncLoadBalancerFailed", "port 22/TCP is that of ssh on the nodes")
-    await cluster.create("theirs", 81, load_balancer_class="example.com/lb")
-    await cluster.create("ours", 81)
+    await cluster.create("mail", 25)
+    why = "port 25/TCP is not one of the ports of load balancers, 80,443,1024-29999"
+    await cluster.event("mail", "SyncLoadBalancerFailed", why)
+    await cluster.create("theirs", 8081, load_balancer_class="example.com/lb")
+    await cluster.create("ours", 8081)
     await cluster.serves("ours", "10.0.0.1", "10.0.0.2")
     assert await cluster.addresses("theirs") == []
     assert (await cluster.get("theirs")).metadata.finalizers == []
+
+
+async def test_a_host_port_belongs_to_its_pod_and_a_service_in_front_of_it(cluster: Cluster) -> None:
+    await eventually(lambda: cluster.client.get(core_v1.ServiceAccount, "default", "default"))
+    port = core_v1.ContainerPort(container_port=80, host_port=8080)
+    pod = core_v1.Pod(
+        metadata=meta_v1.ObjectMeta(name="cache", namespace="default", labels={"app": "cache"}),
+        spec=core_v1.PodSpec(node_name="n2", containers=[core_v1.Container(name="c", image="web", ports=[port])]),
+    )
+    await cluster.client.create(pod)
+    await cluster.create("web", 8080)
+    await cluster.event("web", "SyncLoadBalancerFailed", "port 8080/TCP is a host port of Pod default/cache")
+    assert await cluster.addresses("web") == []
+    await cluster.client.delete(core_v1.Service, "web", "default")
+    await cluster.create("cache", 8080)
+    await cluster.serves("cache", "10.0.0.1", "10.0.0.2")
+    await cluster.client.delete(core_v1.Service, "cache", "default")
+    await cluster.create("other", 8080)
+    await cluster.event("other", "SyncLoadBalancerFailed", "port 8080/TCP is a host port of Pod default/cache")
+    await cluster.client.delete(core_v1.Pod, "cache", "default", grace_period_seconds=0)
+    await cluster.serves("other", "10.0.0.1", "10.0.0.2")
 
 
 async def test_under_the_policy_local_only_nodes_with_endpoints_serve(cluster: Cluster) -> None:
@@ -149,11 +173,11 @@ async def test_switched_off_it_lets_go_of_what_it_gave(tmp_path: Path) -> None:
         client = server.client()
         made = Cluster(server, client, HollowNodes(client))
         await made.node("n1", "10.0.0.1")
-        async with running(manager.run(client, manager.ControllerConfig())):
+        async with running(server.controllers()):
             await made.create("web", 80)
             await made.serves("web", "10.0.0.1")
-        async with running(manager.run(client, manager.ControllerConfig(service_load_balancer=False))):
+        async with running(server.controllers(manager.ControllerConfig(service_load_balancer=False))):
             await made.serves("web")
-            await made.create("other", 81)
+            await made.create("other", 8081)
             await made.server.kubectl("delete", "service", "web", "--timeout=60s")
             assert await made.addresses("other") == []

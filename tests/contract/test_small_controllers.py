@@ -20,7 +20,7 @@ from tests.support.hollow import eventually, running
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
     async with api_server(tmp_path) as server:
         client = server.client()
-        async with running(manager.run(client, manager.ControllerConfig())):
+        async with running(server.controllers()):
             await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
             yield client
 
@@ -112,7 +112,7 @@ async def test_a_node_without_a_range_says_so_and_gets_the_next_that_is_given_ba
     async with api_server(tmp_path) as server:
         client = server.client()
         settings = manager.ControllerConfig(cluster_cidr="10.9.0.0/24", node_mask=25)
-        async with running(manager.run(client, settings)):
+        async with running(server.controllers(settings)):
             for name in ("a", "b", "c"):
                 await client.create(core_v1.Node(metadata=meta_v1.ObjectMeta(name=name)))
 

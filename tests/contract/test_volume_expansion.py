@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from control.controllers import manager
 from kube.api import core_v1, storage_v1
 from kube.client import Client
 from tests.support.control import api_server
@@ -46,7 +45,7 @@ async def grow(client: Client, name: str, size: str) -> None:
 async def test_a_claim_that_grows_is_told_who_has_to_act_and_a_folder_grows_at_once(tmp_path: Path) -> None:
     async with api_server(tmp_path) as server:
         client = server.client()
-        async with running(manager.run(client, manager.ControllerConfig())):
+        async with running(server.controllers()):
             await bound(client, "disk", "disk.csi.test", {"csi": {"driver": "disk.csi.test", "volumeHandle": "h"}})
             await bound(client, "folder", "wherry/local-path", {"local": {"path": "/var/lib/none"}})
             await grow(client, "folder", "2Gi")

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from control.controllers import manager
-from control.scheduler import main as scheduler
 from kube.api import apps_v1, batch_v1, core_v1
 from kube.client import Client
 from kube.clock import FakeClock, format_time
@@ -47,7 +46,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         client, clock = server.client(), FakeClock()
         nodes = HollowNodes(client, silent=True)  # in the controllers' time
         config = manager.ControllerConfig()
-        async with running(manager.run(client, config, clock), scheduler.run(client), nodes.run()):
+        async with running(server.controllers(config, clock), server.scheduler(), nodes.run()):
             await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
             for number in range(3):
                 await nodes.register(f"n{number}")

@@ -23,12 +23,18 @@ import yaml
 
 from control.assembly import ApiServer
 from control.config import ControlConfig
+from control.controllers import manager
+from control.controllers.identities import MANAGER, SCHEDULER, account_user
+from control.controllers.manager import ControllerConfig
+from control.scheduler import main as scheduler
 from kube import pki_layout
+from kube.build import user_agent
 from kube.client import Client
-from kube.clock import SYSTEM
+from kube.clock import SYSTEM, Clock
 from kube.kubeconfig import Access
 from kube.process import Result, run
 from kube.transport import HttpsTransport
+from tests.support.permissions import Permissions
 
 ADMIN = ("kubernetes-admin", ("system:masters",))
 
@@ -55,6 +61,8 @@ class ApiUnderTest:
         self.url = f"https://127.0.0.1:{api.listener.port}"
         self._sessions: dict[tuple[str, tuple[str, ...]], aiohttp.ClientSession] = {}
         self._clients: list[Client] = []
+        self.permissions = Permissions(api.auth.authorizer)
+        """What the components of the cluster asked, and were refused."""
 
     # -- identities -----------------------------------------------------------------------------------------------
     def certificate(self, name: str, groups: tuple[str, ...] = ()) -> tuple[Path, Path]:
@@ -87,6 +95,20 @@ class ApiUnderTest:
         }
         path.write_text(yaml.safe_dump(config))
         return path
+
+    # -- components -----------------------------------------------------------------------------------------------
+    def account(self, name: str) -> Client:
+        """Return a client in the server's process that acts as a controller's service account."""
+        return self.api.client(account_user(name), user_agent("kube-controller-manager", name))
+
+    async def controllers(self, config: ControllerConfig | None = None, clock: Clock = SYSTEM) -> None:
+        """Run all controllers as `wherry up` does, each as its service account, until cancelled."""
+        client = self.api.client(MANAGER, user_agent("kube-controller-manager"))
+        await manager.run(client, config or ControllerConfig(), clock, clients=self.account)
+
+    async def scheduler(self) -> None:
+        """Run the scheduler as itself until cancelled."""
+        await scheduler.run(self.api.client(SCHEDULER, user_agent("kube-scheduler")))
 
     # -- requests -------------------------------------------------------------------------------------------------
     def session(self, name: str = ADMIN[0], groups: tuple[str, ...] = ADMIN[1]) -> aiohttp.ClientSession:
@@ -162,7 +184,8 @@ class ApiUnderTest:
 async def api_server(directory: Path, **changes: Any) -> AsyncIterator[ApiUnderTest]:
     """Start a server with its state under `directory`; `changes` replace fields of its configuration.
 
-    Controllers and scheduler run only where `enable_controllers` and `enable_scheduler` are set.
+    Controllers and scheduler run only where `enable_controllers` and `enable_scheduler` are set. Whatever the test is about, no
+    component of the cluster may have been refused anything in the meantime.
     """
     pki_directory = directory / "pki"
     keys = await asyncio.to_thread(pki_layout.ensure, pki_directory, now=datetime.now(UTC), hosts=("127.0.0.1",))
@@ -190,6 +213,7 @@ async def api_server(directory: Path, **changes: Any) -> AsyncIterator[ApiUnderT
         beside = [asyncio.create_task(work, name=name) for name, work in api.companions()]
         try:
             yield under_test
+            assert not under_test.permissions.refused, under_test.permissions.refused
         finally:
             for task in beside:
                 task.cancel()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from control.controllers import manager
-from control.scheduler import main as scheduler
 from kube.api import apps_v1, core_v1, meta_v1
 from kube.client import Client
 from tests.support.control import ApiUnderTest, api_server
@@ -43,7 +42,7 @@ async def hollow_cluster(folder: Path) -> AsyncIterator[Cluster]:
             signing_cert=(folder / "pki" / "ca.crt").read_text(),
             signing_key=(folder / "pki" / "ca.key").read_text(),
         )
-        async with running(manager.run(client, config), scheduler.run(client), nodes.run()):
+        async with running(server.controllers(config), server.scheduler(), nodes.run()):
             await eventually(lambda: client.get(core_v1.ServiceAccount, "default", "default"))
             yield Cluster(server, client, nodes)
 

@@ -46,6 +46,9 @@ class Objects:
         resource = resources.by_kind(api_version, kind)
         return None if resource is None else (resource.namespaced, list(self.list(resource.target)))
 
+    def resource_of(self, api_version: str, kind: str) -> resources.Resource | None:
+        return resources.by_kind(api_version, kind)
+
     async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
         return self._objects.get((target, namespace, name))
 

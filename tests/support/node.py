@@ -42,6 +42,13 @@ class FastClock:
     def monotonic(self) -> float:
         return (time.monotonic() - self._began) * self.speed
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
+    def step(self, seconds: float) -> None:
+        """Set the wall clock forward or back, as an administrator or NTP does."""
+        self._start += timedelta(seconds=seconds)
+
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self.monotonic())
 
