@@ -81,7 +81,8 @@ def test_a_pod_that_rules_its_own_network_sends_from_its_own_address_alone(share
     wait_running(shared, ns, "mighty")
     target = shared.get("pods", "-n", ns, "-l", "app=web")["items"][0]["status"]["podIP"]
     own = shared.get("pod", "mighty", "-n", ns)["status"]["podIP"]
-    borrowed = f"{own.rpartition('.')[0]}.253"
+    free = (f"{own.rpartition('.')[0]}.{number}" for number in range(250, 255))
+    borrowed = next(address for address in free if address not in (own, target))
 
     def ask(source: str) -> bool:
         execute(shared, ns, "mighty", f"ip route replace {target}/32 dev eth0 src {source}")
@@ -99,18 +100,16 @@ def test_not_even_a_pods_first_packet_bears_a_borrowed_address(shared: Cluster, 
     web(shared, ns, 1)
     target = shared.get("pods", "-n", ns, "-l", "app=web")["items"][0]["status"]["podIP"]
     script = (
-        "borrowed=${OWN%.*}.25$NUMBER; ip address add $borrowed/24 dev eth0; "
+        "last=${OWN##*.}; borrowed=${OWN%.*}.$((last > 127 ? last - 100 : last + 100)); "
+        "ip address add $borrowed/24 dev eth0; "
         f"ip route add {target}/32 dev eth0 src $borrowed; "
         f"for i in 1 2 3 4 5; do timeout 1 wget -q -O - http://{target} > /dev/null && echo reached; done; echo done"
     )
     own = {"name": "OWN", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     rights = {"capabilities": {"add": ["NET_ADMIN"]}}
     names = [f"quick-{number}" for number in range(4)]
-    made = []
-    for number, name in enumerate(names):
-        env = [own, {"name": "NUMBER", "value": str(number)}]
-        made.append(pod(name, container(script, env=env, securityContext=rights), restartPolicy="Never"))
-    apply(shared, ns, *made)
+    quick = container(script, env=[own], securityContext=rights)
+    apply(shared, ns, *(pod(name, quick, restartPolicy="Never") for name in names))
     for name in names:
         wait_terminated(shared, ns, name)
     told = {
