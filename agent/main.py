@@ -201,7 +201,7 @@ async def _start(
     group.create_task(parts.device_plugins.run(), name="device plugins")
     group.create_task(PodResources(config.root_dir, parts.managers, parts.pods.views).run(), name="pod resources")
     group.create_task(parts.claim_drivers.run(), name="claims' drivers")
-    group.create_task(parts.plugins.run(), name="plugin registry")
+    loop("plugin registry", parts.plugins.run)
     loop("node status", parts.node.report_forever)
     lease = NodeLease(client, config.node_name, parts.node.uid, config.lease_duration, clock=clock)
     loop("node lease", lease.run)

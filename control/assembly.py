@@ -116,7 +116,7 @@ class ApiServer:
         )
         made = plugins.make(surroundings, config.enabled_admission, config.disabled_admission, config.default_admission)
         self.admission = admission.chain = Chain(made)
-        self.background = Background()
+        self.background = Background(clock)
         self.health = Health()
         self.stopping = False
         self.health.add("etcd", engine.check, live=True)
@@ -161,10 +161,12 @@ class ApiServer:
             if sealing is not None:
                 server.health.add("kms-providers", sealing.check, live=True)
                 server.health.add("encryption-at-rest", server.cache.check_readable)
-                background.start(sealing.run(clock, config.configuration_check), "following the encryption's file")
+                background.keep(
+                    functools.partial(sealing.run, clock, config.configuration_check), "encryption configuration"
+                )
             background.start(server.cache.run(), "the watch cache")
-            background.start(server.catching_up.run(), "looking whether the watch cache catches up")
-            background.start(engine.compact(), "the compactor", may_end=True)
+            background.keep(server.catching_up.run, "watch cache catching up")
+            background.keep(engine.compact, "compaction")
             try:
                 await background.until(server.cache.wait_ready())
                 done = server.health.done
@@ -172,8 +174,8 @@ class ApiServer:
                 done(start_steps.ADMISSION, start_steps.DEFINITIONS)
                 followed = asyncio.Event()
                 background.start(Keeper(server.registry, server.custom).run(), "looking after definitions")
-                background.start(server.auditing.run(), "sending audit events", may_end=True)
-                background.start(server.access.run(), "following configuration files", may_end=True)
+                background.keep(server.auditing.run, "audit webhook")
+                background.keep(server.access.run, "authentication and authorization configuration")
                 background.start(follow_auth(server.auth, server.registry, followed), "following roles and pods")
                 await background.until(followed.wait())
                 bootstrap = Bootstrap(server.registry, config, server.listener.port, done)
@@ -183,17 +185,19 @@ class ApiServer:
                 background.start(extensions.run(), "looking after APIServices")
                 uses = LegacyTokenUse(server.client(SERVER, user_agent("kube-apiserver")), clock)
                 server.auth.service_accounts.used = uses.used
-                background.start(uses.run(), "noting the use of legacy tokens")
+                background.keep(uses.run, "use of legacy tokens")
                 checker = account_user(POLICY_CHECKER)
                 client = server.client(checker, user_agent("kube-controller-manager", checker.name))
-                background.start(service_repair.run(server.registry, clock), "comparing Services' addresses")
-                checking = TypeChecking(server.registry, server.custom, client)
-                background.start(checking.run(), "checking the types of policies")
-                background.start(FlowControl(server.registry, server.pipeline.fairness, done).run(), "flow control")
-                lease = ServerIdentity(server.registry, clock).run(
-                    lambda: done(start_steps.IDENTITY), lambda: done(start_steps.IDENTITY_COLLECTOR)
+                background.keep(
+                    functools.partial(service_repair.run, server.registry, clock), "repair of Service addresses"
                 )
-                background.start(lease, "this server's identity lease")
+                checking = TypeChecking(server.registry, server.custom, client)
+                background.keep(checking.run, "type checking of policies")
+                background.start(FlowControl(server.registry, server.pipeline.fairness, done).run(), "flow control")
+                renewed = functools.partial(done, start_steps.IDENTITY)
+                collected = functools.partial(done, start_steps.IDENTITY_COLLECTOR)
+                identity = ServerIdentity(server.registry, clock)
+                background.keep(lambda: identity.run(renewed, collected), "identity leases")
                 await server.listener.start()
                 background.start(server.mounted.load(), "loading the finite routes", may_end=True)
                 log.info("serving on %s:%d", config.bind_address, server.listener.port)

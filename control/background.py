@@ -1,13 +1,17 @@
-"""Tasks that the server cannot do without: if one fails, the server ends, and whoever supervises it starts it anew.
+"""The server's tasks. Those it cannot do without end it when they fail; the others start again by themselves.
 
-A server whose watch cache has died would go on answering with what it last saw; that is worse than no answer.
+A server whose watch cache has died would go on answering with what it last saw; that is worse than no answer: whoever
+supervises it starts it anew. Compaction, audit webhooks, looking at files and the like begin again after a pause.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+
+from kube.clock import Clock
+from kube.loops import Loops
 
 
 class BackgroundFailed(Exception):
@@ -17,7 +21,8 @@ class BackgroundFailed(Exception):
 class Background:
     """The tasks of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._loops = Loops(clock)
         self._tasks: list[asyncio.Task[Any]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -36,6 +41,10 @@ class Background:
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(ended)
         self._tasks.append(task)
+
+    def keep(self, work: Callable[[], Awaitable[None]], name: str) -> None:
+        """Run work until `stop`, or until it returns; where it fails it starts again after a pause."""
+        self._tasks.append(asyncio.create_task(self._loops.run(name, work), name=name))
 
     async def until(self, condition: Awaitable[Any]) -> None:
         """Wait for a condition; raises BackgroundFailed if a task fails first."""

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from control import features
 from control.controllers.account_clients import AccountClients
@@ -29,6 +29,9 @@ from kube.clock import SYSTEM, Clock
 from kube.leases import Fenced, LeaderElector
 from kube.transport import HttpsTransport
 from kube.uid import new_uid
+
+if TYPE_CHECKING:
+    from control.controllers.manager import ControllerConfig
 
 log = logging.getLogger(__name__)
 HEALTH = ("/healthz", "/livez", "/readyz")
@@ -140,6 +143,8 @@ def _controllers(chosen: Options, clock: Clock) -> Work:
         controllers=chosen.controllers,
     )
 
+    _check_signer(settings)
+
     async def work(transport: HttpsTransport, client: Through) -> None:
         if not file.service_account_credentials:
             return await manager.run(client(transport), settings, clock)
@@ -156,6 +161,20 @@ def _scheduler(chosen: Options, clock: Clock) -> Work:
 
     settings = configuration.parse(chosen.config.read_bytes()) if chosen.config is not None else None
     return lambda transport, client: main.run(client(transport), settings, clock)
+
+
+def _check_signer(settings: ControllerConfig) -> None:
+    """Refuse a signing certificate or key that cannot be read, before a controller is made of them. Raise FlagError."""
+    if not settings.signing_key:
+        return
+    try:
+        pki.decode_certificate(settings.signing_cert.encode())
+    except pki.PKIError as error:
+        raise FlagError(f"--cluster-signing-cert-file: {error}") from error
+    try:
+        pki.decode_key(settings.signing_key.encode())
+    except pki.PKIError as error:
+        raise FlagError(f"--cluster-signing-key-file: {error}") from error
 
 
 def _text(path: Path | None) -> str:

@@ -11,11 +11,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kube.clock import Clock
+from kube.counters import Counter, Gauge
 
 log = logging.getLogger(__name__)
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Seconds before a loop that failed starts again: doubled with each failure, from the first one anew after a quiet time."""
+
+RUNNING = Gauge(
+    "wherry_loop_running", "Whether a loop runs (0: it ended or waits to start again after a failure)", "loop"
+)
+FAILURES = Counter("wherry_loop_failures", "Number of times that a loop failed and started again", "loop")
 
 
 @dataclass(slots=True)
@@ -42,6 +48,7 @@ class Loops:
         while True:
             began = self._clock.monotonic()
             loop.running = True
+            RUNNING.set(name, value=1)
             try:
                 await work()
                 return
@@ -49,9 +56,11 @@ class Loops:
                 raise
             except Exception as error:
                 loop.failures += 1
+                FAILURES.add(name)
                 loop.error = f"{type(error).__name__}: {error}"
                 log.exception("%s failed and starts again", name)
             finally:
                 loop.running = False
+                RUNNING.set(name, value=0)
             delay = FIRST_RETRY if self._clock.monotonic() - began > LAST_RETRY else min(delay * 2, LAST_RETRY)
             await self._clock.sleep(delay)

@@ -117,6 +117,8 @@ class Drivers:
                     self.healths.take_in(driver.name, found)
             except CRIError as error:
                 log.info("health of %s's devices: %s", driver.name, error)
+            except Exception:
+                log.exception("health of %s's devices", driver.name)
             finally:
                 self.healths.forget(driver.name)
             await self._clock.sleep(FOLLOW_SECONDS)
@@ -132,5 +134,7 @@ class Drivers:
                 return
             except StatusError as error:
                 log.info("resource slices of %s: %s", name or "this node", error)
+            except Exception:
+                log.exception("resource slices of %s", name or "this node")
             await self._clock.sleep(delay)
             delay = min(2 * delay, LAST_RETRY)

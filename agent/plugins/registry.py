@@ -77,16 +77,21 @@ class PluginRegistry:
         await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True, mode=0o750)
         with inotify.Watcher() as watcher:
             async with asyncio.TaskGroup() as group:
+                for socket in self._sockets.values():  # of a run that failed
+                    self._attend_to(group, socket)
                 while True:
                     found = await asyncio.to_thread(_scan, self.folder, lambda path: watcher.add(path, _EVENTS))
                     for path in found.keys() - self._sockets.keys():
                         socket = self._sockets[path] = _Socket(path, found[path])
-                        group.create_task(self._attend(socket), name=f"plugin {path.name}")
+                        self._attend_to(group, socket)
                     for path, socket in self._sockets.items():
                         if socket.identity != found.get(path):
                             socket.identity = found.get(path)
                             socket.changed.set()
                     await watcher.wait(LOOK_SECONDS)
+
+    def _attend_to(self, group: asyncio.TaskGroup, socket: _Socket) -> None:
+        group.create_task(self._attend(socket), name=f"plugin {socket.path.name}")
 
     async def _attend(self, socket: _Socket) -> None:
         """Keep one socket's registration what it should be until the socket is gone."""

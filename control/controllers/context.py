@@ -100,37 +100,66 @@ async def wait_until_listed(who: str, informers: Collection[Informer[Any]], cloc
         await informer.wait_synced()
 
 
+class Recorders:
+    """One event recorder a client and component, made when first asked for and run from then on."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._loops = clock, Loops(clock)
+        self._recorders: dict[tuple[int, str], EventRecorder] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    def of(self, client: Client, component: str) -> EventRecorder:
+        """Return the recorder whose events name `component` as their source and are sent by `client`."""
+        key = (id(client), component)
+        if key not in self._recorders:
+            self._recorders[key] = EventRecorder(client, component, clock=self._clock)
+            if self._group is not None:
+                self._start(self._group, component, self._recorders[key])
+        return self._recorders[key]
+
+    def _start(self, group: asyncio.TaskGroup, component: str, recorder: EventRecorder) -> None:
+        name = f"events of {component}"
+        group.create_task(self._loops.run(name, recorder.run), name=name)
+
+    async def run(self) -> None:
+        """Run all recorders, also those that are asked for later, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for (_, component), recorder in self._recorders.items():
+                    self._start(group, component, recorder)
+                await asyncio.Event().wait()
+        finally:
+            self._group = None
+
+
 class Context:
     """The surroundings of a controller."""
 
     def __init__(self, client: Client, clock: Clock = SYSTEM, informers: SharedInformers | None = None) -> None:
         self.client, self.clock = client, clock
         self.informers = informers or SharedInformers(client, clock)
-        self._recorders: dict[tuple[int, str], EventRecorder] = {}
-        self._departures: list[Callable[[str], None]] = []
+        self.recorders = Recorders(clock)
+        self._departures: dict[str, Callable[[str], None]] = {}
 
     def acting_as(self, client: Client) -> Context:
         """Return the same surroundings for a controller that writes through another client."""
         found = Context(client, self.clock, self.informers)
-        found._recorders, found._departures = self._recorders, self._departures
+        found.recorders, found._departures = self.recorders, self._departures
         return found
 
-    def on_departure(self, handler: Callable[[str], None]) -> None:
-        """Call `handler` with the namespace of every object that goes, of whatever kind (the garbage collector sees all)."""
-        self._departures.append(handler)
+    def on_departure(self, controller: str, handler: Callable[[str], None]) -> None:
+        """Call a controller's handler with the namespace of every object that goes, of whatever kind.
+
+        The garbage collector sees all. A controller that is made anew replaces its handler.
+        """
+        self._departures[controller] = handler
 
     def departed(self, namespace: str) -> None:
         """Tell that an object of a namespace is gone."""
-        for handler in self._departures:
+        for handler in self._departures.values():
             handler(namespace)
 
     def recorder(self, component: str) -> EventRecorder:
         """Return the recorder whose events name `component` as their source; this context's client sends them."""
-        key = (id(self.client), component)
-        if key not in self._recorders:
-            self._recorders[key] = EventRecorder(self.client, component, clock=self.clock)
-        return self._recorders[key]
-
-    def recorders(self) -> list[EventRecorder]:
-        """Return all recorders, whose `run` has to be running."""
-        return list(self._recorders.values())
+        return self.recorders.of(self.client, component)

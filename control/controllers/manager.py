@@ -2,16 +2,18 @@
 
 It talks to the API server through clients alone, so it runs over HTTPS as well as in the server's own process. Each controller
 may act as a service account of its own (identities.py). When the server goes away informers reconnect and reconcilers back
-off; nothing here ends but by cancellation or a bug. A controller begins once the kinds that it asked for are listed: one that
-cannot be listed (a webhook is dead, a stored object cannot be decrypted) holds up its own controllers alone.
+off. A controller begins once the kinds that it asked for are listed: one that cannot be listed (a webhook is dead, a stored
+object cannot be decrypted) holds up its own controllers alone. A controller that fails unforeseen is made anew after a pause;
+the others go on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from control.controllers.account_tokens import AccountTokenController
 from control.controllers.attach_detach import AttachDetachController
@@ -61,7 +63,8 @@ from control.controllers.volume_expansion import VolumeExpansionController
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.informer import Informer, temporary_subscriptions
+from kube.informer import temporary_subscriptions
+from kube.loops import Loops
 from kube.port_ranges import LOAD_BALANCERS, PortRanges
 
 
@@ -105,7 +108,9 @@ class Runnable(Protocol):
     async def run(self) -> None: ...
 
 
-CONTROLLERS: dict[str, Callable[[Context, ControllerConfig], Runnable | None]] = {
+Make = Callable[[Context, ControllerConfig], Runnable | None]
+
+CONTROLLERS: dict[str, Make] = {
     "serviceaccount": lambda context, config: ServiceAccountController(context),
     "serviceaccount-token": lambda context, config: (
         AccountTokenController(context, config.service_account_key, config.root_ca)
@@ -180,31 +185,26 @@ async def run(
 
     Where `clients` are given each controller writes as its service account, else all of them through `client`.
     """
-    with temporary_subscriptions():
-        context = Context(client, clock, informers)
-        contexts = dict.fromkeys(CONTROLLERS, context)
-        if clients is not None:
-            accounts = {account: context.acting_as(clients(account)) for account in sorted(set(ACCOUNTS.values()))}
-            contexts |= {name: accounts[account] for name, account in ACCOUNTS.items()}
-        made: dict[str, tuple[Runnable, list[Informer[Any]]]] = {}
+    context, loops = Context(client, clock, informers), Loops(clock)
+    contexts = dict.fromkeys(CONTROLLERS, context)
+    if clients is not None:
+        accounts = {account: context.acting_as(clients(account)) for account in sorted(set(ACCOUNTS.values()))}
+        contexts |= {name: accounts[account] for name, account in ACCOUNTS.items()}
+    async with asyncio.TaskGroup() as group:
+        if informers is None:
+            group.create_task(context.informers.run(), name="informers")
+        group.create_task(context.recorders.run(), name="events")
         for name, make in CONTROLLERS.items():
-            if not config.runs(name):
-                continue
-            with context.informers.asked() as needed:
-                controller = make(contexts[name], config)
-            if controller is not None:
-                made[name] = controller, needed
-        async with asyncio.TaskGroup() as group:
-            if informers is None:
-                group.create_task(context.informers.run(), name="informers")
-            for recorder in context.recorders():
-                group.create_task(recorder.run(), name="events")
-            for name, (controller, needed) in made.items():
-                title = f"{name} controller"
-                group.create_task(_run(title, controller, needed, clock), name=title)
+            if config.runs(name):
+                work = functools.partial(_run, name, make, contexts[name], config)
+                group.create_task(loops.run(f"{name} controller", work), name=f"{name} controller")
 
 
-async def _run(title: str, controller: Runnable, needed: list[Informer[Any]], clock: Clock) -> None:
-    """Run a controller once what it asked for is listed."""
-    await wait_until_listed(title, needed, clock)
-    await controller.run()
+async def _run(name: str, make: Make, context: Context, config: ControllerConfig) -> None:
+    """Make a controller, and run it once what it asked for is listed; what it subscribed to ends with it."""
+    with temporary_subscriptions():
+        with context.informers.asked() as needed:
+            controller = make(context, config)
+        if controller is not None:
+            await wait_until_listed(f"{name} controller", needed, context.clock)
+            await controller.run()

@@ -103,7 +103,7 @@ class NamespaceController:
         self._namespaces = context.informers.of(core_v1.Namespace)
         self.controller = Controller("namespace", self.reconcile, workers=4, clock=context.clock)
         self._namespaces.subscribe(self._namespace_changed)
-        context.on_departure(self._departed)
+        context.on_departure("namespace", self._departed)
 
     async def run(self) -> None:
         """Work until cancelled."""

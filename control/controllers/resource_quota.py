@@ -70,7 +70,7 @@ class ResourceQuotaController:
         self._pods.subscribe(self._pod_changed)
         self._services.subscribe(self._service_changed)
         self._claims.subscribe(self._claim_changed)
-        context.on_departure(self._departed)
+        context.on_departure("resourcequota", self._departed)
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import aiohttp
@@ -10,6 +11,7 @@ import pytest
 from control.background import BackgroundFailed
 from control.main import run
 from control.storage.cache import WatchCache
+from control.storage.compactor import Compactor
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
 from tests.support.control import ADMIN, api_server
@@ -138,3 +140,25 @@ async def test_a_server_whose_cache_has_died_ends(tmp_path: Path, monkeypatch: p
         with pytest.raises(ExceptionGroup) as ended:
             await task
     assert ended.group_contains(BackgroundFailed, match="the watch cache has ended: RuntimeError\\('lost'\\)")
+
+
+async def test_a_server_outlasts_an_error_of_compaction_and_shows_it_in_its_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, again = 0, asyncio.Event()
+
+    async def compact(compactor: Compactor) -> None:
+        nonlocal failed
+        failed += 1
+        if failed == 1:
+            raise RuntimeError("a bug")
+        again.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Compactor, "run", compact)
+    async with api_server(tmp_path) as server:
+        async with asyncio.timeout(30):
+            await again.wait()
+        text = (await server.request("GET", "/metrics")).body.decode()
+    assert re.search(r'^wherry_loop_running\{loop="compaction"\} 1.0$', text, re.MULTILINE)
+    assert re.search(r'^wherry_loop_failures_total\{loop="compaction"\} [1-9]', text, re.MULTILINE)

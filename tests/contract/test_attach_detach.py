@@ -105,7 +105,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         await eventually(lambda: _account(made.client))
         async with running(made.context.informers.run()):
             await made.context.informers.wait_synced()
-            work = [made.controller.run(), *(recorder.run() for recorder in made.context.recorders())]
+            work = [made.controller.run(), made.context.recorders.run()]
             async with running(*work):
                 yield made
 

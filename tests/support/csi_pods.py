@@ -44,7 +44,7 @@ async def controllers(client: Client) -> AsyncIterator[None]:
     controller = AttachDetachController(context)
     tasks = [asyncio.create_task(context.informers.run())]
     await context.informers.wait_synced()
-    tasks += [asyncio.create_task(recorder.run()) for recorder in context.recorders()]
+    tasks.append(asyncio.create_task(context.recorders.run()))
     tasks.append(asyncio.create_task(controller.run()))
     try:
         yield

@@ -20,7 +20,7 @@ async def working(api: MemoryAPI, clock: FakeClock, make: Callable[[Context], Ru
     tasks = [asyncio.create_task(context.informers.run())]
     await context.informers.wait_synced()
     tasks.append(asyncio.create_task(controller.run()))
-    tasks += [asyncio.create_task(recorder.run()) for recorder in context.recorders()]
+    tasks.append(asyncio.create_task(context.recorders.run()))
     await settle(50)
     try:
         yield

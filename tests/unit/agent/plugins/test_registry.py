@@ -116,3 +116,20 @@ async def test_hidden_files_and_what_is_no_socket_are_left_alone(folder: Path) -
             assert (await handler.news.get())[1] == "b"
         assert (await handler.news.get())[0] == "deregister"
         assert handler.news.empty()
+
+
+async def test_a_registry_that_failed_unforeseen_goes_on_with_the_plugins_it_knew(folder: Path) -> None:
+    handler = Handler()
+    registry = PluginRegistry(folder)
+    registry.add_handler(CSI, handler)
+    async with asyncio.timeout(60), RegistrationSocket(folder / "a.sock", CSI, "a", "/csi/a") as plugin:
+        first = asyncio.create_task(registry.run())
+        assert await handler.news.get() == ("register", "a", "/csi/a")
+        assert await plugin.told.get() == ""
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        second = asyncio.create_task(registry.run())
+        (folder / "a.sock").unlink()
+        assert await handler.news.get() == ("deregister", "a", "/csi/a")
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)

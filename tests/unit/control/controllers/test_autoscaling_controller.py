@@ -129,7 +129,7 @@ async def running(*metrics: v2.MetricSpec, load: int = 0, **spec: Any) -> AsyncI
     tasks = [asyncio.create_task(context.informers.run())]
     await context.informers.wait_synced()
     tasks += [asyncio.create_task(controller.run())]
-    tasks += [asyncio.create_task(recorder.run()) for recorder in context.recorders()]
+    tasks.append(asyncio.create_task(context.recorders.run()))
     await settle(50)
     try:
         yield world, clock

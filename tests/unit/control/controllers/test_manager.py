@@ -151,3 +151,42 @@ async def test_an_informer_that_fails_unforeseen_leaves_the_others_following_and
     assert pods.synced
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+class Failing(Begun):
+    """Stands for a controller that fails a number of times."""
+
+    failures = 1
+
+    async def run(self) -> None:
+        if Failing.failures:
+            Failing.failures -= 1
+            raise RuntimeError("a bug")
+        await super().run()
+
+
+async def test_a_controller_that_fails_is_made_anew_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, begun = FakeClock(), set[str]()
+    made: list[str] = []
+    subscribed: list[int] = []
+
+    def make(name: str, kind: type[Begun]) -> Make:
+        def made_anew(context: Context, config: manager.ControllerConfig) -> manager.Runnable:
+            pods = context.informers.of(core_v1.Pod)
+            pods.subscribe(lambda change: None)
+            subscribed.append(len(pods._handlers))
+            made.append(name)
+            return kind(name, begun)
+
+        return made_anew
+
+    monkeypatch.setattr(manager, "CONTROLLERS", {"sound": make("sound", Begun), "broken": make("broken", Failing)})
+    Failing.failures = 2
+    task = asyncio.create_task(manager.run(Client(EmptyServer()), SETTINGS, clock))
+    await settle(50)
+    assert (made, begun) == (["sound", "broken"], {"sound"})
+    await clock.advance(60)
+    assert (made, begun) == (["sound", "broken", "broken", "broken"], {"sound", "broken"})
+    assert subscribed == [1, 2, 2, 2]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -16,7 +16,7 @@ from control.flags import api_server, controller_manager, scheduler
 from control.flags.command import FlagError, read
 from control.server import serve
 from control.standalone import Options, options
-from kube import pki_layout
+from kube import pki, pki_layout
 from tests.support.handshake import shake
 
 FILES = "--tls-cert-file=/p/a.crt --tls-private-key-file=/p/a.key --client-ca-file=/p/ca.crt "
@@ -86,6 +86,20 @@ def test_the_controllers_flags_are_theirs_or_their_files_fields() -> None:
     standalone._controllers(found, standalone.SYSTEM)
     with pytest.raises(FlagError, match="'nothing' is not in the list"):
         standalone._controllers(dataclasses.replace(found, controllers=("nothing",)), standalone.SYSTEM)
+
+
+def test_a_signing_certificate_or_key_that_cannot_be_read_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    pair = pki.new_ca("ca", datetime.now(UTC))
+    cert, key, bad = tmp_path / "ca.crt", tmp_path / "ca.key", tmp_path / "bad"
+    cert.write_bytes(pair.cert_pem)
+    key.write_bytes(pair.key_pem)
+    bad.write_text("nothing")
+    for signing_cert, signing_key, flag in ((bad, key, "cert"), (cert, bad, "key")):
+        chosen = Options(standalone.MANAGER, 0, signing_cert_file=signing_cert, signing_key_file=signing_key)
+        with pytest.raises(FlagError, match=f"--cluster-signing-{flag}-file: not a"):
+            standalone._controllers(chosen, standalone.SYSTEM)
+    good = Options(standalone.MANAGER, 0, signing_cert_file=cert, signing_key_file=key)
+    standalone._controllers(good, standalone.SYSTEM)
 
 
 def test_a_daemon_needs_to_know_where_its_server_is(capsys: pytest.CaptureFixture[str]) -> None:
