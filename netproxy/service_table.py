@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kube.api import core_v1, discovery_v1
 from netproxy.endpoints import NodeView
 from netproxy.listeners import Listeners
-from netproxy.model import ServicePort, owner_of, plan_service
+from netproxy.model import HEADLESS_LABEL, ServicePort, owner_of, plan_service
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -99,7 +99,9 @@ class ServiceTable:
         return self._services.get(key)
 
     def set_slice(self, slice_: discovery_v1.EndpointSlice) -> None:
-        """Take in a slice; one without the service-name label belongs to no Service."""
+        """Take in a slice; one without the service-name label belongs to no Service, a headless one is not proxied."""
+        if HEADLESS_LABEL in slice_.metadata.labels:
+            return self.delete_slice(slice_)
         owner = owner_of(slice_)
         if owner:
             self._slices.setdefault(owner, {})[slice_.metadata.name or ""] = slice_

@@ -135,7 +135,7 @@ def node_status(
             machine_id=machine.machine_id,
             operating_system="linux",
             os_image=machine.os_image,
-            swap=core_v1.NodeSwapStatus(capacity=machine.swap),
+            swap=core_v1.NodeSwapStatus(capacity=machine.swap) if machine.swap else None,
             system_uuid=machine.system_uuid,
         ),
         images=list(runtime.images),

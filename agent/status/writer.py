@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,12 @@ OURS = frozenset(
     "PodResizeInProgress AllContainersRestarting".split()
 )
 """The conditions that a kubelet writes; all others belong to somebody else."""
+_KINDS = {
+    "init_container_statuses": "init_container",
+    "container_statuses": "container",
+    "ephemeral_container_statuses": "ephemeral_container",
+}
+"""The fields of a status with containers, and upstream's names for the kinds in metrics."""
 _BY_KEY = {"conditions": "type", "podIPs": "ip", "hostIPs": "ip", "resourceClaimStatuses": "name"}
 
 
@@ -70,6 +77,7 @@ class StatusWriter:
         entry.seen = pod
         if entry.task is None:
             _take_in(entry)
+        self._count_terminated(entry.wanted or entry.told, status)
         if difference(entry.told, status) is None and entry.wanted is None:
             return
         if entry.wanted is None:
@@ -78,6 +86,14 @@ class StatusWriter:
         if entry.task is None:
             entry.idle.clear()
             entry.task = asyncio.create_task(self._send(uid, entry), name=f"status of {entry.namespace}/{entry.name}")
+
+    def _count_terminated(self, before: core_v1.PodStatus, now: core_v1.PodStatus) -> None:
+        """Count each container that the new status shows terminated and the one before did not."""
+        for part, kind in _KINDS.items():
+            ended = _terminated(before, part).keys()
+            for name, state in _terminated(now, part).items():
+                if name not in ended:
+                    self._observed.terminated_containers.inc(kind, str(state.exit_code), state.reason or "")
 
     async def _send(self, uid: str, entry: _Pod) -> None:
         delay = FIRST_RETRY
@@ -210,3 +226,8 @@ def _list_difference(old: list[dict[str, Any]], new: list[dict[str, Any]], key: 
             result.append({**{name: None for name in (known or {}) if name not in item}, **item})
     result += [{"$patch": "delete", key: gone} for gone in before if gone not in kept]
     return result
+
+
+def _terminated(status: core_v1.PodStatus, part: str) -> dict[str, core_v1.ContainerStateTerminated]:
+    containers: Sequence[core_v1.ContainerStatus] = getattr(status, part)
+    return {c.name: c.state.terminated for c in containers if c.state is not None and c.state.terminated is not None}

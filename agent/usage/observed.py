@@ -143,6 +143,11 @@ class Observed:
             "Cumulative number of errors when starting containers",
             ("container_type", "code"),
         )
+        self.terminated_containers = counter(
+            "kubelet_terminated_containers_total",
+            "Cumulative number of container terminations.",
+            ("container_type", "exit_code", "reason"),
+        )
         self.relist_seconds = histogram(
             "kubelet_pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG."
         )

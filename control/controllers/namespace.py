@@ -28,6 +28,7 @@ from kube.informer import Change
 FINALIZER = "kubernetes"
 LOOK_AGAIN_SECONDS = 5.0
 """For content that is not followed (events, resources that cannot be watched), or that was refused to be deleted."""
+_BACKGROUND = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"})
 
 
 @dataclass(slots=True)
@@ -187,10 +188,7 @@ async def _delete_resource(
         if not await _list(client, namespace, resource, limit=1):
             return
         if "deletecollection" in resource.verbs:
-            options = msgspec.json.encode(
-                {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
-            )
-            await client.call("DELETE", resource.path(namespace), body=options)
+            await client.call("DELETE", resource.path(namespace), body=_BACKGROUND)
         else:
             await _delete_each(client, namespace, resource)
         left = await _list(client, namespace, resource, whole=resource.target == "pods")
@@ -219,7 +217,7 @@ def _longest_grace(pods: Sequence[dict[str, Any]]) -> float:
 async def _delete_each(client: Client, namespace: str, resource: Served) -> None:
     for item in await _list(client, namespace, resource):
         try:
-            await client.call("DELETE", resource.path(namespace, item["metadata"]["name"]))
+            await client.call("DELETE", resource.path(namespace, item["metadata"]["name"]), body=_BACKGROUND)
         except StatusError as error:
             if not error.not_found:
                 raise

@@ -51,13 +51,14 @@ class DeleteOptions:
 Outcome = Literal["delete", "mark", "pending"]
 
 
-def plan(metadata: Object, options: DeleteOptions, grace: int | None, now: datetime) -> Outcome:
+def plan(metadata: Object, options: DeleteOptions, grace: int | None, now: datetime, orphans: bool = False) -> Outcome:
     """Decide, and change `metadata` accordingly: delete now, write the marked object, or nothing to do.
 
-    `grace` is the kind's answer to the request: None where it knows no graceful deletion.
+    `grace` is the kind's answer to the request: None where it knows no graceful deletion. `orphans` says whether the kind
+    leaves dependents where neither options nor finalizers name a policy.
     """
     before = dict(metadata)
-    finalizers = _finalizers(metadata.get("finalizers") or [], options)
+    finalizers = _finalizers(metadata.get("finalizers") or [], options, orphans)
     if finalizers:
         metadata["finalizers"] = finalizers
     elif "finalizers" in metadata:
@@ -100,12 +101,14 @@ def _mark(metadata: Object, grace: int, now: datetime) -> None:
         metadata["generation"] += 1
 
 
-def _finalizers(present: list[str], options: DeleteOptions) -> list[str]:
+def _finalizers(present: list[str], options: DeleteOptions, orphans: bool) -> list[str]:
     """Return the finalizers with those that the propagation policy wants, and without those it does not."""
     if options.orphan_dependents is not None:
         wanted = ORPHAN if options.orphan_dependents else ""
     elif options.propagation is not None:
         wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(options.propagation, "")
+    elif orphans and ORPHAN not in present and FOREGROUND not in present:
+        wanted = ORPHAN
     else:
         return present
     rest = [f for f in present if f not in (ORPHAN, FOREGROUND) or f == wanted]

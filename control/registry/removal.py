@@ -83,7 +83,7 @@ async def _delete(
         if outcome is None:
             strategy.prepare_delete(obj, registry.clock.now())
             grace = strategy.deletion_grace(obj, options.grace_period)
-            outcome = deletion.plan(obj["metadata"], options, grace, registry.clock.now())
+            outcome = deletion.plan(obj["metadata"], options, grace, registry.clock.now(), strategy.orphans_dependents)
         if outcome == "pending" and not current:
             # Only the newest state says that there is nothing to do.
             fresh, current = await newest(registry, resource, key), True

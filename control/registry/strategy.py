@@ -121,6 +121,10 @@ class Strategy:
     """Parts of the metadata that an update of the status leaves as they were, too (upstream's kinds differ in this)."""
     api_warning = ""
     """A sentence that every request for the resource is answered with (a deprecated API)."""
+    orphans_dependents = False
+    """Whether an object's dependents stay where a deletion names no propagation policy (DefaultGarbageCollectionPolicy)."""
+    orphan_warning = ""
+    """A sentence that such a deletion is answered with."""
     default_grace_period: int | None = None
     """Not None: deletion is graceful (see `deletion_grace`)."""
 

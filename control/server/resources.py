@@ -326,7 +326,7 @@ class ResourceServer:
         return self._shown(request, form.object(written.data), form, 201 if written.created else 200)
 
     # -- deletion -------------------------------------------------------------------------------------------------
-    async def delete_options(self, request: Request) -> deletion.DeleteOptions:
+    async def delete_options(self, request: Request, resource: Resource) -> deletion.DeleteOptions:
         """Read a delete's options from the body or else from the query; raises 400, 422."""
         body = await request.document(self.max_body)
         obj: Object = {}
@@ -336,12 +336,16 @@ class ResourceServer:
             )
             obj.pop("kind", None)
             obj.pop("apiVersion", None)
-        return deletion.read_options(obj, request.query if request.query_string else {})
+        options = deletion.read_options(obj, request.query if request.query_string else {})
+        warning = self.registry.strategy(resource).orphan_warning
+        if warning and options.propagation is None and options.orphan_dependents is None:
+            request.warnings.append(warning)
+        return options
 
     async def delete(self, request: Request, resource: Resource) -> Response:
         """Delete an object: 200, or 202 where a foreground deletion goes on."""
         form = self.form(request, resource)
-        options = await self.delete_options(request)
+        options = await self.delete_options(request, resource)
         context = self._context(request, options.dry_run, "", "DeleteOptions")
         context.options |= options.shown()
         namespace, name = self._namespace(request, resource), request.info.name
@@ -358,7 +362,7 @@ class ResourceServer:
         if "deletecollection" not in resource.verbs:
             raise errors.method_not_allowed()
         form = self.form(request, resource)
-        options = await self.delete_options(request)
+        options = await self.delete_options(request, resource)
         chosen = self.list_options(request, resource)
         context = self._context(request, options.dry_run, "", "DeleteOptions")
         context.options |= options.shown()

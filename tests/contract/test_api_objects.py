@@ -227,6 +227,38 @@ async def test_propagation_becomes_a_finalizer(server: ApiUnderTest, policy: str
     assert answer.json["metadata"]["generation"] == 2
 
 
+async def test_jobs_and_replication_controllers_leave_their_pods_unless_a_policy_is_named(server: ApiUnderTest) -> None:
+    template = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
+    }
+    job = {"metadata": {"name": "leaves"}, "spec": {"template": template}}
+    always = {**template, "spec": {**template["spec"], "restartPolicy": "Always"}}
+    controller = {"metadata": {"name": "leaves"}, "spec": {"replicas": 0, "template": always}}
+    warning = "child pods are preserved by default when jobs are deleted"
+    for path, obj, warned in (
+        ("/apis/batch/v1/namespaces/default/jobs", job, True),
+        ("/api/v1/namespaces/default/replicationcontrollers", controller, False),
+    ):
+        assert (await server.request("POST", path, obj)).status == 201
+        answer = await server.request("DELETE", f"{path}/leaves")
+        assert answer.json["metadata"]["finalizers"] == ["orphan"]
+        assert (warning in answer.headers.get("Warning", "")) is warned
+        assert (await server.request("POST", path, {**obj, "metadata": {"name": "goes"}})).status == 201
+        answer = await server.request("DELETE", f"{path}/goes?propagationPolicy=Background")
+        assert answer.json["kind"] == "Status" or not answer.json["metadata"].get("finalizers")
+        assert warning not in answer.headers.get("Warning", "")
+
+
+async def test_a_node_is_not_created_with_a_swap_of_zero_bytes(server: ApiUnderTest) -> None:
+    node = {"metadata": {"name": "swapless"}, "status": {"nodeInfo": {"swap": {"capacity": 0}}}}
+    answer = await server.request("POST", "/api/v1/nodes", node)
+    assert answer.status == 422
+    assert "metadata.nodeSwapStatus.capacity: Invalid value: 0: must be greater than zero" in answer.json["message"]
+    node["status"] = {"nodeInfo": {"swap": {"capacity": 4096}}}
+    assert (await server.request("POST", "/api/v1/nodes", node)).status == 201
+
+
 async def test_contradicting_delete_options_are_422(server: ApiUnderTest) -> None:
     options = {"orphanDependents": True, "propagationPolicy": "Background"}
     answer = await server.request("DELETE", f"{CONFIGMAPS}/any", options)

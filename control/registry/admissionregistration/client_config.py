@@ -30,7 +30,7 @@ def validate_client(client: Object, path: str) -> Errors:
 
 
 def _path(text: str | None, path: str) -> Errors:
-    if text is None or text == "/":
+    if not text or text == "/":
         return []
     if not text.startswith("/"):
         return [invalid_value(path, text, "must start with a '/'")]

@@ -83,6 +83,11 @@ def _fixed_template(spec: Object, old: Object) -> Object:
 
 
 class JobStrategy(Strategy):
+    orphans_dependents = True
+    orphan_warning = (
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+        "propagationPolicy=Orphan to suppress this warning"
+    )
     columns = (
         NAME,
         Column("Status", description="How the job stands."),

@@ -46,6 +46,15 @@ class NodeStrategy(Strategy):
             status["allocatable"] = dict(status["capacity"])
 
     def validate(self, obj: Object) -> list[FieldError]:
+        info = (obj.get("status") or {}).get("nodeInfo") or {}
+        capacity = (info.get("swap") or {}).get("capacity")
+        errors = self._validate(obj)
+        if capacity is not None and capacity <= 0:
+            # Upstream's place for it, and only when a node is created.
+            errors.append(invalid_value("metadata.nodeSwapStatus.capacity", capacity, "must be greater than zero"))
+        return errors
+
+    def _validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors = _validate_taints(spec.get("taints") or [])
         ranges = spec.get("podCIDRs") or []
@@ -60,7 +69,7 @@ class NodeStrategy(Strategy):
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
-        errors = self.validate(obj)
+        errors = self._validate(obj)
         for key, said in (("podCIDRs", 'node updates may not change podCIDR except from "" to valid'),):
             if before.get(key) and spec.get(key) != before[key]:
                 errors.append(forbidden_field(f"spec.{key}", said))

@@ -14,6 +14,8 @@ from kube.errors import FieldError, required
 
 
 class ReplicationControllerStrategy(ReplicasStrategy):
+    orphans_dependents = True
+
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         default_template(spec)

@@ -58,6 +58,7 @@ async def test_calls_to_the_runtime_are_counted(node: NodeUnderTest, runtime: Fa
     assert 'kubelet_runtime_operations_duration_seconds_count{operation_type="start_container"} 1' in lines
     assert 'kubelet_runtime_operations_duration_seconds_bucket{operation_type="start_container",le="+Inf"} 1' in lines
     assert 'kubelet_started_containers_total{container_type="container"} 1.0' in lines
+    assert not any(line.startswith("kubelet_terminated_containers_total{") for line in lines)
     assert "kubelet_started_pods_total 2.0" in lines and "kubelet_started_pods_errors_total 1.0" in lines
     assert 'kubelet_run_podsandbox_errors_total{runtime_handler=""} 1.0' in lines
     assert "kubelet_pod_start_duration_seconds_count 1" in lines

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from agent.status.writer import StatusWriter
+from agent.usage.observed import Observed
 from kube.api import core_v1, meta_v1
 
 
@@ -42,6 +43,28 @@ class Api:
 
 def status(ready: str) -> core_v1.PodStatus:
     return core_v1.PodStatus(phase="Running", conditions=[core_v1.PodCondition(type="Ready", status=ready)])
+
+
+def ended(code: int) -> core_v1.PodStatus:
+    state = core_v1.ContainerState(terminated=core_v1.ContainerStateTerminated(exit_code=code, reason="Error"))
+    return core_v1.PodStatus(phase="Running", container_statuses=[core_v1.ContainerStatus(name="c", state=state)])
+
+
+async def test_the_end_of_a_container_is_counted_once_and_not_again_after_a_restart_of_the_agent() -> None:
+    api, observed = Api(), Observed()
+    writer = StatusWriter(api, observed=observed)  # type: ignore[arg-type]
+    for _ in range(3):
+        writer.set(api.pod(), ended(3))
+    assert observed.terminated_containers.value("container", "3", "Error") == 1
+    writer.set(api.pod(), status("True"))
+    writer.set(api.pod(), ended(3))
+    assert observed.terminated_containers.value("container", "3", "Error") == 2
+    await writer.flushed("u")
+    told = api.pod()
+    told.status = ended(3)
+    again = Observed()
+    StatusWriter(api, observed=again).set(told, ended(3))  # type: ignore[arg-type]
+    assert again.terminated_containers.value("container", "3", "Error") == 0
 
 
 async def test_what_others_write_over_ours_is_written_again() -> None:

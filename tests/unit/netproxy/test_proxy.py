@@ -417,3 +417,15 @@ def test_flows_of_an_earlier_life_go_where_they_lead_elsewhere() -> None:
     assert (
         conntrack.stale_entries(lines[1], plan_service(service("dns", "10.96.5.3", port("dns", 53, "UDP")), [])) == []
     )
+
+
+def test_a_slice_of_a_headless_service_is_not_proxied_also_when_the_label_comes_later() -> None:
+    table = ServiceTable(NodeView("node-1"))
+    table.set_service("default/web", service("web", "10.96.5.1"))
+    plain, headless = slice_of("web", "10.244.1.2"), slice_of("web", "10.244.1.2")
+    headless.metadata.labels = {**headless.metadata.labels, "service.kubernetes.io/headless": ""}
+    found = []
+    for slice_ in (headless, plain, headless):
+        table.set_slice(slice_)
+        found.append(len(table.take_changes().get("default/web", table.plan("default/web"))[0].endpoints))
+    assert found == [0, 1, 0]

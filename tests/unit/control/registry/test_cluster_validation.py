@@ -259,6 +259,7 @@ GOOD = [
     rule(resources=["pods", "pods/*", "*/scale"]),
     rule(resources=["*", "*/*"][:1]),
     to_service(path="/a/b/"),
+    to_service(path=""),
     chosen({"kind": "ServiceAccount", "serviceAccount": {"name": "*", "namespace": "n"}}),
     queued(queues=64, handSize=6, queueLengthLimit=50),
     driver(tokenRequests=[{"audience": ""}, {"audience": "a", "expirationSeconds": 600}]),

@@ -70,6 +70,25 @@ def test_propagation_is_carried_by_a_finalizer(options: DeleteOptions, finalizer
     assert metadata["finalizers"] == finalizers
 
 
+@pytest.mark.parametrize(
+    ("present", "options", "outcome", "finalizers"),
+    [
+        ([], DeleteOptions(), "mark", ["orphan"]),
+        (["x"], DeleteOptions(), "mark", ["x", "orphan"]),
+        (["foregroundDeletion"], DeleteOptions(), "mark", ["foregroundDeletion"]),
+        ([], DeleteOptions(propagation="Background"), "delete", None),
+        ([], DeleteOptions(propagation="Foreground"), "mark", ["foregroundDeletion"]),
+        ([], DeleteOptions(orphan_dependents=False), "delete", None),
+    ],
+)
+def test_a_kind_that_orphans_by_default_does_so_where_neither_options_nor_finalizers_say_otherwise(
+    present: list[str], options: DeleteOptions, outcome: str, finalizers: list[str] | None
+) -> None:
+    metadata: dict[str, Any] = {"finalizers": present} if present else {}
+    assert plan(metadata, options, None, NOW, orphans=True) == outcome
+    assert metadata.get("finalizers") == finalizers
+
+
 def test_a_marked_object_goes_when_nothing_holds_it() -> None:
     assert ready_to_go({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0})
     assert not ready_to_go(MARKED)
