@@ -28,6 +28,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 FIRST_RETRY, LAST_RETRY = 0.1, 5.0
 """Seconds before the first and the later tries to reach a server that is away."""
+REFUSED_RETRY = 30.0
+"""Seconds between tries of what the server refuses (401, 403), in the end; as upstream's reflectors wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Informer(Generic[T]):
         self._handlers: builtins.list[Handler] = []
         self._synced = asyncio.Event()
         self._revision = ""
-        self._delay = FIRST_RETRY
+        self._delay, self._problem = FIRST_RETRY, ""
 
     # -- reading --------------------------------------------------------------------------------------------------
     @property
@@ -158,13 +160,26 @@ class Informer(Generic[T]):
                 if error.revision_too_large:
                     # The server's store is older than what it once showed (a restored disk): what is known is no past of it.
                     self._revision = ""
-                level = logging.WARNING if error.code != 503 else logging.INFO
-                log.log(level, "following %s: %s", self._kind.__name__, error)
+                self._report(logging.WARNING if error.code != 503 else logging.INFO, str(error))
+                most = REFUSED_RETRY if error.code in (401, 403) else LAST_RETRY
             except msgspec.DecodeError as error:
-                log.warning("following %s: cannot read what the server sent: %s", self._kind.__name__, error)
-                self._revision = ""
+                self._report(logging.WARNING, f"cannot read what the server sent: {error}")
+                self._revision, most = "", LAST_RETRY
+            else:
+                most = LAST_RETRY
             await self._clock.sleep(self._delay * random.uniform(0.8, 1.2))
-            self._delay = min(self._delay * 2, LAST_RETRY)
+            self._delay = min(self._delay * 2, most)
+
+    def _report(self, level: int, problem: str) -> None:
+        """Log a problem, once for as long as it stays the same."""
+        if problem != self._problem:
+            log.log(level, "following %s: %s", self._kind.__name__, problem)
+        self._problem = problem
+
+    def _recovered(self) -> None:
+        if self._problem:
+            log.info("following %s again", self._kind.__name__)
+        self._problem, self._delay = "", FIRST_RETRY
 
     async def _list(self) -> None:
         result = await self._client.list(
@@ -177,7 +192,7 @@ class Informer(Generic[T]):
             self._set(key, obj)
         self._revision = result.resource_version
         self._synced.set()
-        self._delay = FIRST_RETRY
+        self._recovered()
 
     async def _watch(self) -> None:
         """Take in one watch until it ends."""
@@ -189,7 +204,7 @@ class Informer(Generic[T]):
             field_selector=self._fields,
         )
         async for event in watch:
-            self._delay = FIRST_RETRY
+            self._recovered()
             if event.type == "DELETED":
                 self._remove(key_of(event.object), event.object)
             elif event.type != "BOOKMARK":

@@ -22,6 +22,8 @@ class FakeAPI:
         self.requests: list[tuple[str, str, dict[str, str], Any]] = []
         self.away = False
         self.too_old = False
+        self.refused = ""
+        """Why the server refuses every request; empty where it does not."""
 
     def put(self, path: str, obj: dict[str, Any], type: str = "") -> dict[str, Any]:
         self.revision += 1
@@ -66,6 +68,8 @@ class FakeAPI:
     def _handle(self, method: str, path: str, sent: Any) -> Any:
         if self.away:
             raise StatusError(503, "ServiceUnavailable", "away")
+        if self.refused:
+            raise StatusError(403, "Forbidden", self.refused)
         if method == "POST":
             path = f"{path}/{sent['metadata']['name']}"
             if path in self.objects:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+
+import pytest
 
 from kube.api import core_v1
 from kube.client import Client
@@ -165,3 +168,25 @@ async def test_temporary_subscriptions_end_with_their_block_also_those_of_its_ta
         await settle()
         assert heard == ["block default/a", "task default/a"]
         assert told == ["ADDED default/a", "ADDED default/b"]
+
+
+async def test_what_the_server_refuses_is_said_once_and_asked_for_ever_more_rarely(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    api, clock = FakeAPI(), FakeClock()
+    api.refused = 'pods is forbidden: User "n" cannot list resource "pods" in API group "" at the cluster scope'
+    informer = Informer(Client(api), core_v1.Pod, clock=clock)
+    task = asyncio.create_task(informer.run())
+    with caplog.at_level(logging.INFO):
+        await settle()
+        await clock.advance(600)
+        assert 25 <= len(api.requests) <= 40
+        api.refused = ""
+        await clock.advance(40)
+    assert informer.synced
+    assert [r.getMessage() for r in caplog.records] == [
+        'following Pod: pods is forbidden: User "n" cannot list resource "pods" in API group "" at the cluster scope',
+        "following Pod again",
+    ]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -6,12 +6,16 @@ labels, for each set of verbs that a role has on some resources or paths, and fo
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from control.auth.bootstrap_policy import default_policy
+from control.auth.joining_policy import joining_policy
 
 Object = dict[str, Any]
 UPSTREAM = Path(__file__).with_name("upstream_policy.txt")
@@ -62,3 +66,33 @@ def test_the_default_roles_and_bindings_are_upstreams_and_a_few_of_ours() -> Non
     found = {line for o in default_policy() if f"{o['kind']} {o['metadata']['name']}" not in OURS for line in facts(o)}
     wanted = set(UPSTREAM.read_text().splitlines())
     assert (sorted(wanted - found), sorted(found - wanted)) == ([], [])
+
+
+def test_the_documented_roles_for_clusters_of_upstreams_are_those_that_this_control_plane_gives() -> None:
+    text = (Path(__file__).parents[4] / "docs/install.md").read_text()
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    documented = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(block)}
+    ours = {(o["kind"], o["metadata"]["name"]): o for o in (*default_policy(), *joining_policy())}
+    for name in ("wherry:servers", "wherry:network-policy"):
+        given = ours.get(("ClusterRole", name)) or ours[("Role", name)]
+        assert grants(documented[("ClusterRole", name)]) == grants(given)
+        binding = ours.get(("ClusterRoleBinding", name)) or ours[("RoleBinding", name)]
+        shown = documented.get(("ClusterRoleBinding", name)) or documented[("RoleBinding", name)]
+        assert (shown["kind"], shown["metadata"].get("namespace")) == (
+            binding["kind"],
+            binding["metadata"].get("namespace"),
+        )
+        assert {(s["kind"], s["name"]) for s in shown["subjects"]} == {
+            (s["kind"], s["name"]) for s in binding["subjects"]
+        }
+
+
+def grants(role: Object) -> set[tuple[str, str, str, str]]:
+    return {
+        (group, resource, name, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames") or [""]
+        for verb in rule["verbs"]
+    }
