@@ -116,7 +116,7 @@ class Keeper:
 
     # -- the others -----------------------------------------------------------------------------------------------
     def _adopt(self) -> None:
-        """Take over which group versions are somebody else's; what is known of one that did not change stays."""
+        """Take over which group versions are somebody else's; what is known of one stays while it is in the same place."""
         remotes: dict[tuple[str, str], Remote] = {}
         for entry in self.registry.cached(SERVICES).list().entries:
             spec = entry.obj.get("spec") or {}
@@ -128,7 +128,9 @@ class Keeper:
                 before.service = entry.obj
                 remotes[place] = before
             else:
-                remotes[place] = Remote(entry.obj, entry.revision, self.front_proxy)
+                remotes[place] = remote = Remote(entry.obj, entry.revision, self.front_proxy)
+                if before is not None and before.spec["service"] == spec["service"]:
+                    remote.inherit(before)
         self.aggregator.remotes = remotes
 
     async def _check(self) -> None:

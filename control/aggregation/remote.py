@@ -65,6 +65,11 @@ class Remote:
     def place(self) -> tuple[str, str]:
         return self.spec.get("group", ""), self.spec["version"]
 
+    def inherit(self, before: Remote) -> None:
+        """Take over what was found out of the same server before its APIService changed, until it is checked again."""
+        self.available, self.reason = before.available, before.reason
+        self.resources, self.openapi, self.part = before.resources, before.openapi, before.part
+
     @property
     def host(self) -> str:
         where = self.spec["service"]

@@ -262,6 +262,14 @@ async def test_an_extension_that_fails_is_unavailable_until_it_answers_again(sta
     assert (await server.request("GET", FLUNDERS)).status == 200
 
 
+async def test_an_extension_answers_while_its_registration_changes_but_not_its_place(started: Started) -> None:
+    server, _ = started
+    for priority in (16, 17, 15):
+        change = {"spec": {"versionPriority": priority}}
+        assert (await server.request("PATCH", f"{APISERVICES}/{NAME}", change, headers=MERGE)).status == 200
+        assert [(await server.request("GET", FLUNDERS)).status for _ in range(10)] == [200] * 10
+
+
 async def touch(server: ApiUnderTest) -> None:
     """Have the extension looked at now and not in half a minute."""
     label = {"metadata": {"labels": {"touched": str(asyncio.get_running_loop().time())}}}
