@@ -10,8 +10,7 @@ import ctypes
 import os
 from pathlib import Path
 
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
-_MS_BIND, _MS_REC, _MS_SLAVE = 4096, 16384, 1 << 19
+_MS_BIND = 4096
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -43,8 +42,8 @@ def mount_hugetlbfs(target: Path, page_size: str = "") -> None:
 
 
 def bind_descriptor(descriptor: int, target: Path) -> None:
-    """Bind what an open descriptor names onto a path. Raise OSError."""
-    _mount(f"/proc/self/fd/{descriptor}", str(target), None, _MS_BIND | _MS_REC, None)
+    """Bind what an open descriptor names onto a path, without what is mounted below it. Raise OSError."""
+    _mount(f"/proc/self/fd/{descriptor}", str(target), None, _MS_BIND, None)
 
 
 def unmount(target: str | Path) -> None:

@@ -3,7 +3,7 @@
 A container that writes to the volume can replace any part of the path by a link while we look. So the path is first
 resolved, must lie inside the volume, and is then opened part by part from the volume's root with O_NOFOLLOW; what the last
 descriptor names is what is bound, whatever happens to the path meanwhile. The runtime is given our bind mount, never
-the path in the volume.
+the path in the volume. What is mounted below the path does not come along (pkg/volume/util/subpath/subpath_linux.go).
 """
 
 from __future__ import annotations

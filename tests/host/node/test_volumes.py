@@ -213,3 +213,18 @@ async def test_a_sub_path_never_leaves_the_volume_while_its_parts_are_swapped(tm
         for point in mounts.mount_points(tmp_path):
             mounts.unmount(point)
     assert bound and refused, (bound, refused)
+
+
+def test_what_is_mounted_below_a_sub_path_is_not_bound(tmp_path: Path) -> None:
+    below, target = tmp_path / "volume" / "sub" / "below", tmp_path / "target"
+    below.mkdir(parents=True)
+    (tmp_path / "volume" / "sub" / "own").touch()
+    try:
+        mounts.mount_tmpfs(below)
+        (below / "secret").touch()
+        subpath.bind(tmp_path / "volume", "sub", target)
+        assert (target / "own").exists()
+        assert list((target / "below").iterdir()) == []
+    finally:
+        for point in mounts.mount_points(tmp_path):
+            mounts.unmount(point)
