@@ -89,7 +89,8 @@ def container_context(
         )
     if (selinux := own.se_linux_options or shared.se_linux_options) is not None:
         context.selinux_options.CopyFrom(_selinux(selinux))
-    profile = own.app_armor_profile or shared.app_armor_profile or _annotated_app_armor(pod, container.name)
+    # The server writes annotations into containers; those of static pods it never sees (pkg/security/apparmor, GetProfile).
+    profile = own.app_armor_profile or _annotated_app_armor(pod, container.name) or shared.app_armor_profile
     if profile is not None:
         context.apparmor.CopyFrom(_app_armor(profile))
     return context

@@ -72,6 +72,7 @@ async def _create_once(
         asked=context.asked,
     )
     await registry.admission.admit(attributes)
+    context.warnings += strategy.warnings_as_sent(obj)
     strategy.prepare_create(obj)
     always_status(resource, obj)
     strategy.default(obj)

@@ -166,6 +166,10 @@ class Strategy:
         if "status" in self.resource.subresources:
             obj.pop("status", None)
 
+    def warnings_as_sent(self, obj: Object) -> list[str]:
+        """Return sentences for Warning headers of a create that prepare_create would leave no trace of."""
+        return []
+
     def prepare_update(self, obj: Object, old: Object) -> None:
         """Reset what an update may not change; by default `status` stays as it was where it is a subresource."""
         if "status" in self.resource.subresources:

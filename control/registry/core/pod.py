@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.checks import each
-from control.registry.core import label_keys, pod_table, pod_update
+from control.registry.core import app_armor, label_keys, pod_table, pod_update
 from control.registry.core.pod_annotations import validate_profiles_agree
 from control.registry.core.pod_defaults import default_pod, default_status
 from control.registry.core.pod_resize import validate_resize
@@ -32,6 +32,10 @@ class PodStrategy(Strategy):
         obj["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
         label_keys.write_out(obj)
         _gated_condition(obj)
+        app_armor.write_out(obj)
+
+    def warnings_as_sent(self, obj: Object) -> list[str]:
+        return app_armor.skew_warnings(obj)
 
     def prepare_update(self, obj: Object, old: Object) -> None:
         keep(obj, old, "status")

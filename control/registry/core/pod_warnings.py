@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from control.registry.core import app_armor
 from control.registry.core.deprecated import OLD_LABELS, OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
 from control.registry.core.persistentvolumeclaim import claim_warnings
 from control.registry.core.pod_annotations import APPARMOR, SECCOMP, SECCOMP_CONTAINER, containers_with_paths
@@ -23,7 +24,6 @@ _OLD_ANNOTATIONS = {
     "security.alpha.kubernetes.io/unsafe-sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
 }
 _OLD_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
-_OLD_APPARMOR = 'deprecated since v1.30; use the "appArmorProfile" field instead'
 NULL_SELECTOR = "a null labelSelector results in matching no pod"
 
 
@@ -94,9 +94,11 @@ def _annotations(spec: Object, metadata: Object, path: str, meta_path: str, is_p
         context, name = container.get("securityContext") or {}, container.get("name") or ""
         if SECCOMP_CONTAINER + name in found and context.get("seccompProfile") is None:
             yield f"{where}[{SECCOMP_CONTAINER}{name}]: {_OLD_SECCOMP}"
-        confined = context.get("appArmorProfile") or whole.get("appArmorProfile")
-        if APPARMOR + name in found and not confined and not is_pod:
-            yield f"{where}[{APPARMOR}{name}]: {_OLD_APPARMOR}"
+        annotation = found.get(APPARMOR + name)
+        if annotation is None or is_pod or context.get("appArmorProfile") is not None:
+            continue
+        if whole.get("appArmorProfile") is None or whole["appArmorProfile"] != app_armor.profile_of(annotation):
+            yield f"{where}[{APPARMOR}{name}]: {app_armor.OLD}"
 
 
 def _volumes(spec: Object, path: str) -> Iterator[str]:

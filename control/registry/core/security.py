@@ -16,7 +16,7 @@ from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, r
 MAX_ID = 2**31 - 1
 _IPC_SYSCTLS = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
 _POLICIES = {"supplementalGroupsPolicy": ("Merge", "Strict"), "seLinuxChangePolicy": ("MountOption", "Recursive")}
-_LONGEST_PROFILE = 4095
+LONGEST_PROFILE = 4095
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 
 
@@ -99,8 +99,8 @@ def _profiles(context: Object, path: str) -> Errors:
                     errors.append(
                         invalid_value(f"{where}.localhostProfile", name, "must not be padded with whitespace")
                     )
-                if len(name) > _LONGEST_PROFILE:
-                    detail = f"may not be more than {_LONGEST_PROFILE} bytes"
+                if len(name) > LONGEST_PROFILE:
+                    detail = f"may not be more than {LONGEST_PROFILE} bytes"
                     errors.append(FieldError(f"{where}.localhostProfile", "Too long", detail))
         elif name is not None:
             value = profile if word == "seccomp" else name

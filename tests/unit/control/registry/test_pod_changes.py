@@ -47,6 +47,10 @@ def annotated(annotations: dict[str, str], **spec: Any) -> Object:
     return obj
 
 
+def confined(profile: Object) -> Object:
+    return container(securityContext={"appArmorProfile": profile})
+
+
 REFUSED = [
     (pod(os={}), "spec.os.name: Required value: cannot be empty"),
     (pod(os={"name": "plan9"}), 'spec.os: Unsupported value: "plan9": supported values: "linux", "windows"'),
@@ -122,10 +126,7 @@ REFUSED = [
         "spec.securityContext.seccompProfile.type: Forbidden: seccomp type in annotation and field must match",
     ),
     (
-        annotated(
-            {APPARMOR: "localhost/a"},
-            securityContext={"appArmorProfile": {"type": "Localhost", "localhostProfile": "b"}},
-        ),
+        annotated({APPARMOR: "localhost/a"}, containers=[confined({"type": "Localhost", "localhostProfile": "b"})]),
         "spec.containers[0].securityContext.appArmorProfile.localhostProfile: Forbidden: apparmor profile in annotation "
         "and field must match",
     ),
@@ -169,9 +170,44 @@ def test_what_annotations_and_fields_say_alike_is_accepted() -> None:
     assert problems(pod(dnsConfig={"searches": [".", "_tcp.example.com", "a_b.c."]})) == []
 
 
+RUNTIME, UNCONFINED = {"type": "RuntimeDefault"}, {"type": "Unconfined"}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "whole", "own", "stored", "warned"),
+    [
+        ("unconfined", None, None, UNCONFINED, True),
+        ("unconfined", RUNTIME, None, UNCONFINED, True),
+        ("runtime/default", RUNTIME, None, None, False),
+        ("localhost/a", RUNTIME, None, {"type": "Localhost", "localhostProfile": "a"}, True),
+        ("unconfined", RUNTIME, UNCONFINED, UNCONFINED, False),
+        ("", RUNTIME, None, None, True),
+        ("localhost/", None, None, None, True),
+        ("localhost/ a", None, None, None, True),
+        (f"localhost/{'a' * 4096}", None, None, None, True),
+    ],
+)
+def test_a_containers_apparmor_annotation_counts_before_the_pods_profile(
+    annotation: str, whole: Object | None, own: Object | None, stored: Object | None, warned: bool
+) -> None:
+    asked = annotated({APPARMOR: annotation}, containers=[confined(own) if own else container()])
+    if whole:
+        asked["spec"]["securityContext"] = {"appArmorProfile": whole}
+    made = created(asked)
+    assert (made["spec"]["containers"][0].get("securityContext") or {}).get("appArmorProfile") == stored
+    said = f'metadata.annotations[{APPARMOR}]: deprecated since v1.30; use the "appArmorProfile" field instead'
+    assert strategy_of(asked).warnings_as_sent(asked) == [said] * warned
+
+
+def test_apparmor_annotations_of_windows_pods_stay_annotations() -> None:
+    asked = annotated({APPARMOR: "unconfined"}, os={"name": "windows"})
+    assert "securityContext" not in created(asked)["spec"]["containers"][0]
+    assert strategy_of(asked).warnings_as_sent(asked) == []
+
+
 def test_profiles_and_mirrors_stay_as_they_were_made() -> None:
-    mine = created(annotated({APPARMOR: "unconfined"}))
-    plain = created(pod())
+    mine = created(annotated({APPARMOR: "unconfined"}, containers=[confined(UNCONFINED)]))
+    plain = created(pod(containers=[confined(UNCONFINED)]))
     assert update_problems(mine, plain) == [
         f"metadata.annotations[{APPARMOR}]: Forbidden: may not remove or update AppArmor annotations"
     ]
