@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable
 
 import grpc
@@ -72,6 +73,8 @@ async def _tcp(probe: core_v1.Probe, target: Target) -> Result:
             _, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
         return failure(f"{where}: i/o timeout")
+    except (socket.gaierror, UnicodeError):
+        return failure(f"dial tcp: lookup {host}: no such host")
     except OSError as error:
         return failure(f"{where}: connect: {reason(error)}")
     writer.close()

@@ -6,6 +6,8 @@ same host; one that leads away ends the probe with a warning, so that a containe
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from urllib.parse import urljoin, urlsplit
 
@@ -18,6 +20,8 @@ from kube.api import core_v1
 _MAX_REDIRECTS = 10
 _MAX_BODY = 10 << 10
 _REDIRECTS = (301, 302, 303, 307, 308)
+_UNDECODED = re.compile("[\udc80-\udcff]")
+"""Bytes of a header that are not UTF-8, as aiohttp hands them over; text with them cannot be sent on."""
 
 USER_AGENT = "kube-probe/1.36"
 
@@ -39,8 +43,11 @@ class HTTPProber:
         return await self.get(url, headers_of(action.http_headers), probe.timeout_seconds or 1)
 
     async def get(self, url: str, headers: dict[str, str], timeout: float) -> Result:
-        """GET a URL; seconds."""
-        first = url
+        """GET a URL; seconds. A redirect that cannot be read is the container's failure, as any other of its answers."""
+        try:
+            host = urlsplit(url).hostname
+        except ValueError as error:
+            return errored(f'parse "{url}": {error}')
         for _ in range(_MAX_REDIRECTS):
             try:
                 status, location, body = await self._request(url, headers, timeout)
@@ -50,8 +57,14 @@ class HTTPProber:
             except (aiohttp.ClientError, ValueError) as error:
                 return failure(f'Get "{url}": {wording(error, urlsplit(url))}')
             if status in _REDIRECTS and location:
-                url = urljoin(url, location)
-                if urlsplit(url).hostname == urlsplit(first).hostname:
+                try:
+                    moved = urljoin(url, location)
+                    stays = urlsplit(moved).hostname == host
+                except ValueError as error:
+                    said = f"failed to parse Location header {json.dumps(location)}: {error}"
+                    return failure(f'Get "{url}": {said}')
+                if stays:
+                    url = moved
                     continue
             if not 200 <= status < 400:
                 return failure(f"HTTP probe failed with statuscode: {status}")
@@ -78,7 +91,10 @@ class HTTPProber:
         limit = aiohttp.ClientTimeout(total=timeout)
         async with self._session.get(url, headers=headers, allow_redirects=False, timeout=limit) as answer:
             body = await answer.content.read(_MAX_BODY)
-            return answer.status, answer.headers.get("Location", ""), body.decode(errors="replace")
+            location = _UNDECODED.sub(
+                lambda found: f"%{ord(found[0]) - 0xDC00:02X}", answer.headers.get("Location", "")
+            )
+            return answer.status, location, body.decode(errors="replace")
 
 
 def url_of(action: core_v1.HTTPGetAction, target: Target) -> str:

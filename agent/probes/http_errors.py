@@ -39,6 +39,10 @@ def wording(error: Exception, url: SplitResult) -> str:
         return f"dial tcp {host}:{port}: connect: {reason(error.os_error)}"
     if isinstance(error, aiohttp.ClientOSError):
         return reason(error)
+    if isinstance(error, aiohttp.NonHttpUrlClientError):
+        return f'unsupported protocol scheme "{url.scheme}"'
+    if isinstance(error, aiohttp.InvalidURL):
+        return str(error.__cause__ or error.description or "invalid URL")
     if isinstance(error, aiohttp.ClientResponseError):
         return _BROKEN + _of_parser(error.message)
     return str(error)

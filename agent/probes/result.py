@@ -36,7 +36,9 @@ class Target:
 
     def port(self, port: int | str) -> int:
         """Resolve a port that may be named. Raise LookupError."""
-        if isinstance(port, int) or port.isdigit():
+        if isinstance(port, int) or (port.isascii() and port.isdigit() and len(port) < 6):
+            if not 0 < int(port) < 65536:
+                raise LookupError(f"invalid port number: {port}")
             return int(port)
         for known in self.container.ports:
             if known.name == port:

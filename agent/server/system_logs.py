@@ -163,5 +163,5 @@ def byte_range(text: str, size: int) -> tuple[int, int] | None:
 def _unchanged(since: str, modified: float) -> bool:
     try:
         return bool(since) and int(modified) <= parsedate_to_datetime(since).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return False

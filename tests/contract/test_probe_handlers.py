@@ -117,6 +117,56 @@ async def test_redirects_are_followed_on_the_same_host_only(handlers: Handlers) 
     assert "stopped after 10 redirects" in loop.message
 
 
+@asynccontextmanager
+async def _redirecting(location: bytes) -> AsyncIterator[int]:
+    """Serve one redirect as these bytes; web.Response would encode them."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 302 Found\r\nLocation: %b\r\nContent-Length: 0\r\n\r\n" % location)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        (b"http://[", r'Get "http://127.0.0.1:\d+/": failed to parse Location header "http://\[": Invalid IPv6 URL'),
+        (
+            "http://127.0.0.1\u2100/".encode(),
+            r'Get ".*": failed to parse Location header "http://127.0.0.1\\u2100/": .*',
+        ),
+        (b"http://127.0.0.1:99999/", r'Get "http://127.0.0.1:99999/": Port out of range 0-65535'),
+        (b"ftp://127.0.0.1/", r'Get "ftp://127.0.0.1/": unsupported protocol scheme "ftp"'),
+        (b"/\xff\xfe", r'Get "http://127.0.0.1:\d+/%FF%FE": stopped after 10 redirects'),
+    ],
+)
+async def test_a_redirect_that_leads_nowhere_fails_the_probe_with_the_reason(
+    handlers: Handlers, caplog: pytest.LogCaptureFixture, location: bytes, message: str
+) -> None:
+    async with _redirecting(location) as port:
+        result = await handlers.run(_get(port), _target(handlers))
+    assert result.verdict is Verdict.FAILURE
+    assert re.fullmatch(message, result.message), result.message
+    assert result.message.encode()  # it is sent in an event
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("host", ["[", "a:9"])
+async def test_a_host_that_makes_no_url_is_the_probes_error(handlers: Handlers, host: str) -> None:
+    probe = core_v1.Probe(http_get=core_v1.HTTPGetAction(port=1, host=host))
+    assert (await handlers.run(probe, _target(handlers))).verdict is Verdict.ERRORED
+
+
+async def test_a_name_that_cannot_be_looked_up_fails_a_tcp_probe(handlers: Handlers) -> None:
+    probe = core_v1.Probe(tcp_socket=core_v1.TCPSocketAction(port=1, host="a..b"), timeout_seconds=30)
+    result = await handlers.run(probe, _target(handlers))
+    assert (result.verdict, result.message) == (Verdict.FAILURE, "dial tcp: lookup a..b: no such host")
+
+
 async def test_a_server_that_does_not_answer_in_time_fails_the_probe(handlers: Handlers) -> None:
     async def reply(request: web.Request) -> web.Response:
         await asyncio.sleep(30)

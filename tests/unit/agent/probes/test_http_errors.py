@@ -69,3 +69,10 @@ def test_a_port_name_that_no_port_has_is_told_as_upstream_tells_it() -> None:
     target = Target(core_v1.Container(name="main"), "id", "10.0.0.1")
     with pytest.raises(LookupError, match=r'^strconv\.Atoi: parsing "web": invalid syntax$'):
         target.port("web")
+    assert target.port("80") == 80
+    for port in (0, 65536, "0", "65536"):
+        with pytest.raises(LookupError, match=f"^invalid port number: {port}$"):
+            target.port(port)
+    for text in ("\u00b2", "9" * 5000):
+        with pytest.raises(LookupError):
+            target.port(text)

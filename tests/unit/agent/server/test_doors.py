@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, MutableMapping
 from pathlib import Path
 from typing import Any, cast
@@ -216,6 +217,14 @@ async def test_handlers_can_be_switched_off_and_say_so(
     if not doors.debugging:
         for path in ("/configz", "/statusz", "/flagz", "/checkpoint/a/b/c"):
             assert (await ask(guard, path))[0] == 404, path
+
+
+@pytest.mark.parametrize("day", ["99999999999999999999 Jan 2020 00:00:00 GMT", "01 Jan 2020 00:00:00 +99999999999999"])
+async def test_a_log_is_sent_whatever_date_the_client_has_it_of(logs: Path, day: str) -> None:
+    guard, _ = port(logs)
+    open_files = len(os.listdir("/proc/self/fd"))
+    assert (await ask(guard, "/logs/syslog", if_modified_since=f"Mon, {day}"))[0] == 200
+    assert len(os.listdir("/proc/self/fd")) == open_files
 
 
 async def test_health_is_told_check_by_check() -> None:
