@@ -101,6 +101,14 @@ class PodFacts:
         return tuple(ip for ip in self.ips if (":" in ip) == (family == 6))
 
 
+def _canonical(text: str) -> str:
+    """Return an address as it stands in rules, "" for what is none; the name of a link could hold anything."""
+    try:
+        return "" if "%" in text else str(ipaddress.ip_address(text))
+    except ValueError:
+        return ""
+
+
 def facts_of(pod: SlimPod, node_name: str) -> PodFacts | None:
     """Return what counts of a pod; None for one on the host's network, or one whose containers have ended for good."""
     if pod.spec.host_network or pod.status.phase in FINISHED:
@@ -109,7 +117,7 @@ def facts_of(pod: SlimPod, node_name: str) -> PodFacts | None:
     return PodFacts(
         namespace=pod.metadata.namespace,
         labels=pod.metadata.labels,
-        ips=tuple(str(ipaddress.ip_address(text)) for text in texts if text),
+        ips=tuple(ip for text in texts if (ip := _canonical(text))),
         here=pod.spec.node_name == node_name,
         created=pod.metadata.creation_timestamp,
         ports=tuple(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from netproxy.endpoints import usable_address
+from netproxy.policy.objects import facts_of
+from tests.support.policies import pod
 
 SPECIAL = ("127.0.0.1", "127.8.9.1", "169.254.169.254", "224.0.0.1", "0.0.0.0")
 
@@ -24,3 +26,8 @@ def test_special_addresses_inside_ipv6_are_not_used(text: str) -> None:
 @pytest.mark.parametrize(("text", "plain"), [("10.0.0.1", "10.0.0.1"), ("FD00:0::1", "fd00::1")])
 def test_others_are_used_in_their_plain_form(text: str, plain: str) -> None:
     assert usable_address(text) == plain
+
+
+def test_addresses_of_pods_that_cannot_be_read_are_not_in_policies() -> None:
+    facts = facts_of(pod("web", "FD00:0::1", "fe80::1%x } ; flush ruleset", "1.2.3", "", "10.0.0.1"), "node-1")
+    assert facts is not None and facts.ips == ("fd00::1", "10.0.0.1")
