@@ -13,6 +13,7 @@ from control.registry import deletion, metadata
 from control.registry.context import Allocation, Change, Context, Projection, Written
 from control.registry.managed import track
 from control.registry.outcome import OutcomeUnknown, carry_out, delete_stored, newest, settle
+from control.registry.ratcheting import problems_of_change
 from control.registry.storing import always_status, encode, landed, merge_problems, storage_error, ttl
 from control.registry.strategy import Finish, Outcome, Strategy
 from control.storage import codec
@@ -159,10 +160,7 @@ async def _update_once(
     outcome = Outcome.NOT_STORED
     try:
         problems = metadata.validate_update(resource, meta, old_meta, strategy.name_errors)
-        if subresource:
-            merge_problems(problems, strategy.validate_subresource(subresource, obj, old))
-        else:
-            merge_problems(problems, strategy.validate_update(obj, old))
+        merge_problems(problems, problems_of_change(strategy, obj, old, subresource))
         if context.requested is not None and not subresource:
             merge_problems(problems, strategy.validate_requested(obj, old, context.requested))
         if problems:

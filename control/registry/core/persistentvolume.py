@@ -11,7 +11,6 @@ from control.registry.core.deprecated import OLD_VOLUMES, OLD_VOLUMES_SPELLED, t
 from control.registry.core.placement import validate_node_selector
 from control.registry.core.pod_update import differences, same
 from control.registry.core.storage_cells import access_modes, phase
-from control.registry.core.volume_sources import without_servers
 from control.registry.core.volumes import validate_source
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
@@ -121,7 +120,7 @@ class PersistentVolumeStrategy(Strategy):
         return errors + one_of(spec.get("volumeMode"), ("Block", "Filesystem"), "spec.volumeMode", needed=False)
 
     def validate_update(self, obj: Object, old: Object) -> Errors:
-        errors = without_servers(self.validate(obj))
+        errors = self.validate(obj)
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         now, was = ({k: v for k, v in s.items() if k not in _NOT_SOURCES} for s in (spec, before))
         held, given = was.get("csi"), now.get("csi")

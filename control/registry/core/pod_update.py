@@ -12,7 +12,6 @@ from control.registry.checks import MAX_INT32, Errors
 from control.registry.core.narrowing import put_back_node_affinity, validate_narrowing
 from control.registry.core.pod_annotations import MIRROR, validate_annotation_changes, validate_annotations
 from control.registry.core.podspec import validate_pod_spec
-from control.registry.core.volume_sources import without_servers
 from control.registry.strategy import Object
 from kube.errors import FieldError, forbidden_field, invalid_value
 from kube.quantity import QuantityError, parse
@@ -32,7 +31,7 @@ _KINDS = ("containers", "initContainers")
 def validate_update(obj: Object, old: Object) -> Errors:
     """Check a pod update against the pod as it is."""
     spec, before = obj.get("spec") or {}, old.get("spec") or {}
-    errors = without_servers(validate_whole(obj)) + _annotations(obj, old)
+    errors = validate_whole(obj) + _annotations(obj, old)
     for kind in _KINDS:
         if len(spec.get(kind) or ()) != len(before.get(kind) or ()):
             detail = "pod updates may not add or remove containers"
@@ -73,7 +72,7 @@ def validate_ephemeral_update(obj: Object, old: Object) -> Errors:
     if MIRROR in _annotations_of(old):
         return [forbidden_field("[]", "static pods do not support ephemeral containers")]
     by_name = {c.get("name"): c for c in now}
-    errors = without_servers(validate_whole(obj)) + _annotations(obj, old)
+    errors = validate_whole(obj) + _annotations(obj, old)
     for container in before:
         name = container.get("name", "")
         if name not in by_name:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 
 from control.registry.checks import Errors, each, in_range
+from control.registry.ratcheting import newly_invalid
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
@@ -37,6 +38,7 @@ _IQN = re.compile(r"iqn\.\d{4}-\d{2}\.([0-9a-z.-]+)(:[^,;*&$|\s]+)")
 _EUI = re.compile(r"eui.[0-9a-fA-F]{16}")
 _NAA = re.compile(r"naa.[0-9a-fA-F]{32}")
 _UNSAFE_SERVER = re.compile(r"^-|[\s\x00-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SERVER = "must be a host name or IP address: it may not begin with '-' or contain white space or control characters"
 _PARTITION = "must be between 0 and 255, inclusive"
 _HOST_PORT = "must be a host:port pair or multiple pairs separated by commas"
@@ -52,16 +54,15 @@ def driver_name(name: str, path: str) -> Errors:
 
 def _nfs(source: Object, path: str) -> Errors:
     server, where = source.get("server") or "", source.get("path") or ""
+    errors: Errors = []
     # Upstream takes any text; nodes hand it to mount(8), to which one that begins with "-" is an option.
-    errors = [invalid_value(f"{path}.server", server, _SERVER)] if _UNSAFE_SERVER.search(server) else []
-    return errors + (
-        [] if where.startswith("/") else [invalid_value(f"{path}.path", where, "must be an absolute path")]
-    )
-
-
-def without_servers(errors: Errors) -> Errors:
-    """Leave out errors about NFS servers: an update cannot change them, and stored objects stay changeable."""
-    return [error for error in errors if error.detail != _SERVER]
+    if _UNSAFE_SERVER.search(server):
+        errors.append(newly_invalid(f"{path}.server", server, _SERVER))
+    if not where.startswith("/"):
+        errors.append(invalid_value(f"{path}.path", where, "must be an absolute path"))
+    elif _CONTROL.search(where):
+        errors.append(newly_invalid(f"{path}.path", where, "may not contain control characters"))
+    return errors
 
 
 def _iscsi(source: Object, path: str) -> Errors:

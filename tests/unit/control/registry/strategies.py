@@ -6,6 +6,7 @@ import copy
 from datetime import UTC, datetime
 from typing import Any
 
+from control.registry.ratcheting import problems_of_change
 from control.registry.strategies import strategy_for
 from control.registry.strategy import Strategy
 from kube.resources import by_kind
@@ -43,9 +44,7 @@ def update_problems(old: Object, obj: Object, subresource: str = "") -> list[str
     else:
         strategy.prepare_update(obj, old)
     strategy.default(obj)
-    if subresource:
-        return [str(e) for e in strategy.validate_subresource(subresource, obj, old)]
-    return [str(e) for e in strategy.validate_update(obj, old)]
+    return [str(e) for e in problems_of_change(strategy, obj, old, subresource)]
 
 
 def cells(obj: Object) -> dict[str, Any]:

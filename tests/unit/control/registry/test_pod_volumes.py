@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
 import pytest
 
-from tests.unit.control.registry.strategies import Object, container, created, pod, problems, update_problems
+from tests.unit.control.registry.strategies import (
+    Object,
+    container,
+    created,
+    pod,
+    problems,
+    update_problems,
+    workload,
+)
 
 V = "spec.volumes[0]"
 NO_DOTS = "must not contain '..'"
@@ -67,6 +76,10 @@ REFUSED = [
             "it may not begin with '-' or contain white space or control characters",
         )
         for server in ("-iT/x", "a b", "a\tb", "a\x85b")
+    ),
+    (
+        volume(nfs={"server": "s", "path": "/p\n/q"}),
+        f'{V}.nfs.path: Invalid value: "/p\\n/q": may not contain control characters',
     ),
     (
         volume(iscsi={"targetPortal": "p", "iqn": "x"}),
@@ -176,7 +189,27 @@ def test_a_good_volume_is_accepted(obj: Object) -> None:
     assert problems(obj) == []
 
 
-def test_a_stored_pod_with_a_server_that_is_refused_today_stays_changeable() -> None:
-    stored = created(volume(nfs={"server": "-iT/x", "path": "/p"}))
+UNSAFE = ({"server": "-iT/x", "path": "/p"}, {"server": "s", "path": "/p\n/q"})
+
+
+@pytest.mark.parametrize("source", UNSAFE)
+def test_a_stored_pod_with_a_source_that_is_refused_today_stays_changeable(source: Object) -> None:
+    stored = created(volume(nfs=source))
     changed = {**stored, "metadata": {**stored["metadata"], "labels": {"a": "b"}}}
     assert problems(stored) and update_problems(stored, changed) == []
+
+
+@pytest.mark.parametrize("source", UNSAFE)
+def test_a_stored_template_with_such_a_source_stays_changeable_and_another_one_does_not_come_in(source: Object) -> None:
+    stored = created(workload("Deployment"))
+    spec = stored["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "v", "nfs": source}]
+    fewer = copy.deepcopy(stored)
+    fewer["spec"]["replicas"] = 3
+    fewer["spec"]["template"]["spec"]["volumes"].insert(0, {"name": "w", "emptyDir": {}})
+    assert problems(stored) and update_problems(stored, fewer) == []
+    other = copy.deepcopy(stored)
+    other["spec"]["template"]["spec"]["volumes"].append({"name": "w", "nfs": {"server": "s", "path": "/\0"}})
+    assert [text.partition(":")[0] for text in update_problems(stored, other)] == [
+        "spec.template.spec.volumes[1].nfs.path"
+    ]
