@@ -19,6 +19,7 @@ from kube import process
 DEFAULT = "ext4"
 FORMAT_SECONDS = 600.0
 _NOTHING_FOUND = 2
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _KIND = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _FSCK_CORRECTED, _FSCK_UNCORRECTED = 1, 4
 
@@ -26,8 +27,8 @@ _FSCK_CORRECTED, _FSCK_UNCORRECTED = 1, 4
 async def mount(device: str, target: Path, kind: str, options: Sequence[str], *, read_only: bool) -> None:
     """Mount a device's file system, made as `kind` where there is none. Raise VolumeError."""
     # fsck(8) takes no "--", and the type is part of a command's name.
-    if not device.startswith("/"):
-        raise VolumeError(f"path {device!r} of a device must be absolute")
+    if not device.startswith("/") or _CONTROL.search(device):
+        raise VolumeError(f"path {device!r} of a device must be absolute, without control characters")
     if kind and not _KIND.fullmatch(kind):
         raise VolumeError(f"{kind!r} is no type of file system")
     if await threads.call(str(target), _prepared, target):

@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 from control.server import canonical, shapes
-from control.server.decode_errors import duplicates, go_message, json_problem, json_type, summary
+from control.server.decode_errors import duplicates, go_message, json_problem, json_type, most_keys, summary
 from control.server.yaml_body import duplicate_keys, load_yaml, strict_error
 from kube import errors, resources, serialize
 from kube.nesting import check_nesting
@@ -135,8 +135,7 @@ class Decoder:
         if validation == "Ignore":
             return [], overflow
         problems = [f'unknown field "{path}"' for path in unknown]
-        # Each key is followed by `":`, and strings can only add to that count: if it is no greater, no key is repeated.
-        if body and media_type(content_type) in JSON_TYPES and body.count(b'":') > keys:
+        if body and media_type(content_type) in JSON_TYPES and most_keys(body) > keys:
             problems = [f'duplicate field "{path}"' for path in duplicates(body)] + problems
         return problems, overflow
 

@@ -47,6 +47,24 @@ def _quoted(character: str) -> str:
     return "'\\''" if character == "'" else f"'{character}'"
 
 
+_KEY_ENDS = re.compile(rb'"[ \t\r\n]*+:')
+
+
+def most_keys(body: bytes) -> int:
+    """Return how many keys a JSON text has at most: each ends in a quote and a colon, and strings can only add to those.
+
+    Where that is no more than the keys of the value that was read, none is repeated.
+    """
+    spaced = any(pair in body for pair in (b" :", b"\n:", b"\t:", b"\r:"))
+    return len(_KEY_ENDS.findall(body)) if spaced else body.count(b'":')
+
+
+def least_keys(value: Any) -> int:
+    """Return how many keys a JSON value has at least: a key that ends in a backslash is not counted."""
+    text = msgspec.json.encode(value)
+    return text.count(b'":') - text.count(b'\\":')
+
+
 def duplicates(body: bytes) -> list[str]:
     """Return the paths of fields that appear more than once in an object of a JSON text, MOST_PROBLEMS of them."""
 

@@ -79,7 +79,12 @@ async def test_a_device_comes_after_the_end_of_options(tmp_path: Path, argvs: li
 
 @pytest.mark.parametrize(
     ("device", "kind", "refusal"),
-    [("-a", "ext4", "must be absolute"), ("/dev/none", "/../x", "no type of"), ("/dev/none", "-x", "no type of")],
+    [
+        ("-a", "ext4", "must be absolute"),
+        ("/dev/none\nTYPE=ext4", "ext4", "control characters"),
+        ("/dev/none", "/../x", "no type of"),
+        ("/dev/none", "-x", "no type of"),
+    ],
 )
 async def test_no_other_device_or_type_reaches_a_command(
     tmp_path: Path, argvs: list[list[str]], device: str, kind: str, refusal: str

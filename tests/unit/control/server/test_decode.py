@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from control.custom.decoder import CustomDecoder
+from control.custom.schema import Schema
 from control.server.decode import Decoder, FieldValidation
 from control.server.decode_errors import duplicates, json_problem
 from kube.api import apps_v1, core_v1
@@ -13,6 +15,8 @@ from kube.nesting import DEEPEST, check_nesting
 
 PODS = Decoder(core_v1.Pod, "v1", "Pod")
 DEPLOYMENTS = Decoder(apps_v1.Deployment, "apps/v1", "Deployment")
+CUSTOMS = CustomDecoder(Schema({"type": "object"}), "example.com/v1", "Thing")
+Either = Decoder | CustomDecoder
 
 
 def decode(decoder: Decoder, body: Any, validation: FieldValidation = "Warn") -> tuple[Any, list[str]]:
@@ -67,6 +71,32 @@ def test_an_array_is_no_object() -> None:
 def test_repeated_fields_carry_their_path() -> None:
     assert duplicates(b'{"a":{"b":1,"b":2},"l":[{"c":1,"c":1}],"d":"x","d":"y"}') == ["a.b", "l[0].c", "d"]
     assert duplicates(b'{"a":"\\"b\\":","c":{"a":1}}') == []
+
+
+REPEATED = (
+    b'{"metadata":{"name":"a","labels":{"x":"1","x":"2"}}}',
+    b'{"metadata":{"name":"a","labels":{"x" :"1","x" :"2"}}}',
+    b'{"metadata":{"name":"a","labels":{"x"\r\n\t :"1","x"\n:"2"}}}',
+    b'{"metadata":{"name":"a","labels":{"x":"1","\\u0078":"2"}}}',
+    b'{"metadata":{"name":"a","labels":{"x":"1","x":"2"},"annotations":{"y":"\\u0022:"}}}',
+    b'{"metadata":{"name":"a","labels":{"x":"1","x" :"2"},"annotations":{"\\\\":"\\":"}}}',
+)
+
+
+@pytest.mark.parametrize("body", REPEATED)
+@pytest.mark.parametrize("decoder", [PODS, CUSTOMS], ids=["built in", "custom"])
+def test_a_repeated_field_is_found_however_it_is_written(decoder: Either, body: bytes) -> None:
+    warnings: list[str] = []
+    decoder.decode(body, "application/json", "Warn", warnings, check_kind=False)
+    assert warnings == ['duplicate field "metadata.labels.x"']
+    with pytest.raises(StatusError, match=r'strict decoding error: duplicate field "metadata\.labels\.x"'):
+        decoder.decode(body, "application/json", "Strict", [], check_kind=False)
+
+
+@pytest.mark.parametrize("decoder", [PODS, CUSTOMS], ids=["built in", "custom"])
+def test_no_field_is_repeated_where_strings_and_spaces_look_like_it(decoder: Either) -> None:
+    body = b'{ "metadata" : {"name" : "a", "annotations": {"x" : "\\" :\\":", ":" :" :", "y\\\\" : "\\\\"}} }'
+    decoder.decode(body, "application/json", "Strict", [], check_kind=False)
 
 
 @pytest.mark.parametrize("depth", [DEEPEST - 2, DEEPEST + 2])
