@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 from pathlib import Path
 
+from agent.volumes.walk import remove
 from cri.client import Client as RuntimeClient
 from kube.process import CommandError
 from wherry import daemons, units
@@ -167,7 +167,8 @@ def _remove_files(settings: Settings, keep_data: bool) -> None:
     if not keep_data:
         doomed += [layout.kubelet, layout.state, layout.etc]
     for folder in doomed:
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove(folder)
     with contextlib.suppress(CommandError):
         if settings.prefix != "/":
             _remove_empty_parents(settings)

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from agent.cgroups.tree import Cgroups
 from agent.usage.observed import Observed
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.manager import VolumeManager
+from agent.volumes.walk import remove
 from kube.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -73,13 +73,13 @@ class Housekeeping:
                     await self._cgroups.take_away(path)
         for folder in await asyncio.to_thread(self._log_folders):
             if folder.name.startswith(_REMOVED):
-                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+                await asyncio.to_thread(_remove, folder)
             elif folder.name.split("_")[2] not in self._known():
                 # Out of the way within the same turn of the loop: a pod that starts while files are removed has a new folder.
                 removed = folder.with_name(f"{_REMOVED}{folder.name}")
                 with contextlib.suppress(OSError):
                     folder.rename(removed)
-                await asyncio.to_thread(shutil.rmtree, removed, ignore_errors=True)
+                await asyncio.to_thread(_remove, removed)
         await asyncio.to_thread(self._sweep_links)
 
     def _log_folders(self) -> list[Path]:
@@ -97,3 +97,8 @@ class Housekeeping:
                 if entry.is_symlink() and not os.path.exists(entry.path):
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(entry.path)
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        remove(folder)

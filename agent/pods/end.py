@@ -8,9 +8,7 @@ dead containers and logs are swept after that, because nobody waits for them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +16,7 @@ from agent.lifecycle import Kill, find_container, grace_of, termination_waves
 from agent.managers.errors import DynamicResourceError
 from agent.pods.setup import unlink_logs, with_message
 from agent.podspec.sandbox import log_directory
+from agent.volumes import walk
 from agent.volumes.cleanup import CleanupError
 from cri.errors import CRIError
 from kube.api import core_v1
@@ -189,7 +188,11 @@ async def discard(worker: PodWorker) -> None:
 
     def sweep() -> None:
         unlink_logs(tools.config.container_logs_dir, ids)
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(log_directory(tools.config.pod_logs_dir, worker.pod))
+        try:
+            walk.remove(log_directory(tools.config.pod_logs_dir, worker.pod))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning("pod %s: removing its logs: %s", worker.uid, error)  # housekeeping tries again
 
     await asyncio.to_thread(sweep)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from agent.volumes.walk import remove
 
 _DATA, _NEW_DATA = "..data", "..data_tmp"
 
@@ -57,11 +58,13 @@ def write(folder: Path, payload: Mapping[str, File], group: int | None = None) -
         link.symlink_to(fresh.name)
         link.rename(folder / _DATA)
     except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove(fresh)
         raise
     _show(folder, payload)
     if current is not None:
-        shutil.rmtree(folder / current, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove(folder / current)
     return True
 
 
@@ -74,14 +77,26 @@ def _current(folder: Path) -> str | None:
 
 
 def _same(current: Path, payload: Mapping[str, File], group: int | None) -> bool:
-    found = {str(p.relative_to(current)) for p in current.rglob("*") if not p.is_dir()}
-    if found != set(payload):
+    if {path for path, is_folder in _below(current) if not is_folder} != set(payload):
         return False
     for path, file in payload.items():
         target = current / path
         if target.stat().st_mode & 0o777 != _mode(file, group) or target.read_bytes() != file.data:
             return False
     return True
+
+
+def _below(folder: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the path of each file and folder below a folder, and whether it is a folder; nothing recurses."""
+    left = [""]
+    while left:
+        prefix = left.pop()
+        with os.scandir(folder / prefix) as entries:
+            for entry in entries:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                yield prefix + entry.name, is_folder
+                if is_folder:
+                    left.append(f"{prefix}{entry.name}/")
 
 
 def _mode(file: File, group: int | None) -> int:
@@ -92,13 +107,16 @@ def _mode(file: File, group: int | None) -> int:
 def _fill(fresh: Path, payload: Mapping[str, File], group: int | None) -> None:
     for path, file in payload.items():
         target = fresh / path
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.parent.is_dir():
+            # Path.mkdir(parents=True) calls itself for each folder, and a path has up to 2000.
+            for parent in reversed(target.parents[: path.count("/")]):
+                parent.mkdir(exist_ok=True)
         target.write_bytes(file.data)
         if file.uid is not None or group is not None:
             os.chown(target, file.uid if file.uid is not None else -1, group if group is not None else -1)
         target.chmod(_mode(file, group))
     if group is not None:
-        for below in [fresh, *(p for p in fresh.rglob("*") if p.is_dir())]:
+        for below in [fresh, *(fresh / path for path, is_folder in _below(fresh) if is_folder)]:
             os.chown(below, -1, group)
             below.chmod(0o2775)
 

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from agent.volumes import mounts
-from agent.volumes.walk import entries_below
+from agent.volumes.walk import remove
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +39,7 @@ def remove_tree(folder: Path) -> None:
     left = mounts.mount_points(folder)
     if left:
         raise CleanupError(f"still mounted: {', '.join(left)}")
-    for descriptor, name, is_folder in entries_below(folder):
-        with contextlib.suppress(FileNotFoundError):
-            (os.rmdir if is_folder else os.unlink)(name, dir_fd=descriptor)
-    os.rmdir(folder)
+    remove(folder)
 
 
 def orphans(pods_dir: Path, known: set[str]) -> list[str]:

@@ -57,6 +57,24 @@ def entries_below(folder: Path) -> Iterator[tuple[int, str, bool]]:
         os.close(descriptor)
 
 
+def remove(folder: Path) -> None:
+    """Delete a folder and what is in it, as far as that can be done, never what a link names or what is mounted.
+
+    Raise the first OSError where something stays.
+    """
+    failed: OSError | None = None
+    for descriptor, name, is_folder in entries_below(folder):
+        try:
+            (os.rmdir if is_folder else os.unlink)(name, dir_fd=descriptor)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    os.rmdir(folder)
+
+
 def _identity(descriptor: int) -> tuple[int, int]:
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from agent.volumes import cleanup, ownership
-from agent.volumes.walk import entries_below
+from agent.node.housekeeping import Housekeeping
+from agent.pods.end import discard
+from agent.podspec.sandbox import log_directory
+from agent.volumes import atomic, cleanup, ownership
+from agent.volumes.walk import entries_below, remove
+from kube.clock import FakeClock
+from tests.unit.agent.pods import pod
 
-LEVELS = 3000
+LEVELS = 1500
 
 
-@pytest.fixture
-def deep(tmp_path: Path) -> Iterator[Path]:
-    """Make a folder with 3000 below each other, and a file at the bottom."""
-    root = tmp_path / "deep"
-    root.mkdir()
+def nest(root: Path) -> None:
+    """Make a folder with 1500 below each other, and a file at the bottom."""
+    root.mkdir(parents=True)
     descriptor = os.open(root, os.O_RDONLY)
     for _ in range(LEVELS):
         os.mkdir("d", dir_fd=descriptor)
@@ -27,6 +33,12 @@ def deep(tmp_path: Path) -> Iterator[Path]:
         descriptor = below
     os.close(os.open("file", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=descriptor))
     os.close(descriptor)
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    root = tmp_path / "deep"
+    nest(root)
     yield root
     if root.exists():
         cleanup.remove_tree(root)  # pytest's own removal recurses
@@ -40,6 +52,70 @@ def test_a_deep_tree_is_given_to_a_group_and_removed(deep: Path) -> None:
     open_files = len(os.listdir("/proc/self/fd"))
     cleanup.remove_tree(deep)
     assert not deep.exists() and len(os.listdir("/proc/self/fd")) == open_files
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Any]:
+    """Make an ended pod whose logs hold a deep tree."""
+    config = SimpleNamespace(pod_logs_dir=tmp_path / "pods", container_logs_dir=tmp_path / "containers")
+    ended = SimpleNamespace(
+        uid="u",
+        pod=pod({"name": "main"}),
+        tools=SimpleNamespace(config=config),
+        runtime=SimpleNamespace(containers=(), sandboxes=()),
+    )
+    logs = log_directory(config.pod_logs_dir, ended.pod)
+    nest(Path(logs))
+    yield ended
+    if os.path.exists(logs):
+        cleanup.remove_tree(Path(logs))
+
+
+async def test_a_deep_tree_among_a_pods_logs_does_not_stop_its_end(worker: Any, tmp_path: Path) -> None:
+    await discard(worker)
+    assert list((tmp_path / "pods").iterdir()) == []
+
+
+async def test_housekeeping_removes_a_deep_tree_among_logs(worker: Any, tmp_path: Path) -> None:
+    volumes = SimpleNamespace(orphans=lambda known: [], sweep=nothing)
+    folders = tmp_path / "pods", tmp_path / "containers"
+    await Housekeeping(set, cast(Any, volumes), None, *folders, clock=FakeClock()).sweep()
+    assert list((tmp_path / "pods").iterdir()) == []
+
+
+async def nothing() -> None: ...
+
+
+def test_what_cannot_be_removed_stays_and_the_rest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root"
+    for name in ("a", "b", "c"):
+        (root / name).mkdir(parents=True)
+        (root / name / name).touch()
+    unlink = os.unlink
+
+    def refuse(name: str, *, dir_fd: int) -> None:
+        if name == "b":
+            raise PermissionError(errno.EPERM, "immutable", name)
+        unlink(name, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", refuse)
+        with pytest.raises(PermissionError):
+            remove(root)
+    assert sorted(path.name for path in root.rglob("*")) == ["b", "b"]
+
+
+def test_a_payload_of_deep_paths_is_written_compared_and_removed(tmp_path: Path) -> None:
+    volume = tmp_path / "v"
+    volume.mkdir()
+    path = "d/" * 1020 + "file"
+    assert atomic.write(volume, {path: atomic.File(b"x", 0o644)}, os.getgid())
+    assert not atomic.write(volume, {path: atomic.File(b"x", 0o644)}, os.getgid())
+    assert (volume / path).read_bytes() == b"x"
+    assert atomic.write(volume, {"file": atomic.File(b"y", 0o644)})
+    assert sorted(entry.name for entry in volume.iterdir() if not entry.is_symlink()) == [
+        os.readlink(volume / "..data")
+    ]
 
 
 def test_the_walk_goes_up_only_to_where_it_came_from(tmp_path: Path) -> None:
