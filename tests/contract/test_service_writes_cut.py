@@ -18,6 +18,7 @@ from control.storage.store import Unavailable
 from kube.errors import StatusError
 from kube.resources import by_path
 from tests.support.control import ApiUnderTest, api_server
+from tests.support.cutting import check_allocations, settled
 
 SERVICES = by_path("", "v1", "services")
 ADDRESSES = by_path("networking.k8s.io", "v1", "ipaddresses")
@@ -49,25 +50,6 @@ async def cut(work: Any, turns: int) -> bool:
     return task.cancelled()
 
 
-async def settled(api: ApiUnderTest) -> None:
-    if api.api.registry.unfinished:
-        await asyncio.wait(set(api.api.registry.unfinished), timeout=10)
-    await api.api.cache.wait_current()
-
-
-def check(api: ApiUnderTest) -> None:
-    """What is handed out, what is recorded and what Services have is the same."""
-    registry = api.api.registry
-    strategy = registry.strategy(SERVICES)
-    assert isinstance(strategy, ServiceStrategy)
-    services = [entry.obj for entry in registry.cached(SERVICES).list().entries]
-    addresses = {ip for s in services for ip in s["spec"].get("clusterIPs") or ()}
-    ports = {p["nodePort"] for s in services for p in s["spec"]["ports"] if p.get("nodePort")}
-    assert {e.obj["metadata"]["name"] for e in registry.cached(ADDRESSES).list().entries} == addresses
-    assert set(strategy.allocator.ports.ports.owners()) == ports
-    assert not strategy.allocator._pending
-
-
 async def test_a_write_cut_off_anywhere_leaves_addresses_and_ports_right(api: ApiUnderTest) -> None:
     registry = api.api.registry
     cuts = 0
@@ -75,7 +57,7 @@ async def test_a_write_cut_off_anywhere_leaves_addresses_and_ports_right(api: Ap
         name, obj = f"s{turns}", service(f"s{turns}", f"10.96.1.{turns + 1}", 30100 + turns)
         cuts += await cut(registry.create(Context(SERVER), SERVICES, "default", obj), turns)
         await settled(api)
-        check(api)
+        check_allocations(api)
         if registry.peek(SERVICES, "default", name) is None:
             await registry.create(
                 Context(SERVER), SERVICES, "default", service(name, f"10.96.1.{turns + 1}", 30100 + turns)
@@ -88,10 +70,10 @@ async def test_a_write_cut_off_anywhere_leaves_addresses_and_ports_right(api: Ap
 
         cuts += await cut(registry.update(Context(SERVER), SERVICES, "default", name, other_port), turns)
         await settled(api)
-        check(api)
+        check_allocations(api)
         cuts += await cut(registry.delete(Context(SERVER), SERVICES, "default", name, DeleteOptions()), turns)
         await settled(api)
-        check(api)
+        check_allocations(api)
     assert cuts > 20, "most writes were cut off in the middle"
 
 
@@ -118,7 +100,7 @@ async def test_a_lost_answer_of_the_store_is_settled_by_reading(
     made = await registry.create(Context(SERVER), SERVICES, "default", service("a", "10.96.1.1", 30100))
     assert made.created
     await settled(api)
-    check(api)
+    check_allocations(api)
 
     async def relabel(old: dict[str, Any] | None) -> dict[str, Any]:
         assert old is not None
@@ -127,11 +109,11 @@ async def test_a_lost_answer_of_the_store_is_settled_by_reading(
 
     await registry.update(Context(SERVER), SERVICES, "default", "a", relabel)
     await settled(api)
-    check(api)
+    check_allocations(api)
     _, gone, _ = await registry.delete(Context(SERVER), SERVICES, "default", "a", DeleteOptions())
     assert gone
     await settled(api)
-    check(api)
+    check_allocations(api)
     assert lost == ["create", "update", "delete"]
 
 
@@ -158,9 +140,9 @@ async def test_what_nobody_can_settle_keeps_its_address_until_the_comparison(
     assert "10.96.1.1" in {e.obj["metadata"]["name"] for e in registry.cached(ADDRESSES).list().entries}, "too young"
     monkeypatch.setattr("control.registry.core.allocation.ORPHAN_AFTER", timedelta(seconds=-1))
     await strategy.allocator.repair(Allocation(registry, Context(SERVER)))
-    check(api)
+    check_allocations(api)
     await registry.create(Context(SERVER), SERVICES, "default", service("b", "10.96.1.1", 30100))
-    check(api)
+    check_allocations(api)
 
 
 async def test_a_missing_record_is_made_again_by_the_loop(api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
