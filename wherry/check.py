@@ -71,8 +71,8 @@ def _kernel() -> Iterator[Finding]:
         yield _ok("overlayfs is there")
     else:
         yield _error("the kernel has no overlayfs", "modprobe overlay")
-    mounts = Path("/proc/self/mountinfo").read_text()
-    if " - cgroup2 " in mounts or " - cgroup " in mounts:
+    mounts = Path("/proc/self/mountinfo").read_bytes()
+    if b" - cgroup2 " in mounts or b" - cgroup " in mounts:
         yield _ok("cgroups are mounted")
     else:
         yield _error("no cgroups are mounted", "mount -t cgroup2 none /sys/fs/cgroup")

@@ -128,10 +128,10 @@ def _unmount(settings: Settings) -> None:
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
-    roots = tuple(f"{path}/" for path in _folders(settings))
-    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    roots = tuple(f"{path}/".encode() for path in _folders(settings))
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_bytes().splitlines()]
     for point in sorted((p for p in points if p.startswith(roots)), reverse=True):
-        libc.umount2(point.encode().decode("unicode_escape").encode(), 2)  # MNT_DETACH
+        libc.umount2(point.decode("unicode_escape").encode("latin-1"), 2)  # MNT_DETACH
 
 
 async def _remove_cgroups(settings: Settings) -> None:

@@ -24,7 +24,7 @@ def _check(result: int, what: str) -> None:
 
 def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None) -> None:
     def text(value: str | None) -> bytes | None:
-        return value.encode() if value is not None else None
+        return os.fsencode(value) if value is not None else None
 
     result = _libc.mount(text(source), text(target), text(kind), ctypes.c_ulong(flags), text(data))
     _check(result, target)
@@ -48,14 +48,14 @@ def bind_descriptor(descriptor: int, target: Path) -> None:
 
 def unmount(target: str | Path) -> None:
     """Detach a mount at exactly this path, never through a link at its end. Raise OSError."""
-    _check(_libc.umount2(str(target).encode(), _MNT_DETACH | _UMOUNT_NOFOLLOW), str(target))
+    _check(_libc.umount2(os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW), str(target))
 
 
 def mount_points(below: Path) -> list[str]:
     """List the mount points at or below a path, deepest first."""
     prefix = str(below)
     found = []
-    with open("/proc/self/mountinfo") as lines:
+    with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
         for line in lines:
             point = _unescape(line.split(" ", 5)[4])
             if point == prefix or point.startswith(prefix + "/"):
@@ -72,7 +72,7 @@ def is_mounted(device: str) -> bool:
     """Tell whether a block device's file system is mounted anywhere."""
     number = os.stat(device).st_rdev
     wanted = f"{os.major(number)}:{os.minor(number)}"
-    with open("/proc/self/mountinfo") as lines:
+    with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
         return any(line.split(" ", 3)[2] == wanted for line in lines)
 
 

@@ -21,7 +21,9 @@ def assert_nothing_left(machine: Cluster, before: list[int] | None = None) -> No
     prefix = machine.prefix
     assert [pid for pid in before or () if _lives(pid)] == []
     assert [line for line in _command_lines() if str(prefix) in line] == []
-    assert [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(prefix) in line] == []
+    assert [
+        line for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines() if str(prefix) in line
+    ] == []
     links = machine.host.run("ip", "-brief", "link").stdout.split("\n")
     assert sorted(line.split()[0].split("@")[0] for line in links if line) == ["eth0", "lo"]
     assert "10." not in machine.host.run("ip", "route").stdout

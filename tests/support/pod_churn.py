@@ -42,7 +42,7 @@ def traces(cluster: Cluster) -> set[str]:
     The bridge and the cgroups above those of the pods come with the first pod, and stay.
     """
     prefix = str(cluster.prefix)
-    mounted = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    mounted = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines())
     found = {f"mount {point}" for point in mounted if point.startswith(prefix)}
     for root in Path("/sys/fs/cgroup").glob(f"*/wherry-tmp-{cluster.prefix.name}"):
         found |= {f"cgroup {path}" for path in root.rglob("kubepods/**/pod*/") if path.is_dir()}
