@@ -12,6 +12,7 @@ import os
 import signal
 from pathlib import Path
 
+from agent.volumes.mounts import mount_points, unmount
 from agent.volumes.walk import remove
 from cri.client import Client as RuntimeClient
 from kube.process import CommandError
@@ -125,13 +126,17 @@ async def _clean_network(settings: Settings) -> None:
 
 
 def _unmount(settings: Settings) -> None:
-    import ctypes
+    """Unmount what is mounted below our folders. Raise WherryError where something stays: its files are not ours."""
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    roots = tuple(f"{path}/".encode() for path in _folders(settings))
-    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_bytes().splitlines()]
-    for point in sorted((p for p in points if p.startswith(roots)), reverse=True):
-        libc.umount2(point.decode("unicode_escape").encode("latin-1"), 2)  # MNT_DETACH
+    def below() -> list[str]:
+        # A folder may itself be a disk of the machine's.
+        return [point for folder in _folders(settings) for point in mount_points(folder) if point != str(folder)]
+
+    for point in below():
+        with contextlib.suppress(OSError):
+            unmount(point)
+    if left := below():
+        raise WherryError(f"still mounted: {', '.join(left)}; run umount on each, then wherry reset again")
 
 
 async def _remove_cgroups(settings: Settings) -> None:

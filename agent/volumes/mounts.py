@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 _MS_BIND = 4096
@@ -54,13 +55,8 @@ def unmount(target: str | Path) -> None:
 def mount_points(below: Path) -> list[str]:
     """List the mount points at or below a path, deepest first."""
     prefix = str(below)
-    found = []
-    with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
-        for line in lines:
-            point = _unescape(line.split(" ", 5)[4])
-            if point == prefix or point.startswith(prefix + "/"):
-                found.append(point)
-    return sorted(found, key=len, reverse=True)
+    points = (_unescape(fields[4]) for fields in _mountinfo())
+    return sorted((p for p in points if p == prefix or p.startswith(f"{prefix}/")), key=len, reverse=True)
 
 
 def is_mount_point(path: Path) -> bool:
@@ -72,11 +68,20 @@ def is_mounted(device: str) -> bool:
     """Tell whether a block device's file system is mounted anywhere."""
     number = os.stat(device).st_rdev
     wanted = f"{os.major(number)}:{os.minor(number)}"
-    with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
-        return any(line.split(" ", 3)[2] == wanted for line in lines)
+    return any(fields[2] == wanted.encode() for fields in _mountinfo())
 
 
-def _unescape(text: str) -> str:
-    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, character)
-    return text
+def _mountinfo() -> Iterator[list[bytes]]:
+    """Yield the first fields of each mount, up to its mount point (proc_pid_mountinfo(5)).
+
+    They are bytes: pods choose names in them, which need be neither UTF-8 nor free of what ends a line of text.
+    """
+    with open("/proc/self/mountinfo", "rb") as lines:
+        for line in lines:
+            yield line.split(b" ", 5)[:5]
+
+
+def _unescape(path: bytes) -> str:
+    for code, character in ((rb"\040", b" "), (rb"\011", b"\t"), (rb"\012", b"\n"), (rb"\134", b"\\")):
+        path = path.replace(code, character)
+    return os.fsdecode(path)

@@ -19,7 +19,7 @@ class Installed:
     layout = Layout()
 
 folder = Path(sys.argv[1])
-odd = folder / os.fsdecode(b"caf\xe9 \xff")
+odd = folder / os.fsdecode(b"caf\xe9 \xff\r \\040\x85x")
 for point in (odd, folder / "plain"):
     point.mkdir()
     mounts.mount_tmpfs(point)
