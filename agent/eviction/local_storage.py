@@ -39,9 +39,9 @@ def excess(pod: core_v1.Pod, use: PodUse) -> tuple[End, str] | None:
         if c.resources is not None and STORAGE in c.resources.limits
     }
     used = {one.name: one.rootfs_used + one.logs_used for one in use.containers}
-    on_volumes = sum(volumes[v.name].used for v in pod.spec.volumes if v.name in volumes and on_disk(v))
+    elsewhere = use.files[0] + sum(volumes[v.name].used for v in pod.spec.volumes if v.name in volumes and on_disk(v))
     total = sum(limits.values())
-    if limits and sum(used.values()) + on_volumes > total:
+    if limits and sum(used.values()) + elsewhere > total:
         return _end(
             f"Pod ephemeral local storage usage exceeds the total limit of containers {_shown(pod, total)}. "
         ), POD

@@ -39,6 +39,7 @@ def usage_of(view: PodView, use: PodUse | None, resource: str) -> Usage:
     if resource == "pids":
         used = use.processes
     elif resource in ("ephemeral-storage", "inodes"):
+        used += use.files[0] if resource == "ephemeral-storage" else use.files[1]
         disk = {volume.name for volume in pod.spec.volumes if on_disk(volume)}
         used += sum(
             system.used if resource == "ephemeral-storage" else system.inodes_used

@@ -34,11 +34,12 @@ _RATE_SECONDS = 0.1  # looks closer together than this say nothing about a rate
 
 @dataclass(frozen=True, slots=True)
 class _Disk:
-    """A pod's use of disk: logs by container, volumes by name."""
+    """A pod's use of disk: logs by container, volumes by name, and its own files."""
 
     read_at: float
     logs: dict[str, tuple[int, int]]
     volumes: tuple[tuple[str, Filesystem], ...]
+    files: tuple[int, int]
     persistent: tuple[PersistentUse, ...] = ()
 
 
@@ -163,6 +164,7 @@ class Collector:
             interfaces=_interfaces(linux.network),
             processes=processes,
             volumes=disk.volumes,
+            files=disk.files,
             persistent=disk.persistent,
         )
 
@@ -224,7 +226,8 @@ def _read_disk(pod: core_v1.Pod, folder: Path, logs_dir: Path, read_at: float, m
             continue
         size, inodes = machine.disk_use(path)
         volumes.append((path.name, machine.filesystem(moment, path, size, inodes)))
-    return _Disk(read_at, logs, tuple(volumes))
+    files = [machine.disk_use(folder / name) for name in ("etc-hosts", "containers")]
+    return _Disk(read_at, logs, tuple(volumes), (sum(size for size, _ in files), sum(inodes for _, inodes in files)))
 
 
 def _cpu(usage: CpuUsage) -> CPU:

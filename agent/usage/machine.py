@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from pathlib import Path
 
 from agent.usage.model import CPU, Filesystem, Interface, Memory
+from agent.volumes.walk import entries_below
 
 _PROC = Path("/proc")
+_WALKS = 3
+"""How often a directory is added up whose folders are moved meanwhile."""
 _TICK_NANOSECONDS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -56,16 +60,16 @@ def interfaces(proc: Path = _PROC) -> tuple[Interface, ...]:
 
 def filesystem(now: float, path: Path, used: int | None = None, inodes_used: int | None = None) -> Filesystem:
     """Read the file system that holds a path; `used` where less than all of it is meant."""
-    stat = os.statvfs(path)
-    capacity, free = stat.f_blocks * stat.f_frsize, stat.f_bfree * stat.f_frsize
+    found = os.statvfs(path)
+    capacity, free = found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize
     return Filesystem(
         now,
         capacity=capacity,
-        available=stat.f_bavail * stat.f_frsize,
+        available=found.f_bavail * found.f_frsize,
         used=capacity - free if used is None else used,
-        inodes=stat.f_files,
-        inodes_free=stat.f_ffree,
-        inodes_used=stat.f_files - stat.f_ffree if inodes_used is None else inodes_used,
+        inodes=found.f_files,
+        inodes_free=found.f_ffree,
+        inodes_used=found.f_files - found.f_ffree if inodes_used is None else inodes_used,
     )
 
 
@@ -85,26 +89,35 @@ def boot_time(proc: Path = _PROC) -> float:
 
 
 def disk_use(path: Path) -> tuple[int, int]:
-    """Add up a directory: bytes allocated and inodes, following no links and staying on its file system."""
+    """Add up a file or directory: bytes allocated and inodes, at any depth, following no links, leaving out mounts."""
     try:
         top = path.lstat()
     except OSError:
         return 0, 0
-    size, inodes = top.st_blocks * 512, 1
-    waiting = [path] if path.is_dir() and not path.is_symlink() else []
-    while waiting:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                try:
-                    stat = entry.stat(follow_symlinks=False)
-                except OSError:
-                    continue
-                if stat.st_dev != top.st_dev:
-                    continue
-                size, inodes = size + stat.st_blocks * 512, inodes + 1
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(Path(entry.path))
-    return size, inodes
+    own = top.st_blocks * 512
+    if not stat.S_ISDIR(top.st_mode):
+        return own, 1
+    most = 0, 0
+    for _ in range(_WALKS):
+        found = _Sum()
+        try:
+            found.add(path)
+            return own + found.size, 1 + found.inodes
+        except OSError:  # a folder was moved under way: what was found so far is there all the same
+            most = max(most, (found.size, found.inodes))
+    return own + most[0], 1 + most[1]
+
+
+class _Sum:
+    def __init__(self) -> None:
+        self.size = self.inodes = 0
+
+    def add(self, folder: Path) -> None:
+        """Add what is below a folder. Raise OSError where the walk cannot go on."""
+        for descriptor, name, _ in entries_below(folder):
+            with contextlib.suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                self.size, self.inodes = self.size + found.st_blocks * 512, self.inodes + 1
 
 
 def _vmstat(proc: Path) -> dict[str, int]:

@@ -93,6 +93,8 @@ class PodUse:
     volumes: tuple[tuple[str, Filesystem], ...]
     persistent: tuple[PersistentUse, ...] = ()
     """What lies elsewhere than on the node's own disk, or outlives the pod: no part of its local storage."""
+    files: tuple[int, int] = (0, 0)
+    """Bytes and inodes of /etc/hosts and the termination messages, which containers write to on the node's own disk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,9 @@ def _pod(pod: PodUse, node: NodeUse, short: bool) -> dict[str, Any]:
         for use in pod.persistent:
             claim = {"pvcRef": {"name": use.claim[1], "namespace": use.claim[0]}} if use.claim is not None else {}
             shown["volume"].append({"name": use.name, **_filesystem(use.filesystem), **claim})
-        used = sum(c.rootfs_used + c.logs_used for c in pod.containers) + sum(own.used for _, own in pod.volumes)
-        inodes = sum(c.rootfs_inodes for c in pod.containers) + sum(own.inodes_used for _, own in pod.volumes)
+        used, inodes = pod.files
+        used += sum(c.rootfs_used + c.logs_used for c in pod.containers) + sum(own.used for _, own in pod.volumes)
+        inodes += sum(c.rootfs_inodes for c in pod.containers) + sum(own.inodes_used for _, own in pod.volumes)
         shown["ephemeral-storage"] = _filesystem(node.filesystem) | {"usedBytes": used, "inodesUsed": inodes}
         shown["process_stats"] = {"process_count": pod.processes}
     return {key: value for key, value in shown.items() if value is not None}

@@ -14,6 +14,8 @@ import pytest
 from agent.node.housekeeping import Housekeeping
 from agent.pods.end import discard
 from agent.podspec.sandbox import log_directory
+from agent.usage import collect, machine
+from agent.usage.machine import disk_use
 from agent.volumes import atomic, cleanup, ownership
 from agent.volumes.walk import entries_below, remove
 from kube.clock import FakeClock
@@ -52,6 +54,47 @@ def test_a_deep_tree_is_given_to_a_group_and_removed(deep: Path) -> None:
     open_files = len(os.listdir("/proc/self/fd"))
     cleanup.remove_tree(deep)
     assert not deep.exists() and len(os.listdir("/proc/self/fd")) == open_files
+
+
+def test_disk_use_counts_what_lies_deeper_than_a_path_can_name(tmp_path: Path) -> None:
+    root = tmp_path / "volume"
+    root.mkdir()
+    descriptor = os.open(root, os.O_RDONLY)
+    for _ in range(25):  # longer than PATH_MAX in all
+        os.mkdir("d" * 200, dir_fd=descriptor)
+        below = os.open("d" * 200, os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    file = os.open("file", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=descriptor)
+    os.posix_fallocate(file, 0, 1 << 20)
+    os.close(file)
+    os.close(descriptor)
+    size, inodes = disk_use(root)
+    assert size >= 1 << 20 and inodes == 27
+    remove(root)
+
+
+def test_disk_use_counts_what_it_found_before_a_folder_was_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(bytes(1 << 16))
+
+    def walk(folder: Path) -> Iterator[tuple[int, str, bool]]:
+        yield from entries_below(folder)
+        raise OSError(errno.ESTALE, "folder was moved during the walk")
+
+    monkeypatch.setattr(machine, "entries_below", walk)
+    size, inodes = disk_use(tmp_path)
+    assert size >= 1 << 16 and inodes == 2
+
+
+def test_the_hosts_file_and_termination_messages_count_as_the_pods_use_of_disk(tmp_path: Path) -> None:
+    folder = tmp_path / "pod"
+    (folder / "containers/c").mkdir(parents=True)
+    (folder / "etc-hosts").write_bytes(bytes(1 << 16))
+    (folder / "containers/c/0a").write_bytes(bytes(1 << 17))
+    size, inodes = collect._read_disk(pod(), folder, tmp_path / "logs", 0.0, 0.0).files
+    assert size >= (1 << 16) + (1 << 17) and inodes == 4
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -174,6 +175,11 @@ LIMIT: dict[str, Any] = {"resources": {"limits": {"ephemeral-storage": "10"}}}
         (
             LIMIT | {"volumes": [{"name": "d", "emptyDir": {}}]},
             use("p", rootfs=6, d=5),
+            "Pod ephemeral local storage usage exceeds the total limit of containers 10. ",
+        ),
+        (
+            LIMIT,
+            dataclasses.replace(use("p", rootfs=6), files=(5, 2)),
             "Pod ephemeral local storage usage exceeds the total limit of containers 10. ",
         ),
         (
