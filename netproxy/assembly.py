@@ -122,6 +122,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
     )
     policy, leftover = _network_policy(
         config,
+        mode,
         client,
         node_name,
         clock,
@@ -194,7 +195,7 @@ async def _choose(
 
 
 def _network_policy(
-    config: ProxyConfig, client: Client, node_name: str, clock: Clock, on_repair: Callable[[], None]
+    config: ProxyConfig, mode: str, client: Client, node_name: str, clock: Clock, on_repair: Callable[[], None]
 ) -> tuple[PolicyEnforcer | None, list[Remover]]:
     """Return the enforcer, or what removes the tables of one that ran here earlier."""
     backends = [
@@ -213,7 +214,13 @@ def _network_policy(
         return {address for _, port in results for address in port.addresses}
 
     enforcer = PolicyEnforcer(
-        client, node_name, backends, clock=clock, on_repair=on_repair, addresses_here=addresses_here
+        client,
+        node_name,
+        backends,
+        ipvs=mode == "ipvs",
+        clock=clock,
+        on_repair=on_repair,
+        addresses_here=addresses_here,
     )
     return enforcer, []
 

@@ -1,10 +1,8 @@
 """Policies to one nftables table a family: sets of addresses, a chain a policy, and maps from pod to its chains. No I/O.
 
-Two base chains look at what is forwarded, after Services were translated, so a policy judges the pods that really talk.
-What belongs to an accepted connection passes, and what a pod sends to itself. Then one map look-up leads from the address
-of an isolated pod to a chain for exactly the policies that select it; it tries each of theirs and drops what none allows.
-`accept` ends only its own base chain: what may leave its sender is still judged for its receiver. What the node itself
-sends to its pods or gets from them is not forwarded, so never judged: kubelet's probes always arrive.
+Base chains (base_chains.py) let pass what belongs to an accepted connection, and what a pod sends to itself. Then one map
+look-up leads from the address of an isolated pod to a chain for exactly the policies that select it; it tries each of theirs
+and drops what none allows.
 """
 
 from __future__ import annotations
@@ -17,16 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from netproxy.nftables.chains import PROTOCOLS, word
+from netproxy.policy.base_chains import ITSELF, LOCAL_PODS, base_chains
 from netproxy.policy.model import DIRECTIONS, EGRESS, EVERY_POD, INGRESS, Policy, PolicyTable, Port, Rule, Selector
 
 TABLE = "wherry-policy"
-HOOKS = {
-    EGRESS: "type filter hook forward priority -10 ;",
-    INGRESS: "type filter hook forward priority -9 ;",
-}
-LOCAL_PODS, ITSELF = "local-pods", "itself"
-NEIGHBOURS = "{ nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert }"
-OWN = {EGRESS: "saddr", INGRESS: "daddr"}
 PEER = {EGRESS: "daddr", INGRESS: "saddr"}
 
 
@@ -48,8 +40,9 @@ def digest(*parts: Any) -> str:
 class Rulesets:
     """Makes one family's rulesets from the table; keeps each selection's elements until its members change."""
 
-    def __init__(self, table: PolicyTable, family: int) -> None:
-        self.table, self.family = table, family
+    def __init__(self, table: PolicyTable, family: int, *, ipvs: bool = False) -> None:
+        """`ipvs`: Services are translated by IPVS, whose packets are not forwarded."""
+        self.table, self.family, self._ipvs = table, family, ipvs
         self.ranges: tuple[str, ...] = ()
         """Where this node's pods get their addresses."""
         self._ip = word(family)
@@ -65,7 +58,6 @@ class Rulesets:
         out.elements[LOCAL_PODS] = dict.fromkeys(mine, "")
         out.declarations[ITSELF] = f"set {ITSELF} {{ type {self._address} . {self._address} ; }}"
         itself = out.elements[ITSELF] = {}
-        closed = self._waits_for_an_address()
         for direction in DIRECTIONS:
             selected = self._policies_of_pods(direction)
             verdicts: dict[str, str] = {}
@@ -78,20 +70,10 @@ class Rulesets:
             name = f"{direction}-pods"
             out.declarations[name] = f"map {name} {{ type {self._address} : verdict ; }}"
             out.elements[name] = verdicts
-            out.chains[direction] = self._base(direction, closed)
+        closed = self.ranges if self._waits_for_an_address() else ()
+        out.chains |= base_chains(self.family, closed, ipvs=self._ipvs)
         self._kept = {name: kept for name, kept in self._kept.items() if name in out.elements}
         return out
-
-    def _base(self, direction: str, closed: bool) -> tuple[str, ...]:
-        own = f"{self._ip} {OWN[direction]}"
-        rules = ["ct state established,related accept"]
-        if self.family == 6:
-            rules.append(f"icmpv6 type {NEIGHBOURS} accept")
-        rules += [f"{self._ip} saddr . {self._ip} daddr @{ITSELF} accept", f"{own} vmap @{direction}-pods"]
-        if closed:
-            # A pod that a policy selects is starting. Until its address is known, one that nobody is known to have may be its.
-            rules += [f"{own} {cidr} {own} != @{LOCAL_PODS} drop" for cidr in self.ranges]
-        return tuple(rules)
 
     # -- pods of this node ----------------------------------------------------------------------------------------
     def _local_addresses(self) -> dict[str, str]:

@@ -10,7 +10,8 @@ from netproxy.nftables.chains import word
 from netproxy.nftables.commands import Held
 from netproxy.nftables.keeper import TableKeeper
 from netproxy.nftables.writer import Writer
-from netproxy.policy.rules import HOOKS, TABLE, Ruleset, flat
+from netproxy.policy.base_chains import HOOKS
+from netproxy.policy.rules import TABLE, Ruleset, flat
 
 
 class PolicyShadow:

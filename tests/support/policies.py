@@ -3,12 +3,14 @@
 import ipaddress
 import random
 import re
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from kube.api import networking_v1
 from netproxy.nftables.writer import Contents
+from netproxy.policy.base_chains import HOOKS
 from netproxy.policy.objects import SlimContainer, SlimMeta, SlimPod, SlimPodIP, SlimPodSpec, SlimPodStatus, SlimPort
 
 
@@ -74,15 +76,26 @@ def random_policy(number: int, chance: random.Random, family: int = 4) -> networ
 
 
 class PolicyTracer:
-    """Follows forwarded packets through a policy table as the recording writer holds it."""
+    """Follows packets through a policy table as the recording writer holds it; `node` are the node's own addresses."""
 
-    def __init__(self, contents: Contents) -> None:
-        self._contents = contents
+    def __init__(self, contents: Contents, node: Collection[str] = ()) -> None:
+        self._contents, self._node = contents, node
 
-    def allows(self, source: str, destination: str, port: int = 0, protocol: str = "tcp", state: str = "new") -> bool:
-        """Tell whether a packet passes; port 0 is of a protocol without ports."""
+    def allows(
+        self,
+        source: str,
+        destination: str,
+        port: int = 0,
+        protocol: str = "tcp",
+        state: str = "new",
+        *,
+        hook: str = "forward",
+    ) -> bool:
+        """Tell whether a packet passes the base chains of a hook; port 0 is of a protocol without ports."""
         packet = {"saddr": source, "daddr": destination, "port": str(port), "protocol": protocol, "state": state}
-        return all(self._chain(name, packet) != "drop" for name in ("egress", "ingress"))
+        chains = [name for name, text in HOOKS.items() if f" hook {hook} " in text and name in self._contents.rules]
+        assert chains, hook
+        return all(self._chain(name, packet) != "drop" for name in chains)
 
     def _chain(self, name: str, packet: dict[str, str]) -> str:
         for rule in self._contents.rules[name]:
@@ -111,6 +124,7 @@ class PolicyTracer:
         """Return what is left of a rule after its first match, None where that does not hold."""
         for pattern, holds in (
             (r"ct state established,related", lambda _: packet["state"] in ("established", "related")),
+            (r"fib saddr type local", lambda _: packet["saddr"] in self._node),
             (r"icmpv6 type \{[^}]*\}", lambda _: packet["protocol"] == "nd"),
             (r"ip6? saddr \. ip6? daddr @(\S+)", lambda m: self._in(m[1], f"{packet['saddr']} . {packet['daddr']}")),
             (

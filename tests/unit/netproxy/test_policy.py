@@ -8,6 +8,7 @@ import pytest
 from kube.api import networking_v1
 from kube.clock import FakeClock
 from netproxy.nftables.writer import RecordingWriter
+from netproxy.policy.base_chains import HOOKS
 from netproxy.policy.model import PolicyTable, parse
 from netproxy.policy.objects import SlimPod, facts_of
 from netproxy.policy.rules import Ruleset, Rulesets
@@ -18,6 +19,8 @@ from tests.support.second_family import likeness
 WEB, DB, OTHER = "10.244.1.2", "10.244.1.3", "10.244.1.4"
 FAR_WEB, FAR_OTHER = "10.244.2.2", "10.244.2.4"
 WORLD = "203.0.113.5"
+NODE = ("192.168.0.1", "10.244.1.1", "10.96.5.1")
+"""The node's own addresses: IPVS binds those of Services to it too."""
 PODS = [
     pod("web", WEB, labels={"app": "web"}, ports={"http": ("TCP", 8080), "metrics": ("UDP", 9100)}),
     pod("db", DB, labels={"app": "db"}, ports={"sql": ("TCP", 5432)}),
@@ -40,8 +43,8 @@ def filled(*policies: networking_v1.NetworkPolicy, pods: list[SlimPod] | None = 
     return table
 
 
-def made(table: PolicyTable, family: int = 4) -> Ruleset:
-    rulesets = Rulesets(table, family)
+def made(table: PolicyTable, family: int = 4, *, ipvs: bool = True) -> Ruleset:
+    rulesets = Rulesets(table, family, ipvs=ipvs)
     rulesets.ranges = ("10.244.1.0/24",) if family == 4 else ("fd00:1::/64",)
     return rulesets.make()
 
@@ -51,7 +54,7 @@ async def tracer(
 ) -> PolicyTracer:
     writer = RecordingWriter()
     await PolicyBackend(writer, family, clock=FakeClock()).put(made(filled(*policies, pods=pods), family))
-    return PolicyTracer(writer.contents)
+    return PolicyTracer(writer.contents, node=likeness(NODE) if family == 6 else NODE)
 
 
 Packet = tuple[Any, ...]
@@ -258,10 +261,11 @@ async def test_packets_pass_or_not_as_the_table_says(
     policies: list[networking_v1.NetworkPolicy], allowed: list[Packet], refused: list[Packet]
 ) -> None:
     trace = await tracer(*policies)
-    for packet in allowed:
-        assert trace.allows(*packet), packet
-    for packet in refused:
-        assert not trace.allows(*packet), packet
+    for hook in ("forward", "output"):
+        for packet in allowed:
+            assert trace.allows(*packet, hook=hook), packet
+        for packet in refused:
+            assert not trace.allows(*packet, hook=hook), packet
 
 
 @pytest.mark.parametrize(
@@ -271,10 +275,39 @@ async def test_the_table_holds_in_ipv6(
     policies: list[networking_v1.NetworkPolicy], allowed: list[Packet], refused: list[Packet]
 ) -> None:
     trace = await tracer(*likeness(policies), pods=likeness(PODS), family=6)
-    for packet in likeness(allowed):
-        assert trace.allows(*packet), packet
-    for packet in likeness(refused):
-        assert not trace.allows(*packet), packet
+    for hook in ("forward", "output"):
+        for packet in likeness(allowed):
+            assert trace.allows(*packet, hook=hook), packet
+        for packet in likeness(refused):
+            assert not trace.allows(*packet, hook=hook), packet
+
+
+@pytest.mark.parametrize("family", [4, 6])
+async def test_what_the_node_itself_sends_is_not_judged(family: int) -> None:
+    policies = [policy("deny", policyTypes=["Ingress", "Egress"])]
+    starting = pod("new", labels={"app": "web"})
+    pods = [*PODS, starting] if family == 4 else likeness([*PODS, starting])
+    trace = await tracer(*policies, pods=pods, family=family)
+    of_family = likeness if family == 6 else str
+    for source in NODE:
+        assert trace.allows(of_family(source), of_family(WEB), 80, hook="output")
+        assert trace.allows(of_family(source), of_family("10.244.1.77"), 80, hook="output")
+    assert not trace.allows(of_family("192.168.0.2"), of_family(WEB), 80, hook="output")
+
+
+def test_only_the_ipvs_mode_judges_what_leaves_by_hook_output() -> None:
+    table = filled(policy("deny", policyTypes=["Ingress", "Egress"]))
+    for family in (4, 6):
+        others, ipvs = (made(table, family, ipvs=ipvs).chains for ipvs in (False, True))
+        assert {name for name in others if name in HOOKS} == {"egress", "ingress"}
+        assert set(ipvs) - set(others) == {name for name, hook in HOOKS.items() if " hook output " in hook}
+
+
+async def test_a_change_of_modes_leaves_the_chains_of_the_new_one() -> None:
+    table, writer = filled(policy("deny")), RecordingWriter()
+    for ipvs in (False, True, False):
+        await PolicyBackend(writer, 4, clock=FakeClock()).put(made(table, ipvs=ipvs))
+        assert set(writer.contents.rules) == set(made(table, ipvs=ipvs).chains)
 
 
 async def test_a_pod_on_the_hosts_network_and_one_that_finished_are_not_selected() -> None:
@@ -308,6 +341,7 @@ async def test_each_family_has_its_own_addresses_and_neighbours_find_each_other(
             assert trace.allows("2001:db8::5", web, 80)
             assert not trace.allows("2001:db8:1::5", web, 80)
             assert trace.allows(stranger, web, 0, "nd")
+            assert trace.allows(stranger, web, 0, "nd", hook="output")
 
 
 async def test_an_address_nobody_is_known_to_have_is_closed_while_a_selected_pod_starts() -> None:
@@ -315,6 +349,8 @@ async def test_an_address_nobody_is_known_to_have_is_closed_while_a_selected_pod
     trace = await tracer(policy("deny", **WEB_ONLY), pods=[*PODS, starting])
     assert not trace.allows(WORLD, "10.244.1.77", 80)
     assert not trace.allows("10.244.1.77", WORLD, 80)
+    assert not trace.allows(WORLD, "10.244.1.77", 80, hook="output")
+    assert not trace.allows("10.244.1.77", WORLD, 80, hook="output")
     assert trace.allows(WORLD, DB, 80)  # pods that are known are not touched
     assert trace.allows("10.244.2.77", WORLD, 80)
     trace = await tracer(policy("deny", **WEB_ONLY), pods=[*PODS, pod("new", labels={"app": "db"})])

@@ -4,7 +4,6 @@ Each check prints "ok" or "FAILED" and its name. Emulated processors are slow, s
 """
 
 import asyncio
-import contextlib
 import dataclasses
 import subprocess
 import sys
@@ -35,31 +34,11 @@ from tests.support.memory_api import MemoryAPI
 from tests.support.packet_cases import FIXED, IPVS_OTHERWISE, RULES
 from tests.support.packet_site import wrong_packets
 from tests.support.services import endpoint, port, service, slice_of
+from tests.vm.ipvs.machine_site import LIMIT, NODE_SIX, SIX, everybody, fetch, fetched, give_second_family
+from tests.vm.ipvs.policies import policies
 
-WEB, LIMIT = "10.96.5.1", 120.0
-SIX = {"pod-a": "fd00:244:1::2", "pod-b": "fd00:244:1::3"}
+WEB = "10.96.5.1"
 NODE_PORT = port("http", 80, node_port=30080)
-
-
-def fetch(site: Site, origin: str, address: str, number: int = 80) -> str:
-    """Return what answers; "" where nobody does, or where the machine was too slow to say."""
-    namespace = {"node": site.node, "client": site.client, **site.pods}[origin]
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        return site.fetch(namespace, address, number, 10)
-    return ""
-
-
-async def fetched(site: Site, origin: str, address: str, number: int = 80) -> str:
-    return await asyncio.to_thread(fetch, site, origin, address, number)
-
-
-async def everybody(site: Site, origin: str, address: str, number: int = 80) -> None:
-    seen: set[str] = set()
-    for _ in range(30):
-        seen.add(await fetched(site, origin, address, number))
-        if seen == set(PODS):
-            return
-    raise AssertionError(f"{origin} at {address}:{number} was answered by {seen} alone")
 
 
 async def check(site: Site) -> None:
@@ -119,7 +98,7 @@ async def check(site: Site) -> None:
 
         for each in (ways, refusals, local, affinity, nobody, repair, gone):
             await report(each.__name__, each())
-        for each in (dual_stack, graceful_end, settings):
+        for each in (dual_stack, policies, graceful_end, settings):
             await report(each.__name__, each(site, api))
     await report("schedulers", schedulers(site, api))
 
@@ -132,15 +111,6 @@ async def check(site: Site) -> None:
 
     await report("cleanup", cleanup())
     await report("packets", packets())
-
-
-def give_second_family(site: Site) -> None:
-    site.node.run("ip", "address", "add", "fd00:244:1::1/64", "dev", "cni0", "nodad")
-    site.node.run("ip", "address", "add", "fd00:77::1/64", "dev", "uplink", "nodad")
-    site.client.run("ip", "address", "add", "fd00:77::2/64", "dev", "eth0", "nodad")
-    for name, pod in site.pods.items():
-        pod.run("ip", "address", "add", f"{SIX[name]}/64", "dev", "eth0", "nodad")
-        pod.run("ip", "route", "add", "default", "via", "fd00:244:1::1")
 
 
 def configured(config: ProxyConfig) -> ProxyConfig:
@@ -161,7 +131,7 @@ async def dual_stack(site: Site, api: MemoryAPI) -> None:
         await until(lambda origin=origin: fetch(site, origin, "[fd00:96::2]"), f"{origin} over IPv6", LIMIT)  # type: ignore[misc]
         await until(lambda origin=origin: fetch(site, origin, "10.96.5.2"), f"{origin} over IPv4", LIMIT)  # type: ignore[misc]
     await everybody(site, "pod-a", "[fd00:96::2]")
-    await until(lambda: fetch(site, "client", "[fd00:77::1]", 30080), "the client over IPv6", LIMIT)
+    await until(lambda: fetch(site, "client", f"[{NODE_SIX}]", 30080), "the client over IPv6", LIMIT)
     assert site.error(site.node, "fd00:96::2", 81) == "ECONNREFUSED"
     api.put(slice_of("two", suffix="six", address_type="IPv6"))
     await until(lambda: site.error(site.pods["pod-a"], "fd00:96::2") == "ECONNREFUSED", "nobody over IPv6", LIMIT)

@@ -1,0 +1,58 @@
+"""The base chains of the policies' table: which packets are judged, and which pass unjudged. No I/O.
+
+A packet is judged where it is forwarded, after Services were translated, so a policy sees the pods that really talk.
+IPVS forwards nothing: its packets come in by hook `input`, get the endpoint's address from ip_vs (priority 99) and leave by
+hook `output`. There they still have the client's address, for masquerade comes later, and what the node itself sends has one
+of its own. ip_vs's connection tracking, which the mode turns on, gives them the state of the connection to the endpoint.
+Answers of endpoints are forwarded in every mode.
+
+Each direction has a base chain of its own, for `accept` ends only its own: what may leave its sender is still judged for
+its receiver. What the node sends to its pods or gets from them is never judged: kubelet's probes always arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from netproxy.nftables.chains import word
+from netproxy.policy.model import DIRECTIONS, EGRESS, INGRESS
+
+IPVS_PREFIX = "ipvs-"
+"""Of the names of chains at hook `output`."""
+HOOKS = {
+    EGRESS: "type filter hook forward priority -10 ;",
+    INGRESS: "type filter hook forward priority -9 ;",
+    f"{IPVS_PREFIX}{EGRESS}": "type filter hook output priority -10 ;",
+    f"{IPVS_PREFIX}{INGRESS}": "type filter hook output priority -9 ;",
+}
+LOCAL_PODS, ITSELF = "local-pods", "itself"
+OWN = {EGRESS: "saddr", INGRESS: "daddr"}
+NEIGHBOURS = "{ nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert }"
+
+
+def base_chains(family: int, closed: Iterable[str], *, ipvs: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each base chain with its rules.
+
+    `closed` are ranges of which only addresses of known pods may be used: a pod that a policy selects is starting, and
+    until its address is known, one that nobody is known to have may be its.
+    """
+    closed = tuple(closed)
+    for direction in DIRECTIONS:
+        judged = tuple(_judged(family, direction, closed))
+        yield direction, (*_accepted(family), *judged)
+        if ipvs:
+            yield f"{IPVS_PREFIX}{direction}", (*_accepted(family), "fib saddr type local accept", *judged)
+
+
+def _accepted(family: int) -> tuple[str, ...]:
+    established = "ct state established,related accept"
+    return (established,) if family == 4 else (established, f"icmpv6 type {NEIGHBOURS} accept")
+
+
+def _judged(family: int, direction: str, closed: Iterable[str]) -> Iterator[str]:
+    ip = word(family)
+    own = f"{ip} {OWN[direction]}"
+    yield f"{ip} saddr . {ip} daddr @{ITSELF} accept"
+    yield f"{own} vmap @{direction}-pods"
+    for cidr in closed:
+        yield f"{own} {cidr} {own} != @{LOCAL_PODS} drop"
