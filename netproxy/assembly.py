@@ -217,6 +217,7 @@ def _network_policy(
         client,
         node_name,
         backends,
+        bridge=config.pod_network.bridge,
         ipvs=mode == "ipvs",
         clock=clock,
         on_repair=on_repair,

@@ -27,18 +27,24 @@ HOOKS = {
 }
 LOCAL_PODS, ITSELF = "local-pods", "itself"
 OWN = {EGRESS: "saddr", INGRESS: "daddr"}
+REACHES_ALL = {4: "fib daddr type { broadcast, multicast }", 6: "ip6 daddr ff00::/8"}
 NEIGHBOURS = "{ nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert }"
 
 
-def base_chains(family: int, closed: Iterable[str], *, ipvs: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
+def base_chains(
+    family: int, closed: Iterable[str], *, bridge: str, isolated: bool, ipvs: bool
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each base chain with its rules.
 
     `closed` are ranges of which only addresses of known pods may be used: a pod that a policy selects is starting, and
-    until its address is known, one that nobody is known to have may be its.
+    until its address is known, one that nobody is known to have may be its. `isolated`: not everybody may send to
+    every pod of `bridge`. A packet to a broadcast or multicast address reaches all of them, so then none of them gets it.
     """
     closed = tuple(closed)
     for direction in DIRECTIONS:
         judged = tuple(_judged(family, direction, closed))
+        if isolated and direction == INGRESS:
+            judged = (*judged, f'oifname "{bridge}" {REACHES_ALL[family]} drop')
         yield direction, (*_accepted(family), *judged)
         if ipvs:
             yield f"{IPVS_PREFIX}{direction}", (*_accepted(family), "fib saddr type local accept", *judged)

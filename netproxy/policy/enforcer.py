@@ -40,6 +40,7 @@ class PolicyEnforcer:
         node_name: str,
         backends: Sequence[PolicyBackend],
         *,
+        bridge: str = "cni0",
         ipvs: bool = False,
         clock: Clock = SYSTEM,
         on_repair: Callable[[], None] = lambda: None,
@@ -51,7 +52,8 @@ class PolicyEnforcer:
         self._remaining: set[str] = set()
         self._look = asyncio.Event()
         self._table = PolicyTable()
-        self._rulesets = {backend.family: Rulesets(self._table, backend.family, ipvs=ipvs) for backend in backends}
+        families = [backend.family for backend in backends]
+        self._rulesets = {family: Rulesets(self._table, family, bridge=bridge, ipvs=ipvs) for family in families}
         self._policies = Informer(client, networking_v1.NetworkPolicy, clock=clock)
         self._wake = asyncio.Event()
         self._given_up = False

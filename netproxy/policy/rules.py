@@ -40,9 +40,9 @@ def digest(*parts: Any) -> str:
 class Rulesets:
     """Makes one family's rulesets from the table; keeps each selection's elements until its members change."""
 
-    def __init__(self, table: PolicyTable, family: int, *, ipvs: bool = False) -> None:
-        """`ipvs`: Services are translated by IPVS, whose packets are not forwarded."""
-        self.table, self.family, self._ipvs = table, family, ipvs
+    def __init__(self, table: PolicyTable, family: int, *, bridge: str = "cni0", ipvs: bool = False) -> None:
+        """`bridge` is the pods'; `ipvs`: Services are translated by IPVS, whose packets are not forwarded."""
+        self.table, self.family, self._bridge, self._ipvs = table, family, bridge, ipvs
         self.ranges: tuple[str, ...] = ()
         """Where this node's pods get their addresses."""
         self._ip = word(family)
@@ -71,7 +71,8 @@ class Rulesets:
             out.declarations[name] = f"map {name} {{ type {self._address} : verdict ; }}"
             out.elements[name] = verdicts
         closed = self.ranges if self._waits_for_an_address() else ()
-        out.chains |= base_chains(self.family, closed, ipvs=self._ipvs)
+        isolated = bool(closed or out.elements[f"{INGRESS}-pods"])
+        out.chains |= base_chains(self.family, closed, bridge=self._bridge, isolated=isolated, ipvs=self._ipvs)
         self._kept = {name: kept for name, kept in self._kept.items() if name in out.elements}
         return out
 

@@ -125,6 +125,8 @@ class PolicyTracer:
         for pattern, holds in (
             (r"ct state established,related", lambda _: packet["state"] in ("established", "related")),
             (r"fib saddr type local", lambda _: packet["saddr"] in self._node),
+            (r'oifname "cni0"', lambda _: True),
+            (r"fib daddr type \{ broadcast, multicast \}", lambda _: _reaches_all(packet["daddr"])),
             (r"icmpv6 type \{[^}]*\}", lambda _: packet["protocol"] == "nd"),
             (r"ip6? saddr \. ip6? daddr @(\S+)", lambda m: self._in(m[1], f"{packet['saddr']} . {packet['daddr']}")),
             (
@@ -156,6 +158,10 @@ class PolicyTracer:
 
 def _inside(address: str, network: str) -> bool:
     return " . " not in address and ipaddress.ip_address(address) in ipaddress.ip_network(network)
+
+
+def _reaches_all(address: str) -> bool:
+    return address == "255.255.255.255" or ipaddress.ip_address(address).is_multicast
 
 
 def _in_ranges(port: int, text: str) -> bool:

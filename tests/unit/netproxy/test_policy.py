@@ -19,6 +19,7 @@ from tests.support.second_family import likeness
 WEB, DB, OTHER = "10.244.1.2", "10.244.1.3", "10.244.1.4"
 FAR_WEB, FAR_OTHER = "10.244.2.2", "10.244.2.4"
 WORLD = "203.0.113.5"
+EVERYBODY, GROUP = "255.255.255.255", "224.0.0.1"
 NODE = ("192.168.0.1", "10.244.1.1", "10.96.5.1")
 """The node's own addresses: IPVS binds those of Services to it too."""
 PODS = [
@@ -250,6 +251,18 @@ CASES: list[tuple[str, list[networking_v1.NetworkPolicy], list[Packet], list[Pac
         ],
         [(WEB, OTHER, 80), (WEB, WORLD, 1)],
         [(WEB, OTHER, 81)],
+    ),
+    (
+        "what reaches every pod at once is dropped where not everybody may send to every pod",
+        [policy("web", ingress=[{"ports": [{"port": 80, "protocol": "UDP"}]}], **WEB_ONLY)],
+        [(OTHER, WEB, 80, "udp"), (OTHER, DB, 81, "udp"), (OTHER, WORLD, 80, "udp")],
+        [(OTHER, EVERYBODY, 81, "udp"), (OTHER, GROUP, 81, "udp"), (DB, GROUP, 0, "icmp")],
+    ),
+    (
+        "where no pod is isolated for what comes in, it passes",
+        [policy("out", policyTypes=["Egress"], **WEB_ONLY)],
+        [(OTHER, EVERYBODY, 81, "udp"), (OTHER, GROUP, 81, "udp")],
+        [(WEB, EVERYBODY, 81, "udp"), (WEB, GROUP, 81, "udp")],
     ),
 ]
 
