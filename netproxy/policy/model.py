@@ -30,10 +30,13 @@ class Selector:
     namespace: str = ""
     namespaces: LabelSelector | None = None
 
-    def matches(self, pod: PodFacts, namespace_labels: Mapping[str, str]) -> bool:
+    def matches(self, pod: PodFacts, namespace_labels: Mapping[str, str] | None) -> bool:
+        """Tell whether a pod is selected; labels of its namespace that are not known, None, match no selector."""
         if self.namespaces is None:
             return pod.namespace == self.namespace and self.pods.matches(pod.labels)
-        return self.namespaces.matches(namespace_labels) and self.pods.matches(pod.labels)
+        return (
+            namespace_labels is not None and self.namespaces.matches(namespace_labels) and self.pods.matches(pod.labels)
+        )
 
 
 EVERY_POD = Selector(namespaces=selectors.EVERYTHING)
@@ -191,7 +194,7 @@ class PolicyTable:
         else:
             self.pods[key] = facts
         touched = bool((old and old.here) or (facts and facts.here))
-        labels = self._namespaces.get(facts.namespace, {}) if facts else {}
+        labels = self._namespaces.get(facts.namespace) if facts else None
         for selector, selection in self._selections.items():
             touched |= _place(selection, key, facts if facts and selector.matches(facts, labels) else None)
         return touched
@@ -209,7 +212,7 @@ class PolicyTable:
         for selector, selection in self._selections.items():
             if selector.namespaces is not None:
                 for key, pod in affected:
-                    touched |= _place(selection, key, pod if selector.matches(pod, labels or {}) else None)
+                    touched |= _place(selection, key, pod if selector.matches(pod, labels) else None)
         return touched
 
     def set_policy(self, policy: Policy) -> None:
@@ -232,7 +235,7 @@ class PolicyTable:
                     {
                         key: pod
                         for key, pod in self.pods.items()
-                        if selector.matches(pod, self._namespaces.get(pod.namespace, {}))
+                        if selector.matches(pod, self._namespaces.get(pod.namespace))
                     }
                 )
 

@@ -357,6 +357,27 @@ async def test_each_family_has_its_own_addresses_and_neighbours_find_each_other(
             assert trace.allows(stranger, web, 0, "nd", hook="output")
 
 
+async def test_a_pod_of_a_namespace_whose_labels_are_not_known_is_no_peer_by_them() -> None:
+    """The namespace's own event may come after its pods'; labels that are absent until then must not let anybody in."""
+    not_b = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["b"]}]}
+    rules = policy("in", ingress=[{"from": [{"namespaceSelector": not_b}], "ports": [{"port": "http"}]}])
+    late = pod("late", FAR_OTHER, namespace="late", node="node-2")
+    table = filled(rules, pods=[*PODS[:1], late])
+
+    async def allowed() -> bool:
+        writer = RecordingWriter()
+        await PolicyBackend(writer, 4, clock=FakeClock()).put(made(table))
+        return PolicyTracer(writer.contents).allows(FAR_OTHER, WEB, 8080)
+
+    assert not await allowed()
+    table.set_namespace("late", {"team": "b"})
+    assert not await allowed()
+    assert table.set_namespace("late", {})
+    assert await allowed()
+    assert table.set_namespace("late", None)
+    assert not await allowed()
+
+
 async def test_an_address_nobody_is_known_to_have_is_closed_while_a_selected_pod_starts() -> None:
     starting = pod("new", labels={"app": "web"})
     trace = await tracer(policy("deny", **WEB_ONLY), pods=[*PODS, starting])
