@@ -12,13 +12,17 @@ import struct
 import time
 from collections.abc import Iterator
 
+import pytest
+
 from netproxy.nftables.writer import NftWriter
 from netproxy.policy.rules import TABLE
 from netproxy.policy.sync import PolicyBackend
 from netproxy.sysctl import ensure
 from tests.support.netns import Namespace, namespaces, wire
 from tests.support.packet_probe import crc32c
-from tests.unit.netproxy.test_policy import CASES, DB, EVERYBODY, GROUP, OTHER, WEB, filled, made
+from tests.support.policies import policy
+from tests.support.second_family import likeness
+from tests.unit.netproxy.test_policy import CASES, DB, EVERYBODY, GROUP, OTHER, PODS, WEB, filled, made
 
 HERE = (WEB, DB, OTHER)
 NUMBERS = {"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1}
@@ -139,3 +143,33 @@ def test_real_packets_pass_or_not_as_the_table_says() -> None:
                 if (mark in arrived) != passes:
                     wrong.append(f"{text} {'does not pass' if passes else 'passes'}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_an_isolated_pod_gets_no_multicast_of_other_pods_in_ipv6(isolated: bool) -> None:
+    async def datagrams(address: str = "::") -> socket.socket:
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        sock.settimeout(30)
+        sock.bind((address, 9999))
+        return sock
+
+    async def begin() -> None:
+        ensure("net/ipv6/conf/all/forwarding", "1")
+        ensure("net/bridge/bridge-nf-call-ip6tables", "1")
+        policies = [policy("in", podSelector={} if isolated else {"matchLabels": {"app": "nobody"}})]
+        await PolicyBackend(NftWriter(6, TABLE), 6).put(made(filled(*policies, pods=likeness(PODS)), 6))
+
+    with place() as (node, around), contextlib.ExitStack() as stack:
+        for namespace, ip in ((node, "10.244.1.1"), (around[WEB], WEB), (around[OTHER], OTHER)):
+            device = "cni0" if namespace is node else "eth0"
+            namespace.run("ip", "address", "add", f"{likeness(ip)}/96", "dev", device, "nodad")
+        node.inside(begin)
+        receiver = stack.enter_context(around[WEB].inside(datagrams))
+        sender = stack.enter_context(around[OTHER].inside(lambda: datagrams(likeness(OTHER))))
+        last = stack.enter_context(node.inside(datagrams))
+        sender.sendto(b"to everybody", ("ff02::1", 9999))
+        last.sendto(b"from the node", (likeness(WEB), 9999))
+        seen = [receiver.recv(100)]
+        while seen[-1] != b"from the node":
+            seen.append(receiver.recv(100))
+        assert (b"to everybody" in seen) != isolated
