@@ -93,8 +93,8 @@ async def check(site: Site) -> None:
 
         async def gone() -> None:
             api.remove(service("web", WEB))
-            await until(lambda: WEB not in site.node.run("ipvsadm", "-Ln"), "the virtual server goes", LIMIT)
-            assert WEB not in site.node.run("ip", "address") + site.node.run("ipset", "save")
+            listings = (("ip", "address"), ("ipvsadm", "-Ln"), ("ipset", "save"))
+            await until(lambda: WEB not in "".join(site.node.run(*each) for each in listings), "all of it goes", LIMIT)
 
         for each in (ways, refusals, local, affinity, nobody, repair, gone):
             await report(each.__name__, each())
