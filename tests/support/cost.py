@@ -1,9 +1,10 @@
 """Judges how the cost of reading an input grows with its length: it is to be linear up to the largest input there can be.
 
-Two measures, because neither sees everything. Lines that Python executes are counted exactly, on short inputs, and are the
-same on every run. What runs inside one line (a regular expression, a copy, `in` of a list, int()) shows in processor time
-alone. That is measured on inputs that grow fourfold, and judged only where the largest takes long enough to matter: a largest
-input that is quick needs no judgement, one that is slow must not have grown faster than its input.
+Three measures, because none sees everything. Lines that Python executes are counted exactly, on short inputs, and are the same
+on every run, and so is the memory that is taken at its most. What runs inside one line (a regular expression, a copy, `in` of a
+list, int()) shows in processor time alone. That is measured on inputs that grow fourfold, and judged only where the largest
+takes long enough to matter: a largest input that is quick needs no judgement, one that is slow must not have grown faster than
+its input.
 """
 
 from __future__ import annotations
@@ -25,15 +26,18 @@ Build = Callable[[int], Any]
 """Makes an input of about so many bytes."""
 REFUSED = (ValueError, StatusError)
 SMALL = 1024
-LARGEST = int(os.environ.get("WHERRY_COST_BYTES", "262144"))
+LARGEST = int(os.environ.get("WHERRY_COST_BYTES", "131072"))
 """Bytes of the longest input; a body has 3 MiB at most, but what is linear up to here is so beyond."""
 STEPS_EXPONENT = 1.25
 TIME_EXPONENT = 1.5
-QUICK = 0.03
-"""Seconds of the processor that an input may take whatever its length: a fraction of what a request may take."""
+QUICK = 0.0075
+"""Seconds of the processor that an input may take whatever its length: what is quadratic takes 4 s for the longest body."""
 TRIES = 3
 TOO_SLOW = 4.0
 """Seconds that no input may take, however its cost grows."""
+LITTLE = 1024 * 1024
+"""Bytes of memory that an input may take whatever its length: of less, lists that are used again are a part."""
+MEMORY_EXPONENT = 1.5
 
 
 class TooExpensive(AssertionError):
@@ -103,14 +107,14 @@ def too_steep(points: list[tuple[int, float]], limit: float) -> bool:
 
 def judge_steps(case: Case, small: int = SMALL) -> None:
     """Raise TooExpensive where the lines executed grow faster than the input."""
-    sizes = [size for size in (small, 2 * small, 4 * small, 8 * small) if size <= case.largest]
-    run(case, case.build(small))  # what is made once and kept does not count
+    sizes = [size for size in (small, 4 * small, 8 * small) if size <= case.largest]
+    run(case, case.build(small // 4))  # what is made once and kept does not count
     points = [(size, float(steps(case, case.build(size)))) for size in sizes]
     if points[-1][1] > 1000 and too_steep(points, STEPS_EXPONENT):
         raise TooExpensive(f"{case.name}: lines grow with exponent {exponent(points):.2f}: {points}")
 
 
-def judge_time(case: Case, small: int = 16 * SMALL) -> None:
+def judge_time(case: Case, small: int = 8 * SMALL) -> None:
     """Raise TooExpensive where a large input is slow, and the time grew faster than the input, or is absurd."""
     size, points = min(small, case.largest), list[tuple[int, float]]()
     while True:
@@ -127,18 +131,26 @@ def judge_time(case: Case, small: int = 16 * SMALL) -> None:
         size = min(4 * size, case.largest)
 
 
-def judge_memory(case: Case, size: int = 64 * SMALL) -> None:
-    """Raise TooExpensive where reading takes more memory than so many times the input."""
-    given = case.build(min(size, case.largest))
-    run(case, given)
+def peak(case: Case, given: Any) -> int:
+    """Return the bytes of memory that it takes to read an input, at their most."""
+    gc.collect(0)
     tracemalloc.start()
     try:
         run(case, given)
-        peak = tracemalloc.get_traced_memory()[1]
+        return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    if peak > case.memory * min(size, case.largest) + 256 * 1024:
-        raise TooExpensive(f"{case.name}: {peak} bytes of memory for an input of {min(size, case.largest)}")
+
+
+def judge_memory(case: Case, small: int = 4 * SMALL) -> None:
+    """Raise TooExpensive where memory grows faster than the input, or is more than so many times the input."""
+    run(case, case.build(small // 4))
+    points = [(size, float(peak(case, case.build(size)))) for size in (small, 4 * small) if size <= case.largest]
+    size, most = points[-1]
+    if most > case.memory * size + LITTLE // 4:
+        raise TooExpensive(f"{case.name}: {most:.0f} bytes of memory for an input of {size}")
+    if len(points) > 1 and most > LITTLE and exponent(points) > MEMORY_EXPONENT:
+        raise TooExpensive(f"{case.name}: bytes of memory grow with exponent {exponent(points):.2f}: {points}")
 
 
 def judge(case: Case) -> None:

@@ -60,7 +60,7 @@ def test_lines_that_grow_with_the_square_are_seen() -> None:
 
 
 def test_time_that_grows_with_the_square_within_single_lines_is_seen() -> None:
-    case = Case("copies", _letters, _rest_of_it_each_time, 1 << 20)
+    case = Case("copies", _letters, _rest_of_it_each_time, 1 << 19)
     judge_steps(case)
     with pytest.raises(TooExpensive, match="time grows with exponent"):
         judge_time(case)
@@ -68,15 +68,20 @@ def test_time_that_grows_with_the_square_within_single_lines_is_seen() -> None:
 
 def test_a_regular_expression_that_backtracks_is_seen() -> None:
     adjacent = re.compile(r"\d+\.?\d*x")
-    case = Case("backtracking", lambda size: "1" * size, adjacent.fullmatch)
+    case = Case("backtracking", lambda size: "1" * size, adjacent.fullmatch, 1 << 14)
     judge_steps(case)
     with pytest.raises(TooExpensive, match="backtracking"):
-        judge_time(case)
+        judge_time(case, small=1024)
 
 
 def test_memory_that_grows_with_the_square_is_seen() -> None:
-    with pytest.raises(TooExpensive, match="bytes of memory"):
-        judge_memory(Case("places", _letters, _all_places, memory=50))
+    with pytest.raises(TooExpensive, match=r"bytes of memory grow with exponent [12]\."):
+        judge_memory(Case("places", _letters, _all_places))
+
+
+def test_memory_that_is_many_times_the_input_is_seen() -> None:
+    with pytest.raises(TooExpensive, match="bytes of memory for an input of 16384"):
+        judge_memory(Case("copies", _letters, lambda text: text * 50, memory=10))
 
 
 def test_a_fault_of_the_server_is_no_refusal() -> None:

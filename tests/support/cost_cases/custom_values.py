@@ -1,0 +1,84 @@
+"""What schemas say of single values: formats, patterns, and the JSON paths of columns."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from control.custom import formats, jsonpath, patterns
+from control.custom.columns import Columns
+from tests.support.cost import Case
+from tests.support.cost_cases.inputs import NOW, OBJECT, cases, fill
+
+FORMATS: dict[str, Callable[[int], str]] = {
+    "letters": fill("a"),
+    "digits": fill("9"),
+    "letters and dots": fill("a.", "", "!"),
+    "letters and dashes": fill("a-", "a@", "!"),
+    "colons": fill("1:"),
+    "slashes": fill("/1"),
+    "spaces": fill(" ", "1", "!"),
+    "hours": fill("1h", "", "!"),
+    "addresses": fill("a@"),
+    "base64": fill("YWJj"),
+}
+JSON_PATHS: dict[str, Callable[[int], str]] = {
+    "fields": fill(".a"),
+    "dots": fill("."),
+    "descents": fill("..a"),
+    "brackets": fill("["),
+    "quotes": fill("['"),
+    "a quote without an end": fill("a", "['"),
+    "backslashes": fill("\\", ".a"),
+    "escapes": fill("\\.", ".a"),
+    "indices": fill("[0]"),
+    "a long index": fill("9", "[", "]"),
+    "a slice": fill("9", "[1:", "]"),
+    "filters": fill("[?(@.a==1)]"),
+    "filters without an end": fill("[?(@"),
+    "filters with brackets": fill("[]", "[?(@", ")]"),
+    "nested filters": fill("[?(@.a", "", ""),
+    "operators": fill("=", "[?(@.a", "1)]"),
+    "spaces": fill(" ", "[?(@.a ==", ")"),
+    "an operand": fill("a", "[?(@.a==", ")]"),
+    "an operand of digits": fill("9", "[?(@.a==", ")]"),
+    "spaces in an index": fill(" ", "[1", "x"),
+}
+
+
+def _nest(levels: int) -> Any:
+    found: dict[str, Any] = {}
+    for _ in range(levels):
+        found = {"a": found}
+    return found
+
+
+def _columns(path: str, content: Callable[[int], Any]) -> Callable[[int], tuple[Columns, Any]]:
+    return lambda size: (Columns([{"jsonPath": path, "type": "string", "name": "a"}]), content(size))
+
+
+CASES = [
+    *cases("pattern", {"text": fill("a", "", "b")}, lambda text: patterns.found("^(a+)+$", text)),
+    *cases(
+        "pattern of a schema",
+        {"groups": fill("("), "stars": fill("(a*)*"), "classes": fill("[a]"), "counts": fill("a{1000}")},
+        lambda text: patterns.found(text, "a"),
+        largest=OBJECT,
+    ),
+    *cases("JSON path", JSON_PATHS, lambda text: jsonpath.compiled.__wrapped__(text), largest=OBJECT),
+    Case(
+        "columns",
+        _columns("..a", lambda size: {"x": [{"a": 1}] * (size // 8)}),
+        lambda given: given[0].row(given[1], NOW),
+        OBJECT,
+    ),
+    Case(
+        "columns of descents",
+        _columns("..a..a..a", lambda size: _nest(min(300, size // 8))),
+        lambda given: given[0].row(given[1], NOW),
+        OBJECT,
+    ),
+]
+for name in formats._TESTS:
+    CASES += cases(f"format {name}", FORMATS, functools.partial(formats.valid, name), largest=OBJECT)
