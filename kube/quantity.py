@@ -65,6 +65,11 @@ def milli(quantity: Quantity) -> int:
     return int(_EXACT.multiply(parse(quantity), Decimal(1000)).to_integral_value(ROUND_CEILING))
 
 
+def remainder(amount: Decimal, of: Decimal | int) -> Decimal:
+    """Return what is left of an amount; `%` fails where the quotient has more digits than Decimal's context, 28."""
+    return _EXACT.remainder(amount, of)
+
+
 def canonical(quantity: Quantity) -> str:
     """Return the quantity as upstream prints it: 1024Mi -> 1Gi, 0.5 -> 500m, 1000m -> 1."""
     number, family = _split(quantity)

@@ -14,7 +14,7 @@ from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required
-from kube.quantity import QuantityError, canonical, parse
+from kube.quantity import QuantityError, canonical, parse, remainder
 
 
 def default_claim(obj: Object) -> None:
@@ -98,7 +98,7 @@ def claim_warnings(spec: Object, path: str = "spec") -> list[str]:
     """Return warnings about what is claimed: a size with a fraction of a byte."""
     size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     try:
-        fractional = size is not None and parse(size) % 1 != 0
+        fractional = size is not None and remainder(parse(size), 1) != 0
     except QuantityError:
         return []
     where = f"{path}.resources.requests[storage]"

@@ -15,7 +15,7 @@ from control.registry.core.pod_annotations import APPARMOR, SECCOMP, SECCOMP_CON
 from control.registry.core.pod_port_warnings import port_warnings
 from control.registry.strategy import Object
 from kube.names import dns1123_label
-from kube.quantity import QuantityError, parse
+from kube.quantity import QuantityError, parse, remainder
 
 _HARD, _SOFT = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
 _OLD_ANNOTATIONS = {
@@ -148,7 +148,7 @@ def _containers(spec: Object, path: str) -> Iterator[str]:
 def _amounts(amounts: Object | None, path: str) -> Iterator[str]:
     for name, amount in (amounts or {}).items():
         try:
-            fractional = name in ("memory", "ephemeral-storage") and parse(amount) % 1 != 0
+            fractional = name in ("memory", "ephemeral-storage") and remainder(parse(amount), 1) != 0
         except QuantityError:
             continue
         if fractional:

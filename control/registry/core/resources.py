@@ -9,7 +9,7 @@ from control.registry.checks import Errors, each, quantity
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required
-from kube.quantity import Quantity, QuantityError, parse
+from kube.quantity import Quantity, QuantityError, parse, remainder
 
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
 _NATIVE_DOMAIN = "kubernetes.io"
@@ -53,14 +53,14 @@ def amount_of(name: str, amount: Quantity, path: str) -> Errors:
     errors = quantity(amount, path)
     if errors:
         return errors
-    if (is_extended(name) or name in _COUNTED) and parse(amount) % 1:
+    if (is_extended(name) or name in _COUNTED) and remainder(parse(amount), 1):
         errors.append(invalid_value(path, str(amount), "must be an integer"))
     if name.startswith(HUGE):
         try:
             page = parse(name.removeprefix(HUGE))
         except QuantityError:
             page = Decimal(0)
-        if page and parse(amount) % page:
+        if page and remainder(parse(amount), page):
             errors.append(invalid_value(path, str(amount), f"{amount} is not positive integer multiple of {name}"))
     return errors
 

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.unit.control.registry.strategies import Object, created, problems, service, strategy_of, update_problems
+from tests.unit.control.registry.strategies import (
+    Object,
+    container,
+    created,
+    pod,
+    problems,
+    service,
+    strategy_of,
+    update_problems,
+)
 
 
 def obj(kind: str, **parts: Any) -> Object:
@@ -301,3 +310,11 @@ def test_a_load_balancers_addresses_say_how_they_are_reached() -> None:
     assert update_problems(*answered("ClusterIP", ip="192.0.2.1"), "status") == [
         f"{path}: Forbidden: may only be used when `spec.type` is 'LoadBalancer'"
     ]
+
+
+@pytest.mark.parametrize("amount", ["9" * 29, "9" * 900, "1e900", "9" * 900 + "Ei"])
+@pytest.mark.parametrize("name", ["memory", "example.com/a", "hugepages-2Mi"])
+def test_an_amount_of_any_length_is_judged(name: str, amount: str) -> None:
+    asked = pod(containers=[container(resources={"limits": {name: amount}, "requests": {name: amount}})])
+    assert not [text for text in problems(asked) if "must be an integer" in text]
+    assert strategy_of(asked).warnings(created(asked), None) == []
