@@ -4,6 +4,7 @@ The HTTP server hands over the raw connection after authentication and authoriza
 here, from the request that it read. Pings are answered; extensions are not offered.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from websockets.exceptions import InvalidState
@@ -30,21 +31,22 @@ class WebSocket:
     def __init__(self, stream: Stream, protocol: ServerProtocol) -> None:
         self._stream = stream
         self._protocol = protocol
-        self._parts: list[bytes] = []
-        self._events: list[Frame] = []
+        self._message = bytearray()
+        """What has come of a message; not its frames, of which there may be any number without content."""
+        self._events: deque[Frame] = deque()
 
     async def receive(self) -> bytes | None:
         """Return the next message, text as UTF-8 bytes; None when the client has closed or gone."""
         while True:
             while self._events:
-                frame = self._events.pop(0)
+                frame = self._events.popleft()
                 if frame.opcode is Opcode.CLOSE:
                     return None
                 if frame.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
-                    self._parts.append(bytes(frame.data))
+                    self._message += frame.data
                     if frame.fin:
-                        message = b"".join(self._parts)
-                        self._parts.clear()
+                        message = bytes(self._message)
+                        self._message.clear()
                         return message
             data = await self._stream.reader.read(_CHUNK)
             if data:
@@ -52,7 +54,7 @@ class WebSocket:
             else:
                 self._protocol.receive_eof()
             await self._flush()
-            self._events += [event for event in self._protocol.events_received() if isinstance(event, Frame)]
+            self._events.extend(event for event in self._protocol.events_received() if isinstance(event, Frame))
             if not self._events and (not data or self._protocol.state is State.CLOSED):
                 return None
 

@@ -6,20 +6,23 @@ from tests.support.cost import Case
 from tests.support.cost_cases import (
     cel,
     containers,
+    credentials,
     custom_objects,
     custom_values,
     dns,
     json_bodies,
+    maps,
     patches,
     protobuf,
     requests,
     streams,
+    websockets,
     words,
     yaml_bodies,
 )
 
 _AREAS = (
-    *(cel, containers, custom_objects, custom_values, dns, json_bodies),
-    *(patches, protobuf, requests, streams, words, yaml_bodies),
+    *(cel, containers, credentials, custom_objects, custom_values, dns, json_bodies, maps),
+    *(patches, protobuf, requests, streams, websockets, words, yaml_bodies),
 )
 CASES: list[Case] = [case for area in _AREAS for case in area.CASES]

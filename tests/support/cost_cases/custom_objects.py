@@ -111,5 +111,6 @@ CASES = [
         {name: THINGS[name] for name in ("a set", "keys", "one key", "words", "a set of objects")},
         changed_thing,
     ),
+    *cases("schema that is built", SCHEMAS, Schema, largest=OBJECT, memory=5000),
     *cases("schema", SCHEMAS, lambda source: structural.check(source, "spec"), largest=OBJECT, memory=2000),
 ]
