@@ -65,6 +65,8 @@ class StatusError(Exception):
         )
 
 
+MOST_SHOWN = 10 * 1024
+"""Characters of a value that an error shows: clients choose how long it is, and how many errors show it."""
 OMITTED: Any = object()
 """As a field error's value: it is not shown, because it is large or says nothing."""
 
@@ -117,7 +119,23 @@ def _show(value: Any) -> str:
         return "null"
     if isinstance(value, Unsigned):
         return hex(value)
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    room = [MOST_SHOWN]
+    shown = json.dumps(_pruned(value, room), separators=(",", ":"), ensure_ascii=False)
+    return shown if room[0] > 0 else f"{shown[:MOST_SHOWN]}..."
+
+
+def _pruned(value: Any, room: list[int]) -> Any:
+    """Return as much of a JSON value as there is room for, in characters."""
+    if isinstance(value, str):
+        cut = value[: max(room[0], 0)]
+        room[0] -= len(value) + 2
+        return cut
+    if isinstance(value, dict):
+        return {_pruned(key, room): _pruned(each, room) for key, each in value.items() if room[0] > 0}
+    if isinstance(value, list | tuple):
+        return [_pruned(each, room) for each in value if room[0] > 0]
+    room[0] -= 8
+    return value
 
 
 def required(path: str, detail: str = "") -> FieldError:
@@ -185,14 +203,23 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 MOST_CAUSES = 1000
 """Causes of a Status: a body may have a hundred thousand wrong fields."""
+MOST_TEXT = 256 * 1024
+"""Characters of all causes of a Status."""
 
 
 def invalid(group: str, kind: str, name: str, errors: list[FieldError]) -> StatusError:
-    """422 with one cause a field error, MOST_CAUSES of them. `kind` is the kind here (Deployment), as upstream has it."""
-    errors, left = errors[:MOST_CAUSES], len(errors) - MOST_CAUSES
-    texts = [*map(str, errors), *([f"and {left} more"] if left > 0 else ())]
+    """422 with one cause a field error, as many as the bounds allow. `kind` is Deployment and such here, as upstream has it."""
+    causes, texts, room = list[dict[str, str]](), list[str](), MOST_TEXT
+    for error in errors[:MOST_CAUSES]:
+        path, body = error.path[:MOST_SHOWN], error.body[: 2 * MOST_SHOWN]
+        room -= len(path) + len(body)
+        if room < 0:
+            break
+        causes.append({"reason": error.cause, "message": body, "field": path})
+        texts.append(f"{path}: {body}")
+    if len(errors) > len(causes):
+        texts.append(f"and {len(errors) - len(causes)} more")
     shown = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-    causes = [{"reason": e.cause, "message": e.body, "field": e.path} for e in errors]
     message = f'{_target(group, kind)} "{name}" is invalid: {shown}'
     return StatusError(422, "Invalid", message, _details(group, kind, name, causes=causes))
 

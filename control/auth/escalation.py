@@ -8,6 +8,7 @@ reconciliation which rules a role lacks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from control.auth.rbac import path_matches
@@ -15,16 +16,42 @@ from control.auth.rbac import path_matches
 Rule = dict[str, Any]
 
 
+MOST_CHECKS = 100_000
+"""Comparisons of a grant with a rule that is held: a role of 3 KB multiplies out to a million grants."""
+MOST_FOUND = 1000
+"""Grants that are returned."""
+
+
 def uncovered(held: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
-    """Return the single grants of `wanted` that `held` does not cover."""
-    found: list[Rule] = []
+    """Return the single grants of `wanted` that `held` does not cover, MOST_FOUND of them.
+
+    Where telling would take more than MOST_CHECKS, a rule of `wanted` that is not known to be covered is returned whole.
+    """
+    have = [_Sets.of(rule) for rule in held]
+    found: dict[_Sets, Rule] = {}
+    left = MOST_CHECKS
     for rule in wanted:
-        if any(_covers(have, rule) for have in held):  # most often one rule covers it as a whole
+        checked, covered = _look(have, _Sets.of(rule))
+        left -= checked
+        if covered:  # most often one rule covers it as a whole
             continue
         for grant in _grants(rule):
-            if grant not in found and not any(_covers(have, grant) for have in held):
-                found.append(grant)
-    return found
+            if left <= 0 or len(found) >= MOST_FOUND:
+                return [*found.values()] or [rule]
+            sets = _Sets.of(grant)
+            checked, covered = _look(have, sets)
+            left -= checked
+            if not covered:
+                found.setdefault(sets, grant)
+    return [*found.values()]
+
+
+def _look(held: Sequence[_Sets], wanted: _Sets) -> tuple[int, bool]:
+    """Say how many rules were looked at, at least one, and whether one covers what is wanted."""
+    for number, rule in enumerate(held, 1):
+        if rule.covers(wanted):
+            return number, True
+    return max(1, len(held)), False
 
 
 def compact(rules: Sequence[Rule]) -> list[Rule]:
@@ -79,26 +106,39 @@ def _grants(rule: Rule) -> Iterator[Rule]:
                     yield grant | {"resourceNames": [name]}
 
 
-def _covers(have: Rule, want: Rule) -> bool:
-    if not _within(want.get("verbs"), have.get("verbs")):
-        return False
-    if want.get("nonResourceURLs"):
-        paths = have.get("nonResourceURLs") or ()
-        return all(any(path_matches(p, path) for p in paths) for path in want["nonResourceURLs"])
-    names = have.get("resourceNames") or ()
-    return (
-        bool(have.get("resources"))
-        and _within(want.get("apiGroups"), have.get("apiGroups"))
-        and all(_resource_within(r, have["resources"]) for r in want.get("resources") or ())
-        and (not names or (bool(want.get("resourceNames")) and set(want["resourceNames"]) <= set(names)))
-    )
+@dataclass(frozen=True, slots=True)
+class _Sets:
+    """A rule's lists as sets."""
+
+    verbs: frozenset[str]
+    groups: frozenset[str]
+    resources: frozenset[str]
+    names: frozenset[str]
+    paths: frozenset[str]
+
+    @classmethod
+    def of(cls, rule: Rule) -> _Sets:
+        lists = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
+        return cls(*(frozenset(rule.get(name) or ()) for name in lists))
+
+    def covers(self, want: _Sets) -> bool:
+        if not _within(want.verbs, self.verbs):
+            return False
+        if want.paths:
+            return all(any(path_matches(p, path) for p in self.paths) for path in want.paths)
+        return (
+            bool(self.resources)
+            and _within(want.groups, self.groups)
+            and all(_resource_within(r, self.resources) for r in want.resources)
+            and (not self.names or (bool(want.names) and want.names <= self.names))
+        )
 
 
-def _within(want: Sequence[str] | None, have: Sequence[str] | None) -> bool:
-    return "*" in (have or ()) or set(want or ()) <= set(have or ())
+def _within(want: frozenset[str], have: frozenset[str]) -> bool:
+    return "*" in have or want <= have
 
 
-def _resource_within(resource: str, have: Sequence[str]) -> bool:
+def _resource_within(resource: str, have: frozenset[str]) -> bool:
     if "*" in have or resource in have:
         return True
     _, slash, subresource = resource.partition("/")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 
@@ -90,9 +90,23 @@ def optional_of(item: Type) -> Type:
 
 
 def object_of(fields: Mapping[str, Type], name: str = "object") -> Type:
-    """Return an object type whose fields have the same names in expressions and in the object."""
-    known = {key: (key, value) for key, value in fields.items()}
-    return Type("object", name=name, fields=lambda: known)
+    """Return an object type whose fields have the same names in expressions and in the object; `fields` may grow."""
+    shown = _SameNames(fields)
+    return Type("object", name=name, fields=lambda: shown)
+
+
+class _SameNames(Mapping[str, tuple[str, Type]]):
+    def __init__(self, fields: Mapping[str, Type]) -> None:
+        self._fields = fields
+
+    def __getitem__(self, name: str) -> tuple[str, Type]:
+        return name, self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
 
 
 _SCALARS = {t.kind: t for t in (DYN, BOOL, INT, UINT, DOUBLE, STRING, BYTES, NULL, TIMESTAMP, DURATION, TYPE)}

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from control.patch.json_patch import identity
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
@@ -237,3 +238,14 @@ def _beyond_all(digits: str) -> bool:
 def scaled_zero(value: Any) -> bool:
     """Whether a number or percentage is none."""
     return value in (None, 0) or (isinstance(value, str) and bool(re.fullmatch("0+%", value)))
+
+
+def repeated(values: Sequence[Any]) -> set[int]:
+    """Return the places of those JSON values that stand before in the list, too."""
+    seen, found = set[Any](), set[int]()
+    for index, value in enumerate(values):
+        key = identity(value)
+        if key in seen:
+            found.add(index)
+        seen.add(key)
+    return found

@@ -216,7 +216,8 @@ def _validate_owners(owners: list[Object]) -> list[FieldError]:
                         f'"true" in references for {controller} and {owner.get("kind")}/{owner.get("name")}',
                     )
                 )
-            controller = f"{owner.get('kind')}/{owner.get('name')}"
+            else:
+                controller = f"{owner.get('kind')}/{owner.get('name')}"
     return found
 
 

@@ -58,7 +58,19 @@ def storage_error(error: StoreError) -> StatusError:
 
 def merge_problems(problems: list[FieldError], more: list[FieldError]) -> None:
     """Add a strategy's findings to the metadata's, each only once."""
-    problems += [problem for problem in more if problem not in problems]
+    seen = {_identity(problem) for problem in problems}
+    for problem in more:
+        identity = _identity(problem)
+        if identity not in seen:
+            seen.add(identity)
+            problems.append(problem)
+
+
+def _identity(problem: FieldError) -> tuple[object, ...]:
+    value = problem.value
+    # Of a list or object, whether it is the very same: a client chooses how large it is, and how many problems it has.
+    same = value if value is None or isinstance(value, str | int | float) else id(value)
+    return problem.path, problem.type, problem.detail, type(value), same
 
 
 @functools.cache

@@ -99,8 +99,8 @@ def environment(spec: Object) -> tuple[Declarations, dict[str, Program], list[tu
     for index, variable in enumerate(spec.get("variables") or ()):
         name = variable.get("name") or ""
         try:
-            # A variable sees those before it.
-            programs[name] = compile_cel(variable.get("expression") or "", declarations(params, dict(known), types))
+            # A variable sees those before it, which are all that are known when it is compiled.
+            programs[name] = compile_cel(variable.get("expression") or "", declarations(params, known, types))
             known[name] = programs[name].result
         except CompileError as error:
             problems.append((f"spec.variables[{index}].expression", error))

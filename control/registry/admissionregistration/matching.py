@@ -6,7 +6,7 @@ Upstream: validateParamKind, validateParamRef and validateMatchResources in pkg/
 from __future__ import annotations
 
 from control.registry.admissionregistration.rules import validate_rules
-from control.registry.checks import Errors, each, label_selector, one_of
+from control.registry.checks import Errors, each, label_selector, one_of, repeated
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required
@@ -28,9 +28,10 @@ def validate_match(match: Object | None, path: str) -> Errors:
 
 def _resource_names(given: list[str], path: str) -> Errors:
     errors: Errors = []
+    again = repeated(given)
     for index, name in enumerate(given):
         errors += each(f"{path}[{index}]", name, names.path_segment(name))
-        if name in given[:index]:
+        if index in again:
             errors.append(duplicate(f"{path}[{index}]", name))
     return errors
 

@@ -9,7 +9,7 @@ from control.registry.admissionregistration.expressions import expressions
 from control.registry.admissionregistration.matching import validate_match, validate_param_kind, validate_param_ref
 from control.registry.admissionregistration.webhook import default_rules
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of, selector_text
-from control.registry.checks import each, one_of
+from control.registry.checks import each, one_of, repeated
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
@@ -102,10 +102,11 @@ class AdmissionPolicyBindingStrategy(Strategy):
         if self.resource.kind.startswith("Validating"):
             if not actions:
                 errors.append(required("spec.validationActions", "at least one validation action is required"))
+            again = repeated(actions)
             for index, action in enumerate(actions):
                 path = f"spec.validationActions[{index}]"
                 errors += one_of(action, ("Audit", "Deny", "Warn"), path)
-                if action in actions[:index]:
+                if index in again:
                     errors.append(duplicate(path, action))
             if {"Deny", "Warn"} <= set(actions):
                 detail = (

@@ -9,7 +9,7 @@ from control.registry.admissionregistration.client_config import validate_client
 from control.registry.admissionregistration.expressions import match_conditions
 from control.registry.admissionregistration.rules import validate_rules
 from control.registry.cells import AGE, NAME, Column, created, name_of
-from control.registry.checks import each, label_selector, one_of
+from control.registry.checks import each, label_selector, one_of, repeated
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
@@ -37,8 +37,9 @@ def _versions(versions: list[str], path: str) -> list[FieldError]:
     if not versions:
         return [required(path, "must specify one of v1, v1beta1")]
     errors: list[FieldError] = []
+    again = repeated(versions)
     for index, version in enumerate(versions):
-        if version in versions[:index]:
+        if index in again:
             errors.append(invalid_value(f"{path}[{index}]", version, "duplicate version"))
         else:
             errors += each(f"{path}[{index}]", version, names.dns1035_label(version))

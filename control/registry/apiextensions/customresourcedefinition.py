@@ -39,11 +39,9 @@ class CustomResourceDefinitionStrategy(Strategy):
         super().prepare_update(obj, old)
         # A version that becomes the stored one is remembered, as objects may be stored in it from now on.
         status = dict(obj.get("status") or {})
-        stored = list(status.get("storedVersions") or ())
-        for version in obj["spec"].get("versions") or ():
-            if version.get("storage") and version.get("name") not in stored:
-                stored.append(version.get("name"))
-        obj["status"] = {**status, "storedVersions": stored}
+        stored = dict.fromkeys(status.get("storedVersions") or ())
+        stored |= dict.fromkeys(v.get("name") for v in obj["spec"].get("versions") or () if v.get("storage"))
+        obj["status"] = {**status, "storedVersions": list(stored)}
 
     def prepare_delete(self, obj: Object, now: datetime) -> None:
         mark(obj, now)

@@ -10,7 +10,7 @@ from cryptography import x509
 
 from control.auth.certificates import AMBIGUOUS, LEGACY_UNKNOWN, SIGNERS
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
-from control.registry.checks import each
+from control.registry.checks import each, repeated
 from control.registry.naming import path_segment
 from control.registry.strategy import Context, Finish, Object, Strategy, keep
 from control.registry.tables import age, human_duration
@@ -121,10 +121,11 @@ class CertificateSigningRequestStrategy(Strategy):
         if not spec.get("usages"):
             errors.append(required("spec.usages", "usages must not be empty"))
         usages = spec.get("usages") or []
+        again = repeated(usages)
         for index, usage in enumerate(usages):
             if usage not in USAGES:
                 errors.append(not_supported(f"spec.usages[{index}]", usage, sorted(USAGES)))
-            if usage in usages[:index]:
+            if index in again:
                 errors.append(duplicate(f"spec.usages[{index}]", usage))
         signer = spec.get("signerName") or ""
         if signer == LEGACY_UNKNOWN:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
-from control.registry.checks import cidr, each, non_special_ip, one_a_family, one_of
+from control.registry.checks import cidr, each, non_special_ip, one_a_family, one_of, repeated
 from control.registry.core.resources import amount_of
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
@@ -61,9 +61,10 @@ class NodeStrategy(Strategy):
         if not one_a_family(ranges):
             detail = "may specify no more than one CIDR for each IP family"
             errors.append(invalid_value("spec.podCIDRs", ranges, detail))
+        again = repeated(ranges)
         for index, text in enumerate(ranges):
             errors += cidr(text, f"spec.podCIDRs[{index}]")
-            if text in ranges[:index]:
+            if index in again:
                 errors.append(duplicate(f"spec.podCIDRs[{index}]", text))
         return errors + _validate_status(obj.get("status") or {})
 

@@ -119,7 +119,7 @@ def _pod_term(term: Object, path: str) -> Errors:
 def _label_keys(term: Object, path: str, place: str) -> Errors:
     """Check the keys whose values are taken from the pod's own labels; `place` is told of those that are chosen twice."""
     errors: Errors = []
-    other = term.get("mismatchLabelKeys") or ()
+    other = set(term.get("mismatchLabelKeys") or ())
     for field in ("matchLabelKeys", "mismatchLabelKeys"):
         keys = term.get(field) or ()
         if keys and term.get("labelSelector") is None:
@@ -130,13 +130,14 @@ def _label_keys(term: Object, path: str, place: str) -> Errors:
                 detail = "exists in both matchLabelKeys and mismatchLabelKeys"
                 errors.append(invalid_value(f"{path}.{field}[{index}]", key, detail))
     # The keys are in the selector already (label_keys.write_out): one that stands there twice was there before.
-    selector, keys = term.get("labelSelector") or {}, list(term.get("matchLabelKeys") or ())
+    selector = term.get("labelSelector") or {}
+    places = {key: index for index, key in reversed([*enumerate(term.get("matchLabelKeys") or ())])}
     there = set(selector.get("matchLabels") or ())
     for expression in selector.get("matchExpressions") or ():
         key = expression.get("key")
-        if key in keys and key in there:
+        if key in places and key in there:
             errors.append(
-                invalid_value(f"{place}[{keys.index(key)}]", key, "exists in both matchLabelKeys and labelSelector")
+                invalid_value(f"{place}[{places[key]}]", key, "exists in both matchLabelKeys and labelSelector")
             )
         there.add(key)
     return errors
@@ -182,6 +183,7 @@ def validate_tolerations(tolerations: list[Object] | None, path: str) -> Errors:
 def validate_spread(constraints: list[Object] | None, path: str) -> Errors:
     errors: Errors = []
     pairs = [(c.get("topologyKey") or "", c.get("whenUnsatisfiable") or "") for c in constraints or ()]
+    last = {pair: index for index, pair in enumerate(pairs)}
     for index, constraint in enumerate(constraints or ()):
         where = f"{path}[{index}]"
         skew, domains = constraint.get("maxSkew", 0), constraint.get("minDomains")
@@ -191,7 +193,7 @@ def validate_spread(constraints: list[Object] | None, path: str) -> Errors:
         if not key:
             errors.append(required(f"{where}.topologyKey", "can not be empty"))
         errors += one_of(action, ("DoNotSchedule", "ScheduleAnyway"), f"{where}.whenUnsatisfiable")
-        if (key, action) in pairs[index + 1 :]:
+        if last[key, action] > index:
             errors.append(duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
         if domains is not None:
             if domains <= 0:

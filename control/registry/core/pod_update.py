@@ -101,14 +101,14 @@ def _deadline(spec: Object, before: Object) -> Errors:
 
 
 def _tolerations(spec: Object, before: Object) -> Errors:
-    now = spec.get("tolerations") or []
-    for old in before.get("tolerations") or ():
+    def kept(given: Object) -> set[frozenset[tuple[str, object]]]:
         # How long a taint is borne may change.
-        plain = {k: v for k, v in old.items() if k != "tolerationSeconds"}
-        if not any({k: v for k, v in t.items() if k != "tolerationSeconds"} == plain for t in now):
-            detail = "existing toleration can not be modified except its tolerationSeconds"
-            return [forbidden_field("spec.tolerations", detail)]
-    return []
+        tolerations = given.get("tolerations") or ()
+        return {frozenset((k, v) for k, v in t.items() if k != "tolerationSeconds") for t in tolerations}
+
+    if kept(before) <= kept(spec):
+        return []
+    return [forbidden_field("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")]
 
 
 def _gates(spec: Object, before: Object) -> Errors:

@@ -43,7 +43,7 @@ def validate_scopes(spec: Object, path: str) -> Errors:
     hard, scopes = sorted(spec.get("hard") or ()), spec.get("scopes") or []
     where = f"{path}.scopes"
     errors: Errors = []
-    for scope in scopes:
+    for scope in dict.fromkeys(scopes):
         if scope not in _SCOPES:
             errors.append(invalid_value(where, scopes, "unsupported scope"))
         errors += [invalid_value(where, scopes, _UNFIT) for name in hard if not _fits(scope, name)]

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
-from control.registry.checks import each, labels, unchanged
+from control.registry.checks import each, labels, repeated, unchanged
 from control.registry.core.deprecated import OLD_LABELS
 from control.registry.core.placement import validate_tolerations
 from control.registry.core.resources import amount_of, container_resource_name
@@ -30,10 +30,8 @@ class RuntimeClassStrategy(Strategy):
         scheduling, tolerations = obj.get("scheduling") or {}, (obj.get("scheduling") or {}).get("tolerations") or []
         errors += labels(scheduling.get("nodeSelector"), "scheduling.nodeSelector")
         errors += validate_tolerations(tolerations, "scheduling.tolerations")
-        for index, toleration in enumerate(tolerations):
-            if toleration in tolerations[:index]:
-                errors.append(duplicate(f"scheduling.tolerations[{index}]", toleration))
-        return errors
+        again = sorted(repeated(tolerations))
+        return errors + [duplicate(f"scheduling.tolerations[{i}]", tolerations[i]) for i in again]
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return unchanged(obj, old, "handler", "handler")

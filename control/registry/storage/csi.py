@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, UNSET, Column, created, name_of
-from control.registry.checks import each, label_selector, non_negative, quantity
+from control.registry.checks import each, label_selector, non_negative, quantity, repeated
 from control.registry.core.volume_sources import driver_name
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
@@ -117,8 +117,9 @@ class CSINodeStrategy(Strategy):
             count = (driver.get("allocatable") or {}).get("count")
             errors += non_negative(count, f"{path}.allocatable.count")
             keys = driver.get("topologyKeys") or []
+            again = repeated(keys)
             for number, key in enumerate(keys):
-                if key in keys[:number]:
+                if number in again:
                     errors.append(duplicate(f"{path}.topologyKeys", key))
                 errors += each(f"{path}.topologyKeys", key, qualified_name(key)) if key else [required(path)]
         return errors

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
-from control.registry.checks import each, unchanged
+from control.registry.checks import each, repeated, unchanged
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required
@@ -19,24 +19,23 @@ _FROZEN = ("parameters", "provisioner", "reclaimPolicy")
 def validate_topologies(terms: list[Object], path: str) -> list[FieldError]:
     """Check where volumes of a class may be made: no key, value or whole term twice."""
     errors: list[FieldError] = []
-    seen: list[dict[str, set[str]]] = []
+    seen = set[frozenset[tuple[str, frozenset[str]]]]()
     for index, term in enumerate(terms):
-        found: dict[str, set[str]] = {}
+        found: dict[str, frozenset[str]] = {}
         for number, requirement in enumerate(term.get("matchLabelExpressions") or ()):
             where = f"{path}[{index}].matchLabelExpressions[{number}]"
             key, values = requirement.get("key") or "", requirement.get("values") or []
             if not values:
                 errors.append(required(f"{where}.values"))
-            for place, value in enumerate(values):
-                if value in values[:place]:
-                    errors.append(duplicate(f"{where}.values[{place}]", value))
+            errors += [duplicate(f"{where}.values[{i}]", values[i]) for i in sorted(repeated(values))]
             errors += each(f"{where}.key", key, qualified_name(key))
             if key in found:
                 errors.append(duplicate(f"{where}.key", key))
-            found[key] = set(values)
-        if found in seen:
+            found[key] = frozenset(values)
+        whole = frozenset(found.items())
+        if whole in seen:
             errors.append(duplicate(f"{path}[{index}].matchLabelExpressions", ""))
-        seen.append(found)
+        seen.add(whole)
     return errors
 
 
