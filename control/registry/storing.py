@@ -12,7 +12,7 @@ from control.custom.resource import CustomResource
 from control.registry.strategy import Strategy
 from control.storage import codec
 from control.storage.listing import too_large
-from control.storage.store import FutureRevision, Item, StoreError, Unavailable
+from control.storage.store import FutureRevision, Item, NoSpace, StoreError, Unavailable
 from kube import errors
 from kube.errors import FieldError, StatusError
 from kube.resources import Resource
@@ -51,6 +51,8 @@ def storage_error(error: StoreError) -> StatusError:
     """Translate what a store raises to what a client is told."""
     if isinstance(error, Unavailable):
         return StatusError(500, "InternalError", f"Internal error occurred: {error}")
+    if isinstance(error, NoSpace):
+        return StatusError(500, "", str(error))  # what upstream makes of etcd's alarm NOSPACE
     if isinstance(error, FutureRevision):
         return too_large(error.revision, error.current)  # the cache is behind: 504, and to be tried again
     return errors.internal(str(error))

@@ -28,7 +28,11 @@ class HighWaterMark:
 
     def read(self) -> int:
         """Return the newest revision noted; 0 where there is none or it cannot be read."""
-        text = os.pread(self._descriptor, _DIGITS, 0)
+        try:
+            text = os.pread(self._descriptor, _DIGITS, 0)
+        except OSError as error:
+            log.warning("the newest revision beside the database cannot be read: %s", error)
+            return 0
         return int(text) if text.isdigit() else 0
 
     def note(self, revision: int) -> None:

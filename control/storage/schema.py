@@ -9,11 +9,14 @@ in memory.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sqlite3
 from pathlib import Path
 
+from control.storage import recovery
+from control.storage.on_disk import OnDisk
 from control.storage.store import Corrupt, Unavailable
 
 FORMAT = 1
@@ -47,15 +50,16 @@ def own(path: Path) -> int:
 
 
 def prepare(path: Path) -> None:
-    """Create the database if it is new (mode 0600), else check it wholly; raises Corrupt."""
+    """Create the database if it is new (mode 0600), else settle its log and check it wholly.
+
+    Raises Corrupt, and Unavailable or OSError where the disk takes no writes.
+    """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE))
     os.chmod(path, MODE)
     try:
-        connection = connect(path)
-        try:
+        with contextlib.closing(OnDisk(path)) as file, contextlib.closing(connect(path)) as connection:
+            recovery.settle(connection, file, path)
             _create_or_check(connection, path)
-        finally:
-            connection.close()
     except sqlite3.OperationalError as error:
         raise Unavailable(f"{path}: {error}") from error
     except sqlite3.DatabaseError as error:

@@ -20,9 +20,10 @@ from control.storage import reader as sql
 from control.storage import schema
 from control.storage.feed import Feed, Subscription
 from control.storage.reader import Reader
+from control.storage.requests import Compact, Outcome, Publish, Write
 from control.storage.snapshot import write_snapshot
 from control.storage.store import Event, Item, Page, Unavailable
-from control.storage.writer import Compact, Outcome, Write, Writer
+from control.storage.writer import Writer
 
 
 class SqliteStore:
@@ -32,9 +33,16 @@ class SqliteStore:
         self._path, self._lock, self._writer, self._reader, self._feed = path, lock, writer, reader, feed
         self._closed = False
 
+    def check_writable(self) -> str | None:
+        """Return why nothing can be written, None while all is well."""
+        return self._writer.trouble
+
     @classmethod
     async def open(cls, path: Path) -> SqliteStore:
-        """Open or create the database, checking it first; raises Corrupt, Unavailable (in use by another process)."""
+        """Open or create the database, checking it first.
+
+        Raises Corrupt, and Unavailable where another process uses it or the disk takes no writes.
+        """
         loop = asyncio.get_running_loop()
 
         def publish(events: Sequence[Event], revision: int, outcomes: Sequence[Outcome]) -> None:
@@ -47,16 +55,7 @@ class SqliteStore:
             for answer, item, error in outcomes:
                 answer(item, error)
 
-        def prepare() -> tuple[int, Writer]:
-            lock = schema.own(path)
-            try:
-                schema.prepare(path)
-                return lock, Writer(path, publish)
-            except BaseException:
-                os.close(lock)
-                raise
-
-        lock, writer = await loop.run_in_executor(None, prepare)
+        lock, writer = await loop.run_in_executor(None, _prepare, path, publish)
         reader = Reader(path)
         store = cls(path, lock, writer, reader, Feed(reader, writer.revision))
         writer.start()
@@ -117,12 +116,27 @@ class SqliteStore:
         await asyncio.sleep(0)  # the writer's last answers are already in the loop's queue
         await self._feed.close()
         await loop.run_in_executor(None, self._reader.close)
+        self._writer.close_file()
         os.close(self._lock)
 
     def _future(self) -> asyncio.Future[Item | None]:
         if self._closed:
             raise Unavailable("the store is closed")
         return asyncio.get_running_loop().create_future()
+
+
+def _prepare(path: Path, publish: Publish) -> tuple[int, Writer]:
+    """Take the lock of a database, check it and read it; blocks."""
+    try:
+        lock = schema.own(path)
+        try:
+            schema.prepare(path)
+            return lock, Writer(path, publish)
+        except BaseException:
+            os.close(lock)
+            raise
+    except (sqlite3.Error, OSError) as error:
+        raise Unavailable(f"{path} cannot be opened: {error}") from error
 
 
 def _answer(future: asyncio.Future[Item | None], item: Item | None, error: Exception | None) -> None:

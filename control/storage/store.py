@@ -124,6 +124,10 @@ class Unavailable(StoreError):
     """The engine cannot answer now. Whether a write took effect is unknown, as with any lost reply."""
 
 
+class NoSpace(StoreError):
+    """The engine has no space for a write, which did not take effect. Reads and watches go on."""
+
+
 class Watch(Protocol):
     """An endless iterator of batches; close it when done. Raises Compacted when it fell behind what is kept."""
 

@@ -6,8 +6,10 @@ one fsync and one handing-over of the interpreter lock a batch, whatever its siz
 batch gathers, so an idle store answers at once and a busy one amortises. Only after the commit are events published
 and requests answered, both in one call into the event loop, events first.
 
-A commit that fails leaves its outcome unknown: its requests get Unavailable, the connection and the index are made
-anew from the file, and rows found there that were never published are published then.
+A commit that fails leaves its outcome unknown: its requests get Unavailable, or NoSpace where the disk is full, which
+SQLite notices before there is anything to commit. The connection and the index are made anew from the file, and rows found
+there that were never published are published then. That is tried once a second, by itself too, so writes go on as soon as
+the disk takes them; what is asked for in between waits for that one attempt (see recovery).
 """
 
 from __future__ import annotations
@@ -19,51 +21,29 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from control.storage import history, schema
+from control.storage import history, recovery, schema
 from control.storage.high_water import HighWaterMark
+from control.storage.on_disk import OnDisk
 from control.storage.reader import event_of
-from control.storage.store import Event, Item, KeyExists, KeyNotFound, RevisionConflict, StoreError, Unavailable
+from control.storage.requests import Answer, Compact, Outcome, Publish, Stop, Write
+from control.storage.store import Event, Item, KeyExists, KeyNotFound, RevisionConflict, StoreError
 
 log = logging.getLogger(__name__)
 
 BATCH = 100
-Answer = Callable[[Item | None, Exception | None], None]
-
-
-@dataclass(slots=True)
-class Write:
-    """One request. `expected` 0 on a delete means any revision; `expires` is a wall-clock time in seconds."""
-
-    kind: Literal["create", "update", "delete"]
-    key: str
-    value: bytes
-    expected: int
-    expires: float | None
-    answer: Answer
-
-
-@dataclass(slots=True)
-class Compact:
-    revision: int
-    answer: Answer
-
-
-class Stop(NamedTuple):
-    """The last entry of the queue."""
+WAITING = 4000
+"""Requests taken at once after a failure; SQLite takes no more values in one statement."""
+RETRY_SECONDS = 1.0
+"""How long after a failure the file is opened again."""
 
 
 class _Head(NamedTuple):
     revision: int
     create_revision: int
-
-
-Outcome = tuple[Answer, Item | None, Exception | None]
-Publish = Callable[[Sequence[Event], int, Sequence[Outcome]], None]
 
 
 class Writer:
@@ -77,11 +57,21 @@ class Writer:
         self._expiries: list[tuple[float, str, int]] = []
         self._sweeping = True
         self.revision = 0
+        self.trouble: str | None = None
+        """Why nothing can be written; None while all is well."""
+        self._failed_at = 0.0
         self._mark = HighWaterMark(path)
+        self._anchor: sqlite3.Connection | None = None
+        """Keeps the log's index through failures (see recovery)."""
+        self._file = OnDisk(path)
         try:
-            self._load()
+            self._connection = schema.connect(path)
+            self._anchor = schema.connect(path, read_only=True)
+            self._load(self._connection)
         except BaseException:
-            self._mark.close()
+            self._close()
+            self._release()
+            self.close_file()
             raise
         self._published = self.revision
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
@@ -102,57 +92,47 @@ class Writer:
     def _run(self) -> None:
         while True:
             batch = self._take()
-            writes = [entry for entry in batch if isinstance(entry, Write)]
             try:
-                self._commit(writes)
-                for entry in batch:
-                    if isinstance(entry, Compact):
-                        self._compact(entry)
-                if self._sweeping and self._connection is not None:
-                    self._sweeping = history.sweep(self._connection)
+                self._work(batch)
             except Exception as error:
-                log.exception("the storage writer failed; reopening %s", self._path)
-                self._close()
-                lost = Unavailable(f"storage failed: {error}")
-                answers = [entry.answer for entry in batch if not isinstance(entry, Stop)]
-                self._publish((), self._published, [(answer, None, lost) for answer in answers])
+                self._fail(error, [entry.answer for entry in batch if not isinstance(entry, Stop)])
             if any(isinstance(entry, Stop) for entry in batch):
                 self._close()
-                self._mark.close()
+                self._release()
                 return
 
     def _take(self) -> list[Write | Compact | Stop]:
         """Wait for the first request, an expiry or, in the middle of a sweep, nothing; then take all there is."""
-        timeout: float | None = None
-        if self._expiries:
-            timeout = min(max(self._expiries[0][0] - time.time(), 0.0), 3600.0)
-        if self._connection is None:
-            timeout = 1.0
         batch: list[Write | Compact | Stop] = []
         with contextlib.suppress(queue.Empty):
-            batch.append(
-                self._queue.get_nowait() if self._sweeping and self._connection else self._queue.get(True, timeout)
-            )
-            while len(batch) < BATCH:
+            if self._connection is None:
+                time.sleep(max(self._failed_at + RETRY_SECONDS - time.monotonic(), 0.0))
+            elif not self._sweeping:
+                batch.append(self._queue.get(True, self._until_expiry()))
+            while len(batch) < (BATCH if self._connection else WAITING):
                 batch.append(self._queue.get_nowait())
         return batch
 
+    def _until_expiry(self) -> float | None:
+        """Return the seconds until the next key expires, an hour at most; None where none will."""
+        return min(max(self._expiries[0][0] - time.time(), 0.0), 3600.0) if self._expiries else None
+
+    def _work(self, batch: Sequence[Write | Compact | Stop]) -> None:
+        """Do what is asked for; raises sqlite3.Error, OSError where the disk does not take it."""
+        if self._connection is None:
+            self._reopen()
+        self._commit([entry for entry in batch if isinstance(entry, Write)])
+        for entry in batch:
+            if isinstance(entry, Compact):
+                self._compact(entry)
+        if self._sweeping and self._connection is not None:
+            self._sweeping = history.sweep(self._connection)
+
     def _commit(self, writes: Sequence[Write]) -> None:
-        try:
-            if self._connection is None:
-                self._load()
-                self._publish_missed()
-            writes = self._expired() + list(writes)
-            rows, events, outcomes = self._decide(writes)
-            if rows:
-                assert self._connection is not None
-                self._connection.execute(_insert(len(rows)), [column for row in rows for column in row])
-        except (sqlite3.Error, OSError) as error:
-            log.error("a commit to %s failed: %s", self._path, error)
-            self._close()
-            unavailable = Unavailable(f"storage cannot commit: {error}")
-            self._publish((), self._published, [(write.answer, None, unavailable) for write in writes])
-            return
+        rows, events, outcomes = self._decide(self._expired() + list(writes))
+        if rows:
+            assert self._connection is not None
+            self._connection.execute(_insert(len(rows)), [column for row in rows for column in row])
         self._published = self.revision
         if rows:
             self._mark.note(self.revision)
@@ -221,22 +201,40 @@ class Writer:
         return writes
 
     def _compact(self, request: Compact) -> None:
+        assert self._connection is not None
         error: Exception | None = None
         try:
-            if self._connection is None:
-                raise Unavailable("storage is being reopened")
             history.begin(self._connection, request.revision)
             self._sweeping = True
         except StoreError as refused:
             error = refused
-        except sqlite3.Error as failed:
-            error = Unavailable(f"storage cannot compact: {failed}")
         self._publish((), self._published, [(request.answer, None, error)])
 
     # -- opening and failing --------------------------------------------------------------------------------------
-    def _load(self) -> None:
-        """Open the connection and build the index of newest revisions and the expiries from the file."""
+    def _reopen(self) -> None:
+        """Open the file again after a failure, if the disk takes writes, and publish what was not."""
         self._connection = connection = schema.connect(self._path)
+        recovery.settle(connection, self._file, self._path)
+        recovery.prove(connection)
+        self._load(connection)
+        self._publish_missed()
+        self.trouble = None
+        log.warning("%s can be written again", self._path)
+
+    def _fail(self, error: Exception, answers: Sequence[Answer]) -> None:
+        """Close the file until the next attempt. Those who were answered before the failure keep their answers."""
+        self._close()
+        self._failed_at = time.monotonic()
+        lost = recovery.failure(error)
+        if self.trouble != str(lost):
+            unforeseen = not isinstance(error, (sqlite3.Error, OSError))
+            name = getattr(error, "sqlite_errorname", "no error of SQLite's")
+            log.error("%s cannot be written: %s (%s)", self._path, error, name, exc_info=error if unforeseen else None)
+        self.trouble = str(lost)
+        self._publish((), self._published, [(answer, None, lost) for answer in answers])
+
+    def _load(self, connection: sqlite3.Connection) -> None:
+        """Build the index of newest revisions and the expiries from the file."""
         self._heads.clear()
         self._expiries.clear()
         newest = (
@@ -251,22 +249,21 @@ class Writer:
         heapq.heapify(self._expiries)
         newest_revision, known = schema.newest_revision(connection), self._mark.read()
         if newest_revision < known:
-            newest_revision = self._skip_past(known)
+            newest_revision = self._skip_past(connection, known)
         self.revision = max(self.revision, newest_revision)
 
-    def _skip_past(self, known: int) -> int:
+    def _skip_past(self, connection: sqlite3.Connection, known: int) -> int:
         """Go on after the revisions that an older copy of the database does not have.
 
         The past is marked as compacted, one revision further than any client has seen: so every watcher lists again.
         """
-        assert self._connection is not None
         log.warning(
             "%s is older than what this server has acknowledged (revision %d): writes made after it are lost, and"
             " clients list everything again",
             self._path,
             known,
         )
-        self._connection.execute("UPDATE marks SET revision = ? WHERE name = 'compacted'", (known + 1,))
+        connection.execute("UPDATE marks SET revision = ? WHERE name = 'compacted'", (known + 1,))
         self._sweeping = True
         return known + 1
 
@@ -286,6 +283,15 @@ class Writer:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
             self._connection = None
+
+    def _release(self) -> None:
+        if self._anchor is not None:
+            self._anchor.close()
+        self._mark.close()
+
+    def close_file(self) -> None:
+        """Close the descriptors of the file, after all its connections."""
+        self._file.close()
 
 
 def _insert(rows: int) -> str:

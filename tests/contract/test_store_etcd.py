@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from control.registry.storing import storage_error
 from control.storage import codec
 from control.storage.cache import WatchCache
 from control.storage.etcd import transfer, watch
@@ -23,7 +24,7 @@ from control.storage.etcd.store import EtcdStore
 from control.storage.snapshot import LEAP
 from control.storage.snapshot import restore as restore_sqlite
 from control.storage.sqlite import SqliteStore
-from control.storage.store import Compacted, Item, KeyExists, RevisionConflict, Store, Unavailable
+from control.storage.store import Compacted, Item, KeyExists, NoSpace, RevisionConflict, Store, StoreError, Unavailable
 from kube.clock import FakeClock
 from tests.support.etcd import Etcd, etcd, needs_etcd, needs_etcdctl, open_etcd
 
@@ -400,3 +401,24 @@ async def goes_on(store: EtcdStore, silent: socket.socket) -> None:
     finally:
         await store.close()
         silent.close()
+
+
+async def test_an_etcd_without_space_refuses_writes_in_its_words_and_is_read_and_deleted_from(tmp_path: Path) -> None:
+    async with etcd(tmp_path / "etcd", quota=1 << 20) as cluster:
+        store = await open_etcd(cluster)
+        written: list[Item] = []
+        refusal: StoreError | None = None
+        while refusal is None:
+            try:
+                written.append(await store.create(f"/k{len(written)}", b"x" * 200_000))
+            except StoreError as error:
+                refusal = error
+        assert isinstance(refusal, NoSpace) and str(refusal) == "etcdserver: mvcc: database space exceeded"
+        refused = storage_error(refusal)
+        assert (refused.code, refused.reason, refused.message) == (500, "", str(refusal))
+        with pytest.raises(NoSpace):
+            await store.update("/k0", b"x" * 200_000, written[0].revision)
+        assert {item.key for item in (await store.list("/")).items} == {item.key for item in written}
+        await store.delete("/k0")
+        assert await store.get("/k0") is None
+        await store.close()

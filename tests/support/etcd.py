@@ -153,11 +153,14 @@ class Etcd:
 
 
 @contextlib.asynccontextmanager
-async def etcd(directory: Path, members: int = 1, tls: bool = False) -> AsyncIterator[Etcd]:
-    """Start a cluster and wait until it serves; its processes end with the block."""
+async def etcd(directory: Path, members: int = 1, tls: bool = False, quota: int = 0) -> AsyncIterator[Etcd]:
+    """Start a cluster and wait until it serves; its processes end with the block. `quota` is of its space, in bytes."""
     if ETCD is None:
         pytest.skip("etcd is missing (Debian: etcd-server)")
     cluster = Etcd(directory, members, tls)
+    if quota:
+        for member in cluster.members:
+            member.argv += ["--quota-backend-bytes", str(quota)]
     try:
         await cluster.start()
         yield cluster

@@ -117,7 +117,7 @@ class Cluster:
                 return result, unsure
             except grpc.aio.AioRpcError as error:
                 if not passing(error):
-                    raise translate(error) from error
+                    raise translate(error, unsure) from error
                 unsure |= not never_carried_out(error)
                 self.turn_from(at, error.details() or error.code().name)
                 if unsure and not twice:

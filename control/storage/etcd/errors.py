@@ -9,7 +9,7 @@ from __future__ import annotations
 import grpc
 import grpc.aio
 
-from control.storage.store import StoreError, Unavailable
+from control.storage.store import NoSpace, StoreError, Unavailable
 
 
 class RevisionGone(StoreError):
@@ -49,8 +49,8 @@ def _busy(error: grpc.aio.AioRpcError) -> bool:
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "too many requests" in (error.details() or "")
 
 
-def translate(error: grpc.aio.AioRpcError) -> StoreError:
-    """Return what to raise for a call that failed."""
+def translate(error: grpc.aio.AioRpcError, unsure: bool = False) -> StoreError:
+    """Return what to raise for a call that failed; `unsure` where an earlier attempt may have taken effect."""
     text = error.details() or ""
     if error.code() is grpc.StatusCode.OUT_OF_RANGE:
         if "compacted" in text:
@@ -59,6 +59,8 @@ def translate(error: grpc.aio.AioRpcError) -> StoreError:
             return RevisionAhead(text)
     if error.code() is grpc.StatusCode.NOT_FOUND and "lease not found" in text:
         return LeaseGone(text)
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "space exceeded" in text and not unsure:
+        return NoSpace(text)
     return Unavailable(f"etcd: {text or error.code().name}")
 
 

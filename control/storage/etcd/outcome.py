@@ -18,7 +18,7 @@ from control.storage.etcd.errors import LeaseGone
 from control.storage.etcd.lease import Leases
 from control.storage.etcd.messages import Compare, PutRequest, RequestOp, TxnRequest, TxnResponse
 from control.storage.etcd.watch import EtcdWatch
-from control.storage.store import Compacted, Item, Unavailable
+from control.storage.store import Compacted, Item, NoSpace, Unavailable
 from kube.uid import new_uid
 
 KEPT_SECONDS = 24 * 3600
@@ -42,14 +42,23 @@ class Outcomes:
 
     async def abandon(self, attempt: bytes) -> int:
         """Have an attempt refused from now on and return the revision of that; raises Unavailable."""
-        while True:
-            lease = await self._leases.for_ttl(KEPT_SECONDS)
-            put = RequestOp(request_put=PutRequest(key=attempt, lease=lease))
-            try:
-                answer = await self._cluster.call("/etcdserverpb.KV/Txn", TxnRequest(success=[put]), TxnResponse)
-                return self._at.revision(answer.header.revision)
-            except LeaseGone:
-                self._leases.forget(lease)
+        try:
+            while (revision := await self._put(attempt)) is None:
+                pass
+            return revision
+        except NoSpace as error:
+            raise Unavailable(f"what became of a write is unknown: {error}") from error
+
+    async def _put(self, attempt: bytes) -> int | None:
+        """Put the key of an attempt; None where the lease has run out meanwhile."""
+        lease = await self._leases.for_ttl(KEPT_SECONDS)
+        put = RequestOp(request_put=PutRequest(key=attempt, lease=lease))
+        try:
+            answer = await self._cluster.call("/etcdserverpb.KV/Txn", TxnRequest(success=[put]), TxnResponse)
+        except LeaseGone:
+            self._leases.forget(lease)
+            return None
+        return self._at.revision(answer.header.revision)
 
     async def find(self, key: str, value: bytes, after: int, upto: int) -> Item | None:
         """Return what a put of a value to a key has stored between two revisions; raises Unavailable where none can say."""

@@ -1,0 +1,37 @@
+"""What the writer thread is asked for, and how those who ask are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from control.storage.store import Event, Item
+
+Answer = Callable[[Item | None, Exception | None], None]
+
+
+@dataclass(slots=True)
+class Write:
+    """One request. `expected` 0 on a delete means any revision; `expires` is a wall-clock time in seconds."""
+
+    kind: Literal["create", "update", "delete"]
+    key: str
+    value: bytes
+    expected: int
+    expires: float | None
+    answer: Answer
+
+
+@dataclass(slots=True)
+class Compact:
+    revision: int
+    answer: Answer
+
+
+class Stop(NamedTuple):
+    """The last entry of the queue."""
+
+
+Outcome = tuple[Answer, Item | None, Exception | None]
+Publish = Callable[[Sequence[Event], int, Sequence[Outcome]], None]
