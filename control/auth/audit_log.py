@@ -4,11 +4,16 @@ Lines are made on the event loop and written by one thread, so that a slow disk 
 `QUEUE` unwritten lines new ones are dropped and counted. To wake a thread costs more than to make a line, so lines are handed
 over together: `BATCH` of them, or those of `WAIT_SECONDS`. Old files go by number and age, as with upstream's
 --audit-log-maxsize, -maxbackup and -maxage.
+
+Lines that a full or failing disk does not take are dropped and counted, as upstream's are; the file has whole lines only, and
+those that come once the disk takes them again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import logging
 import os
 import queue
@@ -16,7 +21,6 @@ import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from control.auth.audit import ERRORS
 
@@ -37,8 +41,9 @@ class LogFile:
         """How many lines were taken, on the loop, and how many of them the thread is done with."""
         self.dropped = 0
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = _open(path)
+        self._file: int | None = _open(path)
         self._size = path.stat().st_size
+        self._failing = False
         self._thread = threading.Thread(target=self._work, name="audit-log", daemon=True)
         self._thread.start()
 
@@ -68,39 +73,57 @@ class LogFile:
         self._hand_over()
         self._batches.put(None)
         self._thread.join()
-        self._file.close()
+        if self._file is not None:
+            os.close(self._file)
 
     def _work(self) -> None:
         while (lines := self._batches.get()) is not None:
-            together = b"".join(lines)
+            together, taken = b"".join(lines), 0
             if self._max_bytes <= 0 or self._size + len(together) <= self._max_bytes:
-                self._write(together, len(lines))
-            else:
-                for line in lines:
-                    self._write(line)
-            try:
-                self._file.flush()
-            except OSError:
-                log.exception("cannot write the audit log %s", self._path)
+                with contextlib.suppress(OSError):
+                    taken = self._append(together)
+            for line in together[taken:].splitlines(keepends=True):
+                self._write(line)
             self._done += len(lines)
 
-    def _write(self, text: bytes, lines: int = 1) -> None:
+    def _write(self, line: bytes) -> None:
+        """Append a line, in a new file where this one is large enough; drop it where the disk does not take it."""
         try:
-            if self._size and self._size + len(text) > self._max_bytes > 0:
+            if self._size and self._size + len(line) > self._max_bytes > 0:
                 self._rotate()
-            self._file.write(text)
-            self._size += len(text)
-        except OSError:
-            self.dropped += lines
-            ERRORS.add("log", amount=lines)
-            log.exception("cannot write the audit log %s", self._path)
-            time.sleep(0.1)
+            if self._append(line) == len(line):
+                self._failing = False
+                return
+            error: OSError = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as failure:
+            error = failure
+        self.dropped += 1
+        ERRORS.add("log")
+        if not self._failing:
+            log.error("cannot write the audit log %s, dropping what is to be noted: %s", self._path, error)
+        self._failing = True
+
+    def _append(self, text: bytes) -> int:
+        """Write as many whole lines as the disk takes and return their bytes; raises OSError where it takes nothing."""
+        if self._file is None:
+            self._file, self._size = _open(self._path), 0
+        written = os.write(self._file, text)
+        whole = text.rfind(b"\n", 0, written) + 1
+        if whole < written:
+            os.ftruncate(self._file, os.fstat(self._file).st_size - (written - whole))
+        self._size += whole
+        return whole
 
     def _rotate(self) -> None:
-        self._file.close()
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")
         self._path.rename(self._path.with_name(f"{self._path.stem}-{stamp}{self._path.suffix}"))
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        self._remove_old()
         self._file, self._size = _open(self._path), 0
+
+    def _remove_old(self) -> None:
         old = sorted(self._path.parent.glob(f"{self._path.stem}-*{self._path.suffix}"), reverse=True)
         limit = time.time() - self._max_age if self._max_age else 0
         for number, path in enumerate(old):
@@ -108,6 +131,6 @@ class LogFile:
                 path.unlink(missing_ok=True)
 
 
-def _open(path: Path) -> Any:
+def _open(path: Path) -> int:
     """Open for appending, readable by nobody else: the log holds what people sent."""
-    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
