@@ -10,6 +10,7 @@ started first; containers live on, since each has a shim of its own.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from typing import Any
 
 FIRST_DELAY, LAST_DELAY, SETTLED = 0.2, 10.0, 3.0
 STOP_SECONDS = 20.0
+NOTE_AGAIN = 1.0
 MASK, CONTAINERS_MASK = 0o077, 0o022
 MAKE_FOR_CONTAINERS = ("containerd", "agent")
 """Daemons whose files processes of containers read under users of their own (/etc/resolv.conf, volumes)."""
@@ -44,11 +46,10 @@ class Daemon:
         self.delay = 0.0
         self.due = 0.0
         self.starts, self.starts_file = 0, run / f"{name}.starts"
+        self.noted = True
 
     def start(self) -> None:
-        if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
-            self.log.replace(self.log.with_suffix(".log.1"))
-        output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        output = self._output()
         os.umask(CONTAINERS_MASK if self.name in MAKE_FOR_CONTAINERS else MASK)
         try:
             self.pid = os.posix_spawnp(
@@ -64,7 +65,8 @@ class Daemon:
                 setpgroup=0,
             )
         except OSError as error:
-            os.write(output, f"supervisor: cannot start {self.argv[0]}: {error}\n".encode())
+            with contextlib.suppress(OSError):
+                os.write(output, f"supervisor: cannot start {self.argv[0]}: {error}\n".encode())
             self.wait()
             return
         finally:
@@ -72,15 +74,33 @@ class Daemon:
             os.close(output)
         self.started = time.monotonic()
         self.starts += 1
-        self.starts_file.write_text(f"{self.starts}\n")
-        self.pid_file.write_text(f"{self.pid}\n")
+        self.note()
+
+    def _output(self) -> int:
+        """Open the log; where the disk does not let it, what the daemon says is lost and the daemon runs."""
+        try:
+            if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
+                self.log.replace(self.log.with_suffix(".log.1"))
+            return os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        except OSError:
+            return os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
+
+    def note(self) -> None:
+        """Write down the process ID and how often it was started; a full disk has it done later."""
+        try:
+            self.starts_file.write_text(f"{self.starts}\n")
+            self.pid_file.write_text(f"{self.pid}\n")
+            self.noted = True
+        except OSError:
+            self.noted = False
 
     def ended(self) -> None:
         """Note the end and set the moment of the next start."""
         if time.monotonic() - self.started > SETTLED:
             self.delay = 0.0
         self.wait()
-        self.pid_file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.pid_file.unlink(missing_ok=True)
 
     def wait(self) -> None:
         """Set the moment of the next start, and have the one after it wait longer."""
@@ -96,6 +116,7 @@ def supervise(daemons: list[Daemon]) -> None:
         daemon.start()
     while True:
         waiting = [d.due - time.monotonic() for d in daemons if not d.pid]
+        waiting += [NOTE_AGAIN for d in daemons if not d.noted]
         # With all running there is nothing to do until a signal; an hour is as good as for ever.
         got = signal.sigtimedwait(watched, max(0.0, min(waiting, default=3600.0)))
         if got is not None and got.si_signo != signal.SIGCHLD:
@@ -105,6 +126,8 @@ def supervise(daemons: list[Daemon]) -> None:
         for daemon in daemons:
             if not daemon.pid and daemon.due <= time.monotonic():
                 daemon.start()
+            elif daemon.pid and not daemon.noted:
+                daemon.note()
 
 
 def reap(daemons: list[Daemon]) -> None:
@@ -144,7 +167,8 @@ def main() -> None:
     try:
         supervise([Daemon(d["name"], d["argv"], run, logs) for d in plan["daemons"]])
     finally:
-        mine.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            mine.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ async def keys(store: SqliteStore) -> set[str]:
 
 async def write_until_it_fails(store: SqliteStore, prefix: str) -> tuple[set[str], StoreError]:
     """Return what was acknowledged, and the error of the first write that was not."""
-    acknowledged = set()
+    acknowledged: set[str] = set()
     while True:
         key = f"/{prefix}{len(acknowledged)}"
         try:
@@ -76,7 +76,8 @@ async def take(store: SqliteStore, last: str) -> list[Event]:
 async def test_a_full_disk_loses_no_acknowledged_write_and_writes_go_on_once_there_is_space(disk: SmallDisk) -> None:
     path = disk.path / "state.db"
     store = await SqliteStore.open(path)
-    before, _ = {(await store.create("/first", b"1")).key}, disk.fill(leave=400 * KI)
+    before = {(await store.create("/first", b"1")).key}
+    disk.fill(leave=400 * KI)
     watching = asyncio.create_task(take(store, "/last"))
     written, error = await write_until_it_fails(store, "k")
     before |= written
