@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.csi.volume import Volume
+from kube.files import write_file
 
 NOTE = "vol_data.json"
 PLUGIN = "kubernetes.io~csi"
@@ -176,10 +177,7 @@ def _published(uid: str, data: dict[str, str], target: Path, note: Path, *, bloc
 
 def _write(note: Path, data: dict[str, str]) -> None:
     note.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-    fresh = note.with_name(f".{note.name}")
-    fresh.write_text(json.dumps(data))
-    fresh.chmod(0o600)
-    fresh.rename(note)
+    write_file(note, json.dumps(data).encode(), 0o600)
 
 
 def _read(note: Path) -> dict[str, str] | None:

@@ -19,6 +19,7 @@ from typing import Literal, get_args
 import msgspec
 
 from agent.images.registry_auth import ACCOUNT, SECRET, Credential, Source
+from kube.files import write_file
 
 log = logging.getLogger(__name__)
 
@@ -88,11 +89,11 @@ class ImageRecords:
         """Read what the last agent wrote; a damaged note counts as one that allows nobody."""
         for folder in (self._pulling, self._pulled):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for path in self._pulled.iterdir():
+        for path in self._pulled.glob("sha256-*"):
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 record = msgspec.json.decode(path.read_bytes(), type=Pulled)
                 self._records[record.image_ref] = record
-        for path in self._pulling.iterdir():
+        for path in self._pulling.glob("sha256-*"):
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 self._intents[msgspec.json.decode(path.read_bytes(), type=_Intent).image] = 0
 
@@ -110,7 +111,7 @@ class ImageRecords:
         """Note that an image is being pulled."""
         if not self._intents.get(image):
             intent = _Intent(kind="ImagePullIntent", api_version=_API_VERSION, image=image)
-            _replace(self._pulling / _file_name(image), msgspec.json.encode(intent))
+            write_file(self._pulling / _file_name(image), msgspec.json.encode(intent), 0o600)
         self._intents[image] = self._intents.get(image, 0) + 1
 
     def failed(self, image: str) -> None:
@@ -148,7 +149,7 @@ class ImageRecords:
                 return
             record = msgspec.structs.replace(record, credential_mapping={**record.credential_mapping, name: merged})
         record = msgspec.structs.replace(record, last_updated_time=self._now())
-        _replace(self._pulled / _file_name(image_ref), msgspec.json.encode(record))
+        write_file(self._pulled / _file_name(image_ref), msgspec.json.encode(record), 0o600)
         self._records[image_ref] = record
 
     def prune(self, present: Iterable[str]) -> None:
@@ -245,11 +246,3 @@ def _merge(old: Pullers | None, new: Pullers) -> Pullers:
 
 def _file_name(name: str) -> str:
     return f"sha256-{hashlib.sha256(name.encode()).hexdigest()}"
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_bytes(content)
-    temporary.chmod(0o600)
-    temporary.rename(path)

@@ -8,12 +8,13 @@ whole.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from kube.files import write_file
 
 
 class StateError(Exception):
@@ -54,16 +55,9 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace a note, whole or not at all."""
+    """Replace a note, whole or not at all. Raise OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-    temporary = path.with_name(f".{path.name}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, msgspec.json.encode(content))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    temporary.rename(path)
+    write_file(path, msgspec.json.encode(content), 0o600)
 
 
 def remove(path: Path) -> None:

@@ -16,6 +16,7 @@ import logging
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from agent.contracts import Pods
@@ -116,7 +117,7 @@ def _compress(path: Path) -> None:
             found = os.fstat(plain.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise OSError(errno.EINVAL, "a rotated log is no regular file", str(path))
-            with open(temporary, "xb", opener=opener) as raw:
+            with _removed_on_failure(temporary, folder), open(temporary, "xb", opener=opener) as raw:
                 os.fchmod(raw.fileno(), found.st_mode & 0o777)
                 with gzip.open(raw, "wb", compresslevel=1) as packed:
                     shutil.copyfileobj(plain, packed, 1 << 20)
@@ -124,6 +125,17 @@ def _compress(path: Path) -> None:
         os.unlink(path.name, dir_fd=folder)
     finally:
         os.close(folder)
+
+
+@contextlib.contextmanager
+def _removed_on_failure(name: str, folder: int) -> Iterator[None]:
+    """Have what was written so far not take the last space of a full disk."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+        raise
 
 
 def _gz(path: Path) -> Path:

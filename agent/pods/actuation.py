@@ -20,6 +20,7 @@ from agent.pods import setup as pod_setup
 from agent.podspec.security import AnyContainer
 from cri.errors import CRIError
 from kube.api import core_v1
+from kube.files import write_file
 
 if TYPE_CHECKING:
     from agent.pods.worker import PodWorker
@@ -83,6 +84,4 @@ def load(folder: Path) -> dict[str, core_v1.ResourceRequirements]:
 
 def save(folder: Path, applied: Mapping[str, core_v1.ResourceRequirements]) -> None:
     """Write what a pod's containers were given, whole or not at all."""
-    temporary = folder / f".{CHECKPOINT}"
-    temporary.write_bytes(msgspec.json.encode(applied))
-    temporary.rename(folder / CHECKPOINT)
+    write_file(folder / CHECKPOINT, msgspec.json.encode(applied), 0o600)

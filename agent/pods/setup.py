@@ -29,6 +29,7 @@ from agent.volumes.mounted import Mounted
 from cri.messages import ContainerConfig, LinuxContainerResources, Mount, PodSandboxConfig
 from kube.api import core_v1
 from kube.events import WARNING
+from kube.files import write_file
 
 _LISTS = {
     Kind.MAIN: "spec.containers",
@@ -190,8 +191,8 @@ def _managed_mounts(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer, p
         path = folder / "etc-hosts"
         text = hosts.hosts_file(pod, pod_ips, tools.config.cluster_domain, tools.node.host_file)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-        path.write_text(text)
-        path.chmod(0o644)
+        # Never in place: containers that run have the file mounted, and would lose its content on a full disk.
+        write_file(path, text.encode(), 0o644)
         result.append(Mount(container_path="/etc/hosts", host_path=str(path)))
     message_path = container.termination_message_path or containers.DEFAULT_MESSAGE_PATH
     if message_path.rstrip("/") not in own:

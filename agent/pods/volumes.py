@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.volumes.manager import MountsFailed
+from agent.volumes.manager import FolderError, MountsFailed
 from kube.events import WARNING
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ async def set_up_volumes(worker: PodWorker) -> bool:
         await tools.services.wait_synced()
     try:
         worker.mounted, again = await tools.volumes.mount(pod)
+    except FolderError as error:
+        worker.event(WARNING, "Failed", f"error making pod data directories: {error}")
+        worker.retry_later("/volumes")
+        return False
     except MountsFailed as error:
         for failed in error.failed:
             worker.event(WARNING, "FailedMount", str(failed))

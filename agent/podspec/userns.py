@@ -17,6 +17,7 @@ import msgspec
 from agent.podspec.subordinate_ids import UNIT, IdRange
 from cri.messages import IDMapping, NamespaceMode, UserNamespace
 from kube.api import core_v1
+from kube.files import write_file
 
 FILE = "userns"
 LENGTH = UNIT
@@ -106,6 +107,4 @@ def options(ids: list[IDMapping]) -> UserNamespace:
 def _write(folder: Path, ids: IdRange) -> None:
     given = [_Range(host_id=ids.first, container_id=0, length=ids.count)]
     folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-    temporary = folder / f".{FILE}"
-    temporary.write_bytes(msgspec.json.encode(_Mappings(given, given)))
-    temporary.rename(folder / FILE)
+    write_file(folder / FILE, msgspec.json.encode(_Mappings(given, given)), 0o600)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import msgspec
 
+from kube.files import write_file
+
 FILE = "graceful_node_shutdown_state"
 
 
 def note(path: Path, began: str, ended: str | None) -> None:
     """Write down when the last shutdown began and whether it came to its end, for who looks after the reboot."""
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_bytes(msgspec.json.encode({"startTime": began, "endTime": ended}))
-    temporary.rename(path)
+    write_file(path, msgspec.json.encode({"startTime": began, "endTime": ended}), 0o600)
 
 
 def last(folder: Path) -> tuple[str, str]:

@@ -45,6 +45,10 @@ class MountError(Exception):
         self.volume = volume
 
 
+class FolderError(Exception):
+    """A pod's folder cannot be made; the message says why."""
+
+
 class MountsFailed(Exception):
     """Volumes of the pod could not be set up; `failed` says of each why. The others are set up."""
 
@@ -114,6 +118,9 @@ class VolumeManager:
             except VolumeError as error:
                 failed.append(MountError(error.name or volume.name, str(error), error.step))
                 unready.add(volume.name)
+            except OSError as error:
+                failed.append(MountError(volume.name, f"{error.strerror}: {error.filename}"))
+                unready.add(volume.name)
         sources = Sources(
             references=self._references,
             allocatable=self._allocatable(),
@@ -135,7 +142,10 @@ class VolumeManager:
         self, pod: core_v1.Pod, volumes: Sequence[core_v1.Volume], facts: _Facts
     ) -> tuple[dict[str, Mounted], list[MountError]]:
         folder = self.pod_dir(pod.metadata.uid or "")
-        folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+        except OSError as error:
+            raise FolderError(f"mkdir {error.filename}: {(error.strerror or '').lower()}") from error
         result: dict[str, Mounted] = {}
         failed = []
         for volume in volumes:

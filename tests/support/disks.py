@@ -34,7 +34,7 @@ class SmallDisk:
         self._filled.append(filler)
         descriptor = os.open(filler, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            for size in (MI, 64 * KI, 4 * KI):
+            for size in (MI, 64 * KI, 4 * KI, KI):
                 _write_until_full(descriptor, size)
             os.fsync(descriptor)
             os.ftruncate(descriptor, max(os.fstat(descriptor).st_size - leave, 0))

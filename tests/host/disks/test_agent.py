@@ -1,0 +1,82 @@
+"""An agent whose own disk is full or read-only: what runs goes on, what cannot start says why, and all recovers by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cri.fake import FakeRuntime
+from tests.support.control import ApiUnderTest, api_server
+from tests.support.disks import SmallDisk, ext4_disk
+from tests.support.fake_node import SPEED, container, create, waiting
+from tests.support.images import BUSYBOX_IMAGE
+from tests.support.node import FastClock, NodeUnderTest, agent_node
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with ext4_disk(tmp_path / "small") as disk:
+        yield disk
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
+    clock = FastClock(SPEED)
+    async with FakeRuntime(tmp_path / "runtime.sock", clock.sleep, clock.nanoseconds) as runtime:
+        runtime.images.add(BUSYBOX_IMAGE)
+        yield runtime
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path / "control") as server:
+        yield server
+
+
+@pytest.fixture
+async def node(
+    tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, disk: SmallDisk
+) -> AsyncIterator[NodeUnderTest]:
+    # Without eviction: a full disk of the agent's is not yet one that pods have filled.
+    changes: dict[str, Any] = {"root_dir": disk.path / "kubelet", "cert_dir": tmp_path / "pki", "eviction_hard": {}}
+    async with agent_node(tmp_path / "node", runtime, api, clock=FastClock(SPEED), **changes) as node:
+        yield node
+
+
+def refuse(disk: SmallDisk, how: str, on: bool) -> None:
+    if how == "read-only":
+        disk.read_only(on)
+    elif on:
+        disk.fill()
+    else:
+        disk.free()
+
+
+@pytest.mark.parametrize("how", ["full", "read-only"])
+async def test_pods_run_on_and_new_ones_start_once_the_disk_takes_them(
+    node: NodeUnderTest, disk: SmallDisk, runtime: FakeRuntime, how: str
+) -> None:
+    await create(node, "running")
+    before = await node.ready("running")
+    refuse(disk, how, True)
+    volume = {"name": "own", "emptyDir": {}}
+    await create(node, "new", container(volumeMounts=[{"name": "own", "mountPath": "/own"}]), volumes=[volume])
+    said = await node.event("new", "Failed")
+    why = "no space left on device" if how == "full" else "read-only file system"
+    assert said.startswith(f"error making pod data directories: mkdir {node.config.root_dir}/pods/") and why in said
+    # A container that ends is reported, although nothing can start in its place.
+    [status] = before.status.container_statuses
+    await runtime.containers.crash((status.container_id or "").partition("://")[2], exit_code=3)
+    after = await node.wait("running", lambda pod: waiting(pod) == "CreateContainerConfigError")
+    [status] = after.status.container_statuses
+    assert status.state and status.state.waiting and why in (status.state.waiting.message or "").lower()
+    assert status.last_state and status.last_state.terminated and status.last_state.terminated.exit_code == 3
+    await create(node, "other")
+    await node.delete("other")
+    await node.gone("other")
+    refuse(disk, how, False)
+    await node.ready("new")
+    await node.ready("running")

@@ -1,0 +1,87 @@
+"""What the agent keeps on its disk is there whole or as it was before, however little room is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.csi import layout
+from agent.managers import state_files
+from agent.node import log_rotation
+from agent.pods import actuation
+from agent.shutdown import state
+from kube.api import core_v1
+from tests.support.disks import KI, MI, SmallDisk, small_disk
+
+LONG = "x" * (20 * KI)
+
+
+def note(path: Path, text: str) -> None:
+    state_files.write(path, {"entries": text})
+
+
+def resources(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    actuation.save(path.parent, {text: core_v1.ResourceRequirements()})
+
+
+def volume(path: Path, text: str) -> None:
+    layout._write(path, {"volumeHandle": text})
+
+
+def shutdown(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    state.note(path, text, None)
+
+
+WRITERS: dict[str, Callable[[Path, str], None]] = {
+    "cpu_manager_state": note,
+    actuation.CHECKPOINT: resources,
+    "vol_data.json": volume,
+    state.FILE: shutdown,
+}
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path, MI) as disk:
+        yield disk
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("left", [0, 4 * KI, 12 * KI])
+def test_a_file_that_does_not_fit_leaves_the_one_before_and_nothing_else(disk: SmallDisk, name: str, left: int) -> None:
+    path = disk.path / "state" / name
+    WRITERS[name](path, "before")
+    before = path.read_bytes()
+    disk.fill(leave=left)
+    with pytest.raises(OSError, match="No space left on device"):
+        WRITERS[name](path, LONG)
+    assert path.read_bytes() == before
+    assert [found.name for found in path.parent.iterdir()] == [name]
+    disk.free()
+    WRITERS[name](path, LONG)
+    found: Any = msgspec.json.decode(path.read_bytes())
+    assert LONG in (*found, *found.values())
+
+
+def test_a_log_that_cannot_be_compressed_stays_and_leaves_nothing_beside(disk: SmallDisk) -> None:
+    log = disk.path / "0.log"
+    log.write_bytes(b"")
+    rotated = disk.path / "0.log.20260101-000000"
+    rotated.write_bytes(bytes(range(256)) * 256)
+    before = rotated.read_bytes()
+    disk.fill()
+    # What shrinks to nothing would fit.
+    rotated.write_bytes(before)
+    with pytest.raises(OSError, match="No space left on device"):
+        log_rotation.tidy(log, 5)
+    assert rotated.read_bytes() == before
+    assert sorted(found.name for found in disk.path.glob("0.log*")) == [log.name, rotated.name]
+    disk.free()
+    log_rotation.tidy(log, 5)
+    assert sorted(found.name for found in disk.path.glob("0.log*")) == [log.name, f"{rotated.name}.gz"]
