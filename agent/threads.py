@@ -52,6 +52,11 @@ async def look(key: str, function: Callable[..., T], *args: Any) -> T:
     return result
 
 
+def under_way(key: str) -> bool:
+    """Tell whether a call with a key has not returned yet."""
+    return key in _calls()
+
+
 def _start(
     running: dict[str, asyncio.Future[Any]], key: str, function: Callable[..., T], *args: Any
 ) -> asyncio.Future[T]:

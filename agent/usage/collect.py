@@ -203,9 +203,7 @@ class Collector:
         uid, now = view.pod.metadata.uid or "", self._clock.monotonic()
         known = self._disk.get(uid)
         if known is None or now - known.read_at > seconds:
-            moment = self._clock.now().timestamp()
-            folder = self._pods_dir / uid
-            known = await threads.look(f"disk of {uid}", _read_disk, view.pod, folder, self._logs_dir, now, moment)
+            known = replace(await self._read(view.pod) or known or _Disk(now, {}, (), (0, 0)), read_at=now)
             if self._persistent is not None:
                 # A storage that hangs holds up nobody's figures but its own.
                 with contextlib.suppress(TimeoutError):
@@ -213,6 +211,20 @@ class Collector:
                         known = replace(known, persistent=await self._persistent(view.pod))
             self._disk[uid] = known
         return known
+
+    async def _read(self, pod: core_v1.Pod) -> _Disk | None:
+        """Return what a pod's folders hold; None where a file system below them, which its containers mounted, hangs.
+
+        That is waited for once, not at every look.
+        """
+        uid, now, moment = pod.metadata.uid or "", self._clock.monotonic(), self._clock.now().timestamp()
+        key = f"disk of {uid}"
+        if threads.under_way(key):
+            return None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STORAGE_SECONDS):
+                return await threads.look(key, _read_disk, pod, self._pods_dir / uid, self._logs_dir, now, moment)
+        return None
 
 
 def _read_disk(pod: core_v1.Pod, folder: Path, logs_dir: Path, read_at: float, moment: float) -> _Disk:

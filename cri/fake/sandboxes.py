@@ -11,8 +11,10 @@ from cri.messages import (
     Namespace,
     NamespaceMode,
     PodSandbox,
+    PodSandboxAttributes,
     PodSandboxConfig,
     PodSandboxState,
+    PodSandboxStats,
     PodSandboxStatus,
     api,
 )
@@ -101,3 +103,13 @@ class FakeSandboxes(Processes):
                     )
                 )
         return api.ListPodSandboxResponse(items=items)
+
+    async def list_pod_sandbox_stats(self, request: Any) -> Any:
+        """Answer ListPodSandboxStats: which sandboxes are ready, without what they use."""
+        stats = []
+        for found in self.sandboxes.values():
+            status = found.status
+            if status.state == PodSandboxState.SANDBOX_READY:
+                attributes = PodSandboxAttributes(id=status.id, metadata=status.metadata, labels=status.labels)
+                stats.append(PodSandboxStats(attributes=attributes))
+        return api.ListPodSandboxStatsResponse(stats=stats)
