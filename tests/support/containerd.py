@@ -31,7 +31,10 @@ _DEADLINE = 30.0
 class Containerd:
     """A running containerd; `endpoint` is what a CRI client dials."""
 
-    def __init__(self, name: str, folder: Path, pod_cidr: str, extra_config: str = "") -> None:
+    def __init__(
+        self, name: str, folder: Path, pod_cidr: str, extra_config: str = "", root: Path | None = None
+    ) -> None:
+        self.root = root or folder / "root"
         self.name = name
         self.folder = folder
         self.pod_cidr = pod_cidr
@@ -112,6 +115,7 @@ class Containerd:
                 os.kill(pid, signal.SIGKILL)
         subprocess.run(["ip", "netns", "delete", self.name], check=False, capture_output=True)
         _unmount_below(self.folder)
+        _unmount_below(self.root)
         _remove_cgroups(self.name)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -140,15 +144,16 @@ def start_containerd(
     load: Iterable[images.Image] | None = None,
     pod_cidr: str = "10.244.77.0/24",
     extra_config: str = "",
+    root: Path | None = None,
 ) -> Iterator[Containerd]:
     """Run a containerd in the network namespace `name` (made here) with busybox and the pause image loaded.
 
-    `extra_config` is appended to config.toml. The name must be unique on the host. Cgroups below /`name` are removed
-    at the end, so tests that give a sandbox a cgroup parent put it there.
+    `root` is where images go, `extra_config` is appended to config.toml. The name must be unique on the host. Cgroups
+    below /`name` are removed at the end, so tests that give a sandbox a cgroup parent put it there.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir="/tmp"))
     folder.chmod(0o711)  # a pod with users of its own is nobody here, and its root file system is below
-    daemon = Containerd(name, folder, pod_cidr, extra_config)
+    daemon = Containerd(name, folder, pod_cidr, extra_config, root)
     try:
         subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True)
         subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True, capture_output=True)
@@ -178,7 +183,7 @@ def _call(channel: grpc.Channel, rpc: str, request: Any, answer: Any) -> Any:
 def _config(daemon: Containerd) -> str:
     return f"""\
 version = 2
-root = "{daemon.folder}/root"
+root = "{daemon.root}"
 state = "{daemon.folder}/state"
 disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.btrfs",
   "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.aufs"]

@@ -9,10 +9,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tests.support import images
 from tests.support.cluster import Cluster, eventually
+from tests.support.containerd import Containerd
 
 USER, PASSWORD = "wherry", "row-row-row"
 _HTPASSWD = "wherry:$2b$05$LBlk158TGToy/UXkRXNF5uGSjjiU/4hZSlM0p.D3DFIX.NQJEeg/G\n"  # bcrypt, the only form it reads
@@ -50,6 +52,20 @@ class Registry:
         """Return the content of a secret of type kubernetes.io/dockerconfigjson."""
         auth = base64.b64encode(f"{USER}:{password}".encode()).decode()
         return json.dumps({"auths": {self.host: {"username": USER, "password": password, "auth": auth}}})
+
+
+def machine(containerd: Containerd) -> Any:
+    """Show a containerd's namespace as the machine on which a registry runs."""
+    enter = ["nsenter", f"--net={containerd.netns}"]
+
+    def run(*argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*enter, *argv], check=check, capture_output=True, text=True)
+
+    def ctr(*arguments: str) -> str:
+        command = [*enter, "ctr", "--address", str(containerd.socket), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    return SimpleNamespace(host=SimpleNamespace(enter=enter, run=run), prefix=containerd.folder, ctr=ctr)
 
 
 @contextlib.contextmanager

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -17,21 +14,7 @@ from tests.support.containerd import Containerd
 from tests.support.control import ApiUnderTest
 from tests.support.credential_plugin import CredentialPlugin
 from tests.support.node import NodeUnderTest, agent_node, eventually
-from tests.support.registry import PASSWORD, USER, Registry, registry
-
-
-def machine(containerd: Containerd) -> Any:
-    """Show a containerd's namespace as the machine on which a registry runs."""
-    enter = ["nsenter", f"--net={containerd.netns}"]
-
-    def run(*argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*enter, *argv], check=check, capture_output=True, text=True)
-
-    def ctr(*arguments: str) -> str:
-        command = [*enter, "ctr", "--address", str(containerd.socket), *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-    return SimpleNamespace(host=SimpleNamespace(enter=enter, run=run), prefix=containerd.folder, ctr=ctr)
+from tests.support.registry import PASSWORD, USER, Registry, machine, registry
 
 
 @pytest.fixture
