@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import socket
 import ssl
 import struct
@@ -220,6 +221,61 @@ async def low_slow_bodies(t: Targets) -> None:
 @attack
 async def low_path_flood(t: Targets) -> None:
     await many(lambda n: ask(t.api, lambda: get(long_path(60_000), bearer(t))), 10, 10)
+
+
+async def busy(place: tuple[str, int], request: bytes) -> None:
+    """Send a request again and again on one connection, each as soon as the last one is answered."""
+    reader, writer = await opened(place)
+    try:
+        while True:
+            writer.write(request)
+            await writer.drain()
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = re.search(rb"content-length: (\d+)", head)
+            await reader.readexactly(int(length[1]) if length else 0)
+    finally:
+        writer.transport.abort()
+
+
+async def creations(t: Targets, content_type: str, body: str) -> None:
+    """Have two clients create an object of 600 KB without a pause; nothing is stored."""
+    path = f"/api/v1/namespaces/{t.namespace}/configmaps?dryRun=All"
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\n{bearer(t)}Content-Type: {content_type}\r\n"
+    request = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    await many(lambda n: busy(t.api, request), 2, 10)
+
+
+def entries(count: int) -> dict[str, str]:
+    return {f"key-{number}": "v" for number in range(count)}
+
+
+@attack
+async def low_large_json(t: Targets) -> None:
+    """ConfigMaps with 35,000 keys, each of which is checked and noted as a field of its creator's."""
+    body = {"metadata": {"generateName": "large-"}, "data": entries(35_000)}
+    await creations(t, "application/json", json.dumps(body))
+
+
+@attack
+async def low_large_metadata(t: Targets) -> None:
+    """Thousands of owners and labels."""
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"}
+    metadata = {"generateName": "large-", "ownerReferences": [owner] * 5000, "labels": entries(15_000)}
+    await creations(t, "application/json", json.dumps({"metadata": metadata}))
+
+
+@attack
+async def low_large_yaml(t: Targets) -> None:
+    """The ConfigMaps in YAML."""
+    lines = "".join(f"  {key}: v\n" for key in entries(35_000))
+    await creations(t, "application/yaml", f"metadata:\n  generateName: large-\ndata:\n{lines}")
+
+
+@attack
+async def low_yaml_lists(t: Targets) -> None:
+    """Lists of some megabytes that are to be written as YAML."""
+    path = f"/api/v1/namespaces/{t.namespace}/configmaps"
+    await many(lambda n: busy(t.api, get(path, bearer(t) + "Accept: application/yaml\r\n")), 2, 10)
 
 
 @attack

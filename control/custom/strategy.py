@@ -7,6 +7,7 @@ ends where they come from and go to the stored one.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -27,6 +28,13 @@ from kube.errors import FieldError
 _INT32 = 2**31 - 1
 
 
+class _Checked(threading.local):
+    """What rules warned of in the validation that this thread has just done; the next step asks for it."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+
 class CustomStrategy(Strategy):
     """One served version of a custom resource."""
 
@@ -37,6 +45,7 @@ class CustomStrategy(Strategy):
     ) -> None:
         super().__init__(resource, Settings())
         self.schema, self.reader, self.rules = schema, reader, rules
+        self._checked = _Checked()
         self.fields_by_webhook = reader.by_webhook
         self._columns = Columns(version.get("additionalPrinterColumns"))
         self.columns = self._columns.columns
@@ -132,9 +141,8 @@ class CustomStrategy(Strategy):
                 )
                 found.append(errors.invalid_value(validation.NOWHERE, "null", why))
             else:
-                problems, told = self.rules.check(obj, old)
+                problems, self._checked.warnings = self.rules.check(obj, old)
                 found += problems
-                self._told = told
         return found
 
     def _check_scale(self, obj: Object) -> list[FieldError]:
@@ -152,11 +160,9 @@ class CustomStrategy(Strategy):
                     found.append(errors.invalid_value(path, value, why))
         return found
 
-    _told: Sequence[str] = ()
-
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        told, self._told = list(self._told), ()
-        return told
+        found, self._checked.warnings = self._checked.warnings, []
+        return found
 
     # -- reads ----------------------------------------------------------------------------------------------------
     def fields(self, obj: Object) -> dict[str, str]:

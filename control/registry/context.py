@@ -53,6 +53,8 @@ class Context:
     """Admission was shown the request itself (an eviction); the writes that carry it out are not shown."""
     asked: AuthzAttributes | None = None
     """The request's authorization attributes; None where the server itself writes."""
+    size: int = 0
+    """Bytes of the object that is written, as far as they are known: work on many of them is done beside the event loop."""
     authorize_create: Callable[[], Awaitable[None]] | None = None
     """Raises 403 where the user may not create what an update would; None: only the server itself may."""
 

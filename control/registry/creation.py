@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from control import offload
 from control.admission.plugin import Attributes
 from control.registry import metadata
 from control.registry.context import Allocation, Context, Written
 from control.registry.managed import track
 from control.registry.outcome import OutcomeUnknown, carry_out, settle, uid_of
 from control.registry.storing import always_status, encode, landed, merge_problems, storage_error, ttl
-from control.registry.strategy import Outcome
+from control.registry.strategy import Outcome, Strategy
 from control.storage import codec
 from control.storage.store import KeyExists, StoreError, Unavailable
 from kube import errors
@@ -54,9 +56,7 @@ async def _create_once(
     if base:
         meta["name"] = metadata.generate_name(base)
     metadata.fill_new(meta, registry.clock.now())
-    strategy.default(obj)
-    # Before admission, as upstream: what plugins add belongs to nobody.
-    track(resource, obj, None, context.field_manager, context.operation, "", registry.clock.now())
+    await offload.run(context.user.name, context.size, _default, context, strategy, obj, registry.clock.now())
     attributes = Attributes(
         resource,
         "CREATE",
@@ -72,22 +72,11 @@ async def _create_once(
         asked=context.asked,
     )
     await registry.admission.admit(attributes)
-    context.warnings += strategy.warnings_as_sent(obj)
-    strategy.prepare_create(obj)
-    always_status(resource, obj)
-    strategy.default(obj)
-    if strategy.keeps_generation:
-        meta["generation"] = 1
+    await offload.run(context.user.name, context.size, _prepare, context, strategy, obj)
     finish = await strategy.allocate(obj, None, Allocation(registry, context))
     outcome = Outcome.NOT_STORED
     try:
-        problems = metadata.validate(resource, meta, strategy.name_errors)
-        merge_problems(problems, strategy.validate(obj))
-        if context.requested is not None:
-            merge_problems(problems, strategy.validate_requested(obj, None, context.requested))
-        if problems:
-            raise errors.invalid(resource.group, resource.kind, meta.get("name", ""), problems)
-        context.warnings += strategy.warnings(obj, None)
+        await offload.run(context.user.name, context.size, _validate, context, strategy, obj)
         await registry.admission.validate(attributes)
         written = await _store_new(registry, context, resource, namespace, obj)
         if not context.dry_run:
@@ -99,6 +88,33 @@ async def _create_once(
     finally:
         if finish is not None:
             await finish(outcome)
+
+
+def _default(context: Context, strategy: Strategy, obj: Object, now: datetime) -> None:
+    strategy.default(obj)
+    # Before admission, as upstream: what plugins add belongs to nobody.
+    track(strategy.resource, obj, None, context.field_manager, context.operation, "", now)
+
+
+def _prepare(context: Context, strategy: Strategy, obj: Object) -> None:
+    context.warnings += strategy.warnings_as_sent(obj)
+    strategy.prepare_create(obj)
+    always_status(strategy.resource, obj)
+    strategy.default(obj)
+    if strategy.keeps_generation:
+        obj["metadata"]["generation"] = 1
+
+
+def _validate(context: Context, strategy: Strategy, obj: Object) -> None:
+    """Raise 422 for an object that is wrong, and warn of what is doubtful."""
+    resource, meta = strategy.resource, obj["metadata"]
+    problems = metadata.validate(resource, meta, strategy.name_errors)
+    merge_problems(problems, strategy.validate(obj))
+    if context.requested is not None:
+        merge_problems(problems, strategy.validate_requested(obj, None, context.requested))
+    if problems:
+        raise errors.invalid(resource.group, resource.kind, meta.get("name", ""), problems)
+    context.warnings += strategy.warnings(obj, None)
 
 
 async def _store_new(registry: Registry, context: Context, resource: Resource, namespace: str, obj: Object) -> Written:

@@ -6,8 +6,10 @@ that takes away the last thing that held a marked object deletes it.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from control import offload
 from control.admission.plugin import Attributes
 from control.registry import deletion, metadata
 from control.registry.context import Allocation, Change, Context, Projection, Written
@@ -109,7 +111,8 @@ async def _update_once(
     current: bool,
 ) -> Written:
     """Change a state of an object; `current` says that the store itself has just shown it."""
-    resource = strategy.resource
+    resource, user = strategy.resource, context.user.name
+    size = context.size = max(context.size, len(entry.data))
     old = await strategy.read(entry)
     obj = await change(await strategy.read(entry))
     obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
@@ -121,17 +124,15 @@ async def _update_once(
     if resource.namespaced:
         meta.setdefault("namespace", namespace)
     metadata.carry_over(meta, old_meta)
-    strategy.default(obj)
-    if subresource != "binding":
-        part = subresource if projection is None else projection.subresource
-        track(resource, obj, old, context.field_manager, context.operation, part, registry.clock.now())
+    part = subresource if projection is None else projection.subresource
+    await offload.run(user, size, _default, context, strategy, obj, old, part, registry.clock.now())
     attributes = Attributes(
         resource,
         "UPDATE",
         context.user,
         namespace,
         name,
-        subresource if projection is None else projection.subresource,
+        part,
         obj if projection is None else projection.read(obj),
         old if projection is None else projection.read(old),
         context.options,
@@ -146,26 +147,13 @@ async def _update_once(
         if projection is not None:
             assert attributes.obj is not None
             projection.write(obj, attributes.obj)
-    if subresource:
-        strategy.prepare_subresource(subresource, obj, old)
-    else:
-        strategy.prepare_update(obj, old)
-    always_status(resource, obj)
-    strategy.default(obj)
-    if strategy.keeps_generation and subresource not in _SILENT and strategy.counts(obj, old):
-        meta["generation"] = (old_meta.get("generation") or 0) + 1
+    await offload.run(user, size, _prepare, strategy, obj, old, subresource)
     finish: Finish | None = None
     if subresource not in _SILENT:
         finish = await strategy.allocate(obj, old, Allocation(registry, context))
     outcome = Outcome.NOT_STORED
     try:
-        problems = metadata.validate_update(resource, meta, old_meta, strategy.name_errors)
-        merge_problems(problems, problems_of_change(strategy, obj, old, subresource))
-        if context.requested is not None and not subresource:
-            merge_problems(problems, strategy.validate_requested(obj, old, context.requested))
-        if problems:
-            raise errors.invalid(resource.group, resource.kind, name, problems)
-        context.warnings += strategy.warnings(obj, old)
+        await offload.run(user, size, _validate, context, strategy, obj, old, subresource, name)
         if not context.admitted:
             if projection is not None:
                 attributes.obj = projection.read(obj)
@@ -181,6 +169,35 @@ async def _update_once(
     finally:
         if finish is not None:
             await finish(outcome)
+
+
+def _default(context: Context, strategy: Strategy, obj: Object, old: Object, subresource: str, now: datetime) -> None:
+    strategy.default(obj)
+    if subresource != "binding":
+        track(strategy.resource, obj, old, context.field_manager, context.operation, subresource, now)
+
+
+def _prepare(strategy: Strategy, obj: Object, old: Object, subresource: str) -> None:
+    if subresource:
+        strategy.prepare_subresource(subresource, obj, old)
+    else:
+        strategy.prepare_update(obj, old)
+    always_status(strategy.resource, obj)
+    strategy.default(obj)
+    if strategy.keeps_generation and subresource not in _SILENT and strategy.counts(obj, old):
+        obj["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
+
+
+def _validate(context: Context, strategy: Strategy, obj: Object, old: Object, subresource: str, name: str) -> None:
+    """Raise 422 for an object that is wrong, and warn of what is doubtful."""
+    resource = strategy.resource
+    problems = metadata.validate_update(resource, obj["metadata"], old["metadata"], strategy.name_errors)
+    merge_problems(problems, problems_of_change(strategy, obj, old, subresource))
+    if context.requested is not None and not subresource:
+        merge_problems(problems, strategy.validate_requested(obj, old, context.requested))
+    if problems:
+        raise errors.invalid(resource.group, resource.kind, name, problems)
+    context.warnings += strategy.warnings(obj, old)
 
 
 async def _store_changed(

@@ -152,7 +152,7 @@ class Request:
         """Return the whole body for a decoder, with large YAML read already; raises 413 past `limit` bytes."""
         body = await self.body(limit)
         if b"yaml" in self.headers.get(b"content-type", b"").lower() and not isinstance(body, ReadBody):
-            body = self._body = await read_ahead(body)
+            body = self._body = await read_ahead(body, self.user.name)
         return body
 
 

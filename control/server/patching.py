@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from control import offload
 from control.custom.resource import CustomResource
 from control.patch.apply import apply
 from control.patch.apply.typed import check, wrong_type
@@ -36,6 +37,7 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 ACCEPTED = ", ".join((JSON_PATCH, MERGE, STRATEGIC, APPLY))
+_Change = Callable[[Object | None], Object]
 ACCEPTED_CUSTOM = ", ".join((JSON_PATCH, MERGE, APPLY))
 
 
@@ -47,7 +49,7 @@ class Patch:
     creates: bool = False
 
 
-def read(
+async def read(
     request: Request,
     body: bytes,
     resource: Resource,
@@ -57,6 +59,26 @@ def read(
     subresource: str = "",
 ) -> Patch:
     """Read a patch; raises 400 for one that cannot be read and 415 for a kind that is not known."""
+    user = context.user.name
+    change, creates = await offload.run(
+        user, len(body), _read, request, body, resource, decoder, context, now, subresource
+    )
+
+    async def changed(old: Object | None) -> Object:
+        return await offload.run(user, context.size, change, old)
+
+    return Patch(changed, creates)
+
+
+def _read(
+    request: Request,
+    body: bytes,
+    resource: Resource,
+    decoder: Decoder,
+    context: Context,
+    now: datetime,
+    subresource: str,
+) -> tuple[_Change, bool]:
     kind = media_type(request.header(b"content-type"))
     if kind == APPLY:
         return _apply(request, body, resource, decoder, context, now, subresource)
@@ -75,7 +97,7 @@ def read(
     told: list[str] = []
     repeated = [] if validation == "Ignore" else _strict_problems(kind, body, patch)
 
-    async def change(old: Object | None) -> Object:
+    def change(old: Object | None) -> Object:
         if old is None:
             raise errors.not_found(resource.group, resource.plural, request.info.name)
         if kind == JSON_PATCH:
@@ -107,7 +129,7 @@ def read(
             request.warnings.extend(found)
         return _keep_identity(obj, old, request, resource)
 
-    return Patch(change)
+    return change, False
 
 
 def _strict_problems(kind: str, body: bytes, patch: Any) -> list[str]:
@@ -160,7 +182,7 @@ def _apply(
     context: Context,
     now: datetime,
     subresource: str,
-) -> Patch:
+) -> tuple[_Change, bool]:
     if not request.option("fieldManager"):
         problem = errors.required("fieldManager", "is required for apply patch")
         raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
@@ -193,7 +215,7 @@ def _apply(
     configuration = _same_shape(applied, checked)
     force = bool(request.flag("force"))
 
-    async def change(old: Object | None) -> Object:
+    def change(old: Object | None) -> Object:
         meta = configuration.get("metadata", {})
         if old is None and meta.get("uid"):
             why = f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
@@ -204,7 +226,7 @@ def _apply(
         obj.setdefault("metadata", {})["name"] = request.info.name
         return obj
 
-    return Patch(change, creates=True)
+    return change, True
 
 
 def _check_applied(applied: Object, request: Request, resource: Resource) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from control import offload
 from control.custom.definitions import Definitions
 from control.custom.resource import CustomResource
 from control.registry import deletion, metadata
@@ -19,7 +21,7 @@ from control.registry.context import Context, Written
 from control.registry.conversion import conversion
 from control.registry.registry import Registry
 from control.server import auditing, authorizing, componentstatus, patching
-from control.server.decode import Decoder, directive
+from control.server.decode import Decoder, FieldValidation, directive
 from control.server.exchange import JSON, Answer, Request, Response, typed_response
 from control.server.forms import Form, has_protobuf
 from control.server.listing import Listing, ListOptions, read_options
@@ -145,7 +147,7 @@ class ResourceServer:
         ):
             return Response(200, entry.data)
         form = self.form(request, resource)
-        return self._shown(request, form.entry(entry), form)
+        return await self._shown(request, form, len(entry.data), form.entry, entry)
 
     async def list(self, request: Request, resource: Resource) -> Response:
         """Answer with a collection."""
@@ -154,9 +156,9 @@ class ResourceServer:
         if resource.target == _VIRTUAL:
             chosen = options.predicate() or (lambda entry: True)
             entries = [entry for entry in await componentstatus.entries(self.registry) if chosen(entry)]
-            return self._shown(request, form.list(entries, {}), form)
+            return await self._listed(request, form, entries, {})
         entries, meta = await self.listing.list(resource, self._namespace(request, resource), options)
-        return self._shown(request, form.list(entries, meta), form)
+        return await self._listed(request, form, entries, meta)
 
     async def watch(self, request: Request, resource: Resource) -> Answer:
         """Answer with a stream of changes."""
@@ -192,12 +194,23 @@ class ResourceServer:
     def _namespace(self, request: Request, resource: Resource) -> str:
         return request.info.namespace if resource.namespaced else ""
 
-    def _shown(self, request: Request, body: bytes, form: Form, status: int = 200) -> Response:
+    async def _listed(
+        self, request: Request, form: Form, entries: Sequence[Entry], metadata: dict[str, Any]
+    ) -> Response:
+        size = 0 if form.plain else sum(len(entry.data) for entry in entries)
+        return await self._shown(request, form, size, form.list, entries, metadata)
+
+    async def _shown(
+        self, request: Request, form: Form, size: int, write: Callable[..., bytes], *args: Any, status: int = 200
+    ) -> Response:
+        """Return the answer that `write` makes of `size` bytes of objects; the plain form takes no time."""
+        user = request.user.name
+        body = await offload.run(user, 0 if form.plain else size, write, *args)
         if request.query_string and request.flag("pretty") and form.wanted.content_type == JSON:
-            body = msgspec.json.format(body, indent=2)
+            body = await offload.run(user, len(body), msgspec.json.format, body, indent=2)
         response = Response(status, body, form.wanted.content_type)
         if len(body) >= GZIP_FROM and b"gzip" in request.headers.get(b"accept-encoding", b""):
-            response.body = gzip.compress(body, 1)
+            response.body = await offload.run(user, len(body), gzip.compress, body, 1)
             response.headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
         return response
 
@@ -251,24 +264,36 @@ class ResourceServer:
         """Return the body as an object of the resource's kind; raises 400, 413, 415."""
         body = await request.document(self.max_body)
         validation = directive(request.option("fieldValidation"))
-        return self.decoder(resource).decode(body, request.header(b"content-type"), validation, request.warnings)
+        return await self.decoded_as(self.decoder(resource), request, body, validation)
+
+    async def decoded_as(
+        self, decoder: Decoder, request: Request, body: bytes, validation: FieldValidation, check_kind: bool = True
+    ) -> Object:
+        """Return a body as a decoder reads it; raises 400, 415."""
+        kind = request.header(b"content-type")
+        work = decoder.decode
+        return await offload.run(
+            request.user.name, len(body), work, body, kind, validation, request.warnings, check_kind
+        )
 
     async def create(self, request: Request, resource: Resource) -> Response:
         """Create an object from the body: 201."""
         context = self.context(request, "CreateOptions")
         form = self.form(request, resource)
         obj = await self.decoded(request, resource)
+        context.size = len(request.sent)
         stored = resource
         if (found := conversion(resource)) is not None:
             stored, obj, context.requested = found.stored, found.to_stored(obj), resource
         written = await self.registry.create(context, stored, self._namespace(request, resource), obj)
-        return self._shown(request, form.object(written.data), form, 201)
+        return await self._written(request, form, written, 201)
 
     async def update(self, request: Request, resource: Resource, subresource: str = "") -> Response:
         """Replace an object, or through a subresource a part of it, by the body: 200, or 201 where it was not there."""
         context = self.context(request, "UpdateOptions")
         form = self.form(request, resource)
         obj = await self.decoded(request, resource)
+        context.size = len(request.sent)
         namespace, name = self._namespace(request, resource), request.info.name
         metadata.match_name(obj.setdefault("metadata", {}), name, namespace)
         metadata.match_namespace(resource, obj["metadata"], namespace)
@@ -293,15 +318,17 @@ class ResourceServer:
             if error.not_found and uid:  # who names the object that they mean is told that it is another one, or none
                 raise gone() from error
             raise
-        return self._written(request, form, written)
+        return await self._written(request, form, written, 201 if written.created else 200)
 
     async def patch(self, request: Request, resource: Resource, subresource: str = "") -> Response:
         """Patch an object: 200, or 201 where an apply made it."""
         context = self.context(request, "PatchOptions")
         form = self.form(request, resource)
         body = await request.document(self.max_body)
-        now = self.registry.clock.now()
-        patch = patching.read(request, body, resource, self.decoder(resource), context, now, subresource)
+        context.size = len(body)
+        patch = await patching.read(
+            request, body, resource, self.decoder(resource), context, self.registry.clock.now(), subresource
+        )
         namespace, name = self._namespace(request, resource), request.info.name
         stored, change = resource, patch.change
         if (found := conversion(resource)) is not None:
@@ -320,10 +347,10 @@ class ResourceServer:
             subresource=subresource,
             create_missing=patch.creates and not subresource,
         )
-        return self._written(request, form, written)
+        return await self._written(request, form, written, 201 if written.created else 200)
 
-    def _written(self, request: Request, form: Form, written: Written) -> Response:
-        return self._shown(request, form.object(written.data), form, 201 if written.created else 200)
+    async def _written(self, request: Request, form: Form, written: Written, status: int) -> Response:
+        return await self._shown(request, form, len(written.data), form.object, written.data, status=status)
 
     # -- deletion -------------------------------------------------------------------------------------------------
     async def delete_options(self, request: Request, resource: Resource) -> deletion.DeleteOptions:
@@ -331,9 +358,7 @@ class ResourceServer:
         body = await request.document(self.max_body)
         obj: Object = {}
         if body.strip():
-            obj = self._delete_options.decode(
-                body, request.header(b"content-type"), "Ignore", request.warnings, check_kind=False
-            )
+            obj = await self.decoded_as(self._delete_options, request, body, "Ignore", check_kind=False)
             obj.pop("kind", None)
             obj.pop("apiVersion", None)
         options = deletion.read_options(obj, request.query if request.query_string else {})
@@ -355,7 +380,7 @@ class ResourceServer:
         if written is None:
             details = {"name": name, "group": resource.group, "kind": resource.plural, "uid": obj["metadata"]["uid"]}
             return typed_response(request, success({k: v for k, v in details.items() if v}), "meta_v1", "Status")
-        return self._shown(request, form.object(written.data), form, 202 if options.accepted and not gone else 200)
+        return await self._written(request, form, written, 202 if options.accepted and not gone else 200)
 
     async def delete_collection(self, request: Request, resource: Resource) -> Response:
         """Delete what a list with the same options would show, and answer with that list."""
@@ -384,7 +409,7 @@ class ResourceServer:
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
-        return self._shown(request, form.list(entries, meta), form)
+        return await self._listed(request, form, entries, meta)
 
 
 def _is_namespace(resource: Resource, info: RequestInfo) -> bool:

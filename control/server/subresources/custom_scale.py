@@ -77,7 +77,7 @@ async def patch(server: ResourceServer, request: Request, resource: Resource) ->
     context = server.context(request, "PatchOptions")
     body = await request.document(server.max_body)
     name, paths = request.info.name, _paths(server, resource)
-    found = patching.read(request, body, SCALE, DECODER, context, server.registry.clock.now(), "scale")
+    found = await patching.read(request, body, SCALE, DECODER, context, server.registry.clock.now(), "scale")
 
     projection = _projection(name, paths)
 

@@ -27,7 +27,7 @@ async def body_of(server: ResourceServer, request: Request, decoder: Decoder) ->
     """Return a subresource's body, decoded as its own kind."""
     body = await request.document(server.max_body)
     validation = directive(request.option("fieldValidation"))
-    obj = decoder.decode(body, request.header(b"content-type"), validation, request.warnings)
+    obj = await server.decoded_as(decoder, request, body, validation)
     metadata.match_request(obj.get("metadata") or {}, request.info.namespace)
     return obj
 

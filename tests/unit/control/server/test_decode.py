@@ -122,3 +122,14 @@ def test_strict_tells_all_at_once() -> None:
 
 def test_json_problem_speaks_of_what_it_found() -> None:
     assert json_problem(b'{"a":tru}', ValueError()) == "invalid character 't' looking for beginning of value"
+
+
+@pytest.mark.parametrize("text", ["", "[", '"', "\\", '\\"[', 'x"{', "]}"])
+def test_brackets_in_strings_do_not_nest(text: str) -> None:
+    within = DEEPEST - 1
+    value: object = {text: [text, "", text] * DEEPEST}
+    for _ in range(within - 1):
+        value = {text: value}
+    check_nesting(json.dumps(value).encode())
+    with pytest.raises(ValueError, match="exceeded max depth"):
+        check_nesting(json.dumps([value]).encode())

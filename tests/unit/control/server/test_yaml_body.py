@@ -118,20 +118,20 @@ async def test_large_bodies_are_read_by_another_thread(monkeypatch: pytest.Monke
     parse = yaml_body.parse
     monkeypatch.setattr(yaml_body, "parse", lambda body: by.append(threading.current_thread().name) or parse(body))
     large = b"a: 1\n" + b"# padding\n" * (INLINE // 10)
-    read = await read_ahead(large)
+    read = await read_ahead(large, "ann")
     assert isinstance(read, ReadBody) and read == large
     assert load_yaml(read) == {"a": 1} and duplicate_keys(read) == []
-    assert [name.startswith("yaml") for name in by] == [True], "and once only"
-    broken = await read_ahead(large + b"]")
+    assert [name.startswith("large-objects") for name in by] == [True], "and once only"
+    broken = await read_ahead(large + b"]", "ann")
     with pytest.raises(ValueError, match="did not find expected"):
         load_yaml(broken)
     small = b"a: 1\n"
-    assert await read_ahead(small) is small
+    assert await read_ahead(small, "ann") is small
 
 
 async def test_the_event_loop_goes_on_while_a_large_body_is_read() -> None:
     body = b"- [a, {b: c}]\n" * 20_000
-    reading = asyncio.ensure_future(read_ahead(body))
+    reading = asyncio.ensure_future(read_ahead(body, "ann"))
     turns = 0
     while not reading.done():
         await asyncio.sleep(0.001)

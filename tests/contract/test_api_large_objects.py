@@ -1,0 +1,93 @@
+"""Large objects over the wire: the work on them is done beside the event loop, whichever way they are written and shown."""
+
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from control.offload import LARGE
+from control.registry import creation, updating
+from control.server import patching
+from control.server.decode import Decoder
+from control.server.forms import Form
+from tests.support.api_objects import CONFIGMAPS, config_map
+from tests.support.control import ApiUnderTest, api_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+MERGE = {"Content-Type": "application/merge-patch+json"}
+DATA = {f"key-{number}": "value" for number in range(LARGE // 10)}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path_factory.mktemp("api")) as api:
+        yield api
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[bool]]:
+    """Return for each step of a request whether the thread for large objects did it, as it is seen."""
+    seen: dict[str, set[bool]] = {}
+
+    def note(owner: Any, name: str) -> None:
+        original: Callable[..., Any] = getattr(owner, name)
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            by_thread = threading.current_thread().name.startswith("large-objects")
+            seen.setdefault(name, set()).add(by_thread)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    for owner, name in ((Decoder, "convert"), (patching, "_read"), (Form, "_table"), (Form, "_enveloped")):
+        note(owner, name)
+    for module in (creation, updating):
+        for name in ("_default", "_prepare", "_validate"):
+            note(module, name)
+    return seen
+
+
+STEPS = {"convert", "_default", "_prepare", "_validate"}
+
+
+async def test_a_small_object_is_written_on_the_event_loop(server: ApiUnderTest, apart: dict[str, set[bool]]) -> None:
+    await server.request("POST", CONFIGMAPS, config_map("small"))
+    await server.request("PUT", f"{CONFIGMAPS}/small", config_map("small", data={"b": "2"}))
+    answer = await server.request("PATCH", f"{CONFIGMAPS}/small", {"data": {"c": "3"}}, headers=MERGE)
+    assert answer.json["data"] == {"b": "2", "c": "3"}
+    assert apart == {step: {False} for step in STEPS | {"_read"}}
+
+
+async def test_a_large_object_is_created_and_replaced_beside_the_event_loop(
+    server: ApiUnderTest, apart: dict[str, set[bool]]
+) -> None:
+    assert (await server.request("POST", CONFIGMAPS, config_map("large", data=DATA))).status == 201
+    assert (
+        await server.request("PUT", f"{CONFIGMAPS}/large", config_map("large", data=DATA | {"b": "2"}))
+    ).status == 200
+    assert apart == {step: {True} for step in STEPS}
+
+
+async def test_a_small_patch_of_a_large_object_is_applied_beside_the_event_loop(
+    server: ApiUnderTest, apart: dict[str, set[bool]]
+) -> None:
+    await server.request("POST", CONFIGMAPS, config_map("patched", data=DATA))
+    apart.clear()
+    answer = await server.request("PATCH", f"{CONFIGMAPS}/patched", {"data": {"c": "3"}}, headers=MERGE)
+    assert answer.json["data"] == DATA | {"c": "3"}
+    assert apart == {step: {True} for step in STEPS} | {"_read": {False}}
+
+
+async def test_large_objects_are_shown_in_other_forms_beside_the_event_loop(
+    server: ApiUnderTest, apart: dict[str, set[bool]]
+) -> None:
+    await server.request("POST", CONFIGMAPS, config_map("shown", data=DATA))
+    apart.clear()
+    table = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    assert (await server.request("GET", CONFIGMAPS, headers=table)).json["rows"]
+    protobuf = {"accept": "application/vnd.kubernetes.protobuf"}
+    answer = await server.request("PUT", f"{CONFIGMAPS}/shown", config_map("shown", data=DATA), headers=protobuf)
+    assert answer.status == 200
+    assert apart["_table"] == {True} and apart["_enveloped"] == {True}
