@@ -14,7 +14,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from kube.serving.protocol import BoundedProtocol
-from kube.serving.sending import PIECE
+from kube.serving.sending import PIECE, SMALL
 
 CERTIFICATE = "wherry.certificate"
 PROTOCOL = "wherry.protocol"
@@ -103,7 +103,9 @@ class ApiProtocol(BoundedProtocol):
     async def write_chunk(self, cycle: RequestResponseCycle, chunk: bytes) -> None:
         """Write a chunk of an answer whose head has been sent through ASGI; waits while the client does not read."""
         if self.flow.write_paused:
-            await self.flow.drain()
+            await self.drain(len(chunk))
+        if SMALL < len(chunk) <= PIECE:
+            await self.table.turns.take(self.connection.who)
         if cycle.disconnected:
             return
         if len(chunk) <= PIECE:

@@ -44,10 +44,16 @@ class ServingLimits:
     """The same from one address (IPv6: one /64); one more closes that address's own weakest."""
     connections: int = 0
     """Connections in all; 0: seven eighths of the process's file descriptors."""
+    large_head: int = 16 << 10
+    """Bytes of a head that cost nothing. What is beyond them takes the server about 10 ms a megabyte, before it is known who
+    asks and what for: it is read at a rate, `head_rate` bytes a second of an address or a user, after `head_burst` at once."""
+    head_burst: int = 2 << 20
+    head_rate: int = 256 << 10
     heads_bytes: int = 32 << 20
     """Bytes of unfinished heads on all connections; more closes the connection that holds most."""
     unread_bytes: int = 0
-    """The same of answers that clients asked for and do not read; 0: an eighth of the machine's memory, at least 256 MiB."""
+    """The same of answers that clients asked for and do not read, the buffers of their connections included; 0: a 64th of the
+    machine's memory, at least 128 MiB and at most 1 GiB. One address or user that reads nothing may have an eighth of that."""
 
     @property
     def most_connections(self) -> int:
@@ -61,7 +67,7 @@ class ServingLimits:
     def most_unread_bytes(self) -> int:
         """Return the limit on bytes of unread answers."""
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return self.unread_bytes or max(256 << 20, memory // 8)
+        return self.unread_bytes or min(max(128 << 20, memory // 64), 1 << 30)
 
 
 def raise_descriptor_limit() -> None:

@@ -35,12 +35,14 @@ class BoundedProtocol(SendingProtocol):
     def admitted(self, connection: Connection, table: ConnectionTable, limits: ServingLimits) -> None:
         """Take over the connection's entry in the table and the limits to keep."""
         self.connection, self.table, self.limits = connection, table, limits
+        self._looked_at = min(limits.large_head, limits.head_bytes)
         self.timeout_keep_alive = limits.idle_timeout  # type: ignore[assignment]
         self.upgrading = False
         self.early = b""
         self._in_head = self._in_body = False
         self._fed = self._chunk = self._body = self._seen = 0
         self._progress: asyncio.TimerHandle | None = None
+        self._slowed: asyncio.TimerHandle | None = None
 
     # -- the connection -------------------------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -50,6 +52,8 @@ class BoundedProtocol(SendingProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.stop_timers()
+        if self._slowed is not None:
+            self._slowed.cancel()
         self.table.remove(self.connection)
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
@@ -105,6 +109,8 @@ class BoundedProtocol(SendingProtocol):
                 return
             self.table.hold_head(self.connection, self._fed)
             self._expect_head()
+            if self._fed > self.limits.large_head:
+                self._slow_down()
             return
         # Chunks' lengths, their extensions and trailers are no body; what there is of them is kept by the parser, or skipped.
         self._fed += size
@@ -165,11 +171,8 @@ class BoundedProtocol(SendingProtocol):
             raise _Refused(431)
 
     def on_headers_complete(self) -> None:
-        limit = self.limits.head_bytes
-        if self._fed + self._chunk > limit:
-            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-            if size > limit:
-                raise _Refused(431)
+        if self._fed + self._chunk > self._looked_at:
+            self._large_head()
         if len(self.pipeline) >= self.limits.pipelined:
             raise _Refused(429)
         if self._fed:
@@ -181,6 +184,25 @@ class BoundedProtocol(SendingProtocol):
             self._progress = None
         self.connection.stage = Stage.REQUEST
         super().on_headers_complete()
+
+    def _large_head(self) -> None:
+        """Refuse a head that is too large, and read the next one when its sender may send another large one."""
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self.limits.head_bytes:
+            raise _Refused(431)
+        self.table.charge_head(self.connection, size)
+        self._slow_down()
+
+    def _slow_down(self) -> None:
+        delay = self.table.head_delay(self.connection)
+        if delay and self._slowed is None:
+            self.transport.pause_reading()
+            self._slowed = self.loop.call_later(delay, self._go_on)
+
+    def _go_on(self) -> None:
+        self._slowed = None
+        if not (self.flow.read_paused or self.transport.is_closing()):
+            self.transport.resume_reading()
 
     def on_body(self, body: bytes) -> None:
         self._seen += len(body)

@@ -18,6 +18,12 @@ from kube.serving.table import Connection, ConnectionTable
 
 PIECE = 64 << 10
 """Bytes written at once; the transport takes as much again before it says that it is full."""
+BUFFERED = 2 * PIECE
+"""Bytes that a transport and its TLS have taken when they say that they are full."""
+STALLED = 1.0
+"""Seconds without reading after which a client counts as one that does not read."""
+SMALL = 4 << 10
+"""Bytes that are written whenever they come."""
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -117,11 +123,15 @@ class SendingProtocol(HttpToolsProtocol):
 
     async def drain(self, held: int) -> None:
         """Wait until the client has read what was written; `held` bytes are kept for it meanwhile."""
+        held += BUFFERED
         self.table.hold_answer(self.connection, held)
+        stalled = self.loop.call_later(STALLED, self.table.hold_stalled, self.connection, held)
         try:
             await self.flow.drain()
         finally:
+            stalled.cancel()
             self.table.hold_answer(self.connection, 0)
+            self.table.hold_stalled(self.connection, 0)
 
     async def write_pieces(self, data: bytes) -> None:
         """Write as much as the client reads, in pieces; returns early where the client has gone."""
@@ -129,6 +139,7 @@ class SendingProtocol(HttpToolsProtocol):
         for start in range(0, len(view), PIECE):
             if self.flow.write_paused:
                 await self.drain(len(view) - start)
+            await self.table.turns.take(self.connection.who)
             if self.transport.is_closing():
                 return
             self.transport.write(view[start : start + PIECE])
@@ -147,6 +158,7 @@ class SendingProtocol(HttpToolsProtocol):
                     for start in range(0, last, PIECE):
                         if self.flow.write_paused:
                             await self.drain(len(body) - start)
+                        await self.table.turns.take(self.connection.who)
                         piece = body[start : start + PIECE]
                         await send({"type": "http.response.body", "body": piece, "more_body": True})
                     message = {**message, "body": body[last:]}

@@ -9,10 +9,17 @@ most have: connections of a flood all stand still at the same point, and those w
 from __future__ import annotations
 
 import ipaddress
+import time
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 
+from kube.serving.budget import Budget
 from kube.serving.limits import ServingLimits
+from kube.serving.rate import Rate
+from kube.serving.turns import Turns
+
+STALLED_SHARE = 8
+"""What part of all unread answers may be of one address or user that does not read at all."""
 
 
 class Stage(IntEnum):
@@ -36,29 +43,10 @@ class Connection:
         self.stage = Stage.IDLE
         self.owner: dict[Connection, None] = {}
 
-
-class Budget:
-    """What connections hold of something, with a limit in all."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self.total = limit, 0
-        self.sizes: dict[Connection, int] = {}
-
-    def note(self, connection: Connection, size: int) -> None:
-        """Note what a connection holds."""
-        self.total += size - self.sizes.pop(connection, 0)
-        if size:
-            self.sizes[connection] = size
-
-    def largest(self) -> Connection | None:
-        """Return the connection to close where it is too much in all.
-
-        A connection that is alone is let be: then there is one large answer, and nobody who collects them.
-        """
-        if self.total <= self.limit or len(self.sizes) == 1:
-            return None
-        unknown = [each for each in self.sizes if not each.user]
-        return max(unknown or self.sizes, key=self.sizes.__getitem__)
+    @property
+    def who(self) -> str:
+        """Return what the connection is counted with: the user, before that the address."""
+        return self.user or self.peer
 
 
 class ConnectionTable:
@@ -68,7 +56,12 @@ class ConnectionTable:
         self._limits, self._most = limits, limits.most_connections
         self._peers: dict[str, dict[Connection, None]] = {}
         self._users: dict[str, dict[Connection, None]] = {}
-        self._heads, self._answers = Budget(limits.heads_bytes), Budget(limits.most_unread_bytes)
+        unread, heads = limits.most_unread_bytes, limits.heads_bytes
+        self._heads: Budget[Connection] = Budget(heads, heads)
+        self._answers: Budget[Connection] = Budget(unread, unread)
+        self._stalled: Budget[Connection] = Budget(unread, unread // STALLED_SHARE)
+        self.turns = Turns()
+        self._large_heads = Rate(limits.head_burst, limits.head_rate)
         self.unauthenticated = self.authenticated = 0
         self.closed = 0
         """Connections that were closed or refused because of these limits."""
@@ -115,6 +108,8 @@ class ConnectionTable:
         if connection.user == user or connection not in connection.owner:
             return
         self._leave(connection)
+        for budget in (self._heads, self._answers, self._stalled):
+            budget.move(connection, connection.who, user)
         connection.user = user
         connection.owner = self._users.setdefault(user, {})
         connection.owner[connection] = None
@@ -133,17 +128,31 @@ class ConnectionTable:
         """Note how many bytes of an answer wait until the client reads; closes the one that holds most if it is too much."""
         self._note(self._answers, connection, size)
 
-    def _note(self, budget: Budget, connection: Connection, size: int) -> None:
+    def charge_head(self, connection: Connection, size: int) -> None:
+        """Charge a connection's address or user with a head of so many bytes."""
+        more = size - self._limits.large_head
+        if more > 0:
+            self._large_heads.charge(connection.who, more, time.monotonic())
+
+    def head_delay(self, connection: Connection) -> float:
+        """Return the seconds until a connection's address or user may send another large head."""
+        return self._large_heads.delay(connection.who, time.monotonic())
+
+    def hold_stalled(self, connection: Connection, size: int) -> None:
+        """Note the same of a client that has read nothing for a while: of these nobody may have many."""
+        self._note(self._stalled, connection, size)
+
+    def _note(self, budget: Budget[Connection], connection: Connection, size: int) -> None:
         if connection in connection.owner:
-            budget.note(connection, size)
-            while (found := budget.largest()) is not None:
+            budget.note(connection, connection.who, size)
+            while (found := budget.largest(connection.who, _is_nobody)) is not None:
                 self.evict(found)
 
     def remove(self, connection: Connection) -> None:
         """Forget a connection that has ended; again is no error."""
         if connection in connection.owner:
-            self._heads.note(connection, 0)
-            self._answers.note(connection, 0)
+            for budget in (self._heads, self._answers, self._stalled):
+                budget.note(connection, connection.who, 0)
             self._leave(connection)
             connection.owner = {}
             connection.close = _closed  # what it refers to would be kept until the garbage collector comes
@@ -165,6 +174,10 @@ class ConnectionTable:
             groups, key = self._peers, connection.peer
         if not connection.owner:
             del groups[key]
+
+
+def _is_nobody(connection: Connection) -> bool:
+    return not connection.user
 
 
 def _closed() -> None:

@@ -37,14 +37,14 @@ class RawClient:
 
     async def rest(self) -> bytes:
         """Return everything until the server closes the connection; it must do so within 20 seconds."""
-        found = b""
+        found = bytearray()
         async with asyncio.timeout(20):
             try:
                 while data := await self.reader.read(65536):
                     found += data
             except OSError:
                 pass  # closed without ceremony
-        return found
+        return bytes(found)
 
     @property
     def open(self) -> bool:

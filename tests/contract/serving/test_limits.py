@@ -111,9 +111,9 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     return Site(protocol, server, client, certified)
 
 
-async def answered(client: RawClient) -> bytes:
-    """Send a GET and return its answer's status line; b"" where the connection is closed."""
-    await client.send(GET)
+async def answered(client: RawClient, request: bytes = GET) -> bytes:
+    """Send a request and return its answer's status line; b"" where the connection is closed."""
+    await client.send(request)
     try:
         head = await client.head()
     except (asyncio.IncompleteReadError, OSError):
@@ -157,6 +157,17 @@ async def test_a_head_within_the_limits_is_served(site: Site) -> None:
         client = await site.connect(port, b"GET /" + b"x" * 2000 + b" HTTP/1.1\r\n" + b"A: b\r\n" * 49 + b"\r\n")
         assert (await client.head()).startswith(b"HTTP/1.1 200 ")
         client.close()
+
+
+async def test_large_heads_beyond_a_rate_are_read_later_and_small_ones_at_once(site: Site) -> None:
+    large = GET[:-2] + b"A: " + b"x" * 2000 + b"\r\n\r\n"
+    async with site.serving(large_head=1000, head_burst=0, head_rate=4000) as (port, server):
+        client = await site.connect(port)
+        assert await answered(client, large) == b"HTTP/1.1 200 OK"
+        (waiting,) = server.server_state.connections
+        assert isinstance(waiting, BoundedProtocol) and waiting._slowed is not None
+        assert await answered(await site.connect(port)) == b"HTTP/1.1 200 OK"
+        assert await answered(client, large) == b"HTTP/1.1 200 OK"
 
 
 async def test_a_second_request_is_held_to_the_same_limits_as_the_first(site: Site) -> None:
@@ -360,7 +371,7 @@ async def test_a_process_out_of_descriptors_makes_room_and_goes_on(site: Site, m
     async with site.serving() as (port, server):
         old = await site.connect(port, b"GET")
         await asyncio.sleep(0.1)
-        listening = server.servers[0]._listening  # type: ignore[attr-defined]
+        listening = server.servers[0]._listening
         failing = [OSError(24, "Too many open files")]
 
         class Full:

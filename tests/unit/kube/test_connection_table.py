@@ -14,7 +14,7 @@ class Peers:
     """A table whose connections note that they were closed."""
 
     def __init__(self, **limits: int) -> None:
-        self.table = ConnectionTable(ServingLimits(**limits))  # type: ignore[arg-type]
+        self.table = ConnectionTable(ServingLimits(**limits))
         self.closed: list[Connection | None] = []
 
     def add(self, address: str, stage: Stage = Stage.HEAD, user: str = "") -> Connection:
@@ -113,6 +113,41 @@ def test_one_answer_may_be_larger_than_the_limit_and_two_may_not() -> None:
     peers.table.hold_answer(other, 10)
     assert peers.closed == [large]
     assert peers.table.held == 10
+
+
+def test_one_user_that_reads_nothing_may_hold_an_eighth_of_all_unread_answers() -> None:
+    peers = Peers(unread_bytes=800)
+    mine = [peers.add("1", user="user") for _ in range(3)]
+    other = peers.add("1", user="other")
+    for connection, size in zip((other, *mine), (90, 40, 50, 30), strict=True):
+        peers.table.hold_answer(connection, size)
+        peers.table.hold_stalled(connection, size)
+    assert peers.closed == [mine[1]]
+    assert peers.table.held == 160
+
+
+def test_what_a_connection_holds_is_its_users_once_it_has_one() -> None:
+    peers = Peers(unread_bytes=800)
+    known, nobody, late = peers.add("1", user="user"), peers.add("1"), peers.add("1")
+    peers.table.hold_stalled(known, 60)
+    peers.table.hold_stalled(late, 60)
+    peers.table.identify(late, "user")
+    peers.table.hold_stalled(nobody, 90)
+    assert peers.closed == []
+    peers.table.hold_stalled(known, 59)
+    assert peers.closed == [late]
+
+
+def test_large_heads_are_charged_to_the_user_and_before_that_to_the_address() -> None:
+    peers = Peers(large_head=10, head_burst=0, head_rate=1)
+    first, same, user = peers.add("1"), peers.add("1"), peers.add("1", user="user")
+    peers.table.charge_head(first, 10)
+    assert peers.table.head_delay(first) == 0
+    peers.table.charge_head(first, 20)
+    assert peers.table.head_delay(same) > 0
+    assert peers.table.head_delay(user) == 0
+    peers.table.identify(first, "user")
+    assert peers.table.head_delay(first) == 0
 
 
 def test_addresses_of_one_network_of_ipv6_are_one_peer() -> None:
