@@ -36,6 +36,7 @@ from kube.clock import SYSTEM, Clock
 from kube.informer import Informer
 from kube.loops import Loops
 from kube.servers import Servers
+from kube.serving.daemon import daemon
 from kube.transport import HttpsTransport
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class _Stop(Exception):
     """SIGTERM came."""
 
 
+@daemon
 async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, clock: Clock = SYSTEM) -> None:
     """Run the agent until cancelled or told to stop by SIGTERM; `ready` is called when the node is Ready.
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from control.assembly import ApiServer
 from control.config import ControlConfig
 from kube.clock import SYSTEM, Clock
+from kube.serving.daemon import daemon
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ COLLECT = (20_000, 20, 50)
 Python does by default costs a tenth of all time."""
 
 
+@daemon
 async def run(
     config: ControlConfig,
     *,

@@ -27,6 +27,7 @@ from kube.build import user_agent
 from kube.client import Client, Transport
 from kube.clock import SYSTEM, Clock
 from kube.leases import Fenced, LeaderElector
+from kube.serving.daemon import daemon
 from kube.transport import HttpsTransport
 from kube.uid import new_uid
 
@@ -86,6 +87,7 @@ def options(name: str, port: int, given: dict[str, Any]) -> Options:
     return found
 
 
+@daemon
 async def run(chosen: Options, stop: asyncio.Event, clock: Clock = SYSTEM) -> None:
     """Work, while holding the lease, until told to stop. Raises KubeconfigError, OSError, and what a file provokes."""
     work = _controllers(chosen, clock) if chosen.name == MANAGER else _scheduler(chosen, clock)

@@ -25,6 +25,7 @@ from kube.informer import Change
 from kube.process import CommandError
 from kube.servers import Servers
 from kube.serving.aiohttp_runner import BoundedRunner
+from kube.serving.daemon import daemon
 from kube.transport import HttpsTransport
 from netproxy import health, modes, own_certificate, sysctl
 from netproxy.assembly import Parts, build, of_family, removers, static_settings
@@ -52,6 +53,7 @@ PATIENCE = 10.0
 """Seconds that a node's first pods wait for network policies, and Services for the list of nodes."""
 
 
+@daemon
 async def run(
     config: ProxyConfig,
     client: Client | None = None,

@@ -23,8 +23,6 @@ from typing import Any
 
 from kube import log_lines
 from kube.log_lines import LineFormatter
-from kube.serving.limits import raise_descriptor_limit
-from kube.serving.memory import give_back
 from wherry.errors import WherryError
 from wherry.json_logs import JsonFormatter
 from wherry.settings import Settings, load
@@ -98,12 +96,8 @@ ROLES: dict[str, Callable[[Settings], Coroutine[Any, Any, None]]] = {"server": s
 
 async def _run(role: str, settings: Settings) -> None:
     """Run the role until SIGTERM or SIGINT, which end it in order."""
-    raise_descriptor_limit()
     work = asyncio.ensure_future(ROLES[role](settings))
-    beside = [
-        asyncio.create_task(_watchdog(), name="watchdog"),
-        asyncio.create_task(give_back(), name="giving memory back"),
-    ]
+    watchdog = asyncio.create_task(_watchdog(), name="watchdog")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, work.cancel)
@@ -112,8 +106,7 @@ async def _run(role: str, settings: Settings) -> None:
     except asyncio.CancelledError:
         logging.getLogger("wherry").info("stopped")
     finally:
-        for task in beside:
-            task.cancel()
+        watchdog.cancel()
 
 
 class _JournalFormatter(LineFormatter):
