@@ -18,8 +18,8 @@ from kube.serving.table import Connection, ConnectionTable
 
 PIECE = 64 << 10
 """Bytes written at once; the transport takes as much again before it says that it is full."""
-BUFFERED = 2 * PIECE
-"""Bytes that a transport and its TLS have taken when they say that they are full."""
+BUFFERED = 4 * PIECE
+"""Bytes that a transport and its TLS have taken when they say that they are full: encrypted and not, with copies."""
 STALLED = 1.0
 """Seconds without reading after which a client counts as one that does not read."""
 SMALL = 4 << 10
