@@ -198,6 +198,7 @@ async def assemble(
     plugins.add_handler(CSI, volumes.drivers)
     mirrors = Mirrors(client, config.node_name, clock=clock)
     following = PodFollower(tools, pods, mirrors, node.refresh)
+    node.listing_problem = following.listing_problem
     collector = Collector(
         runtime,
         pods,

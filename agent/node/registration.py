@@ -71,6 +71,8 @@ class Node:
         """The extended resources of the object that is there are of a node that was here before."""
         self.volumes_in_use: Callable[[], list[str]] = list
         """What the status says of attachable volumes that must not be detached."""
+        self.listing_problem: Callable[[], str] = str
+        """Why it is not known what runs, "" where it is."""
 
     def uid(self) -> str:
         """Return the UID of the node's object, "" before it is registered."""
@@ -162,10 +164,8 @@ class Node:
 
     def _unready(self) -> RuntimeFacts:
         """Return the runtime's facts, not ready also where the whole node is not."""
-        if not self._state.shutting_down:
-            return self.runtime.facts
-        reasons = [self.runtime.facts.unready, "node is shutting down"]
-        return replace(self.runtime.facts, unready=", ".join(filter(None, reasons)))
+        facts, ending = self.runtime.facts, "node is shutting down" if self._state.shutting_down else ""
+        return replace(facts, unready=", ".join(filter(None, (facts.unready, self.listing_problem(), ending))))
 
     # -- the status ---------------------------------------------------------------------------------------------------
     async def report_forever(self) -> None:

@@ -1,11 +1,13 @@
 """What the container runtime says of itself: whether pods can run, what its handlers can do, which images it has.
 
 Some of it is told in the node's status, some of it pods are made by (NodeState). It is asked each time, because the runtime
-may be another one since it was restarted; one that restarts is not a node that failed, so an absence is told late.
+may be another one since it was restarted; one that restarts is not a node that failed, so an absence is told late. One that
+takes calls and answers none is down, too: the node's status does not wait for the calls' deadlines.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from agent.devices import cdi
@@ -19,6 +21,8 @@ from kube.clock import Clock
 
 DOWN_SECONDS = 30.0
 """How long the runtime may be away before the node says so (upstream's runtime state threshold)."""
+ANSWER_SECONDS = 5.0
+"""How long the node's status waits for the runtime; an answer that comes later is for the next one."""
 _UNREADY = {
     "RuntimeReady": "container runtime not ready",
     "NetworkReady": "container runtime network not ready",
@@ -33,20 +37,41 @@ class RuntimeStatus:
         self._seen = float("-inf")
         self.facts = RuntimeFacts()
         self._cdi = False
+        self._asking: asyncio.Task[None] | None = None
 
     def looks_up_cdi(self) -> bool:
         """Tell whether the runtime turns CDI devices' names into what they are."""
         return self._cdi
 
     async def ask(self) -> None:
-        """Bring `facts` and the node's state up to date."""
+        """Bring `facts` and the node's state up to date; waits `ANSWER_SECONDS` at most."""
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask(), name="runtime status")
+        waiting = asyncio.create_task(self._clock.sleep(ANSWER_SECONDS), name="runtime status deadline")
+        try:
+            await asyncio.wait((self._asking, waiting), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._asking.cancel()
+            raise
+        finally:
+            waiting.cancel()
+        if not self._asking.done():
+            self._away("no answer")
+            return
+        asked, self._asking = self._asking, None
+        asked.result()
+
+    def _away(self, why: str) -> None:
+        if self._clock.monotonic() - self._seen >= DOWN_SECONDS:
+            self.facts = replace(self.facts, unready=f"container runtime is down: {why}")
+
+    async def _ask(self) -> None:
         try:
             status = await self._runtime.runtime.status(verbose=True)
             about = await self._runtime.runtime.version()
             images = await self._images()
         except CRIError as error:
-            if self._clock.monotonic() - self._seen >= DOWN_SECONDS:
-                self.facts = replace(self.facts, unready=f"container runtime is down: {error.message}")
+            self._away(error.message)
             return
         name, version = about.runtime_name, about.runtime_version
         self._seen = self._clock.monotonic()

@@ -53,6 +53,7 @@ class PodFollower:
         self._pods_changed = asyncio.Event()
         self._known_to_api = False
         self._lifecycle_events = LifecycleEvents(tools, self._workers, self._unknown)
+        self.listing_problem = self._lifecycle_events.problem
 
     # -- sources ------------------------------------------------------------------------------------------------------
     def pod_changed(self, change: Change[core_v1.Pod]) -> None:

@@ -15,12 +15,15 @@ from agent.records import PodRuntime
 from agent.runtime import Found
 from cri.errors import CRIError, UnimplementedError
 from cri.events import Kind
+from kube import duration
 
 log = logging.getLogger(__name__)
 
 REDIAL_SECONDS = 0.2
 RELIST_SECONDS = 5.0
 """Between looks at a runtime that has no event stream of any kind."""
+HEALTHY_SECONDS = 180.0
+"""How long a listing may be under way, or fail, before the node says so (upstream's relistThreshold)."""
 
 
 class LifecycleEvents:
@@ -28,6 +31,16 @@ class LifecycleEvents:
 
     def __init__(self, tools: Toolbox, workers: Mapping[str, PodWorker], unknown: Callable[[Found], None]) -> None:
         self._tools, self._workers, self._unknown = tools, workers, unknown
+        self._overdue_since: float | None = None
+
+    def problem(self) -> str:
+        """Return why what runs is not known any more, "" where it is; for the node's condition."""
+        since = self._overdue_since
+        seconds = self._tools.clock.monotonic() - since if since is not None else 0.0
+        if seconds < HEALTHY_SECONDS:
+            return ""
+        ago = f"{duration.render(int(seconds))} ago; threshold is {duration.render(HEALTHY_SECONDS)}"
+        return f"PLEG is not healthy: pleg was last seen active {ago}"
 
     async def follow(self) -> None:
         """Follow the runtime's events until cancelled."""
@@ -65,6 +78,8 @@ class LifecycleEvents:
         observed, began = self._tools.observed, self._tools.now()
         if last := observed.relist_seen.value():
             observed.relist_interval.observe(began - last)
+        if self._overdue_since is None:
+            self._overdue_since = self._tools.clock.monotonic()
         try:
             found = await self._tools.runtime.pods(before)
         except CRIError as error:
@@ -72,6 +87,7 @@ class LifecycleEvents:
             return
         observed.relist_seconds.observe(self._tools.now() - began)
         observed.relist_seen.set(began)
+        self._overdue_since = None
         for uid, worker in list(self._workers.items()):
             # Only where nothing moved meanwhile: a listing is older than a call's own return.
             if before.get(uid) is worker.runtime:

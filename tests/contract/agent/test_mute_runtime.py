@@ -1,0 +1,85 @@
+"""A runtime that takes calls and answers none: the node says so, everything else goes on, and it is used again by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cri.fake import FakeRuntime
+from kube.api import coordination_v1, core_v1
+from kube.clock import parse_time
+from tests.support.control import ApiUnderTest
+from tests.support.fake_node import SPEED, create
+from tests.support.mute import MutableRuntime, mutable
+from tests.support.node import DEADLINE, FastClock, NodeUnderTest, agent_node, eventually
+
+
+@pytest.fixture
+async def passage(tmp_path: Path, runtime: FakeRuntime) -> AsyncIterator[MutableRuntime]:
+    async with mutable(tmp_path / "passage.sock", runtime.endpoint) as made:
+        yield made
+
+
+@pytest.fixture
+async def node(
+    tmp_path: Path, runtime: FakeRuntime, passage: MutableRuntime, api: ApiUnderTest, clock: FastClock
+) -> AsyncIterator[NodeUnderTest]:
+    async with agent_node(
+        tmp_path, runtime, api, clock=clock, runtime_endpoint=passage.endpoint, status_update_period=0.1
+    ) as node:
+        yield node
+
+
+async def ready(node: NodeUnderTest) -> core_v1.NodeCondition:
+    found = await node.client.get(core_v1.Node, node.config.node_name)
+    return next(c for c in found.status.conditions if c.type == "Ready")
+
+
+async def lease(node: NodeUnderTest) -> str:
+    found = await node.client.get(coordination_v1.Lease, node.config.node_name, "kube-node-lease")
+    return found.spec.renew_time or ""
+
+
+async def test_a_node_whose_runtime_is_mute_says_so_and_is_ready_again_when_it_speaks(
+    node: NodeUnderTest, passage: MutableRuntime
+) -> None:
+    await create(node, "before")
+    before = (await node.ready("before")).status.container_statuses[0].container_id
+    assert node.config.runtime_request_timeout > DEADLINE, "no call gives up while this test waits"
+    passage.fall_silent()
+
+    async def unready() -> bool:
+        return (await ready(node)).status == "False"
+
+    await eventually(unready, "the node is not ready")
+    told = await ready(node)
+    assert told.reason == "KubeletNotReady" and "container runtime is down" in (told.message or "")
+    renewed = await lease(node)
+
+    async def renewed_again() -> bool:
+        return parse_time(await lease(node)) > parse_time(renewed)
+
+    await eventually(renewed_again, "the lease is renewed")
+    await create(node, "meanwhile")
+    passage.speak()
+
+    async def is_ready() -> bool:
+        return (await ready(node)).status == "True"
+
+    await eventually(is_ready, "the node is ready again")
+    await node.ready("meanwhile")
+    after = (await node.ready("before")).status.container_statuses[0]
+    assert (after.container_id, after.restart_count) == (before, 0)
+
+
+async def test_a_node_whose_runtime_lists_nothing_any_more_says_so(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    runtime.failures.delay("ListPodSandbox", 1000 * SPEED)
+
+    async def unready() -> bool:
+        return (await ready(node)).status == "False"
+
+    await eventually(unready, "the node is not ready")
+    told = (await ready(node)).message or ""
+    assert told.startswith("PLEG is not healthy: pleg was last seen active 3m") and told.endswith("threshold is 3m0s")
