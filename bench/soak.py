@@ -1,38 +1,47 @@
-"""A long churn: 60 pods of every kind come and go while the agent and containerd are killed at random; nothing may stay.
+"""A long churn: 60 pods of every kind come and go while daemons are killed and stopped at random; nothing may stay.
 
     sudo scripts/bench soak                                   ten minutes
-    python -m bench.soak --seconds 120 --pods 20 --seed 7     shorter, and the same kills and choices again
+    python -m bench.soak --seconds 120 --pods 20 --seed 7     shorter, and the same faults and choices again
 
-A watch notes every phase that a pod is in: it must never go back. At the end everything is deleted, and whatever of it is
-left on the machine (sandboxes, mounts, network namespaces, links, cgroups, folders, logs) is listed; the exit code says
-whether that was nothing. What was seen is printed as one JSON object.
+Meanwhile clients write by compare-and-swap and watch: no acknowledged write may be lost, and each is told once and in order
+(tests/support/history.py). No pod may go back to a phase that it has left, and no container of a Deployment that is
+left alone may be restarted. At the end everything is deleted, and whatever of it is left on the machine (sandboxes, mounts,
+links, cgroups, folders, logs, processes, rules, threads, open files) is listed; the exit code says whether all was well.
+What was seen is printed as one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import random
-import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+from bench.soak_faults import DAEMONS, Faults
+from bench.soak_leaks import cleaned, grown, present, sizes
 from tests.support.cluster import Cluster, cluster, eventually
-from tests.support.pod_churn import batch, traces
+from tests.support.history import History
+from tests.support.kube import container_ids, web
+from tests.support.pod_churn import batch
 
-NAMESPACE = "soak"
-VICTIMS = (("agent",), ("containerd",), ("agent", "containerd"))
-KILL_SECONDS = (4.0, 25.0)
-"""Between two kills."""
-CLEAN_SECONDS = 180.0
-"""How long the machine has to be clean after the last pod was deleted: orphans are swept once a minute."""
+NAMESPACE, STEADY = "soak", "steady"
+FAULT_SECONDS = (4.0, 25.0)
+"""Between two faults."""
+ANSWER_SECONDS = 120.0
+"""How long a command is tried again while daemons are away."""
 RANKS = {"Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 2}
+WRONG = (
+    "history",
+    "left",
+    "daemons_that_grew",
+    "phases_that_went_back",
+    "service",
+    "containers_that_restarted",
+    "tracebacks",
+)
 
 
 def main() -> None:
@@ -41,102 +50,98 @@ def main() -> None:
     options.add_argument("--pods", type=int, default=60)
     options.add_argument("--seed", type=int, default=int(time.time()))
     given = options.parse_args()
+    print(f"seed {given.seed}", file=sys.stderr, flush=True)
     with cluster(f"wherry-s{os.getpid()}") as made:
-        found = soak(made, given.seconds, given.pods, random.Random(given.seed))
+        found = soak(made, given.seconds, given.pods, given.seed)
     print(json.dumps({"seed": given.seed, **found}, indent=1))
-    sys.exit(1 if found["left"] or found["phases_that_went_back"] or found["tracebacks"] else 0)
+    sys.exit(1 if any(found[what] for what in WRONG) else 0)
 
 
-def soak(made: Cluster, seconds: float, pods: int, chance: random.Random) -> dict[str, Any]:
+def soak(made: Cluster, seconds: float, pods: int, seed: int) -> dict[str, Any]:
     """Churn for so many seconds; return what was done and what was left."""
-    before = traces(made)
-    made.kubectl("create", "namespace", NAMESPACE)
-    account = ("get", "serviceaccount", "default", "-n", NAMESPACE)
-    eventually(lambda: made.kubectl(*account, check=False).returncode == 0, "the default service account")
+    for namespace in (NAMESPACE, STEADY):
+        made.kubectl("create", "namespace", namespace)
+        account = ("get", "serviceaccount", "default", "-n", namespace)
+        eventually(lambda account=account: made.kubectl(*account, check=False).returncode == 0, "the account")  # type: ignore[misc]
+    address = web(made, STEADY, 2)
+    steady, before, daemons = container_ids(made), present(made), sizes(made)
     made.kubectl("create", "configmap", "words", "--from-literal=a=b", "-n", NAMESPACE)
-    kills: Counter[str] = Counter()
-    alive: list[str] = []
-    number = 0
-    with watching(made) as seen:
-        end, next_kill = time.monotonic() + seconds, 0.0
-        while time.monotonic() < end:
-            while len(alive) < pods:
-                number += 1
-                wanted = batch(number)
-                alive += [p["metadata"]["name"] for p in wanted]
-                manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted})
-                made.kubectl("apply", "-n", NAMESPACE, "-f", "-", input=manifest)
-            if time.monotonic() >= next_kill:
-                victims = chance.choice(VICTIMS)
-                for daemon in victims:
-                    made.kill(daemon)
-                kills["+".join(victims)] += 1
-                next_kill = time.monotonic() + chance.uniform(*KILL_SECONDS)
-            going = chance.sample(alive, chance.randint(1, 12))
-            force = ["--force"] if chance.random() < 0.2 else []
-            made.kubectl("delete", "pods", *going, "-n", NAMESPACE, "--wait=false", *force)
-            alive = [name for name in alive if name not in going]
-            time.sleep(chance.uniform(0.0, 3.0))
-        made.kubectl("delete", "namespace", NAMESPACE, "--timeout=150s", timeout=160)
-    left = sorted(traces(made) - before)
-    ended = time.monotonic()
-    while left and time.monotonic() - ended < CLEAN_SECONDS:
-        time.sleep(2)
-        left = sorted(traces(made) - before)
-    interrupted = leased(made, left) if left and all(line.startswith("snapshot ") for line in left) else []
-    left = [line for line in left if line not in interrupted]
+    faults = Faults(made, random.Random(f"faults {seed}"))
+    history = History([made], "churn=yes", NAMESPACE, seconds + 900)
+    wrong, number = "", 0
+    try:
+        with history.running():
+            number = churn(made, seconds, pods, random.Random(seed), faults)
+    except AssertionError as error:
+        wrong = str(error)
+    faults.over()
+    insist(made, "delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=60s")
+    left, interrupted, clean = cleaned(made, before)
     return {
         "seconds": seconds,
         "pods": number * len(batch(0)),
-        "kills": dict(kills),
+        "faults": dict(sorted(faults.done.items())),
+        "writes": len(history.acknowledged),
+        "history": wrong,
         "left": left,
         "snapshots_that_containerd_leases_for_a_day": interrupted,
-        "clean_after_seconds": round(time.monotonic() - ended, 1),
-        "phases_that_went_back": went_back(seen),
-        "tracebacks": made.log("agent").count("Traceback"),
+        "clean_after_seconds": clean,
+        "daemons_before": daemons,
+        "daemons_that_grew": grown(made, daemons),
+        "daemons_after": sizes(made),
+        "phases_that_went_back": went_back(history.phases),
+        "containers_that_restarted": sorted(set(steady.items()) ^ set(container_ids(made).items())),
+        "service": sorted({made.http(address) for _ in range(20)} - answers(made)),
+        "tracebacks": {d: n for d in DAEMONS if (n := made.log(d).count("Traceback"))},
         "agent_errors": [line for line in made.log("agent").splitlines() if " E " in line][:20],
     }
 
 
-def leased(made: Cluster, snapshots: list[str]) -> list[str]:
-    """Return the snapshots that nothing but containerd's own leases hold.
-
-    containerd takes a lease of a day for what it is making. Killed in the middle it leaves that behind, whoever asked it;
-    nothing in CRI shows such a snapshot or removes it. Shown by taking the leases away: what they alone held is gone then.
-    """
-    for lease in made.ctr("leases", "list", "-q").split():
-        made.ctr("leases", "delete", "--sync", lease)
-    time.sleep(2)
-    there = traces(made)
-    return [line for line in snapshots if line not in there]
-
-
-@contextlib.contextmanager
-def watching(made: Cluster) -> Iterator[Path]:
-    """Have every version of every pod of the namespace written to a file."""
-    path = made.prefix / "soak-watch.json"
-    columns = "custom-columns=U:.metadata.uid,N:.metadata.name,P:.status.phase"
-    argv = made.kubectl_argv("get", "pods", "-n", NAMESPACE, "--watch", "--no-headers", "-o", columns)
-    with path.open("w") as out:
-        process = made.host.popen(*argv, stdout=out.fileno())
-        try:
-            yield path
-        finally:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10)
+def churn(made: Cluster, seconds: float, pods: int, chance: random.Random, faults: Faults) -> int:
+    """Create and delete pods, and do faults; return the number of batches."""
+    alive: list[str] = []
+    number, end, next_fault = 0, time.monotonic() + seconds, 0.0
+    while time.monotonic() < end:
+        while len(alive) < pods:
+            number += 1
+            wanted = batch(number)
+            alive += [p["metadata"]["name"] for p in wanted]
+            manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted})
+            insist(made, "apply", "-n", NAMESPACE, "-f", "-", input=manifest)
+        if time.monotonic() >= next_fault:
+            faults.one()
+            next_fault = time.monotonic() + chance.uniform(*FAULT_SECONDS)
+        going = chance.sample(alive, chance.randint(1, 12))
+        force = ["--force"] if chance.random() < 0.2 else []
+        insist(made, "delete", "pods", *going, "-n", NAMESPACE, "--wait=false", "--ignore-not-found", *force)
+        alive = [name for name in alive if name not in going]
+        time.sleep(chance.uniform(0.0, 3.0))
+    return number
 
 
-def went_back(seen: Path) -> list[str]:
+def insist(made: Cluster, *arguments: str, input: str | None = None) -> None:
+    """Run a kubectl command until it succeeds: the server may be away."""
+
+    def done() -> bool:
+        result = made.kubectl(*arguments, "--request-timeout=20s", input=input, check=False)
+        assert result.returncode == 0, result.stderr
+        return True
+
+    eventually(done, arguments[0], ANSWER_SECONDS, every=0.5)
+
+
+def answers(made: Cluster) -> set[str]:
+    """Return what the steady pods may answer."""
+    return {f"{pod['metadata']['name']} v1" for pod in made.get("pods", "-n", STEADY)["items"]}
+
+
+def went_back(phases: dict[str, list[str]]) -> list[str]:
     """Return the pods of which a phase was seen after a later one."""
-    latest: dict[str, str] = {}
     found = []
-    for line in seen.read_text().splitlines():
-        uid, name, phase = line.split()
-        before = latest.get(uid, "Pending")
-        if RANKS.get(phase, 0) < RANKS[before] or (RANKS[before] == 2 and phase != before):
-            found.append(f"{name}: {before} -> {phase}")
-        latest[uid] = phase
+    for name, seen in phases.items():
+        ranks = [RANKS.get(phase, 0) for phase in seen]
+        if ranks != sorted(ranks) or ranks.count(2) > 1:
+            found.append(f"{name}: {' -> '.join(seen)}")
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kube import kubeconfig
@@ -20,7 +20,7 @@ from kube.informer import Change, Informer
 from kube.kubeconfig import Access
 from kube.servers import Servers
 from kube.transport import HttpsTransport
-from tests.support.machines import Machines
+from tests.support.cluster import Cluster
 from tests.support.netns import Namespace
 
 NAMESPACE = "default"
@@ -29,10 +29,16 @@ NAMESPACE = "default"
 class History:
     """What was acknowledged and seen while it ran."""
 
-    def __init__(self, machines: Machines, pods: str) -> None:
-        self._machines, self._selector = machines, pods
-        self._access = kubeconfig.load(machines.first.kubeconfig)
-        self._urls = [f"https://{machine.host.address}:6443" for machine in machines]
+    def __init__(
+        self, machines: Iterable[Cluster], pods: str, namespace: str = NAMESPACE, seconds: float = 280
+    ) -> None:
+        """`pods`: the selector of the pods to follow. `seconds`: how long it may run."""
+        clusters = list(machines)
+        self._place, self._selector = clusters[0].host.switch.name, pods
+        self._namespace, self._seconds = namespace, seconds
+        self._access = kubeconfig.load(clusters[0].kubeconfig)
+        urls = [f"https://{cluster.host.address}:6443" for cluster in clusters]
+        self._urls = urls if len(urls) > 1 else urls * 2
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self.acknowledged: list[tuple[str, int]] = []
@@ -40,6 +46,8 @@ class History:
         self.watched: dict[str, list[int]] = {}
         self.pods: set[str] = set()
         """The uids of all pods that ever were."""
+        self.phases: dict[str, list[str]] = {}
+        """The phases that each pod was seen in, by its name and uid, in order and each once."""
         self.stored: dict[str, int] = {}
 
     # -- running ----------------------------------------------------------------------------------------------------
@@ -59,7 +67,7 @@ class History:
 
     def _run(self) -> None:
         try:
-            Namespace(self._machines.first.host.switch.name).inside(self._main, timeout=280)
+            Namespace(self._place).inside(self._main, timeout=self._seconds)
         except BaseException as error:
             self._failure = error
 
@@ -68,10 +76,10 @@ class History:
             clients = [self._client(number) for number in range(len(self._urls))]
             for client in clients:
                 stack.push_async_callback(client.close)
-            maps = Informer(clients[0], core_v1.ConfigMap, NAMESPACE, label_selector="counted=yes")
+            maps = Informer(clients[0], core_v1.ConfigMap, self._namespace, label_selector="counted=yes")
             maps.subscribe(self._seen)
-            pods = Informer(clients[1], core_v1.Pod, NAMESPACE, label_selector=self._selector)
-            pods.subscribe(lambda change: self.pods.add(change.new.metadata.uid))
+            pods = Informer(clients[1], core_v1.Pod, self._namespace, label_selector=self._selector)
+            pods.subscribe(self._pod_seen)
             async with asyncio.TaskGroup() as group:
                 following = [group.create_task(each.run()) for each in (maps, pods)]
                 writers = [group.create_task(self._count(n, client)) for n, client in enumerate(clients)]
@@ -82,7 +90,7 @@ class History:
                             await asyncio.sleep(0.05)
                 for task in following:
                     task.cancel()
-            for item in (await clients[0].list(core_v1.ConfigMap, NAMESPACE, label_selector="counted=yes")).items:
+            for item in (await clients[0].list(core_v1.ConfigMap, self._namespace, label_selector="counted=yes")).items:
                 self.stored[item.metadata.name or ""] = int(item.metadata.resource_version or 0)
 
     def _client(self, number: int) -> Client:
@@ -112,11 +120,11 @@ class History:
 
     async def _look(self, client: Client, name: str) -> core_v1.ConfigMap:
         try:
-            found = await client.get(core_v1.ConfigMap, name, NAMESPACE)
+            found = await client.get(core_v1.ConfigMap, name, self._namespace)
         except StatusError as error:
             if not error.not_found:
                 raise
-            meta = meta_v1.ObjectMeta(name=name, namespace=NAMESPACE, labels={"counted": "yes"})
+            meta = meta_v1.ObjectMeta(name=name, namespace=self._namespace, labels={"counted": "yes"})
             return await client.create(core_v1.ConfigMap(metadata=meta, data={"n": "0"}))
         last = self._last(name)
         assert int(found.metadata.resource_version or 0) >= last, f"read {found.metadata.resource_version} after {last}"
@@ -128,6 +136,13 @@ class History:
     def _seen(self, change: Change[Any]) -> None:
         metadata = change.new.metadata
         self.watched.setdefault(metadata.name, []).append(int(metadata.resource_version))
+
+    def _pod_seen(self, change: Change[core_v1.Pod]) -> None:
+        metadata, phase = change.new.metadata, change.new.status.phase or "Pending"
+        self.pods.add(metadata.uid or "")
+        seen = self.phases.setdefault(f"{metadata.name} {metadata.uid}", [])
+        if seen[-1:] != [phase]:
+            seen.append(phase)
 
     # -- what it must be ----------------------------------------------------------------------------------------------
     def _check(self) -> None:

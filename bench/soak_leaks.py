@@ -1,0 +1,98 @@
+"""What a soak may leave behind: traces of pods on the machine, processes, rules, and daemons that grew."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+from bench.soak_faults import DAEMONS
+from tests.support.cluster import Cluster
+from tests.support.pod_churn import traces
+
+CLEAN_SECONDS = 180.0
+"""How long the machine has to be clean after the last pod was deleted: orphans are swept once a minute."""
+GROWTH_SECONDS = 120.0
+"""How long a daemon has to give back what its last work took."""
+MORE_THREADS, MORE_FILES = 16, 24
+"""What a daemon may have more than at the beginning: pools that fill, connections of the last minute."""
+Sizes = dict[str, dict[str, int]]
+
+
+def present(made: Cluster) -> set[str]:
+    """List what there is of pods, processes and rules on the machine."""
+    names = Counter(_name(pid) for pid in made.host.processes())
+    found = traces(made) | {f"process {name} {n}" for name, count in names.items() for n in range(count)}
+    for table in ("filter", "mangle"):
+        rules = made.host.run("iptables", "-w", "-t", table, "-S").stdout.splitlines()
+        found |= {f"rule {table} {rule}" for rule in rules}
+    return found
+
+
+def cleaned(made: Cluster, before: set[str]) -> tuple[list[str], list[str], float]:
+    """Wait until the machine is clean.
+
+    Returns what is left, the snapshots that only containerd's own leases hold, and the seconds that it took.
+    """
+    start = time.monotonic()
+    while (left := sorted(present(made) - before)) and time.monotonic() - start < CLEAN_SECONDS:
+        time.sleep(2)
+    interrupted = _leased(made, left) if left and all(line.startswith("snapshot ") for line in left) else []
+    return [line for line in left if line not in interrupted], interrupted, round(time.monotonic() - start, 1)
+
+
+def sizes(made: Cluster) -> Sizes:
+    """Return each daemon's threads, open files and proportional set size (KiB)."""
+    found: Sizes = {}
+    for daemon in DAEMONS:
+        folder = Path(f"/proc/{made.pid(daemon)}")
+        rollup = dict(line.split()[:2] for line in (folder / "smaps_rollup").read_text().splitlines()[1:])
+        found[daemon] = {
+            "threads": len(os.listdir(folder / "task")),
+            "files": len(os.listdir(folder / "fd")),
+            "pss": int(rollup["Pss:"]),
+        }
+    return found
+
+
+def grown(made: Cluster, before: Sizes) -> list[str]:
+    """Wait until no daemon has more than it may have; return those that do."""
+    start = time.monotonic()
+    while (found := _grown(before, sizes(made))) and time.monotonic() - start < GROWTH_SECONDS:
+        time.sleep(2)
+    return found
+
+
+def _grown(before: Sizes, after: Sizes) -> list[str]:
+    allowed = {"threads": MORE_THREADS, "files": MORE_FILES}
+    return [
+        f"{daemon}: {before[daemon][what]} {what}, then {after[daemon][what]}"
+        for daemon in DAEMONS
+        if daemon != "containerd"  # Go starts threads as it likes
+        for what, more in allowed.items()
+        if after[daemon][what] > before[daemon][what] + more
+    ]
+
+
+def _leased(made: Cluster, snapshots: list[str]) -> list[str]:
+    """Return the snapshots that nothing but containerd's own leases hold.
+
+    containerd takes a lease of a day for what it is making. Killed in the middle it leaves that behind, whoever asked it;
+    nothing in CRI shows such a snapshot or removes it. Shown by taking the leases away: what they alone held is gone then.
+    """
+    for lease in made.ctr("leases", "list", "-q").split():
+        made.ctr("leases", "delete", "--sync", lease)
+    time.sleep(2)
+    there = traces(made)
+    return [line for line in snapshots if line not in there]
+
+
+def _name(pid: int) -> str:
+    """Return a process's program; a shim's with the sandbox that it is of."""
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "that has just ended"
+    return f"{name} {arguments[arguments.index('-id') + 1]}" if "-id" in arguments else name
