@@ -8,8 +8,8 @@ given back by the quota controller, which counts anew. A dry run only looks.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from control.admission import limited_resources
 from control.admission import quota as quotas
@@ -65,7 +65,8 @@ class ResourceQuota(Plugin):
     def __init__(self, lookup: Lookup, configuration: Object | None = None) -> None:
         self._lookup = lookup
         self._limited = limited_resources.parse(configuration or {})
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By namespace, for as long as somebody has or awaits one."""
 
     def handles(self, attributes: Attributes) -> bool:
         if not attributes.namespace or attributes.resource.target in _IGNORED:
@@ -89,7 +90,10 @@ class ResourceQuota(Plugin):
             raise refuse(attributes, why)
         if not present:
             return
-        async with self._locks[attributes.namespace]:
+        lock = self._locks.get(attributes.namespace)
+        if lock is None:
+            lock = self._locks[attributes.namespace] = asyncio.Lock()
+        async with lock:
             await self._charge(attributes, target, obj, asked)
 
     async def _charge(self, attributes: Attributes, target: str, obj: Object, asked: Asked) -> None:

@@ -45,6 +45,8 @@ class DefaultSelectors:
         old = known.pop(change.key, None)
         if change.type != "DELETED" and change.new.spec.selector:
             known[change.key] = from_map(change.new.spec.selector)
+        if not known:
+            del self._services[namespace]  # namespaces come and go
         if known.get(change.key) != old:
             self._remembered.clear()
 
