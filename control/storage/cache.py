@@ -193,6 +193,7 @@ class WatchCache:
             await self.clock.sleep(BOOKMARK_SECONDS)
             for cache in tuple(self._resources.values()):
                 cache.tell_progress()
+                cache.forget_old()
 
     # -- values that cannot be decrypted --------------------------------------------------------------------------
     def check_readable(self) -> str | None:

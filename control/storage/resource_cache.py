@@ -26,7 +26,8 @@ from kube.clock import Clock
 log = logging.getLogger(__name__)
 
 RING = 2048
-RING_SECONDS = 300.0
+RING_SECONDS = 75.0
+"""How long a change stays in the ring (upstream's eventFreshDuration): a load that is over must not stay in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,14 @@ class ResourceCache:
     def _remember(self, change: Change) -> None:
         ring = self._ring
         ring.append(change)
-        while len(ring) > RING or ring[0].at < change.at - RING_SECONDS:
+        while len(ring) > RING:
+            self._floor = ring.popleft().revision
+        self.forget_old()
+
+    def forget_old(self) -> None:
+        """Forget changes that happened long ago; watches from before them are replayed from the store."""
+        ring, oldest = self._ring, self._clock.monotonic() - RING_SECONDS
+        while ring and ring[0].at < oldest:
             self._floor = ring.popleft().revision
 
     # -- reading --------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from control.storage import codec, entry, resource_cache
+from control.storage.cache import BOOKMARK_SECONDS
 from control.storage.entry import Entry
 from control.storage.store import Batch, Compacted, FutureRevision, Unavailable, Watch
 from control.storage.watcher import Notice, Watcher
@@ -415,3 +417,13 @@ async def test_a_watch_opened_while_everything_is_listed_anew_has_no_gap(
         with pytest.raises(Compacted):
             while True:
                 await asyncio.wait_for(anext(watcher), 10)
+
+
+async def test_changes_of_a_resource_that_is_quiet_since_are_forgotten_and_told_from_the_store(bench: Bench) -> None:
+    made = await bench.create(pod("gone"))
+    deleted = await bench.delete("gone")
+    await bench.clock.advance(resource_cache.RING_SECONDS + BOOKMARK_SECONDS)
+    assert [each for each in gc.get_objects() if isinstance(each, Entry) and each.key == made.key] == []
+    watcher = bench.pods.watch(after_revision=made.revision)
+    assert told(await take(watcher, 1)) == [("DELETED", "gone", str(deleted.revision))]
+    watcher.close()
