@@ -28,7 +28,6 @@ from control.server.listing import Listing, ListOptions, read_options
 from control.server.metrics import CUSTOM
 from control.server.negotiate import negotiate
 from control.server.requestinfo import RequestInfo
-from control.storage.entry import Entry
 from kube import errors, selectors
 from kube.api import meta_v1
 from kube.resources import CREATE_ONLY, Resource, by_path
@@ -394,21 +393,21 @@ class ResourceServer:
         served = conversion(resource)
         stored, context.requested = (resource, None) if served is None else (served.stored, resource)
         entries, meta = await self.listing.list(resource, self._namespace(request, resource), chosen)
-        workers = asyncio.Semaphore(DELETE_WORKERS)
+        left, failures = iter(entries), list[Exception]()
 
-        async def delete(entry: Entry) -> None:
-            found = entry.obj["metadata"]
-            async with workers:
+        async def work() -> None:
+            for entry in left:
+                found = entry.obj["metadata"]
                 try:
                     await self.registry.delete(context, stored, found.get("namespace", ""), found["name"], options)
-                except errors.StatusError as error:
-                    if not error.not_found:
-                        raise
+                except Exception as error:
+                    if not (isinstance(error, errors.StatusError) and error.not_found):
+                        failures.append(error)
 
-        outcomes = await asyncio.gather(*(delete(entry) for entry in entries), return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
+        # A task an object would take several times the memory of the objects, which the process would keep.
+        await asyncio.gather(*(work() for _ in range(min(DELETE_WORKERS, len(entries)))))
+        if failures:
+            raise failures[0]
         return await self._listed(request, form, entries, meta)
 
 

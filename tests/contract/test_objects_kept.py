@@ -6,6 +6,7 @@ one of those that are known to have a bound.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from control.server.resources import DELETE_WORKERS
 from control.storage import entry, resource_cache
 from control.storage.entry import Entry
 from tests.support.control import ApiUnderTest, api_server
@@ -139,3 +141,24 @@ async def test_nothing_of_a_namespace_that_is_gone_is_kept(tmp_path: Path, monke
         counts = Counter(state.key.split("/")[2] for state in states)
         counts.pop("events", None)
         assert max(counts.values(), default=0) <= 2 * RING + VIEWS, counts
+
+
+async def test_a_collective_deletion_takes_as_many_tasks_as_workers_however_many_objects_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with api_server(tmp_path) as server:
+        path = "/api/v1/namespaces/default/configmaps"
+        for number in range(10 * DELETE_WORKERS):
+            answer = await server.request("POST", path, {"metadata": {"name": f"c-{number}"}})
+            assert answer.status == 201
+        before, most, delete = len(asyncio.all_tasks()), 0, server.api.registry.delete
+
+        async def counted(*arguments: Any) -> Any:
+            nonlocal most
+            most = max(most, len(asyncio.all_tasks()) - before)
+            return await delete(*arguments)
+
+        monkeypatch.setattr(server.api.registry, "delete", counted)
+        assert (await server.request("DELETE", path)).status == 200
+        assert DELETE_WORKERS <= most < 2 * DELETE_WORKERS
+        assert (await server.request("GET", path)).json["items"] == []
