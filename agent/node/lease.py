@@ -1,12 +1,14 @@
 """The node's Lease, by which the node controller knows that the agent lives.
 
 It is renewed apart from the node's status: a small object, written often, instead of a large one. Where a write fails, the
-lease may be another's or gone, so it is read anew before the next.
+lease may be another's or gone, so it is read anew before the next. Two agents with one name overwrite each other's status and
+lease, as upstream's do, and both run the node's pods; a renewal that this agent did not write is how each learns of the other.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 
 from kube import serialize
@@ -27,6 +29,8 @@ class NodeLease:
         self._client, self._name, self._node_uid, self._seconds = client, name, node_uid, seconds
         self._clock = clock
         self._lease: coordination_v1.Lease | None = None
+        self._written: deque[str] = deque(maxlen=8)
+        """The times of the last renewals that this agent has sent; the answers to some may be lost."""
 
     async def run(self) -> None:
         """Renew the lease until cancelled: every quarter of its duration."""
@@ -48,12 +52,17 @@ class NodeLease:
             except StatusError as error:
                 if not error.not_found:
                     raise
+                self._written.append(now)
                 self._lease = await self._client.create(self._new_lease(now))
                 return
+            renewed = self._lease.spec.renew_time or ""
+            if self._written and renewed not in self._written:
+                log.warning("node %s: another agent with this name renews its lease, at %s", self._name, renewed)
         lease = serialize.copy(self._lease)
         lease.spec.holder_identity = self._name
         lease.spec.lease_duration_seconds = self._seconds
         lease.spec.renew_time = now
+        self._written.append(now)
         self._lease = await self._client.update(lease)
 
     def _new_lease(self, now: str) -> coordination_v1.Lease:
