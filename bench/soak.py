@@ -84,7 +84,7 @@ def soak(made: Cluster, seconds: float, pods: int, seed: int) -> dict[str, Any]:
         "writes": len(history.acknowledged),
         "history": wrong,
         "left": left,
-        "snapshots_that_containerd_leases_for_a_day": interrupted,
+        "left_by_containerd_killed_in_a_start": interrupted,
         "clean_after_seconds": clean,
         "daemons_before": daemons,
         "daemons_that_grew": grown(made, daemons),

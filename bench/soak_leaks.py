@@ -33,12 +33,12 @@ def present(made: Cluster) -> set[str]:
 def cleaned(made: Cluster, before: set[str]) -> tuple[list[str], list[str], float]:
     """Wait until the machine is clean.
 
-    Returns what is left, the snapshots that only containerd's own leases hold, and the seconds that it took.
+    Returns what is left, what containerd left of sandboxes in whose start it was killed, and the seconds that it took.
     """
     start = time.monotonic()
     while (left := sorted(present(made) - before)) and time.monotonic() - start < CLEAN_SECONDS:
         time.sleep(2)
-    interrupted = _leased(made, left) if left and all(line.startswith("snapshot ") for line in left) else []
+    interrupted = _interrupted(made, left)
     return [line for line in left if line not in interrupted], interrupted, round(time.monotonic() - start, 1)
 
 
@@ -75,17 +75,21 @@ def _grown(before: Sizes, after: Sizes) -> list[str]:
     ]
 
 
-def _leased(made: Cluster, snapshots: list[str]) -> list[str]:
-    """Return the snapshots that nothing but containerd's own leases hold.
+def _interrupted(made: Cluster, left: list[str]) -> list[str]:
+    """Return what of it belongs to sandboxes that containerd was starting when it was killed, and has forgotten.
 
-    containerd takes a lease of a day for what it is making. Killed in the middle it leaves that behind, whoever asked it;
-    nothing in CRI shows such a snapshot or removes it. Shown by taking the leases away: what they alone held is gone then.
+    A shim that has no container, a network namespace that no sandbox has, and snapshots that only a lease of containerd's
+    own holds, for a day: nothing in CRI shows them or removes them. What a lease alone held is gone once that is taken away.
     """
+    known = made.ctr("containers", "ls", "-q").split()
+    shims = [line for line in left if line.startswith("process containerd-shim ") and line.split()[2] not in known]
+    used = "".join(made.ctr("containers", "info", name, check=False) for name in known)
+    mounted = [line for line in left if "/netns/cni-" in line and line.rpartition("/")[2] not in used]
     for lease in made.ctr("leases", "list", "-q").split():
         made.ctr("leases", "delete", "--sync", lease)
     time.sleep(2)
     there = traces(made)
-    return [line for line in snapshots if line not in there]
+    return [*shims, *mounted, *(line for line in left if line.startswith("snapshot ") and line not in there)]
 
 
 def _name(pid: int) -> str:
