@@ -13,7 +13,7 @@ from control.controllers import history
 from control.controllers import pods as pod_rules
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
-from control.controllers.overlay import Overlay
+from control.controllers.overlay import KEPT_SECONDS, Overlay
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import namespace_terminating
 from control.controllers.statefulset import identity
@@ -22,7 +22,7 @@ from kube.api import apps_v1, core_v1
 from kube.client import key_of, name_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
-from kube.informer import Change
+from kube.informer import Change, by_namespace
 from kube.selectors import from_label_selector
 
 
@@ -36,6 +36,8 @@ class StatefulSetController:
         self._revisions = context.informers.of(apps_v1.ControllerRevision)
         self._pods = context.informers.of(core_v1.Pod)
         self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
+        self._latest_claims = Overlay(self._claims, context.clock)
+        self._sets.add_index("namespace", by_namespace)
         self._pods.add_index("claim", by_controller_or_orphan)
         self._revisions.add_index("claim", by_controller_or_orphan)
         self._latest_revisions = Overlay(self._revisions, context.clock)
@@ -43,6 +45,7 @@ class StatefulSetController:
         self.controller = Controller("statefulset", self.reconcile, workers=5, clock=self._clock)
         self._sets.subscribe(self._set_changed)
         self._pods.subscribe(self._pod_changed)
+        self._claims.subscribe(self._claim_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -75,6 +78,15 @@ class StatefulSetController:
             self._expectations.deletion_observed(key, pod.metadata.uid or "")
         self.controller.enqueue(key)
 
+    def _claim_changed(self, change: Change[core_v1.PersistentVolumeClaim]) -> None:
+        """A claim that is gone, or has other owners, may be what a pod waits for."""
+        new, old = change.new, change.old
+        if change.type != "DELETED" and (old is None or old.metadata.owner_references == new.metadata.owner_references):
+            return
+        for sts in self._sets.by_index("namespace", namespace_of(new)):
+            if identity.has_claim(sts, name_of(new)):
+                self.controller.enqueue(key_of(sts))
+
     # -- reconciling ------------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> float | None:
         """Take one StatefulSet a step on."""
@@ -95,12 +107,13 @@ class StatefulSetController:
         update = name_of(past.current)
         current = sts.status.current_revision or update
         current = current if current in revisions else update
-        todo = plan(sts, pods, current, update, self._clock.now())
+        todo = plan(sts, pods, current, update, self._clock.now(), lambda ordinal: self._is_held(sts, ordinal))
         todo.status.collision_count = past.collision_count
         failure: StatusError | None = None
         if self._expectations.satisfied(key):
             await self._own_claims(sts, pods, todo)
-            failure = await self._apply(key, sts, todo, revisions)
+            lost = await self._make_lost_claims(sts, todo)
+            failure = await self._apply(key, sts, todo, revisions) or lost
         in_use = {current, update} | {identity.revision_of(pod) for pod in pods}
         await history.truncate(self._client, history.surplus(past, sts.spec.revision_history_limit, in_use))
         if todo.status != sts.status:
@@ -152,18 +165,34 @@ class StatefulSetController:
             raise
         self._recorder.event(sts, "Normal", "SuccessfulCreate", f"{what} successful")
 
+    def _is_held(self, sts: apps_v1.StatefulSet, ordinal: int) -> bool:
+        """True where a claim of a pod that is to be made is about to go."""
+        known = [self._latest_claims.get(key_of(wish)) for wish in identity.claims_of(sts, ordinal)]
+        return any(claim and identity.is_leaving(claim, f"{name_of(sts)}-{ordinal}") for claim in known)
+
+    async def _make_lost_claims(self, sts: apps_v1.StatefulSet, todo: StatefulPlan) -> StatusError | None:
+        """Make claims that went while their pods had not begun (upstream: createMissingPersistentVolumeClaims)."""
+        for pod in todo.pending:
+            try:
+                await self._make_claims(sts, identity.ordinal_of(sts, pod) or 0, name_of(pod))
+            except StatusError as error:
+                return None if namespace_terminating(error) else error
+        return None
+
     async def _make_claims(self, sts: apps_v1.StatefulSet, ordinal: int, pod: str) -> None:
         for wish in identity.claims_of(sts, ordinal):
-            if self._claims.get(key_of(wish)) is not None:
+            if self._latest_claims.get(key_of(wish)) is not None:
                 continue
             wish.metadata.owner_references = identity.wanted_owners(sts, wish, None, False)
             what = f"create Claim {name_of(wish)} Pod {pod} in StatefulSet {name_of(sts)}"
             try:
                 await self._client.create(wish)
             except StatusError as error:
-                if not error.already_exists:
+                if error.already_exists:
+                    continue
+                if not namespace_terminating(error):
                     self._recorder.event(sts, "Warning", "FailedCreate", f"{what} failed error: {error}")
-                    raise
+                raise
             else:
                 self._recorder.event(sts, "Normal", "SuccessfulCreate", f"{what} success")
 
@@ -187,10 +216,13 @@ class StatefulSetController:
         for pod in pods:
             ordinal = identity.ordinal_of(sts, pod)
             for wish in identity.claims_of(sts, ordinal or 0):
-                found = self._claims.get(key_of(wish))
+                found = self._latest_claims.get(key_of(wish))
                 if found is None:
                     continue
                 owners = identity.wanted_owners(sts, found, pod, pod.metadata.uid in condemned)
                 if owners != found.metadata.owner_references:
                     metadata = msgspec.structs.replace(found.metadata, owner_references=owners)
-                    await self._client.update(msgspec.structs.replace(found, metadata=metadata))
+                    written = await self._client.update(msgspec.structs.replace(found, metadata=metadata))
+                    self._latest_claims.wrote(written)
+                    # A claim that went before the answer came is remembered so long, and may hold its pod up.
+                    self.controller.enqueue_after(key_of(sts), KEPT_SECONDS + 1)

@@ -30,6 +30,26 @@ def claim_name(sts: apps_v1.StatefulSet, template: core_v1.PersistentVolumeClaim
     return f"{template.metadata.name}-{name_of(sts)}-{ordinal}"
 
 
+def has_claim(sts: apps_v1.StatefulSet, name: str) -> bool:
+    """True where a claim's name is that of a claim of one of the set's pods."""
+    return any(
+        name.startswith(prefix) and name[len(prefix) :].isdigit()
+        for prefix in (claim_name(sts, template, 0)[:-1] for template in sts.spec.volume_claim_templates)
+    )
+
+
+def is_leaving(claim: core_v1.PersistentVolumeClaim, pod_name: str) -> bool:
+    """True where a pod that is not made yet cannot have a claim: it is deleted, or goes with an earlier pod of that name.
+
+    Upstream: PodClaimIsStale. What belongs to a pod that is gone is deleted by the garbage collector whatever the set's
+    policy is now, so the policy is not asked for.
+    """
+    owners = claim.metadata.owner_references
+    return claim.metadata.deletion_timestamp is not None or any(
+        owner.kind == "Pod" and owner.name == pod_name and owner.api_version == "v1" for owner in owners
+    )
+
+
 def claims_of(sts: apps_v1.StatefulSet, ordinal: int) -> list[core_v1.PersistentVolumeClaim]:
     """Return the claims that the pod of an ordinal uses, as they are to be made."""
     labels = dict(sts.spec.selector.match_labels) if sts.spec.selector else {}

@@ -1,20 +1,25 @@
 """The next step of a StatefulSet. Pure.
 
 OrderedReady takes one step at a time: each ordinal waits for the one before to be available, scaling down goes from the
-top, and so does an update. Parallel does all at once, but updates keep their order. A step is not taken before the one
-before it shows. Upstream: pkg/controller/statefulset/stateful_set_control.go.
+top, and so does an update. Parallel does all at once, up to BURST pods, but updates keep their order. A step is not taken
+before the one before it shows. No cost depends on the number of replicas wanted, only on the pods that exist.
+Upstream: pkg/controller/statefulset/stateful_set_control.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 from control.controllers import pods as pod_rules
 from control.controllers.rounding import scaled
 from control.controllers.statefulset.identity import first_ordinal, ordinal_of, revision_of
 from kube.api import apps_v1, core_v1
+
+BURST = 500
+"""Most creations and deletions in one plan (upstream: MaxBatchSize)."""
 
 
 @dataclass(slots=True)
@@ -26,24 +31,40 @@ class StatefulPlan:
     """Those among the pods to delete that have ended, well or not."""
     condemned: list[core_v1.Pod] = field(default_factory=list)
     """Pods beyond the wanted ordinals, the highest first."""
+    pending: list[core_v1.Pod] = field(default_factory=list)
+    """Pods that have not begun: claims of theirs that have gone are to be made again."""
     status: apps_v1.StatefulSetStatus = field(default_factory=apps_v1.StatefulSetStatus)
 
 
 def plan(
-    sts: apps_v1.StatefulSet, pods: Sequence[core_v1.Pod], current: str, update: str, now: datetime
+    sts: apps_v1.StatefulSet,
+    pods: Sequence[core_v1.Pod],
+    current: str,
+    update: str,
+    now: datetime,
+    held: Callable[[int], bool] = lambda ordinal: False,
 ) -> StatefulPlan:
-    """Compare a StatefulSet with its pods; `current` and `update` are names of revisions."""
+    """Compare a StatefulSet with its pods; `current` and `update` are names of revisions.
+
+    `held` tells of a missing ordinal whether its pod must wait for claims that are about to go.
+    """
     first, size = first_ordinal(sts), 1 if sts.spec.replicas is None else sts.spec.replicas
+    wanted = range(first, first + size)
     by_ordinal = {ordinal: pod for pod in pods if (ordinal := ordinal_of(sts, pod)) is not None}
+    present = {ordinal: by_ordinal[ordinal] for ordinal in sorted(by_ordinal) if ordinal in wanted}
     result = StatefulPlan()
     result.status = _status(sts, pods, size, current, update, now)
-    beyond = [ordinal for ordinal in by_ordinal if not first <= ordinal < first + size]
-    result.condemned = [by_ordinal[ordinal] for ordinal in sorted(beyond, reverse=True)]
-    if sts.metadata.deletion_timestamp is None:
-        ordered = sts.spec.pod_management_policy != "Parallel"
-        done = _fill(sts, by_ordinal, range(first, first + size), current, update, ordered, result, now)
-        if done and _shrink(sts, by_ordinal, ordered, result, now):
-            _update(sts, by_ordinal, range(first, first + size), update, result, now)
+    result.condemned = [by_ordinal[ordinal] for ordinal in sorted(by_ordinal.keys() - present.keys(), reverse=True)]
+    if sts.metadata.deletion_timestamp is not None:
+        return result
+    result.pending = [pod for pod in present.values() if _pending(pod)]
+    ordered = sts.spec.pod_management_policy != "Parallel"
+    fill = _fill_in_order if ordered else _fill_at_once
+    missing, ended, done = fill(sts, present, wanted, held, now)
+    result.create = [(ordinal, _revision_for(sts, ordinal, current, update)) for ordinal in missing]
+    result.failed, result.delete = ended, list(ended)
+    if done and _shrink(sts, by_ordinal, ordered, result, now):
+        _update(sts, present, wanted, update, result, now)
     return result
 
 
@@ -53,6 +74,14 @@ def _available(sts: apps_v1.StatefulSet, pod: core_v1.Pod, now: datetime) -> boo
 
 def _healthy(pod: core_v1.Pod) -> bool:
     return pod.status.phase == "Running" and pod_rules.is_ready(pod) and pod.metadata.deletion_timestamp is None
+
+
+def _ended(pod: core_v1.Pod) -> bool:
+    return pod.status.phase in ("Failed", "Succeeded") and pod.metadata.deletion_timestamp is None
+
+
+def _pending(pod: core_v1.Pod) -> bool:
+    return pod.status.phase in (None, "", "Pending") and pod.metadata.deletion_timestamp is None
 
 
 def _partition(sts: apps_v1.StatefulSet) -> int | None:
@@ -74,34 +103,41 @@ def _revision_for(sts: apps_v1.StatefulSet, ordinal: int, current: str, update: 
     return update
 
 
-def _fill(
+Filled = tuple[list[int], list[core_v1.Pod], bool]
+"""(ordinals of pods to make, ended pods to delete, True where nothing has to be waited for)."""
+
+
+def _fill_in_order(
     sts: apps_v1.StatefulSet,
-    by_ordinal: dict[int, core_v1.Pod],
+    present: Mapping[int, core_v1.Pod],
     wanted: range,
-    current: str,
-    update: str,
-    ordered: bool,
-    result: StatefulPlan,
+    held: Callable[[int], bool],
     now: datetime,
-) -> bool:
-    """Make what is missing; False where that has to be waited for."""
-    complete = True
+) -> Filled:
+    """Go up to the first ordinal that is not available."""
     for ordinal in wanted:
-        pod = by_ordinal.get(ordinal)
+        pod = present.get(ordinal)
         if pod is None:
-            result.create.append((ordinal, _revision_for(sts, ordinal, current, update)))
-            complete = False
-        elif pod.metadata.deletion_timestamp is not None:
-            complete = complete and not ordered
-        elif pod.status.phase in ("Failed", "Succeeded"):
-            result.delete.append(pod)
-            result.failed.append(pod)
-            complete = False
-        elif ordered and not _available(sts, pod, now):
-            complete = False
-        if ordered and not complete:
-            return False
-    return complete
+            return [] if held(ordinal) else [ordinal], [], False
+        if _ended(pod):
+            return [], [pod], False
+        if pod.metadata.deletion_timestamp is not None or not _available(sts, pod, now):
+            return [], [], False
+    return [], [], True
+
+
+def _fill_at_once(
+    sts: apps_v1.StatefulSet,
+    present: Mapping[int, core_v1.Pod],
+    wanted: range,
+    held: Callable[[int], bool],
+    now: datetime,
+) -> Filled:
+    """Take the lowest ordinals, as many as a plan may hold; the next plan goes on. Those held back stop no others."""
+    ended = [pod for pod in present.values() if _ended(pod)][:BURST]
+    missing = (ordinal for ordinal in wanted if ordinal not in present and not held(ordinal))
+    due = list(islice(missing, BURST - len(ended)))
+    return due, ended, not ended and not due
 
 
 def _shrink(
@@ -113,7 +149,7 @@ def _shrink(
 ) -> bool:
     """Delete what is too many, from the top; False where that has to be waited for."""
     if not ordered:
-        result.delete += [pod for pod in result.condemned if pod.metadata.deletion_timestamp is None]
+        result.delete += [pod for pod in result.condemned if pod.metadata.deletion_timestamp is None][:BURST]
         return not result.condemned
     sick = [ordinal for ordinal, pod in by_ordinal.items() if not _healthy(pod)]
     first_sick = by_ordinal[min(sick)] if sick else None
@@ -130,7 +166,7 @@ def _shrink(
 
 def _update(
     sts: apps_v1.StatefulSet,
-    by_ordinal: dict[int, core_v1.Pod],
+    present: dict[int, core_v1.Pod],
     wanted: range,
     update: str,
     result: StatefulPlan,
@@ -147,17 +183,16 @@ def _update(
     limit = rolling.max_unavailable if rolling and rolling.max_unavailable is not None else 1
     allowed = max(1, scaled(limit, len(wanted), round_up=True))
     lowest = first_ordinal(sts) + (_partition(sts) or 0)
-    down = [
-        o for o in wanted if o in by_ordinal and not (_healthy(by_ordinal[o]) and _available(sts, by_ordinal[o], now))
-    ]
-    absent = sum(1 for ordinal in wanted if ordinal not in by_ordinal)
-    new = sum(1 for o in down if revision_of(by_ordinal[o]) == update or by_ordinal[o].metadata.deletion_timestamp)
-    budget, room = allowed - len(down) - absent, allowed - new - absent
-    for ordinal in reversed([o for o in wanted if o >= lowest]):
-        pod = by_ordinal.get(ordinal)
-        if pod is None or pod.metadata.deletion_timestamp is not None or revision_of(pod) == update:
+    down = {o for o, pod in present.items() if not (_healthy(pod) and _available(sts, pod, now))}
+    absent = len(wanted) - len(present)
+    new = sum(1 for o in down if revision_of(present[o]) == update or present[o].metadata.deletion_timestamp)
+    budget, room = allowed - len(down) - absent, min(allowed - new - absent, BURST)
+    for ordinal, pod in reversed(present.items()):
+        if ordinal < lowest or room <= 0:
+            break
+        if pod.metadata.deletion_timestamp is not None or revision_of(pod) == update:
             continue
-        if room <= 0 or (ordinal not in down and budget <= 0):
+        if ordinal not in down and budget <= 0:
             break
         result.delete.append(pod)
         room -= 1

@@ -8,7 +8,7 @@ import pytest
 
 from control.controllers import history
 from control.controllers.statefulset import identity
-from control.controllers.statefulset.plan import plan
+from control.controllers.statefulset.plan import BURST, plan
 from kube.api import apps_v1, core_v1, meta_v1
 
 from .makers import NOW, pod, template
@@ -203,3 +203,23 @@ def test_only_idle_revisions_beyond_the_limit_go() -> None:
     old = [apps_v1.ControllerRevision(metadata=meta_v1.ObjectMeta(name=f"r{n}"), revision=n) for n in range(4)]
     past = history.History(apps_v1.ControllerRevision(), old, None)
     assert names(history.surplus(past, 1, {"r0"})) == ["r1", "r2"]
+
+
+def test_as_many_pods_as_a_plan_may_hold_are_made_at_once_and_then_the_next() -> None:
+    wish = stateful(2**31 - 1, parallel=True, partition=0)
+    assert [ordinal for ordinal, _ in look(wish, [member(1)]).create] == [0, *range(2, BURST + 1)]
+    later = look(wish, [member(n) for n in range(BURST)])
+    assert [ordinal for ordinal, _ in later.create] == list(range(BURST, 2 * BURST)) and later.delete == []
+
+
+def test_as_many_pods_as_a_plan_may_hold_are_deleted_at_once() -> None:
+    pods = [member(n) for n in range(BURST + 2)]
+    assert len(look(stateful(0, parallel=True, partition=0), pods).delete) == BURST
+    all_at_once = stateful(BURST + 2, parallel=True, partition=0, max_unavailable="100%")
+    assert len(look(all_at_once, pods, update="r2").delete) == BURST
+
+
+def test_an_ordinal_that_is_held_back_holds_up_the_others_only_where_they_are_made_in_order() -> None:
+    assert plan(stateful(partition=0), [], "r1", "r1", NOW, lambda ordinal: ordinal == 0).create == []
+    parallel = plan(stateful(parallel=True, partition=0), [], "r1", "r1", NOW, lambda ordinal: ordinal == 0)
+    assert [ordinal for ordinal, _ in parallel.create] == [1, 2]
