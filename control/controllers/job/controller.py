@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
 
 import msgspec
 
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
 from control.controllers.job import tally
-from control.controllers.job.plan import Backoff, JobPlan, plan, same_status
+from control.controllers.job.backoff import Backoff, backoff_after
+from control.controllers.job.plan import JobPlan, plan, same_status
 from control.controllers.overlay import Overlay
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
@@ -107,13 +107,13 @@ class JobController:
         selector = from_label_selector(job.spec.selector)
         pods = await claim(self._client, job, claimable(self._pods, job), selector.matches, (tally.FINALIZER,))
         now = self._clock.now()
-        backoff = self._backoffs.setdefault(job.metadata.uid or "", Backoff())
-        counted = tally.tally(job, pods)
-        _note_failures(backoff, job, counted, now)
+        uid = job.metadata.uid or ""
+        backoff = backoff_after(self._backoffs.get(uid, Backoff()), job, tally.tally(job, pods), now)
         todo = plan(job, pods, self._expectations.satisfied(key), backoff, now)
         if not same_status(job.status, todo.status):
             job = await self._client.update_status(msgspec.structs.replace(job, status=todo.status))
             self._latest.wrote(job)
+        self._backoffs[uid] = backoff  # not before: what is not written down is seen, and would be counted, again
         for type_, reason, message in todo.events:
             self._recorder.event(job, type_, reason, message)
         await asyncio.gather(*(self._untrack(pod) for pod in todo.untrack))
@@ -127,9 +127,9 @@ class JobController:
     ) -> StatusError | None:
         if todo.delete:
             self._expectations.expect(key, deletions=[pod.metadata.uid or "" for pod in todo.delete])
-            results = await asyncio.gather(
-                *(self._delete(key, job, pod) for pod in todo.delete), return_exceptions=True
-            )
+            free = {pod.metadata.uid for pod in todo.untrack}
+            works = [self._delete(key, job, pod, pod.metadata.uid not in free) for pod in todo.delete]
+            results = await asyncio.gather(*works, return_exceptions=True)
             for result in results:
                 if isinstance(result, StatusError):
                     return result
@@ -143,10 +143,12 @@ class JobController:
         self, key: str, job: batch_v1.Job, wanted: list[int], pods: Sequence[core_v1.Pod]
     ) -> StatusError | None:
         self._expectations.expect(key, len(wanted))
+        failed = tally.latest_failures(job, pods)
 
         async def one(number: int) -> None:
+            index = wanted[number]
             try:
-                await self._control.create(pod_of(job, wanted[number], pods), job)
+                await self._control.create(pod_of(job, index, failed.get(index)), job)
             except StatusError as error:
                 self._expectations.creation_observed(key)
                 if not namespace_terminating(error):
@@ -156,8 +158,11 @@ class JobController:
         self._expectations.creation_observed(key, len(wanted) - tried)
         return failure
 
-    async def _delete(self, key: str, job: batch_v1.Job, pod: core_v1.Pod) -> None:
+    async def _delete(self, key: str, job: batch_v1.Job, pod: core_v1.Pod, tracked: bool) -> None:
+        """Let go of a pod and delete it: one that we delete has not failed (upstream: deleteJobPods)."""
         try:
+            if tracked and tally.FINALIZER in pod.metadata.finalizers:
+                await self._untrack(pod)
             await self._control.delete(pod, job)
         except StatusError as error:
             self._expectations.deletion_observed(key, pod.metadata.uid or "")
@@ -195,22 +200,8 @@ class JobController:
         await self._untrack(pod)
 
 
-def _note_failures(backoff: Backoff, job: batch_v1.Job, counted: tally.Tally, now: datetime) -> None:
-    """Bring the back-off up to date with failures and successes that are seen for the first time."""
-    if counted.all_succeeded > (job.status.succeeded or 0) + len(_noted(job).succeeded):
-        backoff.failures, backoff.last = 0, None
-    for pod in counted.fresh_failures:
-        backoff.failures += 1
-        ended = tally.finished_at(pod) or now
-        backoff.last = max(backoff.last or ended, ended)
-
-
-def _noted(job: batch_v1.Job) -> batch_v1.UncountedTerminatedPods:
-    return job.status.uncounted_terminated_pods or batch_v1.UncountedTerminatedPods()
-
-
-def pod_of(job: batch_v1.Job, index: int, pods: Sequence[core_v1.Pod]) -> core_v1.Pod:
-    """Make one of a Job's pods; `index` is -1 where the Job has no indexes."""
+def pod_of(job: batch_v1.Job, index: int, last: core_v1.Pod | None = None) -> core_v1.Pod:
+    """Make one of a Job's pods; `index` is -1 where the Job has no indexes, `last` the index's failed pod, if any."""
     if index < 0:
         pod = pod_from_template(job.spec.template, job)
         pod.metadata.finalizers = [*pod.metadata.finalizers, tally.FINALIZER]
@@ -220,7 +211,6 @@ def pod_of(job: batch_v1.Job, index: int, pods: Sequence[core_v1.Pod]) -> core_v
     pod.metadata.finalizers = [*pod.metadata.finalizers, tally.FINALIZER]
     pod.metadata.annotations[tally.INDEX] = pod.metadata.labels[tally.INDEX] = str(index)
     if job.spec.backoff_limit_per_index is not None:
-        last = tally.latest_failures(job, pods).get(index)
         failures, ignored = tally.failures_after(job, last) if last is not None else (0, 0)
         pod.metadata.annotations[tally.FAILURES] = str(failures)
         if ignored:

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 import msgspec
 
 from control.controllers import pods as pod_rules
 from control.controllers.job import indexes, policies
+from control.controllers.job.backoff import Backoff, index_waits
+from control.controllers.job.surplus import surplus
 from control.controllers.job.tally import (
     FINALIZER,
     Tally,
-    ended_at,
-    failures_after,
     index_of,
     is_indexed,
-    latest_failures,
     replaces_only_failed,
     tally,
 )
@@ -32,25 +32,9 @@ Condition = batch_v1.JobCondition
 Verdict = tuple[str, str, str]
 """(condition type, reason, message): SuccessCriteriaMet or FailureTarget."""
 
-FIRST_BACKOFF, LAST_BACKOFF = 10.0, 600.0
-"""Seconds before a failed pod is replaced, doubling with each failure since the last success."""
 BURST = 500
+"""Most creations or deletions in one plan (upstream: MaxPodCreateDeletePerSync)."""
 _REACHED = "Reached expected number of succeeded pods"
-
-
-@dataclass(slots=True)
-class Backoff:
-    """Failures since the last success, and when the latest was."""
-
-    failures: int = 0
-    last: datetime | None = None
-
-    def wait(self, now: datetime) -> float:
-        """Return the seconds until pods may be made again."""
-        if not self.failures or self.last is None:
-            return 0.0
-        delay: float = min(FIRST_BACKOFF * 2 ** (min(self.failures, 20) - 1), LAST_BACKOFF)
-        return max(0.0, delay - (now - self.last).total_seconds())
 
 
 @dataclass(slots=True)
@@ -92,9 +76,9 @@ def plan(job: batch_v1.Job, pods: Sequence[core_v1.Pod], settled: bool, backoff:
         conditions, start = _suspension(job, conditions, start, result, now)
     if verdict is not None or suspended:
         if settled:
-            result.delete = list(active)
+            result.delete = active[:BURST]
     elif settled and job.metadata.deletion_timestamp is None:
-        waits = _index_waits(job, pods, now)
+        waits = index_waits(job, pods, now)
         _manage(job, counted, active, terminating, backoff, waits, result, now)
     if verdict is not None:
         conditions = _concluded(job, conditions, verdict, counted, active, terminating, result, now)
@@ -243,9 +227,8 @@ def _manage(
         wanted = len(active) if counted.all_succeeded else parallelism
     else:
         wanted = max(0, min(completions - counted.all_succeeded, parallelism))
-    if len(active) > wanted:
-        ranks = pod_rules.same_node_ranks(active, active)
-        result.delete = pod_rules.deletion_order(active, ranks, now)[: len(active) - wanted]
+    result.delete = surplus(job, counted, active, wanted, now)[:BURST]
+    if result.delete:
         return
     occupied = [*active, *terminating] if replaces_only_failed(job) else active
     missing = min(wanted - len(occupied), BURST)
@@ -258,21 +241,12 @@ def _manage(
     if completions is None or not is_indexed(job):
         result.create = [-1] * missing
         return
-    taken = {index_of(pod) for pod in occupied} | counted.completed | counted.failed_indexes
-    due = [index for index in range(completions) if index not in taken]
-    result.create = [index for index in due if not waits.get(index)][:missing]
-    held = [waits[index] for index in due if waits.get(index)]
+    taken = indexes.of(index_of(pod) for pod in occupied) | counted.completed | counted.failed_indexes
+    due = (index for index in taken.missing(completions) if not waits.get(index))
+    result.create = list(islice(due, missing))
+    held = [wait for index, wait in waits.items() if wait and index < completions and index not in taken]
     if held and len(result.create) < missing:
         result.again = min(held)
-
-
-def _index_waits(job: batch_v1.Job, pods: Sequence[core_v1.Pod], now: datetime) -> dict[int, float]:
-    """Return the seconds that indexes with limits of their own are still to wait after their last failure."""
-    waits = {}
-    for index, pod in latest_failures(job, pods).items():
-        failures, _ = failures_after(job, pod)
-        waits[index] = Backoff(failures, ended_at(pod) or now).wait(now) if failures else 0.0
-    return waits
 
 
 def same_status(a: batch_v1.JobStatus, b: batch_v1.JobStatus) -> bool:

@@ -48,7 +48,7 @@ def _matching_exit(
     return None
 
 
-def succeeded_early(policy: batch_v1.SuccessPolicy | None, done: set[int], completions: int) -> str:
+def succeeded_early(policy: batch_v1.SuccessPolicy | None, done: indexes.Indexes, completions: int) -> str:
     """Return the message of the rule by which a Job has succeeded; "" where none says so."""
     for number, rule in enumerate(policy.rules if policy else ()):
         named = indexes.parse(rule.succeeded_indexes, completions) if rule.succeeded_indexes else None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from control.controllers.job import indexes, policies
+from control.controllers.job.indexes import Indexes
 from kube.api import batch_v1, core_v1
 from kube.clock import parse_time
 
@@ -33,8 +34,8 @@ class Tally:
     failed: int = 0
     uncounted_succeeded: list[str] = field(default_factory=list)
     uncounted_failed: list[str] = field(default_factory=list)
-    completed: set[int] = field(default_factory=set)
-    failed_indexes: set[int] = field(default_factory=set)
+    completed: Indexes = field(default_factory=Indexes)
+    failed_indexes: Indexes = field(default_factory=Indexes)
     untrack: list[core_v1.Pod] = field(default_factory=list)
     """Pods whose finalizer is to go once the status is written."""
     fail_job: str = ""
@@ -61,8 +62,7 @@ def replaces_only_failed(job: batch_v1.Job) -> bool:
 
 def index_of(pod: core_v1.Pod) -> int:
     """Return a pod's completion index, -1 where it has none."""
-    text = pod.metadata.annotations.get(INDEX, "")
-    return int(text) if text.isdigit() else -1
+    return _number(pod, INDEX, -1)
 
 
 def is_failed(job: batch_v1.Job, pod: core_v1.Pod) -> bool:
@@ -101,6 +101,7 @@ def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod], ending: str = "") -> T
         else:
             result.failed += 1
     held = set() if ending else {pod.metadata.uid for pod in latest_failures(job, pods).values()}
+    done, given_up = set[int](), set[int]()
     for uid, pod in list(tracked.items()):
         if pod.status.phase == "Succeeded":
             result.untrack.append(pod)
@@ -108,17 +109,16 @@ def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod], ending: str = "") -> T
             if not indexed:
                 result.uncounted_succeeded.append(uid)
             elif 0 <= index < completions:
-                result.completed.add(index)
+                done.add(index)
         elif is_failed(job, pod):
             action, message = policies.judge(job.spec.pod_failure_policy, pod)
             limit = job.spec.backoff_limit_per_index
-            given_up = limit is not None and (
-                action == policies.FAIL_INDEX or (action != policies.IGNORE and failures_before(pod) >= limit)
-            )
-            if given_up:
-                result.failed_indexes.add(index_of(pod))
             index = index_of(pod)
-            lost = index in result.failed_indexes | result.completed
+            if limit is not None and (
+                action == policies.FAIL_INDEX or (action != policies.IGNORE and failures_before(pod) >= limit)
+            ):
+                given_up.add(index)
+            lost = any(index in known for known in (given_up, done, result.failed_indexes, result.completed))
             if uid in held and not lost and action != policies.FAIL_JOB:
                 continue
             result.untrack.append(pod)
@@ -132,7 +132,8 @@ def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod], ending: str = "") -> T
             result.untrack.append(pod)
             if ending == FAILURE and (not indexed or 0 <= index_of(pod) < completions):
                 result.uncounted_failed.append(uid)
-    result.failed_indexes -= result.completed | {-1}
+    result.completed |= indexes.of(done)
+    result.failed_indexes = (result.failed_indexes | indexes.of(given_up - {-1})) - result.completed
     if indexed:
         result.succeeded, result.uncounted_succeeded = len(result.completed), []
     return result
@@ -150,7 +151,10 @@ def failures_after(job: batch_v1.Job, pod: core_v1.Pod) -> tuple[int, int]:
 
 
 def latest_failures(job: batch_v1.Job, pods: Sequence[core_v1.Pod]) -> dict[int, core_v1.Pod]:
-    """Return each index's last failed pod that has no successor yet; nothing for Jobs without limits for indexes."""
+    """Return each index's last failed pod that has no successor yet; nothing for Jobs without limits for indexes.
+
+    A pod without the finalizer is none: it was let go of to be deleted, and its index has not failed by that.
+    """
     if job.spec.backoff_limit_per_index is None:
         return {}
     latest: dict[int, core_v1.Pod] = {}
@@ -158,7 +162,11 @@ def latest_failures(job: batch_v1.Job, pods: Sequence[core_v1.Pod]) -> dict[int,
         known = latest.get(index_of(pod))
         if known is None or _generation(pod) > _generation(known):
             latest[index_of(pod)] = pod
-    return {index: pod for index, pod in latest.items() if index >= 0 and is_failed(job, pod)}
+    return {
+        index: pod
+        for index, pod in latest.items()
+        if index >= 0 and FINALIZER in pod.metadata.finalizers and is_failed(job, pod)
+    }
 
 
 def finished_at(pod: core_v1.Pod) -> datetime | None:
@@ -182,6 +190,7 @@ def _generation(pod: core_v1.Pod) -> tuple[int, str]:
     return _number(pod, FAILURES) + _number(pod, IGNORED), pod.metadata.creation_timestamp or ""
 
 
-def _number(pod: core_v1.Pod, annotation: str) -> int:
+def _number(pod: core_v1.Pod, annotation: str, default: int = 0) -> int:
+    """Read a number that anybody who may change the pod can have written; the default where it is none of 32 bits."""
     text = pod.metadata.annotations.get(annotation, "")
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isdecimal() and len(text) <= 10 else default

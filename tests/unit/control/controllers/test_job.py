@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from itertools import islice
 
 import msgspec
 import pytest
 
 from control.controllers.job import indexes, tally
+from control.controllers.job.backoff import Backoff
 from control.controllers.job.controller import pod_of
-from control.controllers.job.plan import Backoff, JobPlan, has, plan
+from control.controllers.job.plan import BURST, JobPlan, has, plan
 from control.controllers.job.policies import judge, succeeded_early
 from kube.api import batch_v1, core_v1, meta_v1
 
@@ -52,7 +54,7 @@ def look(wish: batch_v1.Job, pods, backoff: Backoff | None = None, seconds: floa
     ],
 )
 def test_index_sets_are_read_and_written(text, found, written) -> None:
-    assert indexes.parse(text, 10) == found and indexes.render(found) == written
+    assert indexes.parse(text, 10) == indexes.of(found) and indexes.render(indexes.of(found)) == written
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,32 @@ def test_index_sets_are_read_and_written(text, found, written) -> None:
 )
 def test_as_many_pods_run_as_parallelism_and_completions_allow(spec, pods, expected) -> None:
     assert len(look(job(**spec), pods).create) == expected
+
+
+def test_index_sets_are_joined_compared_and_taken_apart_without_being_spelled_out() -> None:
+    most = 2**31 - 1
+    everything = indexes.parse(f"0-{most}", most)
+    assert everything == indexes.Indexes(((0, most - 1),)) and len(everything) == most
+    assert list(indexes.parse(f"0-4,6-{most}", most).missing(most)) == [5]
+    assert list(islice(indexes.of([1, 2]).missing(most), 3)) == [0, 3, 4]
+    assert most - 1 in everything and most not in everything and 5 not in indexes.of([4, 6])
+    assert indexes.render(everything - indexes.of([0, 7])) == f"1-6,8-{most - 1}"
+    assert indexes.render(indexes.parse("3-9,1,2,20", 30) & indexes.parse("2-4,8-40", 30)) == "2-4,8,9,20"
+    assert indexes.render(indexes.of([3, 1]) | indexes.of([2, 9])) == "1-3,9"
+
+
+@pytest.mark.parametrize("mode", ["Indexed", "NonIndexed"])
+def test_a_job_of_as_many_pods_as_can_be_asked_for_makes_as_many_as_a_plan_may_hold(mode: str) -> None:
+    wish = job(parallelism=2**31 - 1, completions=2**31 - 1, completion_mode=mode)
+    assert len(look(wish, [worker("a", index=1)]).create) == BURST
+
+
+def test_the_indexes_of_a_success_policy_are_not_spelled_out() -> None:
+    most = 2**31 - 1
+    rules = [batch_v1.SuccessPolicyRule(succeeded_indexes=f"0-{most - 1}")]
+    done = indexes.parse(f"0-{most - 1}", most)
+    assert succeeded_early(batch_v1.SuccessPolicy(rules=rules), done, most) == "Matched rules at index 0"
+    assert succeeded_early(batch_v1.SuccessPolicy(rules=rules), done - indexes.of([9]), most) == ""
 
 
 def test_surplus_pods_are_deleted() -> None:
@@ -194,8 +222,40 @@ def test_an_indexed_job_fills_its_gaps() -> None:
     assert done.status.completed_indexes == "0,1,3" and done.status.uncounted_terminated_pods.succeeded == []
 
 
+@pytest.mark.parametrize(
+    ("pods", "deleted"),
+    [
+        ([worker("a", index=0), worker("b", index=0, age=60)], ["b"]),
+        ([worker("a", index=0, age=90), worker("b", index=0, age=90), worker("c", index=1, age=10)], ["a"]),
+        ([worker("a", index=0, age=10), worker("b", index=7)], ["b"]),
+        ([worker("a", index=0, age=10), worker("b")], ["b"]),
+        ([worker("a", "Succeeded", index=0), worker("b", index=0)], ["b"]),
+    ],
+)
+def test_pods_of_an_indexed_job_that_serve_no_index_go_before_any_other(pods, deleted) -> None:
+    todo = look(job(completion_mode="Indexed", completions=2, parallelism=2), pods)
+    assert [found.metadata.name for found in todo.delete] == deleted and todo.create == []
+
+
+def test_a_pod_that_was_let_go_of_to_be_deleted_has_not_failed() -> None:
+    going = worker("a", deleting=True)
+    going.metadata.finalizers = []
+    todo = look(job(backoff_limit=0), [going])
+    assert todo.create == [-1] and todo.status.uncounted_terminated_pods == batch_v1.UncountedTerminatedPods()
+    going = worker("a", index=0, deleting=True)
+    going.metadata.finalizers = []
+    assert 0 in look(each_index(), [going]).create and tally.latest_failures(each_index(), [going]) == {}
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "²", "9" * 5000])
+def test_a_pod_whose_annotations_are_no_numbers_has_no_index_and_no_failures(text: str) -> None:
+    odd = worker("a", "Failed")
+    odd.metadata.annotations = {tally.INDEX: text, tally.FAILURES: text}
+    assert tally.index_of(odd) == -1 and tally.failures_before(odd) == 0
+
+
 def test_indexed_pods_know_their_index() -> None:
-    made = pod_of(job(completion_mode="Indexed", backoff_limit_per_index=1), 3, [worker("x", "Failed", index=3)])
+    made = pod_of(job(completion_mode="Indexed", backoff_limit_per_index=1), 3, worker("x", "Failed", index=3))
     assert made.metadata.generate_name == "j-3-" and made.spec.hostname == "j-3"
     assert made.metadata.labels[tally.INDEX] == made.metadata.annotations[tally.INDEX] == "3"
     assert made.metadata.annotations[tally.FAILURES] == "1" and made.metadata.finalizers == [tally.FINALIZER]
@@ -239,7 +299,7 @@ def test_the_last_failed_pod_of_an_index_is_held_until_its_successor_carries_the
     others = [worker("b", index=1), worker("c", index=2)]
     todo = look(each_index(), [first, *others])
     assert todo.create == [0] and todo.untrack == [] and todo.status.uncounted_terminated_pods.failed == []
-    successor = pod_of(each_index(), 0, [first, *others])
+    successor = pod_of(each_index(), 0, first)
     assert successor.metadata.annotations[tally.FAILURES] == "1"
     successor.metadata.uid = "uid-next"
     successor.status.phase = "Running"
@@ -259,7 +319,7 @@ def test_an_ignored_failure_of_an_index_is_carried_apart() -> None:
     wish = each_index(pod_failure_policy=policy)
     first = ended("a", 0, 60, failures=1, code=42)
     assert 0 in look(wish, [first]).create
-    made = pod_of(wish, 0, [first]).metadata.annotations
+    made = pod_of(wish, 0, first).metadata.annotations
     assert (made[tally.FAILURES], made[tally.IGNORED]) == ("1", "1")
 
 
@@ -305,7 +365,8 @@ def test_an_ignored_failure_is_not_counted_but_replaced() -> None:
 
 def test_a_success_policy_ends_the_job_before_all_indexes_are_done() -> None:
     policy = batch_v1.SuccessPolicy(rules=[batch_v1.SuccessPolicyRule(succeeded_indexes="0-2", succeeded_count=2)])
-    assert succeeded_early(policy, {0, 4}, 5) == "" and succeeded_early(policy, {0, 2}, 5) == "Matched rules at index 0"
+    assert succeeded_early(policy, indexes.of({0, 4}), 5) == ""
+    assert succeeded_early(policy, indexes.of({0, 2}), 5) == "Matched rules at index 0"
     wish = job(completion_mode="Indexed", completions=5, parallelism=5, success_policy=policy)
     wish.status.completed_indexes = "0,2"
     todo = look(wish, [worker("x", index=1)])
