@@ -1,4 +1,4 @@
-"""CronJobs: start a Job at each moment of a schedule. Each key sleeps until its next moment; nothing polls.
+"""CronJobs: start a Job at each moment of a schedule. Each key sleeps until its next moment, or for five minutes.
 
 Upstream: pkg/controller/cronjob.
 """
@@ -45,7 +45,7 @@ class CronJobController:
             self.controller.enqueue(f"{change.new.metadata.namespace}/{reference.name}")
 
     async def reconcile(self, key: str) -> float | None:
-        """Do what one CronJob has to do now; return the seconds until its next moment."""
+        """Do what one CronJob has to do now; return the seconds until it is to be looked at again."""
         cron = self._latest.get(key)
         if cron is None:
             return None

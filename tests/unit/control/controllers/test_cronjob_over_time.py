@@ -294,3 +294,10 @@ async def test_a_job_of_somebody_else_with_the_name_of_a_run_is_left_alone() -> 
         await minutes(made, 25)
         assert made.moments == [at(0, 20)]
         assert made.jobs[name(0, 10)] is stranger
+
+
+async def test_a_run_that_the_clock_jumped_over_begins_within_minutes() -> None:
+    async with world(schedule="0 0 * * *") as made:
+        made.clock.suspend(25 * 3600)  # or the clock was set: what sleeps does not notice
+        await minutes(made, 6)
+        assert made.moments == ["2026-01-02T00:00:00Z"]
