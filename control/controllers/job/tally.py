@@ -191,6 +191,6 @@ def _generation(pod: core_v1.Pod) -> tuple[int, str]:
 
 
 def _number(pod: core_v1.Pod, annotation: str, default: int = 0) -> int:
-    """Read a number that anybody who may change the pod can have written; the default where it is none of at most ten digits."""
+    """Read a number that anybody may have written into a pod; the default where it has no, or more than ten, digits."""
     text = pod.metadata.annotations.get(annotation, "")
     return int(text) if text.isdecimal() and len(text) <= 10 else default
