@@ -7,7 +7,7 @@ change, and gives up on noted pods that have not gone within two minutes. Upstre
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from control.controllers.ownership import controller_of
 from control.controllers.rounding import scaled
 from kube.api import apps_v1, autoscaling_v2, core_v1, meta_v1, policy_v1
 from kube.client import key_of
-from kube.clock import format_time, parse_time
+from kube.clock import after, format_time, parse_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change, Informer, by_namespace
@@ -64,7 +64,7 @@ def noted(budget: Budget, pods: Sequence[core_v1.Pod], now: datetime) -> dict[st
         pod = by_name.get(name)
         if pod is None or pod.metadata.deletion_timestamp is not None:
             continue
-        if parse_time(since) + timedelta(seconds=NOTED_SECONDS) > now:
+        if after(parse_time(since), NOTED_SECONDS) > now:
             left[name] = since
     return left
 

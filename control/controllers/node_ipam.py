@@ -15,6 +15,8 @@ from kube.informer import Change
 
 AGAIN_SECONDS = 60.0
 """How soon a node without a range is looked at again, should none be given back meanwhile."""
+MOST_BLOCKS = 2**16
+"""So many blocks of a range are given, the first ones: each is kept in memory once a node has it, or says so."""
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -30,7 +32,7 @@ class Ranges:
         if not self.network.prefixlen <= mask <= self.network.max_prefixlen:
             raise ValueError(f"node mask /{mask} does not lie within {cluster}")
         self._mask = mask
-        self._count = 2 ** (mask - self.network.prefixlen)
+        self._count = min(2 ** (mask - self.network.prefixlen), MOST_BLOCKS)
         self._size = 2 ** (self.network.max_prefixlen - mask)
         self._taken: set[int] = set()
         self._next = 0

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cmp_to_key
 
 from kube.api import core_v1
-from kube.clock import parse_time
+from kube.clock import after, parse_time
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASE_ORDER = {"Pending": 0, "Unknown": 1, "Running": 2}
@@ -60,7 +60,7 @@ def available_in(pod: core_v1.Pod, min_ready_seconds: int, now: datetime) -> flo
     since = ready_since(pod)
     if since is None:
         return None
-    return max(0.0, (since + timedelta(seconds=min_ready_seconds) - now).total_seconds())
+    return max(0.0, (after(since, min_ready_seconds) - now).total_seconds())
 
 
 def is_available(pod: core_v1.Pod, min_ready_seconds: int, now: datetime) -> bool:

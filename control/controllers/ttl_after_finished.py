@@ -5,12 +5,12 @@ Upstream: pkg/controller/ttlafterfinished.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from control.controllers.context import Context
 from kube.api import batch_v1
 from kube.client import name_of, namespace_of
-from kube.clock import parse_time
+from kube.clock import after, parse_time
 from kube.controller import Controller
 from kube.errors import StatusError
 
@@ -22,7 +22,7 @@ def expires_in(job: batch_v1.Job, now: datetime) -> float | None:
         return None
     for condition in job.status.conditions:
         if condition.type in ("Complete", "Failed") and condition.status == "True" and condition.last_transition_time:
-            return (parse_time(condition.last_transition_time) + timedelta(seconds=ttl) - now).total_seconds()
+            return (after(parse_time(condition.last_transition_time), ttl) - now).total_seconds()
     return None
 
 

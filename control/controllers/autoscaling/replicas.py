@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from control.controllers import pods as pod_rules
 from kube.api import core_v1
-from kube.clock import parse_time
+from kube.clock import after, parse_time
 from kube.quantity import milli
 
 
@@ -98,9 +98,9 @@ def _starting(pod: core_v1.Pod, metric: PodMetric, startup: Startup, now: dateti
         return True
     started = parse_time(pod.status.start_time)
     turned = parse_time(condition.last_transition_time) if condition.last_transition_time else started
-    if started + timedelta(seconds=startup.cpu_initialization) > now:
-        return condition.status == "False" or metric.time < turned + timedelta(seconds=metric.window)
-    return condition.status == "False" and started + timedelta(seconds=startup.initial_readiness) > turned
+    if after(started, startup.cpu_initialization) > now:
+        return condition.status == "False" or metric.time < after(turned, metric.window)
+    return condition.status == "False" and after(started, startup.initial_readiness) > turned
 
 
 def requests_of(pods: Iterable[core_v1.Pod], resource: str, container: str = "") -> dict[str, int]:

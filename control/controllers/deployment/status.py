@@ -8,12 +8,12 @@ Upstream: pkg/controller/deployment/{progress,sync}.go.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
 from kube.api import apps_v1
-from kube.clock import format_time, parse_time
+from kube.clock import after, format_time, parse_time
 
 from .revisions import NO_DEADLINE, max_unavailable, total_available, total_wanted, wanted
 
@@ -149,9 +149,8 @@ def timed_out(deployment: apps_v1.Deployment, current: Condition | None, now: da
 
 def deadline_in(deployment: apps_v1.Deployment, current: Condition, now: datetime) -> float:
     """Return the seconds until the progress deadline."""
-    deadline = timedelta(seconds=deployment.spec.progress_deadline_seconds or 0)
     since = parse_time(current.last_update_time) if current.last_update_time else now
-    return (since + deadline - now).total_seconds()
+    return (after(since, deployment.spec.progress_deadline_seconds or 0) - now).total_seconds()
 
 
 def check_stuck_in(deployment: apps_v1.Deployment, status: Status, now: datetime) -> float | None:
