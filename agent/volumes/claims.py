@@ -9,6 +9,9 @@ from kube.api import core_v1
 from kube.client import Client
 from kube.errors import StatusError
 
+PROTECTION = "kubernetes.io/pvc-protection"
+"""The finalizer that keeps a claim while a pod uses it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:
@@ -33,12 +36,18 @@ class ClaimReader:
         self._client = client
 
     async def read(self, pod: core_v1.Pod, volume: core_v1.Volume) -> Bound:
-        """Return what a persistentVolumeClaim or ephemeral volume stands for. Raise VolumeError."""
+        """Return what a persistentVolumeClaim or ephemeral volume stands for. Raise VolumeError.
+
+        A claim that is being deleted and has lost its protection is refused: whoever took that off counts on no pod starting
+        with it (pkg/kubelet/volumemanager/populator: getPVCExtractPV).
+        """
         reference = claim_of(pod, volume)
         assert reference is not None, volume.name
         namespace, name = reference
         try:
             claim = await self._client.get(core_v1.PersistentVolumeClaim, name, namespace)
+            if claim.metadata.deletion_timestamp and PROTECTION not in claim.metadata.finalizers:
+                raise VolumeError(f"error processing PVC {namespace}/{name}: PVC is being deleted")
             if claim.status.phase != "Bound" or not claim.spec.volume_name:
                 raise VolumeError(f'PVC "{namespace}/{name}" is not bound')
             persistent = await self._client.get(core_v1.PersistentVolume, claim.spec.volume_name)

@@ -1,12 +1,13 @@
 """Protection of storage in use: a claim, volume or attributes class that is deleted stays until nobody uses it any more.
 
 Admission (StorageObjectInUseProtection) gives each of them a finalizer when it is made; these controllers take it off once
-the object is being deleted and its last user is gone. Upstream: pkg/controller/volume/{pvc,pv,vac}protection.
+the object is being deleted and its last user is gone. A cache that lags shows no user that is new, so the API server is asked
+before the finalizer goes. Upstream: pkg/controller/volume/{pvc,pv,vac}protection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -18,46 +19,89 @@ from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Informer
 
+Used = Callable[[Any], bool]
+RETRY_SECONDS = 30.0
+"""After which an object is looked at again whose users the cache does not show."""
+CONFLICT_SECONDS = 1.0
+"""After which an object is looked at again that changed while it was looked at."""
 
-def uses_claim(pod: core_v1.Pod, claim: str) -> bool:
-    """Tell whether a pod of the claim's namespace uses it. One without a node will not start on a claim that is going."""
-    if not pod.spec.node_name:
-        return False
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None and volume.persistent_volume_claim.claim_name == claim:
-            return True
-        if volume.ephemeral is not None and f"{pod.metadata.name}-{volume.name}" == claim:
-            return True
-    return False
+
+def used_claims(pods: Iterable[core_v1.Pod]) -> set[str]:
+    """Return the names of claims that pods of one namespace use. One without a node will not start on a claim that is going."""
+    found = set()
+    for pod in pods:
+        for volume in pod.spec.volumes if pod.spec.node_name else ():
+            if volume.persistent_volume_claim is not None:
+                found.add(volume.persistent_volume_claim.claim_name)
+            if volume.ephemeral is not None:
+                found.add(f"{pod.metadata.name}-{volume.name}")
+    return found
 
 
 class _Protection:
-    """Takes `finalizer` off the deleted objects of one kind that `used` does not hold."""
+    """Takes `finalizer` off deleted objects of one kind that have no users. Objects of one group are looked at together.
 
-    def __init__(self, context: Context, kind: type[Any], finalizer: str, used: Callable[[Any], bool]) -> None:
-        self._client, self._kind, self._finalizer, self._used = context.client, kind, finalizer, used
+    The cache's word that an object is in use keeps it; that it is not, is asked of the API server as well. The update names the
+    revision of what was looked at, so an object that changed meanwhile is refused and looked at again.
+    """
+
+    def __init__(self, context: Context, kind: type[Any], finalizer: str) -> None:
+        self._client, self._kind, self._finalizer = context.client, kind, finalizer
         self.objects: Informer[Any] = context.informers.of(kind)
         self.controller = Controller(f"{finalizer} finalizer", self.reconcile, workers=1, clock=context.clock)
-        self.objects.subscribe(lambda change: self.controller.enqueue(change.key))
+        self.objects.subscribe(lambda change: self._look_at(change.new))
 
     def look(self) -> None:
         """Look at what waits to go: one of the users went."""
         for obj in self.objects.list():
-            if obj.metadata.deletion_timestamp:
-                self.controller.enqueue(key_of(obj))
+            self._look_at(obj)
 
-    async def reconcile(self, key: str) -> None:
-        obj = self.objects.get(key)
-        if obj is None or not obj.metadata.deletion_timestamp or self._finalizer not in obj.metadata.finalizers:
-            return
-        if self._used(obj):
-            return
+    def _look_at(self, obj: Any) -> None:
+        if obj.metadata.deletion_timestamp:
+            self.controller.enqueue(self._group(obj))
+
+    def _group(self, obj: Any) -> str:
+        return key_of(obj)
+
+    def _members(self, group: str) -> Iterable[Any]:
+        obj = self.objects.get(group)
+        return [obj] if obj is not None else []
+
+    def _used(self, group: str) -> Used:
+        """Return what tells of an object whether the cache shows a user."""
+        raise NotImplementedError
+
+    async def _used_now(self, group: str) -> Used:
+        """Ask the API server for all users; return what tells of an object whether it has one."""
+        raise NotImplementedError
+
+    async def reconcile(self, group: str) -> float | None:
+        used = self._used(group)
+        unused = [obj for obj in self._members(group) if self._is_waiting(obj) and not used(obj)]
+        if not unused:
+            return None
+        used_now = await self._used_now(group)
+        again = None
+        for obj in unused:
+            if used_now(obj):
+                # The cache may never show this user: it can be gone before a broken watch is back.
+                again = RETRY_SECONDS
+            else:
+                await self._release(obj)
+        return again
+
+    def _is_waiting(self, obj: Any) -> bool:
+        return bool(obj.metadata.deletion_timestamp) and self._finalizer in obj.metadata.finalizers
+
+    async def _release(self, obj: Any) -> None:
         kept = [name for name in obj.metadata.finalizers if name != self._finalizer]
         metadata = msgspec.structs.replace(obj.metadata, finalizers=kept)
         try:
             await self._client.update(msgspec.structs.replace(obj, metadata=metadata))
         except StatusError as error:
-            if not error.not_found:
+            if error.conflict:
+                self.controller.enqueue_after(self._group(obj), CONFLICT_SECONDS)
+            elif not error.not_found:
                 raise
 
     async def run(self) -> None:
@@ -66,28 +110,42 @@ class _Protection:
 
 
 class ClaimProtectionController(_Protection):
-    """PersistentVolumeClaims stay while a pod uses them."""
+    """PersistentVolumeClaims stay while a pod uses them. Those of a namespace share one list of its pods."""
 
     def __init__(self, context: Context) -> None:
         self._pods = context.informers.of(core_v1.Pod)
-        super().__init__(context, core_v1.PersistentVolumeClaim, "kubernetes.io/pvc-protection", self._in_use)
+        super().__init__(context, core_v1.PersistentVolumeClaim, "kubernetes.io/pvc-protection")
         self._pods.subscribe(lambda change: self.look() if change.type == "DELETED" else None)
 
-    def _in_use(self, claim: core_v1.PersistentVolumeClaim) -> bool:
-        name, namespace = claim.metadata.name or "", claim.metadata.namespace
-        return any(uses_claim(pod, name) for pod in self._pods.list() if pod.metadata.namespace == namespace)
+    def _group(self, claim: core_v1.PersistentVolumeClaim) -> str:
+        return claim.metadata.namespace or ""
+
+    def _members(self, namespace: str) -> Iterable[core_v1.PersistentVolumeClaim]:
+        return [claim for claim in self.objects.list() if claim.metadata.namespace == namespace]
+
+    def _used(self, namespace: str) -> Used:
+        names = used_claims(pod for pod in self._pods.list() if pod.metadata.namespace == namespace)
+        return lambda claim: claim.metadata.name in names
+
+    async def _used_now(self, namespace: str) -> Used:
+        names = used_claims((await self._client.list(core_v1.Pod, namespace)).items)
+        return lambda claim: claim.metadata.name in names
 
 
 class VolumeProtectionController(_Protection):
-    """PersistentVolumes stay while they are bound to a claim."""
+    """PersistentVolumes stay while they are bound to a claim.
+
+    They say so themselves: the update is refused where one was bound since.
+    """
 
     def __init__(self, context: Context) -> None:
-        super().__init__(
-            context,
-            core_v1.PersistentVolume,
-            "kubernetes.io/pv-protection",
-            lambda volume: volume.status.phase == "Bound",
-        )
+        super().__init__(context, core_v1.PersistentVolume, "kubernetes.io/pv-protection")
+
+    def _used(self, name: str) -> Used:
+        return lambda volume: volume.status.phase == "Bound"
+
+    async def _used_now(self, name: str) -> Used:
+        return self._used(name)
 
 
 class AttributesClassProtectionController(_Protection):
@@ -96,15 +154,25 @@ class AttributesClassProtectionController(_Protection):
     def __init__(self, context: Context) -> None:
         self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
         self._volumes = context.informers.of(core_v1.PersistentVolume)
-        super().__init__(context, storage_v1.VolumeAttributesClass, "kubernetes.io/vac-protection", self._in_use)
+        super().__init__(context, storage_v1.VolumeAttributesClass, "kubernetes.io/vac-protection")
         for users in (self._claims, self._volumes):
             users.subscribe(lambda change: self.look())
 
-    def _in_use(self, found: storage_v1.VolumeAttributesClass) -> bool:
-        for claim in self._claims.list():
-            if found.metadata.name in (
-                claim.spec.volume_attributes_class_name,
-                claim.status.current_volume_attributes_class_name,
-            ):
-                return True
-        return any(found.metadata.name == volume.spec.volume_attributes_class_name for volume in self._volumes.list())
+    def _used(self, name: str) -> Used:
+        names = _named_classes(self._claims.list(), self._volumes.list())
+        return lambda found: found.metadata.name in names
+
+    async def _used_now(self, name: str) -> Used:
+        claims = await self._client.list(core_v1.PersistentVolumeClaim)
+        volumes = await self._client.list(core_v1.PersistentVolume)
+        names = _named_classes(claims.items, volumes.items)
+        return lambda found: found.metadata.name in names
+
+
+def _named_classes(
+    claims: Iterable[core_v1.PersistentVolumeClaim], volumes: Iterable[core_v1.PersistentVolume]
+) -> set[str | None]:
+    names = {volume.spec.volume_attributes_class_name for volume in volumes}
+    for claim in claims:
+        names |= {claim.spec.volume_attributes_class_name, claim.status.current_volume_attributes_class_name}
+    return names

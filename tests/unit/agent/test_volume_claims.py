@@ -1,0 +1,39 @@
+"""Which claims a pod's volume may be set up from."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from agent.volumes.claims import PROTECTION, ClaimReader
+from agent.volumes.payload import VolumeError
+from kube.api import core_v1
+from tests.support.lagging_api import LaggingAPI
+
+POD = msgspec.convert({"metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": []}}, core_v1.Pod)
+VOLUME = msgspec.convert({"name": "v", "persistentVolumeClaim": {"claimName": "data"}}, core_v1.Volume)
+
+
+def reader(*finalizers: str) -> ClaimReader:
+    """Return a reader of a bound claim that is being deleted and has finalizers."""
+    api = LaggingAPI()
+    metadata = {"name": "data", "namespace": "n", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    claim = {
+        "metadata": {**metadata, "finalizers": finalizers},
+        "spec": {"volumeName": "pv"},
+        "status": {"phase": "Bound"},
+    }
+    reference = {"namespace": "n", "name": "data", "uid": "u"}
+    api.put(msgspec.convert(claim, core_v1.PersistentVolumeClaim))
+    api.put(msgspec.convert({"metadata": {"name": "pv"}, "spec": {"claimRef": reference}}, core_v1.PersistentVolume))
+    return ClaimReader(api.client())
+
+
+async def test_a_claim_that_is_deleted_and_lost_its_protection_is_refused() -> None:
+    with pytest.raises(VolumeError, match="error processing PVC n/data: PVC is being deleted"):
+        await reader("example.com/backup").read(POD, VOLUME)
+
+
+async def test_a_claim_that_is_deleted_and_still_protected_serves_the_pods_that_have_it() -> None:
+    bound = await reader(PROTECTION).read(POD, VOLUME)
+    assert (bound.claim.metadata.name, bound.persistent.metadata.name) == ("data", "pv")
