@@ -2,8 +2,9 @@
 
 It writes wishes: the driver's own controller attaches and says so in the VolumeAttachment. What is attached is told to the node
 in its status, which waits for that before it uses the volume. For detaching the order is what keeps data whole: out of
-the node's status.volumesAttached first, then a look at its volumesInUse as it is now, then the VolumeAttachment goes. A node
-that comes to use the volume meanwhile sees that it is not attached. All state is in the API but for how long was waited.
+the node's status.volumesAttached first, which is refused where its volumesInUse has it by then, then the VolumeAttachment
+goes. A node that comes to use the volume meanwhile sees that it is not attached. All state is in the API but for how long was
+waited. Informers may lag: before what cannot be undone the API server itself is asked (node_statuses.py, attaching.py).
 """
 
 from __future__ import annotations
@@ -12,20 +13,24 @@ import asyncio
 from collections.abc import Iterable
 
 from control.controllers.attach_detach import plan
+from control.controllers.attach_detach.attaching import Attaching
+from control.controllers.attach_detach.node_statuses import BY_NODE, NodeStatuses
 from control.controllers.attach_detach.telling import Telling
 from control.controllers.context import Context
 from control.controllers.nodes.lifecycle import ON_NODE, by_node
 from control.controllers.pods import is_terminal
-from kube.api import core_v1, meta_v1, storage_v1
+from kube.api import core_v1, storage_v1
 from kube.client import name_of
 from kube.controller import Controller
-from kube.csi import attachment_name, is_attachment_name, unique_name
+from kube.csi import is_attachment_name, unique_name
 from kube.errors import StatusError
 from kube.informer import Change
 from kube.volume_binding import claim_names
 
 MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
-_BY_CLAIM, _BY_VOLUME, _BY_NODE, _BY_HANDLE = "volume-claim", "attached-volume", "attached-to", "csi-handle"
+_BY_CLAIM, _BY_VOLUME, _BY_HANDLE = "volume-claim", "attached-volume", "csi-handle"
+RETRY_SECONDS = 5.0
+"""After which a volume is looked at again that the API server shows in use or attached elsewhere, and our copy does not."""
 
 
 class AttachDetachController:
@@ -42,13 +47,11 @@ class AttachDetachController:
         self._pods.add_index(ON_NODE, by_node)
         self._volumes.add_index(_BY_HANDLE, lambda volume: [_unique(volume)] if volume.spec.csi else [])
         self._attachments.add_index(_BY_VOLUME, lambda a: [_volume_of(a)])
-        self._attachments.add_index(_BY_NODE, lambda a: [a.spec.node_name])
         self._since: dict[tuple[str, str], float] = {}
         """Volume and node: when it was first found that a node should let go."""
-        self._detaching: set[str] = set()
-        """Attachments that are no longer told to their node."""
+        self._statuses, self._attaching = NodeStatuses(context), Attaching(context.client)
         self.volumes = Controller("attach and detach", self.reconcile, workers=4, clock=self._clock)
-        self.nodes = Controller("attached volumes", self.reconcile_node, workers=2, clock=self._clock)
+        self.nodes = Controller("attached volumes", self._statuses.reconcile, workers=2, clock=self._clock)
         self._pods.subscribe(self._pod_changed)
         self._claims.subscribe(lambda change: self._enqueue(change.new.spec.volume_name))
         self._volumes.subscribe(lambda change: self._enqueue(change.key) if change.new.spec.csi else None)
@@ -84,7 +87,7 @@ class AttachDetachController:
     def _attachment_changed(self, change: Change[storage_v1.VolumeAttachment]) -> None:
         new, volume = change.new, _volume_of(change.new)
         if change.type == "DELETED":
-            self._detaching.discard(change.key)
+            self._statuses.stays(change.key)
         elif change.old is not None:
             self._telling.result(change.old, new, self._volumes.get(volume))
         self._enqueue(volume)
@@ -93,16 +96,17 @@ class AttachDetachController:
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
         old, new = change.old, change.new
         if change.type == "MODIFIED" and old is not None:
-            same = old.status.volumes_in_use == new.status.volumes_in_use and old.spec.taints == new.spec.taints
-            if same and plan.is_ready(old) == plan.is_ready(new):
+            if old.status.volumes_attached != new.status.volumes_attached:
+                self.nodes.enqueue(change.key)  # somebody else may have written it
+            if _what_counts(old) == _what_counts(new):
                 return
-        attached = self._attachments.by_index(_BY_NODE, change.key)
+        attached = self._attachments.by_index(BY_NODE, change.key)
         for attachment in attached:
             self._enqueue(_volume_of(attachment))
         if attached or new.status.volumes_attached:
             self.nodes.enqueue(change.key)
-        if change.type == "ADDED":
-            # Pods may have been placed on it before it was seen here.
+        if change.type == "ADDED" or (old is not None and _is_managed(old) != _is_managed(new)):
+            # Pods may have been placed on it before it was seen here, or before its agent said who attaches.
             for pod in self._pods.by_index(ON_NODE, change.key):
                 self._pod_changed(Change("ADDED", None, pod))
 
@@ -135,7 +139,7 @@ class AttachDetachController:
         now = self._clock.monotonic()
         decision = plan.decide(
             unique,
-            [node for node in pods if node in nodes and nodes[node].metadata.annotations.get(MANAGED) == "true"],
+            [node for node in pods if node in nodes and _is_managed(nodes[node])],
             attachments,
             nodes,
             shared=volume is None or plan.is_shared(volume),
@@ -145,14 +149,16 @@ class AttachDetachController:
             del self._since[pair]
         for node in decision.waiting:
             self._since.setdefault((key, node), now)
+        done = True
         for node in decision.detach:
-            await self._detach(unique, attachments[node], forced=unique in _in_use(nodes.get(node)))
+            done &= await self._detach(unique, attachments[node], forced=unique in _in_use(nodes.get(node)))
         for node in decision.attach:
             assert volume is not None, "only a volume that is there is wanted"
-            await self._attach(volume, node)
+            done &= await self._attaching.attach(volume, node, shared=plan.is_shared(volume))
         if volume is not None:
             self._telling.taken(volume, decision.taken, pods)
-        return decision.again
+        # What the API server knows and our copy does not may be over before a broken watch is back: no change would be seen.
+        return decision.again if done else min(decision.again or RETRY_SECONDS, RETRY_SECONDS)
 
     def _alike(self, volume: core_v1.PersistentVolume) -> list[core_v1.PersistentVolume]:
         """Return all PersistentVolumes that mean the same storage."""
@@ -178,64 +184,18 @@ class AttachDetachController:
                 found.setdefault(pod.spec.node_name or "", []).append(pod)
         return found
 
-    async def _attach(self, volume: core_v1.PersistentVolume, node: str) -> None:
-        assert volume.spec.csi is not None, volume.metadata.name
-        driver = volume.spec.csi.driver
-        wanted = storage_v1.VolumeAttachment(
-            metadata=meta_v1.ObjectMeta(name=attachment_name(driver, volume.spec.csi.volume_handle, node)),
-            spec=storage_v1.VolumeAttachmentSpec(
-                attacher=driver,
-                node_name=node,
-                source=storage_v1.VolumeAttachmentSource(persistent_volume_name=name_of(volume)),
-            ),
-        )
+    async def _detach(self, unique: str, attachment: storage_v1.VolumeAttachment, *, forced: bool) -> bool:
+        """Detach a volume; return False where the node uses it, which our copy does not show yet."""
+        name = name_of(attachment)
+        if not await self._statuses.leave(attachment, unique, forced=forced):
+            return False
         try:
-            await self._client.create(wanted)
+            await self._client.delete(storage_v1.VolumeAttachment, name, uid=attachment.metadata.uid or "")
         except StatusError as error:
-            if not error.already_exists:
-                raise
-
-    async def _detach(self, unique: str, attachment: storage_v1.VolumeAttachment, *, forced: bool) -> None:
-        name, node = name_of(attachment), attachment.spec.node_name
-        self._detaching.add(name)
-        try:
-            await self.reconcile_node(node)
-            if not forced and unique in _in_use(await self._node_now(node)):
-                # It came into use between our copy and now; the node's change brings us back.
-                self._detaching.discard(name)
-                self.nodes.enqueue(node)
-                return
-            await self._client.delete(storage_v1.VolumeAttachment, name)
-        except StatusError as error:
-            self._detaching.discard(name)
+            self._statuses.stays(name)
             if not error.not_found:
                 raise
-
-    async def _node_now(self, name: str) -> core_v1.Node | None:
-        try:
-            return await self._client.get(core_v1.Node, name)
-        except StatusError as error:
-            if error.not_found:
-                return None
-            raise
-
-    # -- what nodes are told ----------------------------------------------------------------------------------------
-    async def reconcile_node(self, name: str) -> None:
-        """Have a node's status list what is attached to it."""
-        node = self._nodes.get(name)
-        if node is None:
-            return
-        attached = set()
-        for attachment in self._attachments.by_index(_BY_NODE, name):
-            volume = self._volumes.get(_volume_of(attachment))
-            leaving = attachment.metadata.deletion_timestamp is not None or name_of(attachment) in self._detaching
-            if attachment.status.attached and not leaving and volume is not None and volume.spec.csi is not None:
-                attached.add(_unique(volume))
-        wanted = [core_v1.AttachedVolume(name=volume, device_path="") for volume in sorted(attached)]
-        if sorted(volume.name for volume in node.status.volumes_attached) == [volume.name for volume in wanted]:
-            return
-        body = {"status": {"volumesAttached": [{"name": volume.name, "devicePath": ""} for volume in wanted] or None}}
-        await self._client.patch(core_v1.Node, name, "", body, subresource="status")
+        return True
 
 
 def _claims_of(pod: core_v1.Pod) -> list[str]:
@@ -254,6 +214,15 @@ def _volume_of(attachment: storage_v1.VolumeAttachment) -> str:
 def _unique(volume: core_v1.PersistentVolume) -> str:
     assert volume.spec.csi is not None, volume.metadata.name
     return unique_name(volume.spec.csi.driver, volume.spec.csi.volume_handle)
+
+
+def _is_managed(node: core_v1.Node) -> bool:
+    return node.metadata.annotations.get(MANAGED) == "true"
+
+
+def _what_counts(node: core_v1.Node) -> tuple[object, ...]:
+    """Return all of a node that decides about its volumes."""
+    return node.status.volumes_in_use, node.spec.taints, plan.is_ready(node), _is_managed(node)
 
 
 def _in_use(node: core_v1.Node | None) -> list[str]:

@@ -1,0 +1,171 @@
+"""Volumes are kept whole while the attach/detach controller's caches lag behind the store."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from control.controllers.attach_detach import AttachDetachController
+from control.controllers.attach_detach.controller import MANAGED, RETRY_SECONDS
+from kube.api import core_v1, storage_v1
+from kube.client import Response
+from kube.clock import FakeClock, settle
+from kube.csi import attachment_name, unique_name
+from tests.support.lagging_api import LaggingAPI
+from tests.support.working import working
+
+DRIVER = "disk.csi.test"
+VOLUME = unique_name(DRIVER, "h")
+Node, Attachment = core_v1.Node, storage_v1.VolumeAttachment
+
+
+class World(LaggingAPI):
+    """Nodes a and b, and a volume with its claim. Notes what nodes were told when an attachment was deleted."""
+
+    def __init__(self, *, managed: bool = True) -> None:
+        super().__init__()
+        self.told_at_deletion: list[list[str]] = []
+        self.before: tuple[str, str, Callable[[], Awaitable[None]]] | None = None
+        """Method and path of a request, and what happens once before it is taken."""
+        self.add_volume("pv", "data")
+        for name in ("a", "b"):
+            metadata = {"name": name, "annotations": {MANAGED: "true"} if managed else {}}
+            status = {"conditions": [{"type": "Ready", "status": "True"}]}
+            self.put(msgspec.convert({"metadata": metadata, "status": status}, Node))
+
+    def add_volume(self, name: str, claim: str) -> None:
+        mode = {"accessModes": ["ReadWriteOnce"]}
+        metadata = {"name": claim, "namespace": "ns", "uid": f"uid-of-{claim}"}
+        body = {"metadata": metadata, "spec": {**mode, "volumeName": name}}
+        self.put(msgspec.convert(body, core_v1.PersistentVolumeClaim))
+        source = {"csi": {"driver": DRIVER, "volumeHandle": "h"}, "claimRef": metadata}
+        self.put(msgspec.convert({"metadata": {"name": name}, "spec": {**mode, **source}}, core_v1.PersistentVolume))
+
+    async def request(self, method: str, path: str, **options: Any) -> Response:
+        if self.before is not None and self.before[:2] == (method, path):
+            _, _, act = self.before
+            self.before = None
+            await act()
+        if method == "DELETE" and "volumeattachments" in path:
+            self.told_at_deletion.append(self.told("a"))
+        return await super().request(method, path, **options)
+
+    async def pod(self, name: str, node: str, claim: str = "data") -> None:
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+        spec = {"nodeName": node, "containers": [], "volumes": volumes}
+        self.put(msgspec.convert({"metadata": {"name": name, "namespace": "ns"}, "spec": spec}, core_v1.Pod))
+        await settle(100)
+
+    async def gone(self, pod: str) -> None:
+        await self.client().delete(core_v1.Pod, pod, "ns")
+        await settle(100)
+
+    async def patch(self, kind: type[Any], name: str, body: Mapping[str, Any]) -> None:
+        await self.client().patch(kind, name, "", body)
+        await settle(100)
+
+    async def uses(self, uses: bool) -> None:
+        """Have node a say whether it uses the volume."""
+        await self.patch(Node, "a", {"status": {"volumesInUse": [VOLUME] if uses else None}})
+
+    async def attached(self) -> None:
+        """Have the driver attach the volume to node a."""
+        await self.patch(Attachment, attachment_name(DRIVER, "h", "a"), {"status": {"attached": True}})
+
+    def told(self, node: str) -> list[str]:
+        return [volume.name for volume in self.read(Node, node).status.volumes_attached]
+
+    @property
+    def on(self) -> list[str]:
+        """The nodes that the volume is attached to."""
+        return sorted(attachment.spec.node_name for attachment in self.everything(Attachment))
+
+
+async def test_an_attachment_is_deleted_only_after_its_node_was_told_whatever_the_cache_shows() -> None:
+    world = World()
+    async with working(world, FakeClock(), AttachDetachController):
+        world.hold(Node)
+        await world.pod("first", "a")
+        await world.attached()
+        assert world.told("a") == [VOLUME]
+        await world.gone("first")
+        assert world.on == [] and world.told_at_deletion == [[]]
+
+
+async def test_a_volume_that_came_into_use_unseen_stays_attached_and_goes_when_that_use_ended_unseen() -> None:
+    world, clock = World(), FakeClock()
+    async with working(world, clock, AttachDetachController):
+        await world.pod("first", "a")
+        await world.attached()
+        world.hold(Node)
+        await world.uses(True)
+        await world.gone("first")
+        await clock.advance(3 * RETRY_SECONDS)
+        assert world.on == ["a"] and world.told("a") == [VOLUME]
+        await world.uses(False)
+        await clock.advance(RETRY_SECONDS)
+        assert world.on == [] and world.told_at_deletion == [[]]
+
+
+async def test_a_node_that_comes_to_use_a_volume_between_look_and_write_keeps_it() -> None:
+    world, clock = World(), FakeClock()
+    async with working(world, clock, AttachDetachController):
+        await world.pod("first", "a")
+        await world.attached()
+        world.before = ("PATCH", "/api/v1/nodes/a/status", lambda: world.uses(True))
+        await world.gone("first")
+        await clock.advance(60)
+        assert world.on == ["a"] and world.told("a") == [VOLUME] and world.told_at_deletion == []
+
+
+async def test_a_volume_for_one_node_is_never_on_two_whatever_the_cache_shows() -> None:
+    world, clock = World(), FakeClock()
+    async with working(world, clock, AttachDetachController):
+        world.hold(Attachment)
+        await world.pod("first", "a")
+        await world.uses(True)
+        await world.gone("first")
+        await world.pod("second", "b")
+        await clock.advance(300)
+        assert world.on == ["a"]
+        await world.uses(False)
+        world.let_go(Attachment)
+        await settle(100)
+        await clock.advance(RETRY_SECONDS)
+        assert world.on == ["b"]
+
+
+async def test_two_volumes_of_the_same_storage_are_not_attached_to_two_nodes_at_a_time() -> None:
+    world = World()
+    world.add_volume("other", "data-2")
+
+    async def move() -> None:
+        await world.gone("first")
+        await world.pod("second", "b", "data-2")
+
+    async with working(world, FakeClock(), AttachDetachController):
+        world.hold(Attachment)
+        world.before = ("POST", "/apis/storage.k8s.io/v1/volumeattachments", move)
+        await world.pod("first", "a")
+        await settle(500)
+        assert world.on == ["a"]
+
+
+async def test_pods_that_came_before_their_node_said_who_attaches_get_their_volumes() -> None:
+    world = World(managed=False)
+    async with working(world, FakeClock(), AttachDetachController):
+        await world.pod("first", "a")
+        assert world.on == []
+        await world.patch(Node, "a", {"metadata": {"annotations": {MANAGED: "true"}}})
+        assert world.on == ["a"]
+
+
+async def test_what_somebody_else_writes_into_a_nodes_list_is_corrected() -> None:
+    world = World()
+    async with working(world, FakeClock(), AttachDetachController):
+        await world.pod("first", "a")
+        await world.attached()
+        await world.patch(Node, "a", {"status": {"volumesAttached": None}})
+        assert world.told("a") == [VOLUME]
