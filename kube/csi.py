@@ -5,10 +5,23 @@ from __future__ import annotations
 import hashlib
 import re
 
+_PREFIX = "kubernetes.io/csi/"
+
 
 def unique_name(driver: str, handle: str) -> str:
     """Return the name under which a node's status lists a volume as in use or attached."""
-    return f"kubernetes.io/csi/{driver}^{handle}"
+    return f"{_PREFIX}{driver}^{handle}"
+
+
+def is_unique_name(name: str) -> bool:
+    """Tell whether a name in a node's status is a CSI volume's."""
+    return name.startswith(_PREFIX) and "^" in name
+
+
+def split_unique_name(name: str) -> tuple[str, str]:
+    """Return the driver and the handle that `unique_name` was given. A driver's name has no ^."""
+    driver, _, handle = name.removeprefix(_PREFIX).partition("^")
+    return driver, handle
 
 
 def attachment_name(driver: str, handle: str, node: str) -> str:

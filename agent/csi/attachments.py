@@ -8,6 +8,7 @@ status.volumesAttached before looking at volumesInUse.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 from agent.csi.volume import Volume
@@ -15,8 +16,10 @@ from agent.volumes.payload import VolumeError
 from kube.api import core_v1, storage_v1
 from kube.client import Client
 from kube.clock import Clock
-from kube.csi import attachment_name
+from kube.csi import attachment_name, is_unique_name
 from kube.errors import StatusError
+
+log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 123.0
 """How long one try waits: upstream's podAttachAndMountTimeout of 2 minutes 3 seconds."""
@@ -37,6 +40,15 @@ class Attachments:
     def restore(self, names: Iterable[str]) -> None:
         """Take over what was in use before the agent started."""
         self._in_use.update(names)
+
+    async def restore_reported(self) -> None:
+        """Take over what the node's status names, as far as the API server answers: the disk cannot say what was in use."""
+        try:
+            node = await self._client.get(core_v1.Node, self._node)
+        except StatusError as error:
+            log.warning("reading which volumes the node's status names: %s", error)
+        else:
+            self.restore(name for name in node.status.volumes_in_use if is_unique_name(name))
 
     def release(self, name: str) -> None:
         """A volume is on this node no more: it may be detached."""

@@ -2,7 +2,8 @@
 
 Paths and the notes' keys are upstream's (pkg/volume/csi): each pod's volume has a folder with `vol_data.json` beside the
 driver's mount, each staged volume one under the plugins folder. A note is written before the driver is called, so whatever
-was begun can be undone, whoever died in between. There is no other record: which pods use a volume is read from disk.
+was begun can be undone, whoever died in between. There is no other record: which pods use a volume is read from disk. Only a
+note that is not there means that nothing was begun; one that cannot be read, for the moment or for good, may mean any volume.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ class Staged:
     note: Path
 
 
+class DamagedNoteError(Exception):
+    """A note is there and does not say what it is about."""
+
+
 class Layout:
     """The folders below the agent's root."""
 
@@ -89,23 +94,30 @@ class Layout:
                 link.symlink_to(self.target(uid, volume))
 
     def published(self, uid: str) -> list[Published]:
-        """List what was begun for a pod."""
+        """List what was begun for a pod; damaged notes name nothing and are left alone. Raise OSError."""
         found = []
-        for note in sorted((self._pods / uid / "volumes" / PLUGIN).glob(f"*/{NOTE}")):
-            if (data := _read(note)) is not None:
-                found.append(_published(uid, data, note.parent / "mount", note, block=False))
-        for link in sorted((self._pods / uid / "volumeDevices" / PLUGIN).glob("*")):
-            note = self._plugin / "volumeDevices" / link.name / "data" / f"{uid}.{NOTE}"
-            if (data := _read(note)) is not None:
-                target = self._plugin / "volumeDevices" / "publish" / link.name / uid
-                found.append(_published(uid, data, target, note, block=True))
+        for note, target, block in self._pod_notes(uid):
+            with contextlib.suppress(DamagedNoteError):
+                found += _published(uid, note, target, block=block)
         return found
 
-    def all_published(self) -> Iterator[Published]:
-        """Yield what was begun for any pod on the node."""
-        with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self._pods):
-                yield from self.published(entry.name)
+    def all_published(self) -> list[Published]:
+        """List what was begun for any pod on the node. Raise OSError and DamagedNoteError, since then not all is known."""
+        return [
+            published
+            for uid in _names_in(self._pods)
+            for note, target, block in self._pod_notes(uid)
+            for published in _published(uid, note, target, block=block)
+        ]
+
+    def _pod_notes(self, uid: str) -> Iterator[tuple[Path, Path, bool]]:
+        """Yield where a pod's notes may be, with the driver's target and whether it is a block device. Raise OSError."""
+        volumes = self._pods / uid / "volumes" / PLUGIN
+        for name in _names_in(volumes):
+            yield volumes / name / NOTE, volumes / name / "mount", False
+        devices = self._plugin / "volumeDevices"
+        for name in _names_in(self._pods / uid / "volumeDevices" / PLUGIN):
+            yield devices / name / "data" / f"{uid}.{NOTE}", devices / "publish" / name / uid, True
 
     def forget_published(self, published: Published) -> None:
         """Remove what is left of a pod's volume that the driver has let go of. Raise OSError where it is still mounted."""
@@ -142,16 +154,26 @@ class Layout:
         _write(note, data)
 
     def staged(self) -> list[Staged]:
-        """List what was begun for the node."""
+        """List what was begun for the node; damaged notes name nothing and are left alone. Raise OSError."""
         found = []
-        for note in sorted(self._plugin.glob(f"*/*/{NOTE}")):
-            if (data := _read(note)) is None:
-                continue
-            target = note.parent / "globalmount"
-            if name := data.get("specVolID"):
-                target = self._plugin / "volumeDevices" / "staging" / name
-            found.append(Staged(data.get("driverName", ""), data.get("volumeHandle", ""), target, note))
+        for driver in _names_in(self._plugin):
+            for digest in _names_in(self._plugin / driver):
+                with contextlib.suppress(DamagedNoteError):
+                    found += self._staged_in(self._plugin / driver / digest)
         return found
+
+    def staged_volume(self, driver: str, handle: str) -> list[Staged]:
+        """Return one volume where it was begun for the node. Raise OSError and DamagedNoteError."""
+        return self._staged_in(self._staging_folder(driver, handle))
+
+    def _staged_in(self, folder: Path) -> list[Staged]:
+        data = _read(folder / NOTE)
+        if data is None:
+            return []
+        target = folder / "globalmount"
+        if name := data.get("specVolID"):
+            target = self._plugin / "volumeDevices" / "staging" / name
+        return [Staged(data.get("driverName", ""), data.get("volumeHandle", ""), target, folder / NOTE)]
 
     def forget_staged(self, staged: Staged) -> None:
         """Remove what is left of a volume that the driver has let go of. Raise OSError where it is still mounted."""
@@ -161,18 +183,23 @@ class Layout:
         _remove_empty([staged.note.parent])
 
 
-def _published(uid: str, data: dict[str, str], target: Path, note: Path, *, block: bool) -> Published:
-    return Published(
-        uid=uid,
-        name=data.get("specVolID", ""),
-        driver=data.get("driverName", ""),
-        handle=data.get("volumeHandle", ""),
-        target=target,
-        note=note,
-        block=block,
-        ephemeral=data.get("volumeLifecycleMode") == "Ephemeral",
-        attached=bool(data.get("attachmentID")),
-    )
+def _published(uid: str, note: Path, target: Path, *, block: bool) -> list[Published]:
+    data = _read(note)
+    if data is None:
+        return []
+    return [
+        Published(
+            uid=uid,
+            name=data.get("specVolID", ""),
+            driver=data.get("driverName", ""),
+            handle=data.get("volumeHandle", ""),
+            target=target,
+            note=note,
+            block=block,
+            ephemeral=data.get("volumeLifecycleMode") == "Ephemeral",
+            attached=bool(data.get("attachmentID")),
+        )
+    ]
 
 
 def _write(note: Path, data: dict[str, str]) -> None:
@@ -181,11 +208,24 @@ def _write(note: Path, data: dict[str, str]) -> None:
 
 
 def _read(note: Path) -> dict[str, str] | None:
+    """Read a note; None where there is none. Raise OSError and DamagedNoteError."""
     try:
         found = json.loads(note.read_text())
-    except (OSError, ValueError):
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return found if isinstance(found, dict) else None
+    except ValueError as error:
+        raise DamagedNoteError(f"{note}: {error}") from error
+    if not isinstance(found, dict) or not found.get("driverName") or not found.get("volumeHandle"):
+        raise DamagedNoteError(f"{note}: it names no volume")
+    return found
+
+
+def _names_in(folder: Path) -> list[str]:
+    """List a folder, empty where there is none. Raise OSError: glob would take what it cannot list for empty."""
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _remove_empty(folders: list[Path]) -> None:

@@ -8,6 +8,7 @@ lock a volume keeps its steps in order: the last pod's unstaging and the next on
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from pathlib import Path
 from agent.csi.attachments import Attachments
 from agent.csi.drivers import Drivers
 from agent.csi.expansion import Expansion
-from agent.csi.layout import Layout, Published
+from agent.csi.layout import DamagedNoteError, Layout, Published
 from agent.csi.publishing import MOUNT_DEVICE, Publisher
+from agent.csi.unstaging import Unstaging
 from agent.csi.volume import Volume
 from agent.usage.model import Filesystem
 from agent.volumes.claims import Bound
@@ -60,6 +62,7 @@ class CSIVolumes:
     ) -> None:
         self._client, self._drivers, self._attachments = client, drivers, attachments
         self._layout, self._publisher, self._expansion, self._clock = layout, publisher, expansion, clock
+        self._unstaging = Unstaging(drivers, attachments, layout)
         self._locks: dict[str, asyncio.Lock] = {}
         self._published: set[tuple[str, str]] = set()
         """Pod and volume name of what was published in this agent's life."""
@@ -68,8 +71,15 @@ class CSIVolumes:
 
     async def restore(self) -> None:
         """Take over what an agent before this one had begun; call it before the node's status is written."""
-        found = await asyncio.to_thread(lambda: list(self._layout.all_published()))
-        self._attachments.restore(unique_name(p.driver, p.handle) for p in found if p.attached)
+        try:
+            found = await asyncio.to_thread(self._layout.all_published)
+            self._attachments.restore(unique_name(p.driver, p.handle) for p in found if p.attached)
+        except (OSError, DamagedNoteError) as error:
+            log.warning("all volumes on the node count as in use until the next sweep: %s", error)
+            with contextlib.suppress(OSError):
+                staged = await asyncio.to_thread(self._layout.staged)
+                self._attachments.restore(unique_name(s.driver, s.handle) for s in staged)
+            await self._attachments.restore_reported()
 
     # -- setting up -----------------------------------------------------------------------------------------------
     async def set_up(self, pod: core_v1.Pod, volume: Volume, bound: Bound | None = None) -> Ready:
@@ -161,7 +171,7 @@ class CSIVolumes:
         """Take a pod's volumes down, and off the node where it was the last. Raise CleanupError to be tried again."""
         # What did not get as far as being noted may count as in use on this node, too.
         begun = set(self._tried.get(uid, ()))
-        for published in await asyncio.to_thread(self._layout.published, uid):
+        for published in await self._published_for(uid):
             async with self._lock(unique_name(published.driver, published.handle)):
                 await self._unpublish(published)
             begun.add((published.driver, published.handle))
@@ -173,12 +183,23 @@ class CSIVolumes:
             self._tried[uid].discard((driver, handle))
         self._tried.pop(uid, None)
 
+    async def _published_for(self, uid: str) -> list[Published]:
+        try:
+            return await asyncio.to_thread(self._layout.published, uid)
+        except OSError as error:
+            raise CleanupError(f"kubernetes.io/csi: {error}") from error
+
     async def sweep(self) -> None:
         """Take off the node what no pod uses: an agent died between two steps, or a driver was away."""
-        for staged in await asyncio.to_thread(self._layout.staged):
-            async with self._lock(unique_name(staged.driver, staged.handle)):
+        try:
+            unused = await asyncio.to_thread(self._unstaging.unused)
+        except (OSError, DamagedNoteError) as error:
+            log.warning("no volume is taken off the node while it is not known which are in use: %s", error)
+            return
+        for driver, handle in sorted(unused.difference(*self._tried.values())):
+            async with self._lock(unique_name(driver, handle)):
                 try:
-                    await self._unstage(staged.driver, staged.handle)
+                    await self._unstage(driver, handle)
                 except CleanupError as error:
                     log.warning("%s", error)
 
@@ -202,25 +223,7 @@ class CSIVolumes:
         """Take a volume off the node unless a pod uses it, other than the one that leaves. Raise CleanupError."""
         if any((name, handle) in tried for uid, tried in self._tried.items() if uid != leaving):
             return
-        used = await asyncio.to_thread(
-            lambda: any((p.driver, p.handle) == (name, handle) for p in self._layout.all_published())
-        )
-        if used:
-            return
-        for staged in await asyncio.to_thread(self._layout.staged):
-            if (staged.driver, staged.handle) != (name, handle):
-                continue
-            what = f'UnmountDevice failed for volume "{handle}" : kubernetes.io/csi'
-            driver = self._drivers.find(name)
-            if driver is None:
-                raise CleanupError(f"{what}: driver name {name} not found in the list of registered CSI drivers")
-            try:
-                await driver.unstage(handle, str(staged.target))
-                await asyncio.to_thread(self._layout.forget_staged, staged)
-            except (CRIError, OSError) as error:
-                text = error.grpc_text() if isinstance(error, CRIError) else str(error)
-                raise CleanupError(f"{what}: {text}") from error
-        self._attachments.release(unique_name(name, handle))
+        await self._unstaging.unstage(name, handle)
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _MS_BIND = 4096
+_PLUGINS = "/plugins/kubernetes.io/"
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -62,6 +63,27 @@ def mount_points(below: Path) -> list[str]:
 def is_mount_point(path: Path) -> bool:
     """Tell whether something is mounted at exactly this path, bind mounts of files included."""
     return str(path) in mount_points(path)
+
+
+def references(path: Path) -> list[str]:
+    """List where else is mounted what is at a path: the same root of the same file system (pkg/volume/util: HasMountRefs).
+
+    Mounts of /var/lib/kubelet in another place show the path itself once more; those are left out. The path is not looked at,
+    since its file system may never answer.
+    """
+    wanted = os.path.join(os.path.realpath(path.parent), path.name)
+    found = [(fields[2], _unescape(fields[3]), _unescape(fields[4])) for fields in _mountinfo()]
+    above = [entry for entry in reversed(found) if _is_below(wanted, entry[2])]
+    if not above:
+        return []
+    device, root, point = max(above, key=lambda entry: len(entry[2]))  # the last where mounts cover each other
+    inside = os.path.normpath(os.path.join(root, os.path.relpath(wanted, point)))
+    own = wanted[wanted.find(_PLUGINS) :] if _PLUGINS in wanted else wanted
+    return [where for number, top, where in found if (number, top) == (device, inside) and own not in where]
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return folder == "/" or path == folder or path.startswith(f"{folder}/")
 
 
 def is_mounted(device: str) -> bool:

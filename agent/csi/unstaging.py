@@ -1,0 +1,71 @@
+"""Taking volumes off the node, and letting them be detached: what no pod uses by the notes, and the kernel shows nowhere else.
+
+What cannot be read may name any volume, so nothing is taken for unused then. Callers hold the volume's lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from agent.csi.attachments import Attachments
+from agent.csi.drivers import Drivers
+from agent.csi.layout import DamagedNoteError, Layout, Staged
+from agent.volumes import mounts
+from agent.volumes.cleanup import CleanupError
+from cri.errors import CRIError
+from kube.csi import split_unique_name, unique_name
+
+log = logging.getLogger(__name__)
+DriverAndHandle = tuple[str, str]
+
+
+class Unstaging:
+    """Unstages volumes of the node."""
+
+    def __init__(self, drivers: Drivers, attachments: Attachments, layout: Layout) -> None:
+        self._drivers, self._attachments, self._layout = drivers, attachments, layout
+
+    def unused(self) -> set[DriverAndHandle]:
+        """Return what is staged or said to be in use, and no pod uses. Raise OSError and DamagedNoteError."""
+        said = {split_unique_name(name) for name in self._attachments.in_use()}
+        staged = {(staged.driver, staged.handle) for staged in self._layout.staged()}
+        return (said | staged) - self._used()
+
+    def _used(self) -> set[DriverAndHandle]:
+        return {(published.driver, published.handle) for published in self._layout.all_published()}
+
+    async def unstage(self, driver: str, handle: str) -> None:
+        """Take a volume off the node unless a pod uses it. Raise CleanupError."""
+        what = f'UnmountDevice failed for volume "{handle}" : kubernetes.io/csi'
+        try:
+            if (driver, handle) in await asyncio.to_thread(self._used):
+                return
+            for staged in await asyncio.to_thread(self._layout.staged_volume, driver, handle):
+                await self._unstage(staged)
+        except DamagedNoteError as error:
+            # It may be about this volume. The sweep comes back to it, also when the note's pod is gone.
+            log.warning("volume %s stays on the node: %s", handle, error)
+            return
+        except CRIError as error:
+            raise CleanupError(f"{what}: {error.grpc_text()}") from error
+        except OSError as error:
+            raise CleanupError(f"{what}: {error}") from error
+        self._attachments.release(unique_name(driver, handle))
+
+    async def _unstage(self, staged: Staged) -> None:
+        driver = self._drivers.find(staged.driver)
+        if driver is None:
+            raise CleanupError(
+                f'UnmountDevice failed for volume "{staged.handle}" : kubernetes.io/csi: '
+                f"driver name {staged.driver} not found in the list of registered CSI drivers"
+            )
+        others = await asyncio.to_thread(mounts.references, staged.target)
+        if others:
+            # pkg/volume/util/operationexecutor: GenerateUnmountDeviceFunc.
+            raise CleanupError(
+                f'GetDeviceMountRefs check failed for volume "{staged.handle}" : the device mount path '
+                f'"{staged.target}" is still mounted by other references [{" ".join(others)}]'
+            )
+        await driver.unstage(staged.handle, str(staged.target))
+        await asyncio.to_thread(self._layout.forget_staged, staged)

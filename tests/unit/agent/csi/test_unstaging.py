@@ -1,0 +1,176 @@
+"""A volume stays on the node and in use as long as a pod may have it, by notes that can be read and by the kernel's mounts."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.csi.attachments import Attachments
+from agent.csi.layout import Layout
+from agent.csi.volume import Volume
+from agent.csi.volumes import CSIVolumes
+from agent.volumes import mounts
+from agent.volumes.cleanup import CleanupError
+from kube.api import core_v1
+from kube.clock import FakeClock
+from tests.support.lagging_api import LaggingAPI
+
+VOLUME = Volume(name="pv", driver="d", handle="h", pod_volume="data")
+OTHER = Volume(name="other", driver="d", handle="h2", pod_volume="data")
+
+
+class Driver:
+    """Notes which volumes are unstaged and unpublished."""
+
+    def __init__(self) -> None:
+        self.unstaged: list[str] = []
+
+    async def unstage(self, handle: str, path: str) -> None:
+        self.unstaged.append(handle)
+
+    async def unpublish(self, handle: str, target: str) -> None:
+        return None
+
+    def find(self, name: str) -> Driver:
+        return self
+
+
+class Node:
+    """An agent that starts anew on a node where pod "uid" has a volume."""
+
+    def __init__(self, root: Path) -> None:
+        self.api, self.driver, self.layout = LaggingAPI(), Driver(), Layout(root, root / "pods")
+        self.note, self.pod_dir = self.layout.note_of("uid", VOLUME), root / "pods" / "uid"
+        self.attachments = Attachments(self.api.client(), "node", look=lambda: None, clock=FakeClock())
+        nothing: Any = None
+        drivers: Any = self.driver
+        self.volumes = CSIVolumes(nothing, drivers, self.attachments, self.layout, nothing, nothing, clock=FakeClock())
+        self.begin("uid", VOLUME)
+
+    def begin(self, uid: str, volume: Volume) -> None:
+        self.layout.write_staging_note(volume)
+        self.layout.write_pod_note(uid, volume, "node", "csi-x")
+
+    @property
+    def kept(self) -> bool:
+        """Whether the pod's volume is on the node still and in use."""
+        return "h" not in self.driver.unstaged and VOLUME.unique_name in self.attachments.in_use()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+@pytest.fixture
+def unreadable(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[set[Path]]:
+    """Paths that the agent has no descriptors left for."""
+    paths: set[Path] = set()
+    reads, listings = Path.read_text, os.listdir
+
+    def read_text(self: Path, *arguments: Any, **options: Any) -> str:
+        if self in paths:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return reads(self, *arguments, **options)
+
+    def listdir(path: Any) -> list[str]:
+        if Path(path) in paths:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return listings(path)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr(os, "listdir", listdir)
+    yield paths
+
+
+async def test_a_volume_stays_while_its_note_or_the_folder_of_it_cannot_be_read(
+    node: Node, unreadable: set[Path]
+) -> None:
+    await node.volumes.restore()
+    for path in (node.note, node.note.parent.parent, node.pod_dir.parent):
+        unreadable.add(path)
+        await node.volumes.sweep()
+        assert node.kept, path
+        unreadable.clear()
+    unreadable.add(node.note)
+    with pytest.raises(CleanupError, match="Too many open files"):
+        await node.volumes.release("uid")
+    assert node.kept
+
+
+async def test_a_damaged_note_keeps_all_volumes_until_its_pod_is_gone(node: Node) -> None:
+    await node.volumes.restore()
+    node.begin("another", OTHER)
+    for damage in ("", '{"half', "[]", "{}"):
+        node.note.write_text(damage)
+        await node.volumes.sweep()
+        assert node.kept, damage
+        await node.volumes.release("another")
+        assert node.driver.unstaged == []
+    node.note.unlink()  # as the pod's folder is removed
+    await node.volumes.sweep()
+    assert sorted(node.driver.unstaged) == ["h", "h2"] and node.attachments.in_use() == []
+
+
+async def test_after_a_restart_what_the_disk_cannot_say_is_taken_from_staging_and_the_nodes_status(node: Node) -> None:
+    reported = "kubernetes.io/csi/other.driver^unstaged"
+    status = {"volumesInUse": [reported, "kubernetes.io/nfs/x"]}
+    node.api.put(msgspec.convert({"metadata": {"name": "node"}, "status": status}, core_v1.Node))
+    node.note.write_text('{"half')
+    await node.volumes.restore()
+    assert node.attachments.in_use() == sorted([VOLUME.unique_name, reported])
+    node.note.unlink()
+    await node.volumes.sweep()
+    assert node.attachments.in_use() == []
+
+
+async def test_an_agent_starts_without_the_api_server_though_a_note_is_damaged(node: Node) -> None:
+    node.note.write_text('{"half')
+    node.api.go_away()
+    await node.volumes.restore()
+    assert node.attachments.in_use() == [VOLUME.unique_name]
+
+
+async def test_a_damaged_staging_note_keeps_its_own_volume_and_no_other(node: Node) -> None:
+    node.begin("another", OTHER)
+    await node.volumes.restore()
+    (node.layout.staging(VOLUME).parent / "vol_data.json").write_text("")
+    await node.volumes.release("uid")
+    await node.volumes.release("another")
+    assert node.driver.unstaged == ["h2"] and node.attachments.in_use() == [VOLUME.unique_name]
+
+
+async def test_a_volume_that_is_mounted_elsewhere_is_not_unstaged(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    await node.volumes.restore()
+    node.note.unlink()  # by hand: the mount is still there
+    monkeypatch.setattr(mounts, "references", lambda path: ["/data/elsewhere"])
+    await node.volumes.sweep()
+    assert node.kept
+    monkeypatch.setattr(mounts, "references", lambda path: [])
+    await node.volumes.sweep()
+    assert not node.kept
+
+
+def test_other_mounts_of_a_path_are_found_without_looking_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    staged = "/var/lib/kubelet/plugins/kubernetes.io/csi/d/x/globalmount"
+    table = f"""
+        1 0 8:1 / /
+        2 1 8:2 / {staged}
+        3 1 8:2 / /pods/uid/mount
+        4 1 8:2 / /with\\040space
+        5 1 8:2 /sub /pods/uid/subpath
+        6 1 8:3 / /pods/other/mount
+        7 1 8:2 / /mnt/again{staged.removeprefix("/var")}
+        8 1 8:1 {staged.replace("/d/x/", "/d/y/")} /pods/bound
+    """
+    lines = [line.encode().split(b" ") for line in table.strip().replace("        ", "").splitlines()]
+    monkeypatch.setattr(mounts, "_mountinfo", lambda: iter(lines))
+    assert mounts.references(Path(staged)) == ["/pods/uid/mount", "/with space"]
+    assert mounts.references(Path(staged.replace("/d/x/", "/d/y/"))) == ["/pods/bound"]
+    assert mounts.references(Path(staged.replace("/d/x/", "/d/z/"))) == []
