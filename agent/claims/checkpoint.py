@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -64,10 +65,15 @@ class _Data(msgspec.Struct):
     Entries: list[_Entry] | None
 
 
-def save(root: Path, claims: Iterable[ClaimInfo]) -> None:
-    """Write all claims. Raise OSError."""
+def encode(claims: Iterable[ClaimInfo]) -> dict[str, Any]:
+    """Return the note of all claims."""
     data = msgspec.json.encode(_Data("DRACheckpoint", _GROUP_VERSION, [_entry(claim) for claim in claims]))
-    state_files.write(root / FILE, {"Data": data.decode(), "Checksum": zlib.crc32(data)})
+    return {"Data": data.decode(), "Checksum": zlib.crc32(data)}
+
+
+def write(root: Path, content: Mapping[str, Any]) -> None:
+    """Write what `encode` gave. Raise OSError."""
+    state_files.write(root / FILE, content)
 
 
 def load(root: Path) -> list[ClaimInfo]:

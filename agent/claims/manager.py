@@ -2,15 +2,17 @@
 
 The scheduler has allocated a claim and reserved it for the pod; the node checks both, asks the drivers named in the
 allocation, and keeps which CDI devices came of it. A claim that several pods share is made ready once and put back
-after the last. Everything is written down before it is asked for, so that nothing stays made ready that nobody knows
+after the last. One lock a claim keeps that in order, so a driver that does not answer holds up the pods of its claims alone.
+Everything is written down before it is asked for, so that nothing stays made ready that nobody knows
 of (pkg/kubelet/cm/dra/manager.go).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 
 from agent.claims import checkpoint
@@ -21,6 +23,7 @@ from agent.node.extended_resources import is_extended
 from kube.api import core_v1, resource_v1
 from kube.client import Client
 from kube.errors import StatusError
+from kube.locks import Locks
 from kube.pod_claims import ClaimError, check_owner, claim_name, is_reserved_for
 
 log = logging.getLogger(__name__)
@@ -33,7 +36,7 @@ class ClaimManager:
         """Take over what the last agent wrote below `root`. Raise StateError."""
         self._client, self._drivers, self._root = client, drivers, root
         self._claims = {(claim.namespace, claim.name): claim for claim in checkpoint.load(root)}
-        self._lock = asyncio.Lock()
+        self._locks, self._saving = Locks(), asyncio.Lock()
 
     @property
     def owners(self) -> set[str]:
@@ -44,15 +47,23 @@ class ClaimManager:
         """Have all claims of a pod made ready. Raise DynamicResourceError."""
         if not pod.spec.resource_claims and pod.status.extended_resource_claim_status is None:
             return
-        async with self._lock:
-            try:
-                await self._prepare(pod)
-            except (ClaimError, DynamicResourceError) as error:
-                raise DynamicResourceError(f"prepare dynamic resources: {error}") from error
+        try:
+            names = _names(pod)
+            async with self._locked((pod.metadata.namespace or "", name) for name, _ in names):
+                # First all that can go wrong without anything having been done: a pod that fails here can be deleted at once.
+                await self._prepare(pod, [await self._read(pod, name, owned) for name, owned in names])
+        except (ClaimError, DynamicResourceError) as error:
+            raise DynamicResourceError(f"prepare dynamic resources: {error}") from error
 
-    async def _prepare(self, pod: core_v1.Pod) -> None:
-        # First all that can go wrong without anything having been done: a pod that fails here can be deleted at once.
-        found = [await self._read(pod, name, owned) for name, owned in _names(pod)]
+    @contextlib.asynccontextmanager
+    async def _locked(self, keys: Iterable[tuple[str, str]]) -> AsyncIterator[None]:
+        """Hold the locks of claims, taken in one order for all: a driver may take its time, and pods without them go on."""
+        async with contextlib.AsyncExitStack() as stack:
+            for key in sorted(set(keys)):
+                await stack.enter_async_context(self._locks.of(key))
+            yield
+
+    async def _prepare(self, pod: core_v1.Pod, found: Sequence[ClaimInfo]) -> None:
         batches: dict[str, list[ClaimInfo]] = {}
         for wanted in found:
             key = (wanted.namespace, wanted.name)
@@ -166,23 +177,30 @@ class ClaimManager:
 
     async def unprepare(self, uid: str) -> None:
         """Have a pod's claims put back that no other pod here uses. Raise DynamicResourceError."""
-        async with self._lock:
-            mine = [claim for claim in self._claims.values() if uid in claim.pods]
-            last = [claim for claim in mine if claim.pods == {uid}]
-            try:
-                for driver in sorted({name for claim in last for name in claim.drivers}):
-                    await self._drivers.get(driver).unprepare([c for c in last if driver in c.drivers])
-            except DynamicResourceError as error:
-                raise DynamicResourceError(f"unprepare dynamic resources: {error}") from error
-            for claim in mine:
-                claim.pods.discard(uid)
-                if not claim.pods:
-                    del self._claims[(claim.namespace, claim.name)]
-            if mine:
-                await self._save()
+        if uid not in self.owners:
+            return
+        async with self._locked(key for key, claim in self._claims.items() if uid in claim.pods):
+            await self._unprepare(uid)
+
+    async def _unprepare(self, uid: str) -> None:
+        mine = [claim for claim in self._claims.values() if uid in claim.pods]
+        last = [claim for claim in mine if claim.pods == {uid}]
+        try:
+            for driver in sorted({name for claim in last for name in claim.drivers}):
+                await self._drivers.get(driver).unprepare([c for c in last if driver in c.drivers])
+        except DynamicResourceError as error:
+            raise DynamicResourceError(f"unprepare dynamic resources: {error}") from error
+        for claim in mine:
+            claim.pods.discard(uid)
+            if not claim.pods:
+                del self._claims[(claim.namespace, claim.name)]
+        await self._save()
 
     async def _save(self) -> None:
-        await asyncio.to_thread(checkpoint.save, self._root, list(self._claims.values()))
+        """Write all claims as they are, one state after the other."""
+        async with self._saving:
+            content = checkpoint.encode(self._claims.values())
+            await asyncio.to_thread(checkpoint.write, self._root, content)
 
 
 def _claim_name(pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> tuple[str | None, bool]:

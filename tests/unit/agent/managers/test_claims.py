@@ -38,14 +38,14 @@ FIRST = ClaimDevice("worker-1", "dev-1", ("test request",), ("example.com/exampl
     ],
 )
 def test_claims_are_written_as_upstream_writes_them(tmp_path: Path, claims: list[ClaimInfo], checksum: int) -> None:
-    checkpoint.save(tmp_path, claims)
+    checkpoint.write(tmp_path, checkpoint.encode(claims))
     assert json.loads((tmp_path / "dra_manager_state").read_text())["Checksum"] == checksum
     assert checkpoint.load(tmp_path) == claims
 
 
 def test_a_damaged_note_is_refused(tmp_path: Path) -> None:
     assert checkpoint.load(tmp_path) == []
-    checkpoint.save(tmp_path, [])
+    checkpoint.write(tmp_path, checkpoint.encode([]))
     file = tmp_path / "dra_manager_state"
     file.write_text(file.read_text().replace("DRACheckpoint", "DRACheckpoin1"))
     with pytest.raises(StateError, match="checkpoint is corrupted"):

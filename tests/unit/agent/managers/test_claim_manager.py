@@ -1,0 +1,130 @@
+"""A driver that does not answer holds up the pods of its claims, and no others; what is written down is whole all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.claims import checkpoint
+from agent.claims.checkpoint import ClaimDevice, ClaimInfo
+from agent.claims.manager import ClaimManager
+from kube.api import core_v1, resource_v1
+from tests.support.lagging_api import LaggingAPI
+
+
+class Driver:
+    """Answers once `answers` is set; notes the calls that it got."""
+
+    def __init__(self) -> None:
+        self.answers, self.called, self.calls = asyncio.Event(), asyncio.Event(), list[tuple[str, list[str]]]()
+        self.answers.set()
+
+    async def prepare(self, claims: Sequence[ClaimInfo]) -> dict[str, list[ClaimDevice]]:
+        await self._call("prepare", claims)
+        return {claim.uid: [ClaimDevice("pool", "device")] for claim in claims}
+
+    async def unprepare(self, claims: Sequence[ClaimInfo]) -> None:
+        await self._call("unprepare", claims)
+
+    async def _call(self, what: str, claims: Sequence[ClaimInfo]) -> None:
+        self.calls.append((what, [claim.name for claim in claims]))
+        self.called.set()
+        await self.answers.wait()
+
+
+class Node:
+    """A manager and its drivers "hung" and "well"; claims are named after their driver, with a number."""
+
+    def __init__(self, root: Path) -> None:
+        self.api, self.root, self.tasks = LaggingAPI(), root, list[asyncio.Task[None]]()
+        self.drivers = {"hung": Driver(), "well": Driver()}
+        drivers: Any = _Drivers(self.drivers)
+        self.manager = ClaimManager(self.api.client(), drivers, root)
+
+    def claim(self, name: str, *pods: str) -> None:
+        result = {"driver": name.partition("-")[0], "pool": "pool", "device": "device", "request": "r"}
+        reserved = [{"resource": "pods", "name": pod, "uid": pod} for pod in pods]
+        status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved}
+        body = {"metadata": {"name": name, "namespace": "ns"}, "spec": {}, "status": status}
+        self.api.put(msgspec.convert(body, resource_v1.ResourceClaim))
+
+    def prepare(self, pod: str, *claims: str) -> asyncio.Task[None]:
+        listed = [{"name": claim, "resourceClaimName": claim} for claim in claims]
+        metadata = {"name": pod, "namespace": "ns", "uid": pod}
+        body = {"metadata": metadata, "spec": {"containers": [], "resourceClaims": listed}}
+        return self._begin(self.manager.prepare(msgspec.convert(body, core_v1.Pod)))
+
+    def unprepare(self, pod: str) -> asyncio.Task[None]:
+        return self._begin(self.manager.unprepare(pod))
+
+    def _begin(self, work: Any) -> asyncio.Task[None]:
+        self.tasks.append(asyncio.create_task(work))
+        return self.tasks[-1]
+
+    @property
+    def written(self) -> dict[str, set[str]]:
+        """The pods of each claim, as the note has them."""
+        return {claim.name: claim.pods for claim in checkpoint.load(self.root)}
+
+
+class _Drivers:
+    def __init__(self, drivers: dict[str, Driver]) -> None:
+        self._drivers = drivers
+
+    def get(self, name: str) -> Driver:
+        return self._drivers[name]
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    made = Node(tmp_path)
+    yield made
+    for task in made.tasks:
+        task.cancel()
+    await asyncio.gather(*made.tasks, return_exceptions=True)
+
+
+async def hang(node: Node) -> asyncio.Task[None]:
+    """Have the driver of a pod's claim not answer."""
+    node.drivers["hung"].answers.clear()
+    node.claim("hung-1", "first", "second")
+    pending = node.prepare("first", "hung-1")
+    await node.drivers["hung"].called.wait()
+    return pending
+
+
+async def test_pods_of_other_claims_come_and_go_while_a_driver_does_not_answer(node: Node) -> None:
+    pending = await hang(node)
+    node.claim("well-1", "other")
+    await node.prepare("other", "well-1")
+    await node.unprepare("no claims")
+    assert node.written == {"hung-1": {"first"}, "well-1": {"other"}}
+    await node.unprepare("other")
+    assert not pending.done() and node.written == {"hung-1": {"first"}}
+    node.drivers["hung"].answers.set()
+    await pending
+
+
+async def test_pods_of_one_claim_wait_for_each_other(node: Node) -> None:
+    pending = await hang(node)
+    node.claim("well-1", "second")
+    shares = node.prepare("second", "well-1", "hung-1")
+    ends = node.unprepare("first")
+    node.drivers["hung"].answers.set()
+    await asyncio.gather(pending, shares, ends)
+    assert node.drivers["hung"].calls == [("prepare", ["hung-1"])], "once for both, and the second has it still"
+    await node.unprepare("second")
+    assert node.drivers["hung"].calls[1:] == [("unprepare", ["hung-1"])] and node.written == {}
+
+
+async def test_pods_that_name_the_same_claims_in_another_order_do_not_wait_for_ever(node: Node) -> None:
+    for name in ("well-1", "well-2"):
+        node.claim(name, "first", "second")
+    await asyncio.gather(node.prepare("first", "well-1", "well-2"), node.prepare("second", "well-2", "well-1"))
+    await asyncio.gather(node.unprepare("first"), node.unprepare("second"))
+    assert node.written == {}
