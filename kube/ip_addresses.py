@@ -10,6 +10,7 @@ import ipaddress
 from typing import TypeAlias
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def reached(text: str) -> Address:
@@ -20,3 +21,10 @@ def reached(text: str) -> Address:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
+
+
+def network(text: str) -> Network:
+    """Return the range that a CIDR names, bits behind the prefix cleared; raises ValueError for what is none."""
+    if "%" in text:
+        raise ValueError(f"{text!r} names a link")
+    return ipaddress.ip_network(text, strict=False)

@@ -125,6 +125,8 @@ def _text(value: Any) -> str:
             return " . ".join(_text(part) for part in parts)
         case {"prefix": {"addr": address, "len": length}}:
             return f"{address}/{length}"
+        case {"range": [first, last]}:
+            return f"{_text(first)}-{_text(last)}"
         case {"goto": {"target": target}}:
             return f"goto {target}"
         case {"drop": _}:

@@ -7,7 +7,6 @@ selections there are, so a change costs the number of distinct selectors and not
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from kube import selectors
 from kube.api import networking_v1
 from kube.client import key_of
 from kube.selectors import LabelSelector
+from netproxy.policy.blocks import allowed
 from netproxy.policy.objects import PodFacts
 
 INGRESS, EGRESS = "ingress", "egress"
@@ -59,7 +59,7 @@ class Rule:
     anyone: bool
     peers: tuple[Selector, ...] = ()
     blocks: tuple[str, ...] = ()
-    """Ranges, exceptions taken out, none overlapping."""
+    """Ranges as nft prints them (blocks.py)."""
     ports: tuple[Port, ...] = ()
 
 
@@ -98,11 +98,9 @@ def parse(policy: networking_v1.NetworkPolicy) -> Policy:
 def _rule(
     namespace: str, peers: list[networking_v1.NetworkPolicyPeer], ports: list[networking_v1.NetworkPolicyPort]
 ) -> Rule:
-    blocks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
     chosen: dict[Selector, None] = {}
     for peer in peers:
         if peer.ip_block is not None:
-            blocks += _without(peer.ip_block.cidr, peer.ip_block.except_)
             continue
         pods = selectors.from_label_selector(peer.pod_selector) if peer.pod_selector else selectors.EVERYTHING
         if peer.namespace_selector is None:
@@ -112,11 +110,7 @@ def _rule(
     return Rule(
         anyone=not peers,
         peers=tuple(chosen),
-        blocks=tuple(
-            str(network)
-            for version in (4, 6)
-            for network in ipaddress.collapse_addresses([each for each in blocks if each.version == version])  # type: ignore[type-var]
-        ),
+        blocks=allowed((each.ip_block.cidr, each.ip_block.except_) for each in peers if each.ip_block is not None),
         ports=tuple(_port(each) for each in ports),
     )
 
@@ -128,28 +122,6 @@ def _port(port: networking_v1.NetworkPolicyPort) -> Port:
     if isinstance(port.port, str):
         return Port(protocol, name=port.port)
     return Port(protocol, port.port, port.end_port or port.port)
-
-
-def _without(cidr: str, exceptions: Iterable[str]) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    """Return a range less its exceptions; nothing for one that cannot be read, which therefore allows nothing."""
-    try:
-        left = [ipaddress.ip_network(cidr, strict=False)]
-        for text in exceptions:
-            hole = ipaddress.ip_network(text, strict=False)
-            left = [part for network in left for part in _punch(network, hole)]
-    except ValueError:
-        return []
-    return left
-
-
-def _punch(
-    network: ipaddress.IPv4Network | ipaddress.IPv6Network, hole: ipaddress.IPv4Network | ipaddress.IPv6Network
-) -> Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    if network.version != hole.version or not network.overlaps(hole):
-        return [network]
-    if hole.supernet_of(network):  # type: ignore[arg-type]
-        return []
-    return network.address_exclude(hole)  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)

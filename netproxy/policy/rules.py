@@ -139,8 +139,7 @@ class Rulesets:
         elif blocks:
             name = self._name("blocks", *blocks)
             out.declarations[name] = f"set {name} {{ type {self._address} ; flags interval ; }}"
-            single = "/32" if self.family == 4 else "/128"
-            out.elements[name] = dict.fromkeys((text.removesuffix(single) for text in blocks), "")
+            out.elements[name] = dict.fromkeys(blocks, "")
             found.append((f"{match} @{name}", subject or EVERY_POD))
         return found
 

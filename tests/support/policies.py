@@ -157,7 +157,12 @@ class PolicyTracer:
 
 
 def _inside(address: str, network: str) -> bool:
-    return " . " not in address and ipaddress.ip_address(address) in ipaddress.ip_network(network)
+    if " . " in address:
+        return False
+    first, dash, last = network.partition("-")
+    if dash:
+        return ipaddress.ip_address(first) <= ipaddress.ip_address(address) <= ipaddress.ip_address(last)  # type: ignore[operator]
+    return ipaddress.ip_address(address) in ipaddress.ip_network(network)
 
 
 def _reaches_all(address: str) -> bool:

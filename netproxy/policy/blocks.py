@@ -1,0 +1,77 @@
+"""ipBlocks to the ranges of addresses that they allow. No I/O.
+
+Ranges are pairs of integers: one pass over the sorted exceptions of a block leaves what it allows, one over all blocks joins
+that. An address that one block excepts stays allowed by another block that has it (API reference, IPBlock). A hole in a range
+leaves two ranges; as prefixes the same would be up to 128. Texts are made of the integers, so nothing else of what the API
+says reaches nft.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+
+from kube.ip_addresses import network
+
+Range = tuple[int, int]
+"""First and last address."""
+BITS = {4: 32, 6: 128}
+_FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
+
+
+def allowed(blocks: Iterable[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
+    """Return what blocks, each a CIDR and its exceptions, allow: ranges as nft prints them, with a gap between any two.
+
+    A block of which any part cannot be read allows nothing.
+    """
+    found: dict[int, list[Range]] = {4: [], 6: []}
+    for cidr, exceptions in blocks:
+        try:
+            family, whole = _bounds(cidr)
+            holes = [hole for other, hole in map(_bounds, exceptions) if other == family]
+        except ValueError:
+            continue
+        found[family] += _without(whole, holes)
+    return tuple(_text(family, each) for family, ranges in found.items() for each in _joined(ranges))
+
+
+def _bounds(cidr: str) -> tuple[int, Range]:
+    read = network(cidr)
+    return read.version, (int(read.network_address), int(read.broadcast_address))
+
+
+def _without(whole: Range, holes: Iterable[Range]) -> Iterator[Range]:
+    first, last = whole
+    for low, high in _joined(holes):
+        if first < low <= last:
+            yield first, low - 1
+        if low <= last:
+            first = max(first, high + 1)
+    if first <= last:
+        yield first, last
+
+
+def _joined(ranges: Iterable[Range]) -> list[Range]:
+    """Return ranges in order, those that overlap or touch as one."""
+    joined: list[Range] = []
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(joined[-1][1], last)
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def _text(family: int, bounds: Range) -> str:
+    first, last = bounds
+    size = last - first + 1
+    if size == 1:
+        return _address(family, first)
+    if size & (size - 1) == 0 and first % size == 0:
+        return f"{_address(family, first)}/{BITS[family] + 1 - size.bit_length()}"
+    return f"{_address(family, first)}-{_address(family, last)}"
+
+
+def _address(family: int, number: int) -> str:
+    """Return an address as nft prints it, which ipaddress does not where an IPv4 address is inside."""
+    return socket.inet_ntop(_FAMILIES[family], number.to_bytes(BITS[family] // 8))
