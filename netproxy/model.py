@@ -7,13 +7,13 @@ to listen on, endpoints for each traffic policy, what happens without any.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kube.api import core_v1, discovery_v1
+from kube.ip_addresses import network
 from netproxy import endpoints as selection
 from netproxy.endpoints import Endpoint, NodeView
 
@@ -189,7 +189,7 @@ def family_of(text: str) -> int:
         socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
         return 6 if ":" in text else 4
     try:
-        return ipaddress.ip_network(text, strict=False).version
+        return network(text).version
     except ValueError:
         return 0
 

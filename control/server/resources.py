@@ -28,6 +28,7 @@ from control.server.listing import Listing, ListOptions, read_options
 from control.server.metrics import CUSTOM
 from control.server.negotiate import negotiate
 from control.server.requestinfo import RequestInfo
+from control.storage.entry import Entry
 from kube import errors, selectors
 from kube.api import meta_v1
 from kube.resources import CREATE_ONLY, Resource, by_path

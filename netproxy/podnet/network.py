@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import replace
 
 from kube.api import core_v1
+from kube.ip_addresses import reached
 from netproxy import sysctl
 from netproxy.config import ProxyConfig
 from netproxy.iptables.static import StaticSettings
@@ -16,15 +18,17 @@ log = logging.getLogger(__name__)
 
 
 def pod_cidrs_of(node: core_v1.Node) -> tuple[str, ...]:
-    """Return the node's pod ranges, one a family; empty before node IPAM has given any."""
-    return tuple(node.spec.pod_cidrs) or ((node.spec.pod_cidr,) if node.spec.pod_cidr else ())
+    """Return the node's pod ranges, one a family; empty before node IPAM has given any. What is no range is left out."""
+    return tuple(str(each) for each in peers.peer_of(node).pods)
 
 
 def internal_ip(node: core_v1.Node, family: int = 4) -> str:
     """Return the node's InternalIP of a family, or ""."""
     for address in node.status.addresses:
-        if address.type == "InternalIP" and (":" in address.address) == (family == 6):
-            return address.address
+        if address.type == "InternalIP":
+            with contextlib.suppress(ValueError):
+                if (found := reached(address.address)).version == family:
+                    return str(found)
     return ""
 
 

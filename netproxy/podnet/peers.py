@@ -125,7 +125,8 @@ def peer_of(node: core_v1.Node | SlimNode) -> Peer:
 
 def _network(text: str) -> Network | None:
     try:
-        return ipaddress.ip_network(text)
+        # The name of a link could hold anything, and a range is written into nft's and ip's input.
+        return None if "%" in text else ipaddress.ip_network(text)
     except ValueError:
         return None
 

@@ -38,6 +38,8 @@ def _validate_ranges(ranges: list[str]) -> list[FieldError]:
     errors, versions = [], set()
     for index, text in enumerate(ranges):
         try:
+            if "/" not in text or "%" in text:  # "%" is followed by the name of a link, which may hold anything
+                raise ValueError
             versions.add(ipaddress.ip_network(text).version)
         except ValueError:
             detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
@@ -51,6 +53,8 @@ def _validate_ranges(ranges: list[str]) -> list[FieldError]:
 def address_name(name: str, prefix: bool = False) -> list[str]:
     """An IP address in its one canonical form."""
     try:
+        if "%" in name:
+            raise ValueError
         canonical = str(ipaddress.ip_address(name))
     except ValueError:
         return ["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of, selector_text
-from control.registry.checks import label_selector, one_of, port, port_or_name
+from control.registry.checks import cidr, label_selector, one_of, port, port_or_name
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, required
-
-_NOT_A_RANGE = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 
 def _validate_port(item: Object, path: str) -> list[FieldError]:
@@ -33,32 +32,36 @@ def _validate_port(item: Object, path: str) -> list[FieldError]:
     return errors
 
 
-def _validate_peer(peer: Object, path: str) -> list[FieldError]:
+def _validate_peer(peer: Object, path: str, known: Collection[str]) -> list[FieldError]:
     found = [k for k in ("podSelector", "namespaceSelector", "ipBlock") if peer.get(k) is not None]
     if not found:
         return [required(path, "must specify a peer")]
     if "ipBlock" in found:
         if len(found) > 1:
             return [forbidden_field(path, "may not specify both ipBlock and another peer")]
-        return _validate_block(peer["ipBlock"], f"{path}.ipBlock")
+        return _validate_block(peer["ipBlock"], f"{path}.ipBlock", known)
     return [e for k in found for e in label_selector(peer[k], f"{path}.{k}")]
 
 
-def _validate_block(block: Object, path: str) -> list[FieldError]:
+def _validate_cidr(text: str, path: str, known: Collection[str]) -> list[FieldError]:
+    return [] if text in known else cidr(text, path)
+
+
+def _validate_block(block: Object, path: str, known: Collection[str]) -> list[FieldError]:
     text = block.get("cidr") or ""
     if not text:
         return [required(f"{path}.cidr")]
+    errors = _validate_cidr(text, f"{path}.cidr", known)
     try:
         net = ipaddress.ip_network(text, strict=False)
     except ValueError:
-        return [invalid_value(f"{path}.cidr", text, _NOT_A_RANGE)]
-    errors = []
+        return errors
     for index, hole in enumerate(block.get("except") or ()):
         where = f"{path}.except[{index}]"
+        errors += _validate_cidr(hole, where, known)
         try:
             part = ipaddress.ip_network(hole, strict=False)
         except ValueError:
-            errors.append(invalid_value(where, hole, _NOT_A_RANGE))
             continue
         if (
             part.version != net.version
@@ -67,6 +70,15 @@ def _validate_block(block: Object, path: str) -> list[FieldError]:
         ):
             errors.append(invalid_value(where, hole, "must be a strict subset of `cidr`"))
     return errors
+
+
+def _cidrs(policy: Object) -> Iterator[str]:
+    spec = policy.get("spec") or {}
+    for direction, peers in (("ingress", "from"), ("egress", "to")):
+        for rule in spec.get(direction) or ():
+            for peer in rule.get(peers) or ():
+                block = peer.get("ipBlock") or {}
+                yield from (block.get("cidr") or "", *(block.get("except") or ()))
 
 
 class NetworkPolicyStrategy(Strategy):
@@ -83,6 +95,13 @@ class NetworkPolicyStrategy(Strategy):
                     item["protocol"] = "TCP"
 
     def validate(self, obj: Object) -> list[FieldError]:
+        return self._validate(obj, known=())
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        """Return what is wrong; a text that the stored policy has as a CIDR may stay anywhere in it, as upstream."""
+        return self._validate(obj, known=set(_cidrs(old)))
+
+    def _validate(self, obj: Object, known: Collection[str]) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors = label_selector(spec.get("podSelector"), "spec.podSelector")
         for direction, peers in (("ingress", "from"), ("egress", "to")):
@@ -91,7 +110,7 @@ class NetworkPolicyStrategy(Strategy):
                 for number, item in enumerate(rule.get("ports") or ()):
                     errors += _validate_port(item, f"{path}.ports[{number}]")
                 for number, peer in enumerate(rule.get(peers) or ()):
-                    errors += _validate_peer(peer, f"{path}.{peers}[{number}]")
+                    errors += _validate_peer(peer, f"{path}.{peers}[{number}]", known)
         kinds = spec.get("policyTypes") or []
         if len(kinds) > 2:
             detail = "may not specify more than two policyTypes"

@@ -148,7 +148,8 @@ def test_nodes_are_read_from_their_objects() -> None:
         assert peer_of(made).addresses == ()
     made.status.addresses = [core_v1.NodeAddress(type="ExternalIP", address="1.2.3.4")]
     assert peer_of(made).addresses == ()
-    assert peer_of(node("b", "not a range")).pods == ()
+    for bad in ("not a range", "fd00:2::%eth0/64"):
+        assert peer_of(node("b", bad)).pods == ()
 
 
 @pytest.mark.parametrize(("mode", "mtu"), [("auto", 1450), ("vxlan", 1450), ("host-gw", 1500), ("none", 1500)])

@@ -47,6 +47,13 @@ def test_the_nodes_pod_ranges_and_address_are_read() -> None:
     assert network.pod_cidrs_of(node("a")) == ()
     assert network.internal_ip(node("a", ip="192.168.0.1")) == "192.168.0.1"
     assert network.internal_ip(node("a", ip="192.168.0.1"), 6) == ""
+    assert network.internal_ip(node("a", ip="fd00::2"), 6) == "fd00::2"
+
+
+def test_nothing_but_addresses_of_a_node_gets_into_rules() -> None:
+    assert network.pod_cidrs_of(node("a", "fd00::%x } ; flush ruleset ; # /64")) == ()
+    assert network.internal_ip(node("a", ip="fd00::2%x } ; flush ruleset ; #"), 6) == ""
+    assert network.internal_ip(node("a", ip="elsewhere")) == ""
 
 
 def test_only_pod_traffic_that_leaves_the_cluster_is_masqueraded() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netproxy.endpoints import usable_address
+from netproxy.model import family_of
 from netproxy.policy.objects import facts_of
 from tests.support.policies import pod
 
@@ -31,3 +32,8 @@ def test_others_are_used_in_their_plain_form(text: str, plain: str) -> None:
 def test_addresses_of_pods_that_cannot_be_read_are_not_in_policies() -> None:
     facts = facts_of(pod("web", "FD00:0::1", "fe80::1%x } ; flush ruleset", "1.2.3", "", "10.0.0.1"), "node-1")
     assert facts is not None and facts.ips == ("fd00::1", "10.0.0.1")
+
+
+@pytest.mark.parametrize("text", ["fd00::1%eth0", "fd00::%x; y/64", "fd00::%eth0/64"])
+def test_what_names_a_link_is_neither_an_address_nor_a_range(text: str) -> None:
+    assert family_of(text) == 0

@@ -188,6 +188,20 @@ REFUSED = [
         'spec.ingress[0].from[0].ipBlock.except[0]: Invalid value: "10.1.0.0/25": must be a strict subset of `cidr`',
     ),
     (
+        obj("networking.k8s.io/v1", "NetworkPolicy", spec={"egress": [{"to": [{"ipBlock": {"cidr": "fd00::%x/64"}}]}]}),
+        'spec.egress[0].to[0].ipBlock.cidr: Invalid value: "fd00::%x/64": '
+        "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+    ),
+    (
+        obj("networking.k8s.io/v1", "NetworkPolicy", spec={"ingress": [{"from": [{"ipBlock": {"cidr": "10.0.0.1"}}]}]}),
+        'spec.ingress[0].from[0].ipBlock.cidr: Invalid value: "10.0.0.1": '
+        "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+    ),
+    (
+        obj("networking.k8s.io/v1", "ServiceCIDR", spec={"cidrs": ["fd00::%x/112"]}),
+        'spec.cidrs[0]: Invalid value: "fd00::%x/112": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)',
+    ),
+    (
         obj("policy/v1", "PodDisruptionBudget", spec={"minAvailable": 1, "maxUnavailable": 1}),
         'spec: Invalid value: {"minAvailable":1,"maxUnavailable":1}: minAvailable and maxUnavailable cannot be both set',
     ),
@@ -290,6 +304,18 @@ def test_what_may_not_change_is_told_in_upstreams_words(old: Object, new: Object
     assert message in update_problems(old, new)
 
 
+def test_a_range_that_is_none_may_stay_in_a_stored_policy_but_not_come_into_one() -> None:
+    def policy(*exceptions: str) -> Object:
+        block = {"cidr": "fd00::%x/8", "except": list(exceptions)}
+        return obj("networking.k8s.io/v1", "NetworkPolicy", spec={"egress": [{"to": [{"ipBlock": block}]}]})
+
+    strategy = strategy_of(policy())
+    assert strategy.validate_update(policy("fd00:1::/64"), policy()) == []
+    assert [each.path for each in strategy.validate_update(policy("fd00:1::%x/64"), policy())] == [
+        "spec.egress[0].to[0].ipBlock.except[0]"
+    ]
+
+
 def test_a_namespace_is_born_active_with_its_finalizer_and_its_name_as_a_label() -> None:
     found = created(obj("v1", "Namespace", "web"))
     assert found["status"] == {"phase": "Active"}
@@ -366,6 +392,7 @@ def test_names_follow_their_kinds_rules() -> None:
     assert not wrong("apiregistration.k8s.io/v1", "APIService", "v1.")
     assert not wrong(f"{RBAC}/v1", "ClusterRole", "system:node") and wrong(f"{RBAC}/v1", "ClusterRole", "a/b")
     assert wrong("networking.k8s.io/v1", "IPAddress", "010.0.0.1")
+    assert wrong("networking.k8s.io/v1", "IPAddress", "fd00::1%x")
     assert wrong("batch/v1", "CronJob", "x" * 53) and not wrong("batch/v1", "CronJob", "x" * 52)
 
 
