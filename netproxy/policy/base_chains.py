@@ -29,6 +29,7 @@ LOCAL_PODS, ITSELF = "local-pods", "itself"
 OWN = {EGRESS: "saddr", INGRESS: "daddr"}
 REACHES_ALL = {4: "fib daddr type { broadcast, multicast }", 6: "ip6 daddr ff00::/8"}
 NEIGHBOURS = "{ nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert }"
+"""Passes with hop limit 255 (RFC 4861), which only frames of the bridge have here: routing takes one off before the hook."""
 
 
 def base_chains(
@@ -52,7 +53,7 @@ def base_chains(
 
 def _accepted(family: int) -> tuple[str, ...]:
     established = "ct state established,related accept"
-    return (established,) if family == 4 else (established, f"icmpv6 type {NEIGHBOURS} accept")
+    return (established,) if family == 4 else (established, f"ip6 hoplimit 255 icmpv6 type {NEIGHBOURS} accept")
 
 
 def _judged(family: int, direction: str, closed: Iterable[str]) -> Iterator[str]:

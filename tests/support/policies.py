@@ -127,7 +127,7 @@ class PolicyTracer:
             (r"fib saddr type local", lambda _: packet["saddr"] in self._node),
             (r'oifname "cni0"', lambda _: True),
             (r"fib daddr type \{ broadcast, multicast \}", lambda _: _reaches_all(packet["daddr"])),
-            (r"icmpv6 type \{[^}]*\}", lambda _: packet["protocol"] == "nd"),
+            (r"ip6 hoplimit 255 icmpv6 type \{[^}]*\}", lambda _: packet["protocol"] == "nd"),
             (r"ip6? saddr \. ip6? daddr @(\S+)", lambda m: self._in(m[1], f"{packet['saddr']} . {packet['daddr']}")),
             (
                 r"ip6? daddr \. (\w+) dport @(\S+)",
@@ -161,7 +161,7 @@ def _inside(address: str, network: str) -> bool:
         return False
     first, dash, last = network.partition("-")
     if dash:
-        return ipaddress.ip_address(first) <= ipaddress.ip_address(address) <= ipaddress.ip_address(last)  # type: ignore[operator]
+        return int(ipaddress.ip_address(first)) <= int(ipaddress.ip_address(address)) <= int(ipaddress.ip_address(last))
     return ipaddress.ip_address(address) in ipaddress.ip_network(network)
 
 

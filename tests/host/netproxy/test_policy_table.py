@@ -173,3 +173,52 @@ def test_an_isolated_pod_gets_no_multicast_of_other_pods_in_ipv6(isolated: bool)
         while seen[-1] != b"from the node":
             seen.append(receiver.recv(100))
         assert (b"to everybody" in seen) != isolated
+
+
+def test_discovery_passes_on_the_bridge_alone_and_from_no_router() -> None:
+    """Hop limit 255 is a neighbour's (RFC 4861): a router, the node too, passes on less."""
+    number, target = itertools.count(), socket.inet_pton(socket.AF_INET6, likeness(DB))
+
+    async def begin() -> None:
+        ensure("net/ipv6/conf/all/forwarding", "1")
+        ensure("net/bridge/bridge-nf-call-ip6tables", "1")
+        table = filled(
+            policy("out", podSelector={"matchLabels": {"app": "web"}}, policyTypes=["Egress"]), pods=likeness(PODS)
+        )
+        await PolicyBackend(NftWriter(6, TABLE), 6).put(made(table, 6))
+
+    async def raw() -> socket.socket:
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+        sock.settimeout(30)
+        return sock
+
+    with place() as (node, around), contextlib.ExitStack() as stack:
+        for namespace, ip in ((node, "10.244.1.1"), *((around[each], each) for each in (WEB, DB))):
+            device = "cni0" if namespace is node else "eth0"
+            namespace.run("ip", "address", "add", f"{likeness(ip)}/96", "dev", device, "nodad")
+        for namespace, ip, device in ((node, "192.168.0.1", "uplink"), (around["beyond"], "192.168.0.2", "eth0")):
+            namespace.run("ip", "address", "add", f"{likeness(ip)}/96", "dev", device, "nodad")
+        for each in (WEB, DB):
+            around[each].run("ip", "route", "add", "default", "via", likeness("10.244.1.1"))
+        node.inside(begin)
+        sockets = {name: stack.enter_context(around[name].inside(raw)) for name in (WEB, DB, "beyond")}
+
+        def heard(receiver: str, hops: int, kind: int = 135) -> bool:
+            """Tell whether a message of WEB's arrives before one of the same way that is let through."""
+            note = b"note %d" % next(number)
+            where = likeness("192.168.0.2" if receiver == "beyond" else receiver)
+            sockets[WEB].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, hops)
+            sockets[WEB].sendto(bytes((kind,)) + bytes(7) + target + note, (where, 0))
+            sender = node.inside(raw)
+            with sender:
+                sender.sendto(bytes((128,)) + bytes(7) + b"end " + note, (where, 0))
+            arrived = False
+            while not (data := sockets[receiver].recv(1000)).endswith(b"end " + note):
+                arrived |= data.endswith(note)
+            return arrived
+
+        assert heard(DB, 255)
+        assert not heard(DB, 64)
+        for kind in (133, 134, 135, 136):
+            assert not heard("beyond", 64, kind)
+            assert not heard("beyond", 255, kind)
