@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kube.api import core_v1, discovery_v1
+from kube.api import core_v1, discovery_v1, networking_v1
 from kube.client import Client
 from kube.clock import Clock
 from kube.events import NORMAL, WARNING, EventRecorder
@@ -127,6 +127,9 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         node_name,
         clock,
         lambda: recorder.event(node, WARNING, "RulesRepaired", "Network policies changed by others were put back"),
+        lambda policy, why: recorder.event(
+            policy, WARNING, "PolicyNotEnforced", f"Pods on node {node_name} that it selects are isolated: {why}"[:1000]
+        ),
     )
     stale += leftover
     guard, leftover = _source_guard(config, clock)
@@ -195,7 +198,13 @@ async def _choose(
 
 
 def _network_policy(
-    config: ProxyConfig, mode: str, client: Client, node_name: str, clock: Clock, on_repair: Callable[[], None]
+    config: ProxyConfig,
+    mode: str,
+    client: Client,
+    node_name: str,
+    clock: Clock,
+    on_repair: Callable[[], None],
+    on_failed: Callable[[networking_v1.NetworkPolicy, str], None],
 ) -> tuple[PolicyEnforcer | None, list[Remover]]:
     """Return the enforcer, or what removes the tables of one that ran here earlier."""
     backends = [
@@ -221,6 +230,7 @@ def _network_policy(
         ipvs=mode == "ipvs",
         clock=clock,
         on_repair=on_repair,
+        on_failed=on_failed,
         addresses_here=addresses_here,
     )
     return enforcer, []

@@ -13,3 +13,7 @@ class UnsupportedModeError(Exception):
 
 class WriteError(Exception):
     """The kernel refused a change of rules; nothing of that change is in force in the table that refused it."""
+
+
+class PolicyError(Exception):
+    """A network policy cannot be enforced as it is written; the message says why."""

@@ -32,6 +32,10 @@ class Writer(Protocol):
         """Apply a text in one transaction; WriteError where the kernel or nft refuses it."""
         ...
 
+    async def check(self, text: str) -> None:
+        """Raise WriteError for a text that `apply` would be refused; change nothing."""
+        ...
+
     async def read(self) -> Contents:
         """Return what the table holds; nothing where there is none."""
         ...
@@ -56,8 +60,15 @@ class NftWriter:
         self._table = [family if isinstance(family, str) else chains.word(family), table]
 
     async def apply(self, text: str) -> None:
+        await self._nft("-f", text)
+
+    async def check(self, text: str) -> None:
+        await self._nft("-cf", text)
+
+    @staticmethod
+    async def _nft(option: str, text: str) -> None:
         try:
-            await run(["nft", "-f", "-"], input=text, timeout=60)
+            await run(["nft", option, "-"], input=text, timeout=60)
         except CommandError as error:
             raise WriteError(str(error)) from error
 
@@ -147,6 +158,13 @@ class RecordingWriter:
 
     async def apply(self, text: str) -> None:
         self.applied.append(text)
+        self.contents, self.there = self._after(text)
+        self.generation += 1
+
+    async def check(self, text: str) -> None:
+        self._after(text)
+
+    def _after(self, text: str) -> tuple[Contents, bool]:
         held = self.contents
         copy = Contents(dict(held.elements), {name: list(rules) for name, rules in held.rules.items()}, list(held.sets))
         there = self.there
@@ -155,8 +173,7 @@ class RecordingWriter:
                 copy, there = _apply_line(copy, there, line)
             except (KeyError, ValueError) as error:
                 raise WriteError(f"nft: line {number}: {line[:200]}: {error}") from error
-        self.contents, self.there = copy, there
-        self.generation += 1
+        return copy, there
 
     async def read(self) -> Contents:
         held = self.contents

@@ -14,12 +14,14 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 from kube.api import networking_v1
-from kube.client import Client
+from kube.client import Client, key_of
 from kube.clock import SYSTEM, Clock
 from kube.informer import Change, Informer
+from kube.selectors import SelectorError
 from netproxy import metrics
-from netproxy.errors import WriteError
-from netproxy.policy.model import PolicyTable, parse
+from netproxy.errors import PolicyError, WriteError
+from netproxy.policy.isolation import refused_policies
+from netproxy.policy.model import Policy, PolicyTable, closed, parse
 from netproxy.policy.objects import SlimNamespace, SlimPod, facts_of
 from netproxy.policy.rules import Rulesets
 from netproxy.policy.sync import PolicyBackend
@@ -44,11 +46,14 @@ class PolicyEnforcer:
         ipvs: bool = False,
         clock: Clock = SYSTEM,
         on_repair: Callable[[], None] = lambda: None,
+        on_failed: Callable[[networking_v1.NetworkPolicy, str], None] = lambda policy, why: None,
         addresses_here: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self._client, self._node_name, self._clock = client, node_name, clock
         self._backends, self._on_repair = backends, on_repair
-        self._addresses_here = addresses_here
+        self._addresses_here, self._on_failed = addresses_here, on_failed
+        self._failed: dict[str, str] = {}
+        """Policies that cannot be enforced, by key: why, "" once that is reported."""
         self._remaining: set[str] = set()
         self._look = asyncio.Event()
         self._table = PolicyTable()
@@ -82,16 +87,19 @@ class PolicyEnforcer:
     async def wait_started(self, seconds: float) -> None:
         """Let no pod start before the policies there are.
 
-        The wait is for so long at most, and only once: a server that shows no policies must not keep a node from serving.
+        The wait until they are known is for so long at most, and only once: a server that shows no policies must not keep a
+        node from serving. Policies that are known and cannot be put in force do.
         """
         if self._given_up:
             return
         try:
             async with asyncio.timeout(seconds):
-                await self.started.wait()
+                await self._policies.wait_synced()
         except TimeoutError:
             self._given_up = True
-            log.error("network policies are not in force yet: pods start without them")
+            log.error("network policies are not known yet: pods start without them")
+            return
+        await self.started.wait()
 
     async def verify(self) -> None:
         """Look once whether others changed our tables, and repair them."""
@@ -106,13 +114,35 @@ class PolicyEnforcer:
 
     # -- changes in -----------------------------------------------------------------------------------------------
     def _policy_changed(self, change: Change[networking_v1.NetworkPolicy]) -> None:
+        self._failed.pop(change.key, None)
+        for rulesets in self._rulesets.values():
+            rulesets.closed -= {change.key}
         if change.type == "DELETED":
             self._table.delete_policy(change.key)
         else:
-            self._table.set_policy(parse(change.new))
+            self._table.set_policy(self._parse(change.new))
         log.info("network policy %s: %s", change.key, change.type.lower())
         metrics.POLICIES.set(len(self._table.policies))
         self._wake.set()
+
+    def _parse(self, policy: networking_v1.NetworkPolicy) -> Policy:
+        try:
+            return parse(policy)
+        except (PolicyError, SelectorError) as error:
+            self._fail(key_of(policy), str(error))
+            return closed(policy)
+
+    def _fail(self, key: str, why: str) -> None:
+        log.error("network policy %s is not enforced, the pods that it selects are isolated: %s", key, why)
+        self._failed[key] = why
+
+    def _report_failed(self) -> None:
+        """Report each policy that cannot be enforced once, where it selects a pod of this node."""
+        for key, why in self._failed.items():
+            policy, told = self._policies.get(key), self._table.policies[key]
+            if why and policy and any(pod.here for pod in self._table.members(told.subject).values()):
+                self._on_failed(policy, why)
+                self._failed[key] = ""
 
     def _pod_changed(self, change: Change[SlimPod]) -> None:
         facts = None if change.type == "DELETED" else facts_of(change.new, self._node_name)
@@ -191,21 +221,39 @@ class PolicyEnforcer:
         while self._table.policies:
             self._wake.clear()
             began = self._clock.monotonic()
-            for backend in self._backends:
-                try:
-                    await backend.put(self._rulesets[backend.family].make())
-                except WriteError as error:
-                    log.error("network policies are behind: %s", error)
-                    backend.distrust()
-                    self._wake.set()
-                    await self._clock.sleep(RETRY)
-                    break
-            else:
+            self._report_failed()
+            written = [await self._write(backend) for backend in self._backends]
+            if all(written):
                 metrics.POLICY_SYNC.observe(self._clock.monotonic() - began)
                 self.started.set()
+            else:
+                self._wake.set()
+                await self._clock.sleep(RETRY)
             await self._wake.wait()
             # One turn later all events of the same read are in: they make one change.
             await asyncio.sleep(0)
+
+    async def _write(self, backend: PolicyBackend) -> bool:
+        """Bring one family to what is known, without the rules of policies that the kernel refuses."""
+        rulesets = self._rulesets[backend.family]
+        try:
+            try:
+                await backend.put(rulesets.make())
+            except WriteError as error:
+                backend.distrust()
+                refused = await refused_policies(rulesets, backend)
+                if not refused:
+                    raise
+                rulesets.closed |= refused
+                for key in refused & self._table.policies.keys():
+                    self._fail(key, f"its rules are refused: {error}")
+                self._report_failed()
+                await backend.put(rulesets.make())
+        except WriteError as error:
+            log.error("network policies are behind: %s", error)
+            backend.distrust()
+            return False
+        return True
 
     async def _until_written(self, write: Callable[[], Awaitable[None]]) -> None:
         while True:

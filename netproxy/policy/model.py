@@ -15,7 +15,9 @@ from kube import selectors
 from kube.api import networking_v1
 from kube.client import key_of
 from kube.selectors import LabelSelector
+from netproxy.errors import PolicyError
 from netproxy.policy.blocks import allowed
+from netproxy.policy.limits import check_cost
 from netproxy.policy.objects import PodFacts
 
 INGRESS, EGRESS = "ingress", "egress"
@@ -82,17 +84,40 @@ class Policy:
 
 
 def parse(policy: networking_v1.NetworkPolicy) -> Policy:
-    """Read a policy; policyTypes defaults as upstream's: Ingress, and Egress where there are egress rules."""
-    spec, namespace = policy.spec, policy.metadata.namespace or ""
-    types = spec.policy_types or (["Ingress", "Egress"] if spec.egress else ["Ingress"])
+    """Read a policy; PolicyError or SelectorError for one that cannot be enforced."""
+    check_cost(policy.spec)
+    spec, namespace, types = policy.spec, policy.metadata.namespace or "", _types(policy.spec)
     rules: dict[str, tuple[Rule, ...]] = {}
     if "Ingress" in types:
         rules[INGRESS] = tuple(_rule(namespace, each.from_, each.ports) for each in spec.ingress)
     if "Egress" in types:
         rules[EGRESS] = tuple(_rule(namespace, each.to, each.ports) for each in spec.egress)
+    return Policy(key_of(policy), _subject(policy), rules)
+
+
+def closed(policy: networking_v1.NetworkPolicy) -> Policy:
+    """Return a policy that selects the same pods and allows nothing, for one that cannot be enforced: it fails closed.
+
+    Where even its selector cannot be read, it selects the whole namespace.
+    """
+    try:
+        subject = _subject(policy)
+    except selectors.SelectorError:
+        subject = Selector(namespace=policy.metadata.namespace or "")
+    kinds = {"Ingress": INGRESS, "Egress": EGRESS}
+    return Policy(key_of(policy), subject, {kinds[each]: () for each in _types(policy.spec) if each in kinds})
+
+
+def _subject(policy: networking_v1.NetworkPolicy) -> Selector:
     # A policy without a podSelector, as a server might send one, selects the whole namespace like an empty one.
-    pods = selectors.from_label_selector(spec.pod_selector) if spec.pod_selector else selectors.EVERYTHING
-    return Policy(key_of(policy), Selector(pods, namespace), rules)
+    selector = policy.spec.pod_selector
+    pods = selectors.from_label_selector(selector) if selector else selectors.EVERYTHING
+    return Selector(pods, policy.metadata.namespace or "")
+
+
+def _types(spec: networking_v1.NetworkPolicySpec) -> list[str]:
+    """Return policyTypes, by default as upstream: Ingress, and Egress where there are egress rules."""
+    return spec.policy_types or (["Ingress", "Egress"] if spec.egress else ["Ingress"])
 
 
 def _rule(
@@ -121,7 +146,10 @@ def _port(port: networking_v1.NetworkPolicyPort) -> Port:
         return Port(protocol)
     if isinstance(port.port, str):
         return Port(protocol, name=port.port)
-    return Port(protocol, port.port, port.end_port or port.port)
+    last = port.end_port or port.port
+    if not 0 < port.port <= last <= 65535:
+        raise PolicyError(f"{port.port} to {last} are no ports")
+    return Port(protocol, port.port, last)
 
 
 @dataclass(slots=True)

@@ -124,6 +124,6 @@ def facts_of(pod: SlimPod, node_name: str) -> PodFacts | None:
             NamedPort(port.name, port.protocol or "TCP", port.container_port)
             for container in (*pod.spec.containers, *pod.spec.init_containers)
             for port in container.ports
-            if port.name
+            if port.name and 0 < port.container_port < 65536
         ),
     )

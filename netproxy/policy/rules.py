@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,13 +45,17 @@ class Rulesets:
         self.table, self.family, self._bridge, self._ipvs = table, family, bridge, ipvs
         self.ranges: tuple[str, ...] = ()
         """Where this node's pods get their addresses."""
+        self.closed: frozenset[str] = frozenset()
+        """Policies by key whose rules the kernel refuses: they isolate pods and allow nothing."""
+        self._shut: Collection[str] = ()
         self._ip = word(family)
         self._address = "ipv4_addr" if family == 4 else "ipv6_addr"
         self._names: dict[object, str] = {}
         self._kept: dict[str, tuple[int, dict[str, str]]] = {}
 
-    def make(self) -> Ruleset:
-        """Return the ruleset for what the table holds now."""
+    def make(self, closed: Collection[str] | None = None) -> Ruleset:
+        """Return the ruleset for what the table holds now, without the rules of policies that are `closed`."""
+        self._shut = self.closed if closed is None else closed
         out = Ruleset()
         mine = self._local_addresses()
         out.declarations[LOCAL_PODS] = f"set {LOCAL_PODS} {{ type {self._address} ; }}"
@@ -114,7 +118,7 @@ class Rulesets:
 
     def _policy(self, direction: str, policy: Policy, out: Ruleset) -> tuple[str, ...]:
         rules: dict[str, None] = {}
-        for rule in policy.rules[direction]:
+        for rule in () if policy.key in self._shut else policy.rules[direction]:
             for peers, target in self._peers(direction, policy, rule, out):
                 for ports in self._ports(rule, target, out):
                     rules[" ".join(filter(None, (peers, ports, "accept", _comment(policy.key))))] = None

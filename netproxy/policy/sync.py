@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kube.clock import SYSTEM, Clock
+from netproxy.errors import WriteError
 from netproxy.nftables import commands
 from netproxy.nftables.chains import word
 from netproxy.nftables.commands import Held
@@ -63,7 +64,7 @@ class PolicyBackend:
     """One family's table."""
 
     def __init__(self, writer: Writer, family: int, *, clock: Clock = SYSTEM) -> None:
-        self.family = family
+        self.family, self._writer = family, writer
         self._shadow = PolicyShadow(family)
         self._keeper = TableKeeper(writer, self._shadow, clock)
         self._there = False
@@ -78,6 +79,18 @@ class PolicyBackend:
         text = self._shadow.change(ruleset)
         if text:
             await self._keeper.write(text)
+
+    async def refuses(self, ruleset: Ruleset) -> bool:
+        """Tell whether a table with this ruleset would be refused; nothing is changed."""
+        shadow = PolicyShadow(self.family)
+        shadow.current = ruleset
+        try:
+            await self._writer.check(
+                f"add table {shadow.table}\ndelete table {shadow.table}\n{shadow.reconcile({}, (), ())}"
+            )
+        except WriteError:
+            return True
+        return False
 
     def distrust(self) -> None:
         """Compare with whatever the kernel holds at the next `put`: a write failed."""

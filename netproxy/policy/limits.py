@@ -1,0 +1,29 @@
+"""What one policy may cost each node: the API limits none of it, and whoever may write policies writes them for all nodes."""
+
+from __future__ import annotations
+
+from kube.api import networking_v1
+from netproxy.errors import PolicyError
+
+MAX_ELEMENTS = 10_000
+"""CIDRs with exceptions, or rules of nft, of one policy: reading and writing as many takes about a second."""
+MAX_SELECTORS = 1_000
+"""Peers by selectors of one policy: each is compared with each pod of the cluster."""
+
+
+def check_cost(spec: networking_v1.NetworkPolicySpec) -> None:
+    """Raise PolicyError for a policy that costs too much, without reading its parts."""
+    rules = [*((each.from_, each.ports) for each in spec.ingress), *((each.to, each.ports) for each in spec.egress)]
+    selectors = cidrs = matches = 0
+    for peers, ports in rules:
+        blocks = [each.ip_block for each in peers if each.ip_block is not None]
+        selectors += len(peers) - len(blocks)
+        cidrs += len(blocks) + sum(len(block.except_) for block in blocks)
+        matches += (len(peers) - len(blocks) + 1) * max(1, len(ports))
+    for count, limit, what in (
+        (cidrs, MAX_ELEMENTS, "address ranges and exceptions"),
+        (matches, MAX_ELEMENTS, "pairs of a peer and a port"),
+        (selectors, MAX_SELECTORS, "peers by selectors"),
+    ):
+        if count > limit:
+            raise PolicyError(f"it has {count} {what}; {limit} are enforced at most")
