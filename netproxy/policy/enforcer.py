@@ -14,15 +14,16 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 from kube.api import networking_v1
-from kube.client import Client, key_of
+from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.informer import Change, Informer
-from kube.selectors import SelectorError
 from netproxy import metrics
-from netproxy.errors import PolicyError, WriteError
+from netproxy.errors import WriteError
+from netproxy.policy.failures import Failures, Report
 from netproxy.policy.isolation import refused_policies
-from netproxy.policy.model import Policy, PolicyTable, closed, parse
+from netproxy.policy.model import PolicyTable
 from netproxy.policy.objects import SlimNamespace, SlimPod, facts_of
+from netproxy.policy.parsing import read
 from netproxy.policy.rules import Rulesets
 from netproxy.policy.sync import PolicyBackend
 
@@ -46,20 +47,19 @@ class PolicyEnforcer:
         ipvs: bool = False,
         clock: Clock = SYSTEM,
         on_repair: Callable[[], None] = lambda: None,
-        on_failed: Callable[[networking_v1.NetworkPolicy, str], None] = lambda policy, why: None,
+        on_failed: Report = lambda policy, why: None,
         addresses_here: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self._client, self._node_name, self._clock = client, node_name, clock
         self._backends, self._on_repair = backends, on_repair
-        self._addresses_here, self._on_failed = addresses_here, on_failed
-        self._failed: dict[str, str] = {}
-        """Policies that cannot be enforced, by key: why, "" once that is reported."""
+        self._addresses_here = addresses_here
         self._remaining: set[str] = set()
         self._look = asyncio.Event()
         self._table = PolicyTable()
         families = [backend.family for backend in backends]
         self._rulesets = {family: Rulesets(self._table, family, bridge=bridge, ipvs=ipvs) for family in families}
         self._policies = Informer(client, networking_v1.NetworkPolicy, clock=clock)
+        self._failures = Failures(self._table, self._policies.get, on_failed)
         self._wake = asyncio.Event()
         self._given_up = False
         self.started = asyncio.Event()
@@ -114,35 +114,19 @@ class PolicyEnforcer:
 
     # -- changes in -----------------------------------------------------------------------------------------------
     def _policy_changed(self, change: Change[networking_v1.NetworkPolicy]) -> None:
-        self._failed.pop(change.key, None)
+        self._failures.forget(change.key)
         for rulesets in self._rulesets.values():
             rulesets.closed -= {change.key}
         if change.type == "DELETED":
             self._table.delete_policy(change.key)
         else:
-            self._table.set_policy(self._parse(change.new))
+            policy, why = read(change.new)
+            self._table.set_policy(policy)
+            if why:
+                self._failures.add(change.key, why)
         log.info("network policy %s: %s", change.key, change.type.lower())
         metrics.POLICIES.set(len(self._table.policies))
         self._wake.set()
-
-    def _parse(self, policy: networking_v1.NetworkPolicy) -> Policy:
-        try:
-            return parse(policy)
-        except (PolicyError, SelectorError) as error:
-            self._fail(key_of(policy), str(error))
-            return closed(policy)
-
-    def _fail(self, key: str, why: str) -> None:
-        log.error("network policy %s is not enforced, the pods that it selects are isolated: %s", key, why)
-        self._failed[key] = why
-
-    def _report_failed(self) -> None:
-        """Report each policy that cannot be enforced once, where it selects a pod of this node."""
-        for key, why in self._failed.items():
-            policy, told = self._policies.get(key), self._table.policies[key]
-            if why and policy and any(pod.here for pod in self._table.members(told.subject).values()):
-                self._on_failed(policy, why)
-                self._failed[key] = ""
 
     def _pod_changed(self, change: Change[SlimPod]) -> None:
         facts = None if change.type == "DELETED" else facts_of(change.new, self._node_name)
@@ -221,7 +205,7 @@ class PolicyEnforcer:
         while self._table.policies:
             self._wake.clear()
             began = self._clock.monotonic()
-            self._report_failed()
+            self._failures.report()
             written = [await self._write(backend) for backend in self._backends]
             if all(written):
                 metrics.POLICY_SYNC.observe(self._clock.monotonic() - began)
@@ -245,9 +229,10 @@ class PolicyEnforcer:
                 if not refused:
                     raise
                 rulesets.closed |= refused
-                for key in refused & self._table.policies.keys():
-                    self._fail(key, f"its rules are refused: {error}")
-                self._report_failed()
+                log.error("a change was refused: %s", error)
+                for key in refused:
+                    self._failures.add(key, "the kernel refuses its rules")
+                self._failures.report()
                 await backend.put(rulesets.make())
         except WriteError as error:
             log.error("network policies are behind: %s", error)

@@ -13,8 +13,12 @@ from netproxy.policy.sync import PolicyBackend
 
 
 async def refused_policies(rulesets: Rulesets, backend: PolicyBackend) -> frozenset[str]:
-    """Return the keys of policies without whose rules the table is taken; none where it is refused for another reason."""
-    every = sorted(rulesets.table.policies.keys() - rulesets.closed)
+    """Return the keys of policies without whose rules the table is taken; none where it is refused for another reason.
+
+    One that was changed meanwhile is left out: what it is now was not looked at.
+    """
+    before = dict(rulesets.table.policies)
+    every = sorted(before.keys() - rulesets.closed)
 
     async def refused(keys: Collection[str]) -> bool:
         closed = rulesets.table.policies.keys() - set(keys)
@@ -33,4 +37,5 @@ async def refused_policies(rulesets: Rulesets, backend: PolicyBackend) -> frozen
 
     if not every or not await refused(every) or await refused(()):
         return frozenset()
-    return frozenset(await search(every))
+    found = await search(every)
+    return frozenset(key for key in found if rulesets.table.policies.get(key) is before[key])

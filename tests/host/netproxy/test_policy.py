@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from netproxy.nftables.writer import NftWriter
-from netproxy.policy.model import PolicyTable, parse
+from netproxy.policy.model import PolicyTable
 from netproxy.policy.objects import SlimMeta, SlimNamespace, facts_of
+from netproxy.policy.parsing import parse
 from netproxy.policy.rules import TABLE, Rulesets, flat
 from netproxy.policy.sync import PolicyBackend
 from tests.host.netproxy.conftest import (

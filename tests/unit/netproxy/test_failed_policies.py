@@ -13,8 +13,8 @@ from netproxy.errors import PolicyError, WriteError
 from netproxy.nftables.writer import RecordingWriter
 from netproxy.policy.enforcer import RETRY, PolicyEnforcer
 from netproxy.policy.limits import MAX_ELEMENTS, MAX_SELECTORS
-from netproxy.policy.model import parse
 from netproxy.policy.objects import SlimMeta, SlimNamespace
+from netproxy.policy.parsing import parse
 from netproxy.policy.sync import PolicyBackend
 from tests.support.memory_api import MemoryAPI
 from tests.support.policies import PolicyTracer, pod, policy
@@ -126,7 +126,7 @@ async def test_a_policy_whose_rules_the_kernel_refuses_is_found_and_others_are_i
         assert not allows(writer, WEB, 80)
         assert allows(writer, DB, 80)
         assert not allows(writer, DB, 81)
-        assert watched.reported == ["web: its rules are refused: refused"]
+        assert watched.reported == ["web: the kernel refuses its rules"]
         api.put(about("web", {"from": [ANYBODY], "ports": [{"port": 80}]}))
         await settle(80)
         assert allows(writer, WEB, 80)

@@ -9,8 +9,9 @@ from kube.api import networking_v1
 from kube.clock import FakeClock
 from netproxy.nftables.writer import RecordingWriter
 from netproxy.policy.base_chains import HOOKS
-from netproxy.policy.model import PolicyTable, parse
+from netproxy.policy.model import PolicyTable
 from netproxy.policy.objects import SlimPod, facts_of
+from netproxy.policy.parsing import parse
 from netproxy.policy.rules import Ruleset, Rulesets
 from netproxy.policy.sync import PolicyBackend
 from tests.support.policies import PolicyTracer, pod, policy, random_policy

@@ -1,0 +1,38 @@
+"""Policies that cannot be enforced, and who was told so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from kube.api import networking_v1
+from netproxy.policy.model import PolicyTable
+
+log = logging.getLogger(__name__)
+Report = Callable[[networking_v1.NetworkPolicy, str], None]
+"""Takes a policy and why it cannot be enforced."""
+
+
+class Failures:
+    """Logs each failure at once, and reports it once the policy selects a pod of this node: other nodes have no say."""
+
+    def __init__(
+        self, table: PolicyTable, get: Callable[[str], networking_v1.NetworkPolicy | None], report: Report
+    ) -> None:
+        self._table, self._get, self._report = table, get, report
+        self._unreported: dict[str, str] = {}
+
+    def add(self, key: str, why: str) -> None:
+        log.error("network policy %s is not enforced, the pods that it selects are isolated: %s", key, why)
+        self._unreported[key] = why
+
+    def forget(self, key: str) -> None:
+        """Take in that a policy was changed or deleted."""
+        self._unreported.pop(key, None)
+
+    def report(self) -> None:
+        for key, why in list(self._unreported.items()):
+            policy, subject = self._get(key), self._table.policies[key].subject
+            if policy and any(pod.here for pod in self._table.members(subject).values()):
+                self._report(policy, why)
+                del self._unreported[key]
