@@ -114,6 +114,15 @@ def judge_steps(case: Case, small: int = SMALL) -> None:
         raise TooExpensive(f"{case.name}: lines grow with exponent {exponent(points):.2f}: {points}")
 
 
+def _goes_on(case: Case, last: tuple[int, float]) -> bool:
+    """Tell whether the time is as steep beyond an input, where longer ones are read: memory has thresholds (mmap), too."""
+    if case.largest < LARGEST:
+        return True
+    longer = 2 * last[0]
+    points = [last, (longer, min(seconds(case, case.build(longer)) for _ in range(TRIES)))]
+    return exponent(points) > TIME_EXPONENT
+
+
 def judge_time(case: Case, small: int = 8 * SMALL) -> None:
     """Raise TooExpensive where a large input is slow, and the time grew faster than the input, or is absurd."""
     size, points = min(small, case.largest), list[tuple[int, float]]()
@@ -122,7 +131,7 @@ def judge_time(case: Case, small: int = 8 * SMALL) -> None:
         if points[-1][1] > QUICK and too_steep(points, TIME_EXPONENT):
             tries = [[(n, seconds(case, case.build(n))) for n, _ in points[-3:]] for _ in range(TRIES)]
             points = [min(same, key=lambda point: point[1]) for same in zip(*tries, points[-3:], strict=True)]
-            if too_steep(points, TIME_EXPONENT):
+            if too_steep(points, TIME_EXPONENT) and _goes_on(case, points[-1]):
                 raise TooExpensive(f"{case.name}: time grows with exponent {exponent(points):.2f}: {points}")
         if points[-1][1] > TOO_SLOW:
             raise TooExpensive(f"{case.name}: an input takes {points[-1][1]:.1f} s: {points}")
