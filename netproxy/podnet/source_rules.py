@@ -58,6 +58,7 @@ CHAINS: dict[str, tuple[str, ...]] = {
     ),
     "sent-by-ipv6": (
         "icmpv6 type { nd-router-advert, nd-redirect } drop",
+        "icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } ip6 hoplimit != 255 drop",  # RFC 4861
         "udp sport 547 udp dport 546 drop",
         "icmpv6 type nd-neighbor-advert iifname . @th,64,128 != @targets drop",
         f"ip6 saddr :: icmpv6 type {{ {_DISCOVERY} }} accept",  # before an address is in use (RFC 4862)

@@ -53,11 +53,11 @@ def ip4(source: str, target: str, protocol: int, body: bytes) -> bytes:
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + body
 
 
-def ip6(source: str, target: str, protocol: int, body: bytes, place: int) -> bytes:
+def ip6(source: str, target: str, protocol: int, body: bytes, place: int, hops: int = 255) -> bytes:
     """An IPv6 packet; the checksum of what it carries is put at `place` of its body."""
     pseudo = ip(source) + ip(target) + struct.pack("!II", len(body), protocol)
     body = body[:place] + struct.pack("!H", checksum(pseudo + body)) + body[place + 2 :]
-    return struct.pack("!IHBB", 6 << 28, len(body), protocol, 255) + ip(source) + ip(target) + body
+    return struct.pack("!IHBB", 6 << 28, len(body), protocol, hops) + ip(source) + ip(target) + body
 
 
 def udp(payload: bytes, source: int = 4000, target: int = 7000) -> bytes:
@@ -91,8 +91,8 @@ def frames(own: str, other: str, link: str, other_link: str) -> dict[str, tuple[
     def six(name: str, source: str, target: str, how: str = "udp") -> bytes:
         return ip6(source, target, 17, udp(note(name)), 6)
 
-    def nd(name: str, kind: int, source: str, subject: str) -> bytes:
-        return ether(own, ALL_NODES, 0x86DD, ip6(source, all_nodes, 58, discovery(kind, subject, note(name)), 2))
+    def nd(name: str, kind: int, source: str, subject: str, hops: int = 255) -> bytes:
+        return ether(own, ALL_NODES, 0x86DD, ip6(source, all_nodes, 58, discovery(kind, subject, note(name)), 2, hops))
 
     made: dict[str, tuple[bool, bytes]] = {}
 
@@ -115,6 +115,8 @@ def frames(own: str, other: str, link: str, other_link: str) -> dict[str, tuple[
     case("arp-other-mac", False, ether(own, BROADCAST, 0x806, arp(2, FOREIGN, A, B, note("arp-other-mac"))))
     case("own-advert", True, nd("own-advert", 136, A6, A6))
     case("own-solicit", True, nd("own-solicit", 135, link, B6))
+    case("solicit-with-less-hops", False, nd("solicit-with-less-hops", 135, link, B6, 64))
+    case("advert-with-less-hops", False, nd("advert-with-less-hops", 136, A6, A6, 64))
     case("dad", True, nd("dad", 135, "::", A6))
     case("advert-of-another", False, nd("advert-of-another", 136, A6, GATEWAY6))
     case("advert-by-another", False, nd("advert-by-another", 136, GATEWAY6, GATEWAY6))
