@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 _PREFIX = "kubernetes.io/csi/"
 
@@ -27,6 +28,14 @@ def split_unique_name(name: str) -> tuple[str, str]:
 def attachment_name(driver: str, handle: str, node: str) -> str:
     """Return the name of the VolumeAttachment that brings a volume to a node."""
     return f"csi-{hashlib.sha256(f'{handle}{driver}{node}'.encode()).hexdigest()}"
+
+
+def attached_volume(attachment: str, node: str, volumes: Iterable[str]) -> str:
+    """Return which of a node's volumes, by their unique names, a VolumeAttachment of this name is for; "" for none of them."""
+    for volume in filter(is_unique_name, volumes):
+        if attachment_name(*split_unique_name(volume), node) == attachment:
+            return volume
+    return ""
 
 
 def is_attachment_name(name: str) -> bool:

@@ -10,7 +10,7 @@ waited. Informers may lag: before what cannot be undone the API server itself is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from control.controllers.attach_detach import plan
 from control.controllers.attach_detach.attaching import Attaching
@@ -22,7 +22,7 @@ from control.controllers.pods import is_terminal
 from kube.api import core_v1, storage_v1
 from kube.client import name_of
 from kube.controller import Controller
-from kube.csi import is_attachment_name, unique_name
+from kube.csi import attached_volume, is_attachment_name, unique_name
 from kube.errors import StatusError
 from kube.informer import Change
 from kube.volume_binding import claim_names
@@ -133,9 +133,9 @@ class AttachDetachController:
         if not pods and not attachments:
             self._telling.forget(key)
             return None
-        unique = _unique(volume) if volume is not None else ""
         involved = {name: self._nodes.get(name) for name in (*pods, *attachments)}
         nodes = {name: node for name, node in involved.items() if node is not None}
+        unique = _unique(volume) if volume is not None else _in_use_of(attachments.values(), nodes)
         now = self._clock.monotonic()
         decision = plan.decide(
             unique,
@@ -151,7 +151,7 @@ class AttachDetachController:
             self._since.setdefault((key, node), now)
         done = True
         for node in decision.detach:
-            done &= await self._detach(unique, attachments[node], forced=unique in _in_use(nodes.get(node)))
+            done &= await self._detach(attachments[node], forced=unique in _in_use(nodes.get(node)))
         for node in decision.attach:
             assert volume is not None, "only a volume that is there is wanted"
             done &= await self._attaching.attach(volume, node, shared=plan.is_shared(volume))
@@ -184,10 +184,10 @@ class AttachDetachController:
                 found.setdefault(pod.spec.node_name or "", []).append(pod)
         return found
 
-    async def _detach(self, unique: str, attachment: storage_v1.VolumeAttachment, *, forced: bool) -> bool:
+    async def _detach(self, attachment: storage_v1.VolumeAttachment, *, forced: bool) -> bool:
         """Detach a volume; return False where the node uses it, which our copy does not show yet."""
         name = name_of(attachment)
-        if not await self._statuses.leave(attachment, unique, forced=forced):
+        if not await self._statuses.leave(attachment, forced=forced):
             return False
         try:
             await self._client.delete(storage_v1.VolumeAttachment, name, uid=attachment.metadata.uid or "")
@@ -214,6 +214,15 @@ def _volume_of(attachment: storage_v1.VolumeAttachment) -> str:
 def _unique(volume: core_v1.PersistentVolume) -> str:
     assert volume.spec.csi is not None, volume.metadata.name
     return unique_name(volume.spec.csi.driver, volume.spec.csi.volume_handle)
+
+
+def _in_use_of(attachments: Iterable[storage_v1.VolumeAttachment], nodes: Mapping[str, core_v1.Node]) -> str:
+    """Return what nodes that use it call a volume whose PersistentVolume is gone; "" where none uses it."""
+    for attachment in attachments:
+        name = attachment.spec.node_name
+        if found := attached_volume(name_of(attachment), name, _in_use(nodes.get(name))):
+            return found
+    return ""
 
 
 def _is_managed(node: core_v1.Node) -> bool:

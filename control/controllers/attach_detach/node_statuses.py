@@ -9,7 +9,7 @@ from __future__ import annotations
 from control.controllers.context import Context
 from kube.api import core_v1, storage_v1
 from kube.client import Client, name_of
-from kube.csi import unique_name
+from kube.csi import attached_volume, unique_name
 from kube.errors import StatusError
 from kube.locks import Locks
 
@@ -39,14 +39,16 @@ class NodeStatuses:
             if found is not None:
                 await self._write(found)
 
-    async def leave(self, attachment: storage_v1.VolumeAttachment, volume: str, *, forced: bool) -> bool:
+    async def leave(self, attachment: storage_v1.VolumeAttachment, *, forced: bool) -> bool:
         """Take a volume off its node's list; return False, with nothing done, where the node uses it now and is not forced."""
         name = attachment.spec.node_name
         self._leaving.add(name_of(attachment))
         try:
             async with self._locks.of(name):
                 node = await self._now(name)
-                if node is not None and (forced or volume not in node.status.volumes_in_use):
+                if node is not None and (
+                    forced or not attached_volume(name_of(attachment), name, node.status.volumes_in_use)
+                ):
                     await self._write(node)
                     node = None
         except BaseException:

@@ -169,3 +169,17 @@ async def test_what_somebody_else_writes_into_a_nodes_list_is_corrected() -> Non
         await world.attached()
         await world.patch(Node, "a", {"status": {"volumesAttached": None}})
         assert world.told("a") == [VOLUME]
+
+
+async def test_a_node_that_uses_a_volume_keeps_it_also_when_the_persistent_volume_is_gone() -> None:
+    world, clock = World(), FakeClock()
+    async with working(world, clock, AttachDetachController):
+        await world.pod("first", "a")
+        await world.attached()
+        await world.uses(True)
+        await world.client().delete(core_v1.PersistentVolume, "pv")  # by force: its protection was taken off
+        await settle(100)
+        await clock.advance(60)
+        assert world.on == ["a"]
+        await world.uses(False)
+        assert world.on == []
