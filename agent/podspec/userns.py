@@ -8,6 +8,8 @@ the pod's folder was removed.
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +20,8 @@ from agent.podspec.subordinate_ids import UNIT, IdRange
 from cri.messages import IDMapping, NamespaceMode, UserNamespace
 from kube.api import core_v1
 from kube.files import write_file
+
+log = logging.getLogger(__name__)
 
 FILE = "userns"
 LENGTH = UNIT
@@ -46,17 +50,31 @@ class UserNamespaces:
         self._pods_dir, self._room, self._length = pods_dir, room, length
         self._given: dict[str, IdRange] = {}
         """By pod UID."""
+        self._unknown: set[Path] = set()
+        """Files of pods whose ranges are not known."""
         self._lock = threading.Lock()
 
     def load(self) -> None:
-        """Read what pods were given in the agent's last life; they keep it, also where the node's range is another now."""
-        for path in self._pods_dir.glob(f"*/{FILE}"):
-            try:
-                found = msgspec.json.decode(path.read_bytes(), type=_Mappings)
-            except (OSError, msgspec.MsgspecError):
-                continue
+        """Read what pods were given in the agent's last life; they keep it, also where the node's range is another now.
+
+        Raise OSError where the pods' folders cannot be listed.
+        """
+        for folder in os.listdir(self._pods_dir) if self._pods_dir.exists() else ():
+            self._read(self._pods_dir / folder / FILE)
+
+    def _read(self, path: Path) -> None:
+        """Read one pod's range. A file that is there and cannot be read may mean any, until it can be or is gone."""
+        self._unknown.add(path)
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=_Mappings)
+        except (FileNotFoundError, NotADirectoryError):
+            self._unknown.discard(path)
+        except (OSError, msgspec.MsgspecError) as error:
+            log.warning("%s: %s", path, error)
+        else:
             if len(found.uids) == 1 and found.uids == found.gids and found.uids[0].container_id == 0:
                 self._given[path.parent.name] = IdRange(found.uids[0].host_id, found.uids[0].length)
+                self._unknown.discard(path)
 
     def ensure(self, pod: core_v1.Pod, handler: str, supported: Mapping[str, bool]) -> None:
         """Give a pod its range if it wants one and has none. Raise UserNamespaceError, OSError.
@@ -71,8 +89,12 @@ class UserNamespaces:
             raise UserNamespaceError(f"{_CANNOT}{what} does not support user namespaces{why}")
         uid = pod.metadata.uid or ""
         with self._lock:
+            for path in tuple(self._unknown):
+                self._read(path)
             if uid in self._given:
                 return
+            if self._unknown:
+                raise UserNamespaceError(f"{_CANNOT}record pod mappings: cannot read {min(self._unknown)}")
             given = self._free()
             _write(self._pods_dir / uid, given)
             self._given[uid] = given

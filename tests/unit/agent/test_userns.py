@@ -48,6 +48,30 @@ def test_a_range_is_free_when_the_pods_folder_is_gone(tmp_path: Path) -> None:
     assert first(users, "c") == 5 * LENGTH
 
 
+@pytest.mark.parametrize("damage", ["", '{"uidMappings":[]', '{"uidMappings":[],"gidMappings":[]}'])
+def test_no_range_is_given_while_another_pods_cannot_be_read(tmp_path: Path, damage: str) -> None:
+    first(UserNamespaces(tmp_path, IdRange()), "a")
+    file = tmp_path / "a" / "userns"
+    whole = file.read_text()
+    file.write_text(damage)
+    users = UserNamespaces(tmp_path, IdRange())
+    users.load()
+    for uid in ("a", "b"):
+        with pytest.raises(UserNamespaceError, match=r"cannot read .*/a/userns"):
+            first(users, uid)
+    file.write_text(whole)
+    assert [first(users, uid) for uid in ("b", "a")] == [2 * LENGTH, LENGTH]
+
+
+def test_a_range_that_cannot_be_read_is_forgotten_with_its_pods_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "userns").write_text("")
+    users = UserNamespaces(tmp_path, IdRange())
+    users.load()
+    shutil.rmtree(tmp_path / "a")
+    assert first(users, "b") == LENGTH
+
+
 def test_a_pod_keeps_what_it_has_when_the_nodes_range_or_the_parts_change(tmp_path: Path) -> None:
     users = UserNamespaces(tmp_path, IdRange())
     assert [first(users, uid) for uid in "abc"] == [LENGTH, 2 * LENGTH, 3 * LENGTH]
