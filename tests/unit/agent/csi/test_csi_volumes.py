@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,6 +99,22 @@ def test_what_was_begun_is_known_from_disk_and_forgotten_when_it_is_undone(tmp_p
         known.forget_staged(staged)
     assert not list(known.all_published()) and not known.staged()
     assert not layout.device_link("uid", "disk").is_symlink()
+
+
+def test_a_note_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    def note(name: str, call: Callable[..., None]) -> Callable[..., None]:
+        def called(*arguments: Any) -> None:
+            steps.append(name)
+            call(*arguments)
+
+        return called
+
+    for name in ("fsync", "replace"):
+        monkeypatch.setattr(os, name, note(name, getattr(os, name)))
+    Layout(tmp_path, tmp_path / "pods").write_staging_note(volume())
+    assert steps == ["fsync", "replace"], "or a power cut leaves an empty one"
 
 
 def test_a_note_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
