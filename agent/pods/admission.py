@@ -19,7 +19,7 @@ from agent.pods import preemption
 from agent.pods.preemption import Shortage
 from agent.pods.toolbox import NodeState
 from agent.podspec.sysctls import forbidden_sysctl
-from kube import node_affinity
+from kube import host_ports, node_affinity
 from kube.api import core_v1, meta_v1
 from kube.quantity import milli, value
 from kube.taints import first_untolerated, tolerated
@@ -149,18 +149,16 @@ def _affinity(pod: core_v1.Pod, node: NodeState, config: AgentConfig) -> Refusal
 
 def _ports(pod: core_v1.Pod, others: list[core_v1.Pod]) -> Refusal | None:
     wanted = _host_ports(pod)
-    for other in others if wanted else ():
-        for address, protocol, port in wanted:
-            for taken_address, taken_protocol, taken_port in _host_ports(other):
-                same = port == taken_port and protocol == taken_protocol
-                if same and (address == taken_address or "0.0.0.0" in (address, taken_address)):
-                    return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
+    if wanted and host_ports.clash(
+        wanted, host_ports.by_number(port for other in others for port in _host_ports(other))
+    ):
+        return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
     return None
 
 
-def _host_ports(pod: core_v1.Pod) -> list[tuple[str, str, int]]:
+def _host_ports(pod: core_v1.Pod) -> list[host_ports.HostPort]:
     return [
-        (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
+        (port.host_ip or host_ports.EVERY_ADDRESS, port.protocol or "TCP", port.host_port)
         for container in (*pod.spec.init_containers, *pod.spec.containers)
         for port in container.ports
         if port.host_port

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from control.scheduler.podinfo import HostPort, PodInfo, normalized_image
+from control.scheduler.podinfo import PodInfo, normalized_image
 from kube.api import core_v1
+from kube.host_ports import HostPort
 from kube.pod_requests import Amounts, amounts
 
 _generations = itertools.count(1)
@@ -19,7 +20,8 @@ class NodeInfo:
         self.cpu = self.memory = self.score_cpu = self.score_memory = 0
         self.others: Amounts = {}
         self.pods: dict[str, PodInfo] = {}
-        self.ports: dict[HostPort, int] = {}
+        self.ports: dict[tuple[str, int], dict[str, int]] = {}
+        """Protocol and port -> host address -> pods that have it."""
         self.set_node(node)
 
     def set_node(self, node: core_v1.Node) -> None:
@@ -55,12 +57,17 @@ class NodeInfo:
         for name, value in pod.others.items():
             self.others[name] = self.others.get(name, 0) + sign * value
         for port in pod.ports:
-            uses = self.ports.get(port, 0) + sign
-            if uses > 0:
-                self.ports[port] = uses
-            else:
-                self.ports.pop(port, None)
+            self._count_port(port, sign)
         self.touch()
+
+    def _count_port(self, port: HostPort, sign: int) -> None:
+        address, protocol, number = port
+        uses = self.ports.setdefault((protocol, number), {})
+        uses[address] = uses.get(address, 0) + sign
+        if uses[address] <= 0:
+            del uses[address]
+        if not uses:
+            del self.ports[protocol, number]
 
     def without(self, victims: list[PodInfo]) -> NodeInfo:
         """Return a copy as it would be with some pods gone (for preemption)."""

@@ -14,15 +14,13 @@ import msgspec
 from kube import node_affinity
 from kube.api import core_v1
 from kube.client import key_of
+from kube.host_ports import EVERY_ADDRESS, HostPort
 from kube.pod_requests import Amounts, pod_requests
 from kube.selectors import LabelSelector, from_label_selector
 from kube.volume_binding import claim_names
 
 UNSET = {"cpu": 100, "memory": 200 * 1024 * 1024}
 """What a container without requests counts for in scores (upstream: DefaultMilliCPURequest, DefaultMemoryRequest)."""
-
-HostPort = tuple[str, str, int]
-"""Host address ("0.0.0.0" for any), protocol, port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class PodInfo:
             c for c in self.pod.spec.init_containers if c.restart_policy == "Always"
         ]
         return tuple(
-            (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
+            (port.host_ip or EVERY_ADDRESS, port.protocol or "TCP", port.host_port)
             for container in containers
             for port in container.ports
             if port.host_port

@@ -6,7 +6,7 @@ pods a namespace has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from kube.api import core_v1
 from kube.informer import Change, Informer
@@ -107,19 +107,27 @@ def addresses(pod: core_v1.Pod) -> list[str]:
     return [found.ip for found in pod.status.pod_ips] or ([pod.status.pod_ip] if pod.status.pod_ip else [])
 
 
-def find_port(pod: core_v1.Pod, port: core_v1.ServicePort) -> int | None:
-    """Return the number of the pod's port that a Service's port leads to; None where the pod does not name it."""
-    target = port.target_port
-    if isinstance(target, int):
-        return target or port.port
-    if not target:
-        return port.port
+def named_ports(pod: core_v1.Pod) -> dict[tuple[str, str], int]:
+    """Return the numbers of a pod's ports by name and protocol; of several the first container's counts."""
     sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always"]
+    found: dict[tuple[str, str], int] = {}
     for container in pod.spec.containers + sidecars:
-        for found in container.ports:
-            if found.name == target and (found.protocol or "TCP") == (port.protocol or "TCP"):
-                return found.container_port
-    return None
+        for port in container.ports:
+            if port.name:
+                found.setdefault((port.name, port.protocol or "TCP"), port.container_port)
+    return found
+
+
+def by_name(port: core_v1.ServicePort) -> bool:
+    """True where a Service's port leads to a port that the pods give a name."""
+    return isinstance(port.target_port, str) and port.target_port != ""
+
+
+def find_port(named: Mapping[tuple[str, str], int], port: core_v1.ServicePort) -> int | None:
+    """Return the number of the pod's port that a Service's port leads to; None where the pod does not name it."""
+    if by_name(port):
+        return named.get((str(port.target_port), port.protocol or "TCP"))
+    return port.target_port if isinstance(port.target_port, int) and port.target_port else port.port
 
 
 def hostname_of(pod: core_v1.Pod, service: core_v1.Service) -> str | None:

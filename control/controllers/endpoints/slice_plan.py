@@ -14,11 +14,13 @@ import msgspec
 
 from control.controllers.endpoints.backends import (
     addresses,
+    by_name,
     find_port,
     hostname_of,
     is_backend,
     is_headless,
     is_ready,
+    named_ports,
     target_of,
 )
 from control.controllers.endpoints.trigger_time import ANNOTATION
@@ -80,9 +82,11 @@ def _wanted(
 
 
 def ports_of(service: core_v1.Service, pod: core_v1.Pod) -> Ports:
+    """Return the ports of a pod that a Service leads to, in a stable order."""
+    named = named_ports(pod) if any(by_name(port) for port in service.spec.ports) else {}
     found = []
     for port in service.spec.ports:
-        number = find_port(pod, port)
+        number = find_port(named, port)
         if number is not None:
             found.append((port.name or "", port.protocol or "TCP", number, port.app_protocol))
     return tuple(sorted(found, key=lambda p: p[:3]))
@@ -138,8 +142,10 @@ def _plan_family(
     update: list[Slice] = []
     delete: list[Slice] = []
     labels = labels_of(service)
-    for ports in {*wanted, *(_ports_key(s) for s in existing)}:
-        same = [s for s in existing if _ports_key(s) == ports]
+    by_ports: dict[Ports, list[Slice]] = {ports: [] for ports in wanted}
+    for found in existing:
+        by_ports.setdefault(_ports_key(found), []).append(found)
+    for ports, same in by_ports.items():
         _plan_group(ports, wanted.get(ports, {}), same, labels, create, update, delete)
     if not wanted and not create:
         # A Service without endpoints keeps one empty slice, so that proxies know it is known.

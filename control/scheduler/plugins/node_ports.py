@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from control.scheduler.framework import Rejection
 from control.scheduler.nodeinfo import NodeInfo
-from control.scheduler.podinfo import HostPort, PodInfo
+from control.scheduler.podinfo import PodInfo
+from kube.host_ports import clash
 
 
 class NodePorts:
@@ -15,9 +16,4 @@ class NodePorts:
         """Refuse a node where one of the pod's host ports is in use; 0.0.0.0 is in the way of every address."""
         if not pod.ports or not node.ports:
             return None
-        clash = any(_overlap(wanted, used) for wanted in pod.ports for used in node.ports)
-        return self._rejection if clash else None
-
-
-def _overlap(a: HostPort, b: HostPort) -> bool:
-    return a[1:] == b[1:] and (a[0] == b[0] or "0.0.0.0" in (a[0], b[0]))
+        return self._rejection if clash(pod.ports, node.ports) else None

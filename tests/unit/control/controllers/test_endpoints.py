@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from control.controllers.endpoints import slice_plan
-from control.controllers.endpoints.backends import find_port, hostname_of
+from control.controllers.endpoints.backends import find_port, hostname_of, named_ports
 from control.controllers.endpoints.endpoints import MOST_ADDRESSES, subsets_of, truncated
 from control.controllers.endpoints.slice_plan import plan
 from control.controllers.endpoints.trigger_time import TriggerTimes
@@ -142,7 +142,7 @@ def test_pods_that_name_their_ports_differently_get_slices_of_their_own() -> Non
         (81, "10.244.0.81"),
         (82, "10.244.0.82"),
     ]
-    assert find_port(pod("c"), wish.spec.ports[0]) is None
+    assert find_port(named_ports(pod("c")), wish.spec.ports[0]) is None
 
 
 def test_a_headless_service_labels_its_slices_and_names_its_pods() -> None:

@@ -1,0 +1,26 @@
+"""Ports that pods take of their node: each can be had once for an address and protocol; 0.0.0.0 stands for every address."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+HostPort = tuple[str, str, int]
+"""Host address, protocol, port."""
+EVERY_ADDRESS = "0.0.0.0"
+
+
+def by_number(ports: Iterable[HostPort]) -> dict[tuple[str, int], set[str]]:
+    """Return the addresses on which each (protocol, port) is taken."""
+    found: dict[tuple[str, int], set[str]] = {}
+    for address, protocol, port in ports:
+        found.setdefault((protocol, port), set()).add(address)
+    return found
+
+
+def clash(wanted: Iterable[HostPort], taken: Mapping[tuple[str, int], Collection[str]]) -> bool:
+    """True where one of the ports is taken."""
+    for address, protocol, port in wanted:
+        addresses = taken.get((protocol, port))
+        if addresses and (address == EVERY_ADDRESS or EVERY_ADDRESS in addresses or address in addresses):
+            return True
+    return False
