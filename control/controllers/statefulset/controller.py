@@ -167,8 +167,11 @@ class StatefulSetController:
 
     def _is_held(self, sts: apps_v1.StatefulSet, ordinal: int) -> bool:
         """True where a claim of a pod that is to be made is about to go."""
-        known = [self._latest_claims.get(key_of(wish)) for wish in identity.claims_of(sts, ordinal)]
-        return any(claim and identity.is_leaving(claim, f"{name_of(sts)}-{ordinal}") for claim in known)
+        for template in sts.spec.volume_claim_templates:
+            found = self._latest_claims.get(f"{namespace_of(sts)}/{identity.claim_name(sts, template, ordinal)}")
+            if found is not None and identity.is_leaving(found, f"{name_of(sts)}-{ordinal}"):
+                return True
+        return False
 
     async def _make_lost_claims(self, sts: apps_v1.StatefulSet, todo: StatefulPlan) -> StatusError | None:
         """Make claims that went while their pods had not begun (upstream: createMissingPersistentVolumeClaims)."""

@@ -57,6 +57,25 @@ class _Eligible:
     domains: set[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Spreading:
+    """What all constraints of a pod are asked with; its parts are encoded once, for they may be as large as a pod."""
+
+    pod: PodInfo
+    cluster: Cluster
+    selection: bytes
+    """The node selector and affinity; empty where there is none."""
+    tolerations: bytes
+
+    @classmethod
+    def of(cls, pod: PodInfo, cluster: Cluster, constraints: Sequence[Spread]) -> _Spreading:
+        spec = pod.pod.spec
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        selection = msgspec.json.encode((spec.node_selector, affinity)) if spec.node_selector or affinity else b""
+        honored = any(constraint.honor_taints for constraint in constraints)
+        return cls(pod, cluster, selection, msgspec.json.encode(spec.tolerations) if honored else b"")
+
+
 class PodTopologySpread:
     name = NAME
     weight = 2
@@ -82,25 +101,27 @@ class PodTopologySpread:
                 soft = [Spread(key, skew, selector) for key, skew, firm in self._defaults or () if not firm]
         if not hard and not soft:
             return None
-        filters = [self._filter(constraint, hard, pod, cluster) for constraint in hard]
+        spread = _Spreading.of(pod, cluster, [*hard, *soft])
+        firm = frozenset(c.key for c in hard)
+        filters = [self._filter(constraint, firm, spread) for constraint in hard]
         together = bool(declared) or self._defaults is not None
-        counts = [self._counts(c, soft if together else [c], pod, cluster)[0] for c in soft]
+        keys = frozenset(c.key for c in soft)
+        counts = [self._counts(c, keys if together else frozenset({c.key}), spread)[0] for c in soft]
         return _Check(filters, soft, counts, require_all=together)
 
-    def _filter(self, constraint: Spread, hard: list[Spread], pod: PodInfo, cluster: Cluster) -> _Filter:
-        counts, domains = self._counts(constraint, hard, pod, cluster)
+    def _filter(self, constraint: Spread, keys: frozenset[str], spread: _Spreading) -> _Filter:
+        counts, domains = self._counts(constraint, keys, spread)
         least = 0
         if len(domains) >= constraint.min_domains and domains:
             least = min(counts.get(value, 0) for value in domains) if len(counts) >= len(domains) else 0
-        itself = 1 if constraint.selector.matches(pod.labels) else 0
+        itself = 1 if constraint.selector.matches(spread.pod.labels) else 0
         return _Filter(constraint.key, counts, constraint.max_skew + least - itself)
 
-    def _counts(
-        self, constraint: Spread, together: list[Spread], pod: PodInfo, cluster: Cluster
-    ) -> tuple[dict[str, int], set[str]]:
-        """Return (matching pods by domain, all domains), over the eligible nodes."""
-        eligible = self._eligible_nodes(constraint, together, pod, cluster)
-        question = Question(((frozenset({pod.namespace}), constraint.selector),), count_terminating=False)
+    def _counts(self, constraint: Spread, keys: frozenset[str], spread: _Spreading) -> tuple[dict[str, int], set[str]]:
+        """Return (matching pods by domain, all domains), over the nodes that are eligible and have all labels of `keys`."""
+        cluster = spread.cluster
+        eligible = self._eligible_nodes(constraint, keys, spread)
+        question = Question(((frozenset({spread.pod.namespace}), constraint.selector),), count_terminating=False)
         found = cluster.count(question)
         if eligible.nodes is None:
             return found.domains(constraint.key, cluster.nodes), eligible.domains
@@ -111,13 +132,11 @@ class PodTopologySpread:
                 counts[value] = counts.get(value, 0) + number
         return counts, eligible.domains
 
-    def _eligible_nodes(self, constraint: Spread, together: list[Spread], pod: PodInfo, cluster: Cluster) -> _Eligible:
-        spec = pod.pod.spec
-        affinity = spec.affinity.node_affinity if spec.affinity else None
-        by_affinity = constraint.honor_affinity and bool(spec.node_selector or affinity)
-        keys = tuple(sorted({c.key for c in together}))
-        selection = msgspec.json.encode((spec.node_selector, affinity)) if by_affinity else b""
-        tolerations = msgspec.json.encode(spec.tolerations) if constraint.honor_taints else b""
+    def _eligible_nodes(self, constraint: Spread, keys: frozenset[str], spread: _Spreading) -> _Eligible:
+        spec, cluster = spread.pod.pod.spec, spread.cluster
+        by_affinity = constraint.honor_affinity and bool(spread.selection)
+        selection = spread.selection if by_affinity else b""
+        tolerations = spread.tolerations if constraint.honor_taints else b""
         memory_key = (constraint.key, keys, selection, tolerations, constraint.honor_taints)
         known = self._eligible.get(memory_key)
         if known is not None and known.version == cluster.topology_version:

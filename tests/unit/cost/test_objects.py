@@ -8,8 +8,10 @@ import pytest
 
 from agent.pods import admission
 from control.controllers.endpoints import slice_plan
+from control.scheduler.cluster import Cluster
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.plugins.node_ports import NodePorts
+from control.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, meta_v1
 from tests.support.cost import Case, judge_steps, judge_time
@@ -45,6 +47,22 @@ def node_and_pod(size: int) -> tuple[PodInfo, NodeInfo]:
     return PodInfo(pod(size, 30000)), node
 
 
+def spread_pod(size: int) -> tuple[PodInfo, Cluster]:
+    """Return a pod with so many bytes of spread constraints, and a cluster of two nodes."""
+    cluster = Cluster()
+    for name in ("a", "b"):
+        cluster.set_node(core_v1.Node(metadata=meta_v1.ObjectMeta(name=name, labels={"k0": name})))
+    made = pod(PORT_BYTES)
+    made.spec.topology_spread_constraints = [
+        core_v1.TopologySpreadConstraint(
+            max_skew=1, topology_key=f"k{n}", when_unsatisfiable=what, node_taints_policy="Honor"
+        )
+        for n in range(size // 200)
+        for what in ("DoNotSchedule", "ScheduleAnyway")
+    ]
+    return PodInfo(made), cluster
+
+
 def slices_of_pods(size: int) -> tuple[Any, ...]:
     """Pods that each give another number to the port's name, so that each has a slice, and those slices."""
     service = service_and_pod(PORT_BYTES)[0]
@@ -60,6 +78,9 @@ def slices_of_pods(size: int) -> tuple[Any, ...]:
 CASES = [
     Case("ports of a Service", service_and_pod, lambda given: slice_plan.ports_of(*given), LARGEST),
     Case("slices by ports", slices_of_pods, lambda given: slice_plan.plan(*given), LARGEST),
+    Case(
+        "spread constraints", spread_pod, lambda given: PodTopologySpread(lambda pod: None).pre_filter(*given), LARGEST
+    ),
     Case("host ports for the scheduler", node_and_pod, lambda given: NodePorts().filter(*given), LARGEST),
     Case(
         "host ports for the agent",
