@@ -6,7 +6,8 @@ others out (skip-mirror). Upstream: pkg/controller/endpointslicemirroring.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -105,23 +106,44 @@ def _slice(
 
 
 def plan(wanted: Sequence[Slice], existing: Sequence[Slice]) -> tuple[list[Slice], list[Slice], list[Slice]]:
-    """Return (create, update, delete): slices keep their names as far as families match."""
-    left = list(existing)
-    create, update = [], []
-    for wish in wanted:
-        same = next((s for s in left if s.address_type == wish.address_type and s.ports == wish.ports), None)
-        same = same or next((s for s in left if s.address_type == wish.address_type), None)
-        if same is None:
-            create.append(wish)
-            continue
-        left.remove(same)
-        metadata = msgspec.structs.replace(
-            same.metadata, labels=wish.metadata.labels, annotations=wish.metadata.annotations
-        )
-        changed = msgspec.structs.replace(wish, metadata=metadata, api_version=same.api_version, kind=same.kind)
-        if changed != same:
-            update.append(changed)
+    """Return (create, update, delete): slices keep their names as far as families match, those of the same ports first."""
+    update = []
+    kept, left = _paired(wanted, existing, _shape)
+    renewed, left = _paired([wish for wish, same in kept if same is None], left, lambda found: found.address_type)
+    for wish, same in [*kept, *renewed]:
+        if same is not None:
+            changed = _in_place_of(same, wish)
+            if changed != same:
+                update.append(changed)
+    create = [wish for wish, same in renewed if same is None]
     return create, update, left
+
+
+def _paired(
+    wanted: Sequence[Slice], existing: Sequence[Slice], kind: Callable[[Slice], object]
+) -> tuple[list[tuple[Slice, Slice | None]], list[Slice]]:
+    """Give each wanted slice the first that exists of its kind; return the pairs and the slices that are left."""
+    places: dict[object, deque[int]] = {}
+    for place, found in enumerate(existing):
+        places.setdefault(kind(found), deque()).append(place)
+    pairs, taken = list[tuple[Slice, Slice | None]](), set[int]()
+    for wish in wanted:
+        free = places.get(kind(wish))
+        if free:
+            taken.add(free[0])
+        pairs.append((wish, existing[free.popleft()] if free else None))
+    return pairs, [found for place, found in enumerate(existing) if place not in taken]
+
+
+def _shape(found: Slice) -> tuple[object, ...]:
+    return found.address_type, *((p.name, p.port, p.protocol, p.app_protocol) for p in found.ports)
+
+
+def _in_place_of(same: Slice, wish: Slice) -> Slice:
+    metadata = msgspec.structs.replace(
+        same.metadata, labels=wish.metadata.labels, annotations=wish.metadata.annotations
+    )
+    return msgspec.structs.replace(wish, metadata=metadata, api_version=same.api_version, kind=same.kind)
 
 
 class EndpointSliceMirroringController:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.pods import admission
-from control.controllers.endpoints import slice_plan
+from control.controllers.endpoints import mirroring, slice_plan
 from control.scheduler.cluster import Cluster
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.plugins.node_ports import NodePorts
@@ -75,8 +75,22 @@ def slices_of_pods(size: int) -> tuple[Any, ...]:
     return service, pods, {}, slice_plan.plan(service, pods, {}, []).create
 
 
+def mirrored(size: int) -> tuple[list[Any], list[Any]]:
+    """Return the slices of Endpoints whose subsets each have a port of their own, and those that exist, the other way round."""
+    subsets = [
+        core_v1.EndpointSubset(
+            addresses=[core_v1.EndpointAddress(ip="192.0.2.1")], ports=[core_v1.EndpointPort(port=n + 1)]
+        )
+        for n in range(size // 64)
+    ]
+    metadata = meta_v1.ObjectMeta(name="e", namespace="default", uid="uid-e")
+    slices = mirroring.slices_of(core_v1.Endpoints(metadata=metadata, subsets=subsets))
+    return slices, slices[::-1]
+
+
 CASES = [
     Case("ports of a Service", service_and_pod, lambda given: slice_plan.ports_of(*given), LARGEST),
+    Case("mirrored slices", mirrored, lambda given: mirroring.plan(*given), LARGEST),
     Case("slices by ports", slices_of_pods, lambda given: slice_plan.plan(*given), LARGEST),
     Case(
         "spread constraints", spread_pod, lambda given: PodTopologySpread(lambda pod: None).pre_filter(*given), LARGEST

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from control.controllers.endpoints import slice_plan
+from control.controllers.endpoints import mirroring, slice_plan
 from control.controllers.endpoints.backends import find_port, hostname_of, named_ports
 from control.controllers.endpoints.endpoints import MOST_ADDRESSES, subsets_of, truncated
 from control.controllers.endpoints.slice_plan import plan
@@ -190,3 +190,25 @@ def test_the_trigger_time_is_the_earliest_unanswered_change() -> None:
     assert times.next("k", service(), [first]) == ago(500)
     assert times.next("k", service(), [first]) == ""
     assert times.next("k", service(), [first, second]) == ago(50)
+
+
+def test_mirrored_slices_keep_their_names_where_their_ports_stay() -> None:
+    def mirrored(*ports: int) -> list[discovery_v1.EndpointSlice]:
+        subsets = [
+            core_v1.EndpointSubset(
+                addresses=[core_v1.EndpointAddress(ip="192.0.2.1")], ports=[core_v1.EndpointPort(port=port)]
+            )
+            for port in ports
+        ]
+        metadata = meta_v1.ObjectMeta(name="e", namespace="default", uid="uid-e")
+        return mirroring.slices_of(core_v1.Endpoints(metadata=metadata, subsets=subsets))
+
+    existing = mirrored(1, 2, 3)
+    for number, found in enumerate(existing):
+        found.metadata.name, found.metadata.generate_name = f"e-{number}", None
+    create, update, delete = mirroring.plan(mirrored(9, 2, 1), existing)
+    assert (create, delete) == ([], [])
+    assert [(s.metadata.name, s.ports[0].port) for s in update] == [(existing[2].metadata.name, 9)]
+    create, update, delete = mirroring.plan(mirrored(1, 4, 5, 6), existing)
+    assert [s.ports[0].port for s in create] == [6] and len(update) == 2 and delete == []
+    assert mirroring.plan(existing[1:2], existing) == ([], [], [existing[0], existing[2]])
