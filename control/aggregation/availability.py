@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import msgspec
 
 from control.admission.lookup import Lookup
+from control.aggregation.discovery_document import DiscoveryDocument
 from control.aggregation.openapi_v2 import Part
 from control.aggregation.remote import Remote
 from control.service_backend import SERVICE_NAME, SLICES, backend
 from kube.errors import StatusError
 
+log = logging.getLogger(__name__)
 Object = dict[str, Any]
 Verdict = tuple[bool, str, str]
 PASSED: Verdict = (True, "Passed", "all checks passed")
@@ -20,7 +23,10 @@ LOCAL: Verdict = (True, "Local", "Local APIServices are always available")
 
 
 async def check(remote: Remote, lookup: Lookup) -> Verdict:
-    """Ask an extension server for its discovery document; returns (available, reason, message)."""
+    """Ask an extension server for its discovery document; returns (available, reason, message).
+
+    Whatever the server answers is a verdict on it: nothing but a cancellation is raised.
+    """
     problem = _unreachable(remote, lookup)
     if problem is not None:
         return problem
@@ -31,23 +37,24 @@ async def check(remote: Remote, lookup: Lookup) -> Verdict:
     try:
         status, body = await remote.fetch(lookup, path)
         if not 200 <= status < 300:
-            return (
-                False,
-                "FailedDiscoveryCheck",
-                f"failing or missing response from {shown}: bad status from {shown}: {status}",
-            )
-        document = msgspec.json.decode(body)
-        resources = document.get("resources") if isinstance(document, dict) else None
-        remote.resources = [r for r in resources or () if isinstance(r, dict) and r.get("name")]
+            return _failed(shown, f"bad status from {shown}: {status}")
+        document = msgspec.json.decode(body, type=DiscoveryDocument)
+        remote.resources = [entry for entry in document.resources or () if entry.name]
         before = remote.openapi
         remote.openapi = await _openapi(remote, lookup)
         if remote.part is None or not remote.openapi or remote.openapi != before:
             # The index says by its hash whether the schemas changed.
             remote.part = await _part(remote, lookup)
     except (StatusError, TimeoutError, OSError, msgspec.DecodeError) as error:
-        why = str(error) or "context deadline exceeded"
-        return False, "FailedDiscoveryCheck", f'failing or missing response from {shown}: Get "{shown}": {why}'
+        return _failed(shown, f'Get "{shown}": {str(error) or "context deadline exceeded"}')
+    except Exception as error:
+        log.exception("the discovery document of %s cannot be used", shown)
+        return _failed(shown, f'Get "{shown}": {type(error).__name__}')
     return PASSED
+
+
+def _failed(shown: str, why: str) -> Verdict:
+    return False, "FailedDiscoveryCheck", f"failing or missing response from {shown}: {why}"
 
 
 def _unreachable(remote: Remote, lookup: Lookup) -> Verdict | None:
@@ -82,7 +89,7 @@ async def _openapi(remote: Remote, lookup: Lookup) -> str:
         status, body = await remote.fetch(lookup, "/openapi/v3")
         index: Any = msgspec.json.decode(body) if status == 200 else {}
         found = index["paths"]["apis/" + "/".join(remote.place)]["serverRelativeURL"]
-    except (StatusError, TimeoutError, OSError, msgspec.DecodeError, KeyError, TypeError):
+    except Exception:  # no document that can be used is none: the extension serves its resources all the same
         return ""
     return found if isinstance(found, str) and found.startswith("/openapi/v3/") else ""
 
@@ -94,7 +101,7 @@ async def _part(remote: Remote, lookup: Lookup) -> Part | None:
         if status != 200:
             return None
         return await asyncio.to_thread(lambda: Part.of(msgspec.json.decode(body), *remote.place))
-    except (StatusError, TimeoutError, OSError, msgspec.DecodeError, RecursionError):
+    except Exception:
         return None
 
 

@@ -53,28 +53,29 @@ def discovered(remote: Remote) -> list[Object]:
     group_name, version = remote.place
     found: dict[str, Object] = {}
     for entry in remote.resources:
-        name, _, subresource = str(entry["name"]).partition("/")
+        name, _, subresource = (entry.name or "").partition("/")
         kind = {
-            "group": entry.get("group") or group_name,
-            "version": entry.get("version") or version,
-            "kind": entry.get("kind", ""),
+            "group": entry.group or group_name,
+            "version": entry.version or version,
+            "kind": entry.kind or "",
         }
         if subresource:
             parent = found.get(name)
             if parent is not None:
-                part = {"subresource": subresource, "responseKind": kind, "verbs": entry.get("verbs") or []}
+                part = {"subresource": subresource, "responseKind": kind, "verbs": entry.verbs or []}
                 parent.setdefault("subresources", []).append(part)
             continue
         shown: Object = {
             "resource": name,
             "responseKind": kind,
-            "scope": "Namespaced" if entry.get("namespaced") else "Cluster",
-            "singularResource": entry.get("singularName", ""),
-            "verbs": entry.get("verbs") or [],
+            "scope": "Namespaced" if entry.namespaced else "Cluster",
+            "singularResource": entry.singular_name or "",
+            "verbs": entry.verbs or [],
         }
-        for part_name in ("shortNames", "categories"):
-            if entry.get(part_name):
-                shown[part_name] = entry[part_name]
+        if entry.short_names:
+            shown["shortNames"] = entry.short_names
+        if entry.categories:
+            shown["categories"] = entry.categories
         found[name] = shown
     return list(found.values())
 

@@ -1,7 +1,8 @@
 """Keeps the APIServices in order: writes the local ones, watches the extensions, and says of each whether it is available.
 
 It wakes when an APIService, a definition, or a Service or endpoint slice that an extension needs changes, and every half minute
-while there are extensions, since nobody tells when one falls silent. Without extensions it sleeps.
+while there are extensions, since nobody tells when one falls silent, or where something could not be written. Else it sleeps.
+Nothing that one extension answers, and no object that one user writes, holds up the others.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from control import start_steps
 from control.aggregation import availability, registrations
 from control.aggregation.aggregator import Aggregator
+from control.aggregation.checks import Checks
 from control.aggregation.remote import FrontProxy, Remote
 from control.registry import tending
 from control.registry.context import SERVER, Context
@@ -55,15 +57,20 @@ class Keeper:
     ) -> None:
         self.registry, self.aggregator, self.front_proxy, self._done = registry, aggregator, front_proxy, done
         self._changed = asyncio.Event()
+        self._built_in = registrations.built_in()
+        self._checks = Checks(self._check_one, registry.clock)
 
     async def run(self) -> None:
-        """Work until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for resource in (SERVICES, DEFINITIONS, *REACHED_BY):
-                work = tending.follow(self.registry, resource, functools.partial(self._heard, resource))
-                group.create_task(work, name=f"aggregation-follows-{resource.plural}")
-            self._changed.set()
-            group.create_task(self._work(), name="aggregation")
+        """Work until cancelled; after a failure it may be started again."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for resource in (SERVICES, DEFINITIONS, *REACHED_BY):
+                    work = tending.follow(self.registry, resource, functools.partial(self._heard, resource))
+                    group.create_task(work, name=f"aggregation-follows-{resource.plural}")
+                self._changed.set()
+                group.create_task(self._work(), name="aggregation")
+        finally:
+            await self._checks.close()
 
     def _heard(self, resource: Resource, obj: Object) -> None:
         if resource not in REACHED_BY or self._reaches(resource, obj):
@@ -76,43 +83,56 @@ class Keeper:
         return any((w["namespace"], w["name"]) == (meta.get("namespace"), name) for w in wanted)
 
     async def _work(self) -> None:
-        first = True
+        first, whole = True, True
         while True:
-            limit = RECHECK_SECONDS if self.aggregator.remotes else None
+            limit = RECHECK_SECONDS if self.aggregator.remotes or not whole else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit):
                     await self._changed.wait()
             self._changed.clear()
             try:
-                await self._register(first)
-                first = False
+                if first:
+                    await asyncio.gather(*self._missing(self._built_in))
+                    first = False
+                whole = await self._register()
                 self._done(start_steps.AUTOREGISTRATION, start_steps.AUTOREGISTERED, start_steps.LOCAL_AVAILABLE)
                 self._adopt()
                 # Whether the others answer is for their APIServices to say, not for this server's readiness.
                 self._done(start_steps.AGGREGATOR_INFORMERS, start_steps.REGISTRATION, start_steps.REMOTE_AVAILABLE)
-                await self._check()
+                self._checks.ask(self.aggregator.remotes)
+                whole &= await self._say_local()
             except (StatusError, StoreError) as error:
                 log.warning("APIServices are not as they should be yet: %s", error)
                 await self.registry.clock.sleep(1)
                 self._changed.set()
 
     # -- the local ones -------------------------------------------------------------------------------------------
-    async def _register(self, first: bool) -> None:
+    def _missing(self, wanted: Iterable[Object]) -> list[Awaitable[None]]:
         present = tending.stored(self.registry, SERVICES)
+        return [self._create(obj) for obj in wanted if obj["metadata"]["name"] not in present]
+
+    async def _register(self) -> bool:
+        """Write and remove the APIServices of definitions; returns whether all of them could be."""
         wanted = registrations.custom(tending.stored(self.registry, DEFINITIONS).values())
-        if first:
-            wanted = registrations.built_in() + wanted
-        await asyncio.gather(*(self._create(obj) for obj in wanted if obj["metadata"]["name"] not in present))
-        kept = {obj["metadata"]["name"] for obj in wanted}
-        for name, obj in present.items():
-            managed = (obj["metadata"].get("labels") or {}).get(registrations.AUTOMANAGED)
-            if managed == registrations.ALWAYS and name not in kept:
-                with contextlib.suppress(StatusError):
-                    await self.registry.delete(Context(SERVER), SERVICES, "", name, DeleteOptions(grace_period=0))
+        kept = {obj["metadata"]["name"] for obj in (*self._built_in, *wanted)}
+        surplus = [
+            self.registry.delete(Context(SERVER), SERVICES, "", name, DeleteOptions(grace_period=0))
+            for name, obj in tending.stored(self.registry, SERVICES).items()
+            if (obj["metadata"].get("labels") or {}).get(registrations.AUTOMANAGED) == registrations.ALWAYS
+            and name not in kept
+        ]
+        return await _each([*self._missing(wanted), *surplus])
 
     async def _create(self, obj: Object) -> None:
         await tending.create(self.registry, SERVICES, obj)
         await self._say(obj, availability.LOCAL)
+
+    async def _say_local(self) -> bool:
+        return await _each(
+            self._say(obj, availability.LOCAL)
+            for obj in tending.stored(self.registry, SERVICES).values()
+            if not (obj.get("spec") or {}).get("service") and not _says(obj, availability.LOCAL)
+        )
 
     # -- the others -----------------------------------------------------------------------------------------------
     def _adopt(self) -> None:
@@ -133,17 +153,6 @@ class Keeper:
                     remote.inherit(before)
         self.aggregator.remotes = remotes
 
-    async def _check(self) -> None:
-        local = [
-            obj
-            for obj in tending.stored(self.registry, SERVICES).values()
-            if not (obj.get("spec") or {}).get("service")
-        ]
-        await asyncio.gather(
-            *(self._say(obj, availability.LOCAL) for obj in local if not _says(obj, availability.LOCAL)),
-            *(self._check_one(remote) for remote in self.aggregator.remotes.values()),
-        )
-
     async def _check_one(self, remote: Remote) -> None:
         verdict = await availability.check(remote, self.aggregator.lookup)
         remote.available, remote.reason = verdict[0], verdict[1]
@@ -157,6 +166,15 @@ class Keeper:
 
     def _condition(self, verdict: availability.Verdict) -> Object:
         return availability.condition(verdict, format_time(self.registry.clock.now()))
+
+
+async def _each(works: Iterable[Awaitable[Any]]) -> bool:
+    """Do everything, although some of it fails; returns whether all succeeded."""
+    found = await asyncio.gather(*works, return_exceptions=True)
+    failures = [e for e in found if isinstance(e, BaseException) and not (isinstance(e, StatusError) and e.not_found)]
+    for error in failures:
+        log.warning("an APIService is not as it should be yet: %s", error)
+    return not failures
 
 
 def _says(obj: Object, verdict: availability.Verdict) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from control.admission.lookup import Lookup
+from control.aggregation.discovery_document import Resource
 from control.aggregation.openapi_v2 import Part
 from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.server import relay
@@ -48,7 +49,7 @@ class Remote:
     front_proxy: FrontProxy
     available: bool = False
     reason: str = ""
-    resources: list[Object] = field(default_factory=list)
+    resources: list[Resource] = field(default_factory=list)
     """What its discovery document lists."""
     openapi: str = ""
     """Where its OpenAPI v3 document is, below its own root."""

@@ -72,7 +72,7 @@ class Keeper:
         """Bring one definition's status up to date, or its deletion on its way; one that cannot be read is left alone."""
         try:
             await self._look(name)
-        except (AttributeError, LookupError, TypeError, ValueError):
+        except Exception:
             log.exception("definition %s cannot be looked after", name)
 
     async def _look(self, name: str) -> None:
@@ -126,10 +126,10 @@ class Keeper:
                     await asyncio.sleep(RETRY)
                 await self._condition(name, "False", "InstanceDeletionCompleted", "removed all instances", done=True)
                 return
-            except StatusError as error:
-                if error.not_found:
+            except Exception as error:
+                if isinstance(error, StatusError) and error.not_found:
                     return
-                log.error("the objects of definition %s cannot be deleted: %s", name, error)
+                log.error("the objects of definition %s cannot be deleted: %r", name, error)
             await asyncio.sleep(RETRY_FAILED)
 
     async def _delete_objects(self, name: str) -> int:

@@ -54,6 +54,8 @@ class Keeper:
     def __init__(self, registry: Registry, fairness: Fairness, done: Callable[..., None] = lambda *steps: None) -> None:
         self.registry, self.fairness, self._done = registry, fairness, done
         self._changed = asyncio.Event()
+        self._suggested = True
+        """Whether what is suggested is still to be written: only once, what people delete then stays deleted."""
 
     async def run(self) -> None:
         """Write what is missing, then follow until cancelled."""
@@ -65,10 +67,10 @@ class Keeper:
             group.create_task(self._configure(), name="fairness-configures")
 
     async def _configure(self) -> None:
-        suggested = True
         while True:
             await self._changed.wait()
             self._changed.clear()
+            suggested = self._suggested
             schemas, levels = self._stored(SCHEMAS), self._stored(LEVELS)
             if suggested:  # what is about to be written holds already
                 schemas, levels = _with(schemas, defaults.flow_schemas()), _with(levels, defaults.priority_levels())
@@ -80,7 +82,7 @@ class Keeper:
                 await self._ensure(SCHEMAS, schemas, defaults.flow_schemas(), suggested)
                 await self._tell(schemas)
                 if suggested:
-                    suggested = False
+                    self._suggested = False
                     self._done(start_steps.FAIRNESS_PRODUCER)
                     self._changed.set()
             except (StatusError, StoreError) as error:

@@ -262,6 +262,102 @@ async def test_an_extension_that_fails_is_unavailable_until_it_answers_again(sta
     assert (await server.request("GET", FLUNDERS)).status == 200
 
 
+@pytest.mark.parametrize(
+    "body", [b'{"resources": 5}', b'{"resources": [{"name": 5}]}', b"[]", b"[" * 100_000 + b"]" * 100_000]
+)
+async def test_an_extension_whose_discovery_document_is_none_is_unavailable(started: Started, body: bytes) -> None:
+    server, behind = started
+    behind.answers = {ROOT: body}
+    try:
+        await touch(server)
+        await condition(server, "False", "FailedDiscoveryCheck")
+        assert (await server.request("GET", "/apis", headers=AGGREGATED)).status == 200
+    finally:
+        behind.answers = {}
+    await touch(server)
+    await condition(server, "True", "Passed")
+
+
+@pytest.mark.parametrize("part", [{"definitions": ["a"]}, {"parameters": 5}, {"definitions": {}, "parameters": []}])
+async def test_an_extension_whose_openapi_document_is_none_is_available_without_it(
+    started: Started, part: dict[str, Any]
+) -> None:
+    server, behind = started
+    path = {"get": {"parameters": [{"$ref": "#/parameters/a"}], "schema": {"$ref": "#/definitions/a"}}}
+    document = {"swagger": "2.0", "paths": {LISTED: path}, **part}
+    behind.answers = {"/openapi/v2": json.dumps(document).encode(), "/openapi/v3": b'{"paths": 5}'}
+    asked = len(behind.asked)
+    try:
+        await touch(server)
+
+        async def looked() -> bool:
+            return any(path == "/openapi/v2" for _, path, _ in behind.asked[asked:])
+
+        await until(looked)
+        await condition(server, "True", "Passed")
+        assert (await server.request("GET", "/openapi/v2")).status == 200
+    finally:
+        behind.answers = {}
+        await touch(server)
+
+
+async def test_a_definition_whose_registration_is_refused_keeps_nobody_else_from_being_looked_at(
+    started: Started,
+) -> None:
+    server, behind = started
+    group = ".".join(["a" * 60] * 4)[:240]  # with the version, the name of an APIService would be too long
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    version = {"name": "v" + "1" * 60, "served": True, "storage": True, "schema": schema}
+    names = {"plural": "xs", "singular": "x", "kind": "X", "listKind": "XList"}
+    spec = {"group": group, "scope": "Cluster", "names": names, "versions": [version]}
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    made = await server.request("POST", definitions, {"metadata": {"name": f"xs.{group}"}, "spec": spec})
+    assert made.status == 201, made.json
+    try:
+
+        async def established() -> bool:
+            found = (await server.request("GET", f"{definitions}/xs.{group}")).json
+            return any(c["type"] == "Established" for c in found.get("status", {}).get("conditions", ()))
+
+        await until(established)
+        behind.healthy = False
+        await touch(server)
+        await condition(server, "False", "FailedDiscoveryCheck")
+    finally:
+        behind.healthy = True
+        await server.request("DELETE", f"{definitions}/xs.{group}")
+        await touch(server)
+    await condition(server, "True", "Passed")
+
+
+async def test_an_extension_that_is_silent_delays_no_registration(started: Started) -> None:
+    server, behind = started
+    behind.silent, asked = True, len(behind.asked)
+    try:
+        await touch(server)
+
+        async def waits() -> bool:
+            return len(behind.asked) > asked
+
+        await until(waits)
+        asked = len(behind.asked)
+        local = {"group": "local.example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
+        name = {"name": "v1.local.example.com"}
+        await server.request("POST", APISERVICES, {"metadata": name, "spec": local})
+
+        async def said() -> bool:
+            found = (await server.request("GET", f"{APISERVICES}/{name['name']}")).json
+            return bool((found.get("status") or {}).get("conditions"))
+
+        await until(said)
+        assert len(behind.asked) == asked, "it was available before the silent one's check was over"
+        await server.request("DELETE", f"{APISERVICES}/{name['name']}")
+    finally:
+        behind.silent = False
+        await touch(server)
+    await condition(server, "True", "Passed")
+
+
 async def test_an_extension_answers_while_its_registration_changes_but_not_its_place(started: Started) -> None:
     server, _ = started
     for priority in (16, 17, 15):

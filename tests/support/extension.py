@@ -56,6 +56,10 @@ class Extension:
         self.healthy = True
         self.port = 0
         self.changed = asyncio.Event()
+        self.answers: dict[str, bytes] = {}
+        """What is answered by path in place of the true documents."""
+        self.silent = False
+        """Whether documents are asked for in vain: `asked` collects the request, and no answer comes."""
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._note])
@@ -80,6 +84,10 @@ class Extension:
         for name in dict.fromkeys(request.headers):
             headers[name] = ",".join(request.headers.getall(name))
         self.asked.append((request.method, request.path_qs, headers))
+        if self.silent:
+            await asyncio.Event().wait()
+        if request.path in self.answers:
+            return web.Response(body=self.answers[request.path], content_type="application/json")
         found: web.StreamResponse = await handler(request)
         return found
 
