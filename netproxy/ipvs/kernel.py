@@ -10,6 +10,7 @@ import ipaddress
 import json
 import re
 import shutil
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -73,8 +74,10 @@ class RealKernel:
     def servers(self) -> Table:
         try:
             text = PROC.read_text()
-        except OSError:
+        except FileNotFoundError:  # the module is not loaded
             return Table()
+        except OSError as error:
+            raise WriteError(f"{PROC}: {error}") from error
         return parse_servers(text, self.family)
 
     async def entries(self) -> Entries:
@@ -87,7 +90,13 @@ class RealKernel:
         return found
 
     async def addresses(self) -> set[str]:
-        return await self._addresses("dev", DEVICE)
+        """Return the addresses of kube-ipvs0; none where there is no such device."""
+        try:
+            return await self._addresses("dev", DEVICE)
+        except WriteError:
+            if _present():
+                raise
+            return set()
 
     async def node_addresses(self) -> set[str]:
         """Return the node's own addresses that others can use: not ours, not loopback."""
@@ -96,7 +105,7 @@ class RealKernel:
     async def _addresses(self, *which: str, families: tuple[str, ...] = ()) -> set[str]:
         found: set[str] = set()
         for family in families or (f"-{self.family}",):
-            listed = json.loads(await _run("ip", "-j", family, "address", "show", *which, check=False) or "[]")
+            listed = json.loads(await _run("ip", "-j", family, "address", "show", *which) or "[]")
             found |= {each["local"] for link in listed for each in link.get("addr_info", ()) if each.get("local")}
         return found
 
@@ -107,7 +116,7 @@ class RealKernel:
         await _run("ipset", "restore", "-exist", input=text)
 
     async def change_addresses(self, come: set[str], gone: set[str]) -> None:
-        if not (await _run("ip", "link", "show", "dev", DEVICE, check=False)):
+        if not _present():
             await _run("ip", "link", "add", DEVICE, "type", "dummy")
         length = 32 if self.family == 4 else 128
         lines = [f"address replace {ip}/{length} dev {DEVICE}" for ip in sorted(come)]
@@ -118,7 +127,7 @@ class RealKernel:
     async def cleanup(self) -> None:
         """Remove this family's virtual servers, addresses and sets, whose rules must be gone before; the device goes last."""
         ours, kept = await self.addresses() | await self.node_addresses(), networks(self._config.exclude_cidrs)
-        if await _run("ip", "link", "show", "dev", DEVICE, check=False):
+        if _present():
             text = "".join(
                 f"-D {option(server)} {server}\n"
                 for server in self.servers().servers
@@ -142,6 +151,14 @@ async def _run(*argv: str, input: str = "", check: bool = True) -> str:
         return (await run(list(argv), input=input, check=check, timeout=60)).stdout
     except CommandError as error:
         raise WriteError(str(error)) from error
+
+
+def _present() -> bool:
+    """Return whether this network namespace has kube-ipvs0; raises WriteError where the kernel cannot say so."""
+    try:
+        return any(name == DEVICE for _, name in socket.if_nameindex())
+    except OSError as error:
+        raise WriteError(f"network devices: {error}") from error
 
 
 _SERVICE = re.compile(r"(TCP|UDP|SCTP)\s+(\S+):([0-9A-F]{4}) (\S+)(.*)")

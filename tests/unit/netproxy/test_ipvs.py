@@ -1,17 +1,23 @@
 """The IPVS mode: the packet table, deltas, repair, and reading the kernel's own file. No kernel takes part here."""
 
 import dataclasses
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kube.clock import FakeClock
+from kube.process import CommandError, Result
 from netproxy.config import IPVSConfig
 from netproxy.errors import WriteError
 from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RecordingWriter
-from netproxy.ipvs.kernel import parse_servers
+from netproxy.ipvs import kernel as ipvs_kernel
+from netproxy.ipvs.kernel import DEVICE, RealKernel, parse_servers
 from netproxy.ipvs.state import Behaviour, Server
 from netproxy.ipvs.sync import IPVSBackend
 from netproxy.model import ServicePort, plan_service
@@ -233,3 +239,54 @@ async def test_a_refused_change_is_made_up_for() -> None:
         await kernel.change_servers(f"-a -t {IP}:80 -r 10.244.1.9:8080 -m -w 1\n")
     await proxy.apply({"default/web": web("10.244.1.2", "10.244.1.3")})
     assert kernel.table.servers[Server("tcp", IP, 80)].endpoints == {"10.244.1.2:8080", "10.244.1.3:8080"}
+
+
+def failing_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each command fail, as with an interrupted dump of the kernel's tables."""
+
+    async def run(argv: Sequence[str], *, check: bool = True, **options: Any) -> Result:
+        if check:
+            raise CommandError(argv, "exit status 1: Dump terminated")
+        return Result(1, "", "Dump terminated")
+
+    monkeypatch.setattr(ipvs_kernel, "run", run)
+
+
+async def test_addresses_that_cannot_be_listed_are_an_error_and_not_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_commands(monkeypatch)
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, DEVICE)])
+    with pytest.raises(WriteError, match="Dump terminated"):
+        await RealKernel().node_addresses()
+    with pytest.raises(WriteError, match="Dump terminated"):
+        await RealKernel().addresses()
+
+
+async def test_a_device_that_is_not_there_has_no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_commands(monkeypatch)
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo")])
+    assert await RealKernel().addresses() == set()
+
+
+def test_a_kernels_file_that_cannot_be_read_is_an_error_and_one_that_is_not_there_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ipvs_kernel, "PROC", tmp_path)
+    with pytest.raises(WriteError):
+        RealKernel().servers()
+    monkeypatch.setattr(ipvs_kernel, "PROC", tmp_path / "absent")
+    assert RealKernel().servers().servers == {}
+
+
+async def test_virtual_servers_stay_while_addresses_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = MemoryKernel()
+    proxy = backend(kernel, RecordingWriter())
+    await proxy.start({"default/web": web("10.244.1.2")})
+    servers, bound = kernel.servers().servers, set(kernel.bound)
+    assert servers and bound
+
+    failing_commands(monkeypatch)
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, DEVICE)])
+    monkeypatch.setattr(kernel, "node_addresses", RealKernel().node_addresses)
+    with pytest.raises(WriteError):
+        await proxy.verify()
+    assert kernel.servers().servers == servers and kernel.bound == bound
