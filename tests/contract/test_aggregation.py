@@ -301,35 +301,6 @@ async def test_an_extension_whose_openapi_document_is_none_is_available_without_
         await touch(server)
 
 
-async def test_a_definition_whose_registration_is_refused_keeps_nobody_else_from_being_looked_at(
-    started: Started,
-) -> None:
-    server, behind = started
-    group = ".".join(["a" * 60] * 4)[:240]  # with the version, the name of an APIService would be too long
-    schema = {"openAPIV3Schema": {"type": "object"}}
-    version = {"name": "v" + "1" * 60, "served": True, "storage": True, "schema": schema}
-    names = {"plural": "xs", "singular": "x", "kind": "X", "listKind": "XList"}
-    spec = {"group": group, "scope": "Cluster", "names": names, "versions": [version]}
-    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    made = await server.request("POST", definitions, {"metadata": {"name": f"xs.{group}"}, "spec": spec})
-    assert made.status == 201, made.json
-    try:
-
-        async def established() -> bool:
-            found = (await server.request("GET", f"{definitions}/xs.{group}")).json
-            return any(c["type"] == "Established" for c in found.get("status", {}).get("conditions", ()))
-
-        await until(established)
-        behind.healthy = False
-        await touch(server)
-        await condition(server, "False", "FailedDiscoveryCheck")
-    finally:
-        behind.healthy = True
-        await server.request("DELETE", f"{definitions}/xs.{group}")
-        await touch(server)
-    await condition(server, "True", "Passed")
-
-
 async def test_an_extension_that_is_silent_delays_no_registration(started: Started) -> None:
     server, behind = started
     behind.silent, asked = True, len(behind.asked)
