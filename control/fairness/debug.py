@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from control.fairness.fairness import Fairness
+from control.fairness.level import Queue
 
 ROOT = "/debug/api_priority_and_fairness/"
 Row = Sequence[str]
 NONE = "<none>"
+MOST_QUEUES = 1024
+"""Of a level with more queues only those in use are shown."""
 
 
 def dump(path: str, fairness: Fairness, details: bool) -> str | None:
@@ -25,7 +28,7 @@ def dump(path: str, fairness: Fairness, details: bool) -> str | None:
 def _levels(fairness: Fairness, details: bool) -> Iterator[Row]:
     yield "PriorityLevelName", "ActiveQueues", "IsIdle", "IsQuiescing", "WaitingRequests", "ExecutingRequests"
     for name, level in fairness.levels.items():
-        active = sum(1 for queue in level.lines if queue.waiting)
+        active = sum(1 for queue in level.lines.values() if queue.waiting)
         idle = not level.executing and not level.waiting
         # A level that is gone serves those who wait to the end, but is not in the configuration any more.
         yield name, str(active), str(idle).lower(), "false", str(level.waiting), str(level.executing)
@@ -36,7 +39,9 @@ def _queues(fairness: Fairness, details: bool) -> Iterator[Row]:
     sums = ("NextDispatchR", "InitialSeatsSum", "MaxSeatsSum", "TotalWorkSum")
     yield "PriorityLevelName", "Index", "PendingRequests", *seats, *sums
     for name, level in fairness.levels.items():
-        for index, queue in enumerate(() if level.exempt else level.lines):
+        shown = range(level.queues) if level.queues <= MOST_QUEUES else sorted(level.lines)
+        for index in () if level.exempt else shown:
+            queue = level.lines.get(index) or Queue()
             wanted = sum(waiter.width for waiter in queue.waiting)
             work = [f"{queue.served:.8f}ss", str(wanted), str(wanted), f"{wanted:.8f}ss"]
             yield name, str(index), str(len(queue.waiting)), NONE, NONE, *work
@@ -49,7 +54,7 @@ def _requests(fairness: Fairness, details: bool) -> Iterator[Row]:
         names += ["UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource"]
     yield names
     for name, level in fairness.levels.items():
-        for index, queue in enumerate(level.lines):
+        for index, queue in sorted(level.lines.items()):
             for place, waiter in enumerate(queue.waiting):
                 about = waiter.about
                 if about is None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from control.auth.user import UserInfo
 from control.fairness import defaults, matching
 from control.fairness.level import PriorityLevel, Refused
+from control.fairness.starving import Starving
 from control.fairness.turns import Turns
 from control.server.requestinfo import RequestInfo
 from kube.counters import Histogram
@@ -58,7 +59,7 @@ class Fairness:
 
     def __init__(self, seats: int, patience: float) -> None:
         self.seats, self.patience = seats, patience
-        self._turns = Turns()
+        self._turns, self._starving = Turns(), Starving()
         self._flows: dict[tuple[Any, ...], Flow] = {}
         self.levels: dict[str, PriorityLevel] = {}
         self._schemas: list[tuple[Object, matching.Matches]] = []
@@ -78,12 +79,13 @@ class Fairness:
         for name, level in found.items():
             before = self.levels.get(name)
             nominal = max(1, math.ceil(self.seats * _shares(level) / total))
-            fresh = PriorityLevel(level, nominal, self._turns, self._may_borrow)
+            fresh = PriorityLevel(level, nominal, self._turns, self._starving, self._may_borrow)
             same = before is not None and _same(before, fresh)
             made[name] = before if before is not None and same else fresh
         self.levels = made
         self._schemas = [(schema, matching.compiled(schema)) for schema in matching.by_precedence(schemas)]
         self._flows = {}
+        self._starving.dispatch()
 
     def dangling(self, schema: Object) -> bool:
         """Say whether a FlowSchema names a level that is not there."""

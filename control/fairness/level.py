@@ -16,12 +16,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from control.fairness.starving import Starving
 from control.fairness.turns import Turns
 from kube import errors
 
 Object = dict[str, Any]
 BUSY = "Too many requests, please try again later."
 RETRY_SECONDS = 1
+IDLE_QUEUES = 256
+"""So many queues in which nobody waits are remembered with the seats that they have had, beside twice those who wait."""
 
 
 class Refused(errors.StatusError):
@@ -56,7 +59,12 @@ class PriorityLevel:
     """`may_borrow` says whether the server as a whole has seats left for one more of a width."""
 
     def __init__(
-        self, config: Object, nominal: int, turns: Turns, may_borrow: Callable[[PriorityLevel, int], bool]
+        self,
+        config: Object,
+        nominal: int,
+        turns: Turns,
+        starving: Starving,
+        may_borrow: Callable[[PriorityLevel, int], bool],
     ) -> None:
         spec = config.get("spec") or {}
         limited = spec.get("limited") or {}
@@ -72,23 +80,22 @@ class PriorityLevel:
         self.rejects = response.get("type") != "Queue"
         self.hand_size = int(queuing.get("handSize") or 1)
         self.queue_length = int(queuing.get("queueLengthLimit") or 50)
-        self.lines = [Queue() for _ in range(1 if self.rejects else int(queuing.get("queues") or 1))]
-        self._turns, self._may_borrow = turns, may_borrow
+        self.queues = 1 if self.rejects else int(queuing.get("queues") or 1)
+        self.lines: dict[int, Queue] = {}
+        """The queues in use by number: a configuration may have ten million."""
+        self._turns, self._starving, self._may_borrow = turns, starving, may_borrow
         self._clock = 0.0
         self.executing = self.waiting = self.dispatched = 0
-
-    @property
-    def queues(self) -> int:
-        return len(self.lines)
 
     def hand(self, flow: str) -> tuple[int, ...]:
         """Return the queues a flow may wait in: as many different ones as a hand holds, by the flow's hash."""
         value = int.from_bytes(hashlib.sha256(flow.encode()).digest()[:16], "big")
-        left = list(range(len(self.lines)))
-        cards = []
-        for _ in range(min(self.hand_size, len(left))):
-            value, card = divmod(value, len(left))
-            cards.append(left.pop(card))
+        cards: list[int] = []
+        for dealt in range(min(self.hand_size, self.queues)):
+            value, card = divmod(value, self.queues - dealt)
+            for taken in sorted(cards):  # of those left it is the one at this place
+                card += card >= taken
+            cards.append(card)
         return tuple(cards)
 
     def enter(self, width: int) -> bool:
@@ -106,7 +113,8 @@ class PriorityLevel:
         """Give seats back."""
         self.executing -= 1 if self.exempt else width
         if self.waiting:
-            self.dispatch()
+            self._starving.add(self)
+        self._starving.dispatch()
 
     async def wait(self, hand: tuple[int, ...], width: int, limit: float, about: Any = None) -> None:
         """Wait for seats, at most `limit` seconds; raises Refused where the queue is full or the wait too long.
@@ -115,7 +123,7 @@ class PriorityLevel:
         """
         if self.rejects and not self._room(width):
             raise Refused("concurrency-limit")
-        queue = min((self.lines[number] for number in hand), key=lambda q: len(q.waiting))
+        queue = self._shortest(hand)
         if len(queue.waiting) >= self.queue_length:
             raise Refused("queue-full")
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -142,6 +150,13 @@ class PriorityLevel:
                 self._forget(queue, waiter)
             raise
 
+    def _shortest(self, hand: tuple[int, ...]) -> Queue:
+        if len(self.lines) > IDLE_QUEUES + 2 * self.waiting:
+            self.lines = {number: queue for number, queue in self.lines.items() if queue.waiting}
+        lines = self.lines
+        shortest = min(hand, key=lambda number: len(lines[number].waiting) if number in lines else 0)
+        return lines.setdefault(shortest, Queue())
+
     def _forget(self, queue: Queue, waiter: Waiter) -> None:
         queue.waiting.remove(waiter)
         self.waiting -= 1
@@ -149,10 +164,11 @@ class PriorityLevel:
     def dispatch(self) -> None:
         """Seat those who can be seated, from the queue that has had least."""
         while self.waiting:
-            queue = min((q for q in self.lines if q.waiting), key=lambda q: q.served)
+            queue = min((q for q in self.lines.values() if q.waiting), key=lambda q: q.served)
             first = queue.waiting[0]
             width = first.width
             if not self._room(width):
+                self._starving.add(self)
                 return
             if width > 1 and not self._turns.take():
                 self._turns.want(self)

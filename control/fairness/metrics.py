@@ -36,7 +36,7 @@ def collect(fairness: Fairness) -> Iterator[Any]:
     counted = Counter(
         (waiter.about.schema, level.name)
         for level in levels
-        for queue in level.lines
+        for queue in level.lines.values()
         for waiter in queue.waiting
         if waiter.about is not None
     )

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from control.fairness.level import PriorityLevel, Refused
+from control.fairness.fairness import Fairness
+from control.fairness.level import IDLE_QUEUES, PriorityLevel, Refused
+from control.fairness.starving import Starving
 from control.fairness.turns import Turns
 
 NEVER = 30.0
@@ -24,7 +26,7 @@ def level(
     def may_borrow(asking: PriorityLevel, width: int) -> bool:
         return asking.executing + width <= seats + borrow
 
-    return PriorityLevel(config, seats, turns or Turns(), may_borrow)
+    return PriorityLevel(config, seats, turns or Turns(), Starving(), may_borrow)
 
 
 async def turn(count: int = 1) -> None:
@@ -147,3 +149,71 @@ async def test_a_wide_request_takes_the_last_seat_rather_than_wait_for_ever() ->
     assert small.executing == 11 and not small.enter(1)
     small.leave(10)
     assert small.enter(1)
+
+
+def limited(name: str, shares: int, lendable: int, queues: int = 1) -> dict[str, Any]:
+    queuing = {"queues": queues, "handSize": 1, "queueLengthLimit": 50}
+    response = {"type": "Queue", "queuing": queuing}
+    part = {"nominalConcurrencyShares": shares, "lendablePercent": lendable, "limitResponse": response}
+    return {"metadata": {"name": name}, "spec": {"type": "Limited", "limited": part}}
+
+
+async def test_seats_that_another_level_gives_back_are_lent_to_those_who_wait() -> None:
+    fairness = Fairness(10, NEVER)
+    fairness.configure([], [limited("lent", 100, 100), limited("a", 1, 0), limited("b", 1, 0)])
+    lent = fairness.levels["lent"]
+    borrowers = [fairness.levels["a"], fairness.levels["b"]]
+    for borrower in borrowers:
+        while borrower.executing < borrower.nominal:
+            assert borrower.enter(1)
+    while lent.executing < lent.nominal:
+        assert lent.enter(1)
+    waiting = [asyncio.create_task(each.wait((0,), 1, NEVER)) for each in borrowers for _ in range(2)]
+    await turn()
+    assert [each.waiting for each in borrowers] == [2, 2]
+    while not any(each.waiting < 2 for each in borrowers):
+        lent.leave(1)
+    first = [each.waiting for each in borrowers]
+    lent.leave(1)
+    assert sorted(first) == [1, 2] and [each.waiting for each in borrowers] == [1, 1], "they take turns"
+    while lent.executing:
+        lent.leave(1)
+    await turn(2)
+    assert all(each.done() for each in waiting)
+
+
+async def test_seats_of_a_new_configuration_are_lent_at_once() -> None:
+    fairness = Fairness(10, NEVER)
+    busy, small = limited("busy", 100, 0), limited("small", 1, 0)
+    fairness.configure([], [busy, small])
+    level_ = fairness.levels["small"]
+    while level_.enter(1):
+        pass
+    waiting = asyncio.create_task(level_.wait((0,), 1, NEVER))
+    await turn()
+    assert not waiting.done(), "what is reserved and not used is lent to nobody"
+    fairness.configure([], [limited("busy", 100, 100), small])
+    await turn(2)
+    assert waiting.done()
+
+
+async def test_queues_are_made_when_they_are_waited_in_and_forgotten_when_there_are_many() -> None:
+    busy = level(queues=10_000_000, hand=2)
+    assert len(busy.lines) == 0 and busy.queues == 10_000_000
+    hand = busy.hand("a flow")
+    assert len(set(hand)) == 2 and all(0 <= card < busy.queues for card in hand)
+    busy.enter(1)
+    for number in range(2 * IDLE_QUEUES):
+        waiting = asyncio.create_task(busy.wait((number,), 1, NEVER))
+        await turn()
+        busy.leave(1)
+        await waiting
+    assert len(busy.lines) <= IDLE_QUEUES + 1
+
+
+@pytest.mark.parametrize("queues", [2, 8, 64])
+def test_a_hand_has_different_queues_and_all_queues_are_dealt(queues: int) -> None:
+    dealt = level(queues=queues, hand=2)
+    hands = [dealt.hand(f"flow {number}") for number in range(50 * queues)]
+    assert all(len(set(hand)) == 2 for hand in hands)
+    assert {card for hand in hands for card in hand} == set(range(queues))
