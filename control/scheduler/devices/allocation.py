@@ -7,7 +7,6 @@ has it, or its pool's counters. The first complete solution is the one. Upstream
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from decimal import Decimal
 
 from control.cel import CompileError, EvaluationError
 from control.scheduler.devices.book import Book
+from control.scheduler.devices.budget import Budget
 from control.scheduler.devices.capacity import consumption
 from control.scheduler.devices.constraints import Constraint, constraints
 from control.scheduler.devices.inventory import DeviceId, Inventory, Offer, Pool
@@ -24,14 +24,8 @@ from kube.device_taints import untolerated
 
 Offers = list[tuple[Offer, Pool]]
 ZERO = Decimal(0)
-SECONDS = 1.0
-"""How long one node may be searched by default: it can take exponentially long, and everything else waits for it."""
 STEPS = 256
-"""The clock is looked at every so many devices."""
-
-
-class SearchTimeout(Exception):
-    """The search took too long."""
+"""The budget is looked at every so many devices, and before each evaluation of a selector."""
 
 
 class PoolNotReady(DeviceError):
@@ -56,9 +50,9 @@ class Search:
         inventory: Inventory,
         book: Book,
         node: core_v1.Node,
-        seconds: float = SECONDS,
+        budget: Budget,
     ) -> None:
-        self._claims, self._book = claims, book
+        self._claims, self._book, self._budget = claims, book, budget
         view = inventory.view(node)
         self._pools, self._offers = view.pools, view.offers
         self._constraints = [constraints(wanted.constraints) for wanted in claims]
@@ -69,14 +63,15 @@ class Search:
         self._left: dict[int, dict[tuple[str, str], Decimal]] = {}
         """What is left of a pool's counters."""
         self._everything: dict[int, Offers] = {}
-        self._steps, self._until = 0, time.monotonic() + seconds
+        self._steps = 0
 
     def run(self) -> list[list[Taken]] | None:
         """Return the devices of each claim; None where the node has not what they need.
 
         Raises DeviceError where a claim is wrong, SearchTimeout.
         """
-        return self._results if self._request(0, 0) else None
+        with self._budget:
+            return self._results if self._request(0, 0) else None
 
     # -- the search -------------------------------------------------------------------------------------------------
     def _request(self, claim: int, request: int) -> bool:
@@ -117,7 +112,7 @@ class Search:
                     raise PoolNotReady(
                         f"request {need.name}: asks for all devices, but resource pool {name} is currently {state}"
                     )
-            known = [(offer, pool) for offer, pool in self._offers if _selected(need, offer)]
+            known = [(offer, pool) for offer, pool in self._offers if self._selected(need, offer)]
             self._everything[id(need)] = known
         return known
 
@@ -125,12 +120,12 @@ class Search:
     def _take(self, claim: int, need: Need, offer: Offer, pool: Pool) -> Callable[[], None] | None:
         """Take a device and return what gives it back; None where it cannot be had."""
         self._steps += 1
-        if self._steps % STEPS == 0 and time.monotonic() > self._until:
-            raise SearchTimeout("timed out trying to allocate devices")
+        if self._steps % STEPS == 0:
+            self._budget.check()
         results = self._results[claim]
         if len(results) >= MOST_RESULTS or not self._free(need, offer, results):
             return None
-        if pool.invalid or not _selected(need, offer) or untolerated(offer.device.taints, need.tolerations):
+        if pool.invalid or not self._selected(need, offer) or untolerated(offer.device.taints, need.tolerations):
             return None
         consumed = consumption(offer, need.capacity, {} if need.admin else self._usage(offer))
         if consumed is None or not (need.admin or self._charge(offer, pool, -1)):
@@ -158,6 +153,17 @@ class Search:
                 self._charge(offer, pool, 1)
 
         return undo
+
+    def _selected(self, need: Need, offer: Offer) -> bool:
+        for expression, where in need.selectors:
+            try:
+                if not offer.matches(expression, self._budget):
+                    return False
+            except CompileError as error:
+                raise DeviceError(f"{where}: CEL compile error: {error}") from error
+            except EvaluationError as error:
+                raise DeviceError(f"{where}: CEL runtime error: {error}") from error
+        return True
 
     def _free(self, need: Need, offer: Offer, results: Sequence[Taken]) -> bool:
         if need.admin:  # sees what others have, but has nothing twice
@@ -193,15 +199,3 @@ class Search:
 
     def _in_use(self, offer: Offer) -> bool:
         return offer.id in self._book.taken or self._mine[offer.id] > 0
-
-
-def _selected(need: Need, offer: Offer) -> bool:
-    for expression, where in need.selectors:
-        try:
-            if not offer.matches(expression):
-                return False
-        except CompileError as error:
-            raise DeviceError(f"{where}: CEL compile error: {error}") from error
-        except EvaluationError as error:
-            raise DeviceError(f"{where}: CEL runtime error: {error}") from error
-    return True

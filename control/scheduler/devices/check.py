@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from control.scheduler.devices import extended
-from control.scheduler.devices.allocation import SECONDS, Search, SearchTimeout, Taken
+from control.scheduler.devices.allocation import Search, Taken
 from control.scheduler.devices.binding import Reserved
 from control.scheduler.devices.book import Book
+from control.scheduler.devices.budget import SECONDS, Budget, SearchTimeout
 from control.scheduler.devices.inventory import Inventory
 from control.scheduler.devices.requests import MOST_ALTERNATIVES, DeviceError, Wanted, wanted
 from control.scheduler.devices.results import allocation
@@ -35,7 +36,7 @@ class Stock:
     extended: extended.ExtendedResources = field(default_factory=extended.ExtendedResources)
     classes: dict[str, resource_v1.DeviceClass] = field(default_factory=dict)
     seconds: float = SECONDS
-    """How long one node may be searched."""
+    """How long one attempt to schedule a pod may search."""
 
 
 class Check:
@@ -52,6 +53,7 @@ class Check:
     ) -> None:
         self._stock, self._pod, self._to_allocate, self._placed = stock, pod, to_allocate, placed
         self._by_devices, self._stale = by_devices, stale
+        self._budget = Budget(stock.seconds)
         self._ranks: dict[str, int] = {}
         self._has_alternatives = any(len(needs) > 1 for one in to_allocate for needs in one.requests)
 
@@ -76,7 +78,7 @@ class Check:
         return None
 
     def decide(self, node: core_v1.Node) -> list[Reserved] | None:
-        """Return what the pod's claims get on a node; None where there is not enough."""
+        """Return what the pod's claims get on a node; None where there is not enough. Raises DeviceError, SearchTimeout."""
         claims, wish = self._wanted(node)
         found = self._search(claims, node) if claims else []
         if found is None:
@@ -90,7 +92,7 @@ class Check:
 
     def _search(self, claims: Sequence[Wanted], node: core_v1.Node) -> list[list[Taken]] | None:
         stock = self._stock
-        return Search(claims, stock.inventory, stock.book, node, stock.seconds).run()
+        return Search(claims, stock.inventory, stock.book, node, self._budget).run()
 
     def _wanted(self, node: core_v1.Node) -> tuple[list[Wanted], extended.Wish | None]:
         """Return the claims to allocate on a node, and what the one for extended resources among them is for."""

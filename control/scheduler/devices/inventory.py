@@ -14,7 +14,10 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+from control.cel import EvaluationError
 from control.cel.devices import COST_LIMIT, compile_selector, device_value
+from control.scheduler.devices.budget import Budget
+from control.scheduler.devices.verdicts import Verdicts
 from kube import quantity
 from kube.api import core_v1, resource_v1
 from kube.informer import Change
@@ -32,7 +35,7 @@ class Offer:
         self.driver, self.pool = spec.driver, spec.pool.name if spec.pool else ""
         self.id: DeviceId = (self.driver, self.pool, device.name)
         self.device, self.slice = device, slice_
-        self._verdicts: dict[str, bool] = {}
+        self._verdicts = Verdicts()
 
     @property
     def shared(self) -> bool:
@@ -43,12 +46,19 @@ class Offer:
     def _value(self) -> dict[str, Any]:
         return device_value(self.driver, self.device)
 
-    def matches(self, expression: str) -> bool:
-        """Evaluate a selector; raises CompileError and EvaluationError."""
+    def matches(self, expression: str, budget: Budget) -> bool:
+        """Evaluate a selector; raises CompileError, EvaluationError, and SearchTimeout where the budget is spent."""
         known = self._verdicts.get(expression)
         if known is None:
-            known = compile_selector(expression).evaluate({"device": self._value}, COST_LIMIT).value is True
-            self._verdicts[expression] = known
+            budget.check()
+            try:
+                found = compile_selector(expression).evaluate({"device": self._value}, COST_LIMIT)
+            except EvaluationError as error:
+                budget.charge(error.cost)
+                raise
+            budget.charge(found.cost)
+            known = found.value is True
+            self._verdicts.put(expression, known)
         return known
 
     @cached_property

@@ -17,8 +17,8 @@ from typing import Any
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import ConfigurationError
 from control.scheduler.devices import extended
-from control.scheduler.devices.allocation import SECONDS
 from control.scheduler.devices.binding import ClaimWriter, Reserved
+from control.scheduler.devices.budget import SECONDS, SearchTimeout
 from control.scheduler.devices.check import NAME, Check, Stock, available
 from control.scheduler.devices.requests import DeviceError, MissingClass, wanted
 from control.scheduler.framework import (
@@ -159,7 +159,10 @@ class DynamicResources:
         check = self._check(pod, by_devices)
         if check is None:
             return
-        found = check.decide(node)
+        try:
+            found = check.decide(node)
+        except (DeviceError, SearchTimeout) as error:
+            raise BindingFailed(str(error)) from error
         if found is None:
             raise BindingFailed("claim allocation not found for node")
         for reserved in found:

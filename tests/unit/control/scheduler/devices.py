@@ -8,6 +8,7 @@ import yaml
 
 from control.scheduler.devices.allocation import Search, Taken
 from control.scheduler.devices.book import Book
+from control.scheduler.devices.budget import Budget
 from control.scheduler.devices.inventory import Inventory
 from control.scheduler.devices.requests import wanted
 from control.scheduler.devices.results import allocation
@@ -107,7 +108,7 @@ class Devices:
 
     def search(self, *claims: resource_v1.ResourceClaim, on: core_v1.Node | None = None) -> list[list[Taken]] | None:
         found = [wanted(one, self.classes) for one in claims]
-        return Search(found, self.inventory, self.book, on or node()).run()
+        return Search(found, self.inventory, self.book, on or node(), Budget()).run()
 
     def names(self, *claims: resource_v1.ResourceClaim, on: core_v1.Node | None = None) -> list[str] | None:
         """Return the devices that claims are given, None where they are given none."""

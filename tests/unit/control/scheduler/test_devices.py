@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import pytest
 
 from control.scheduler.devices import requests
-from control.scheduler.devices.allocation import PoolNotReady, Search, SearchTimeout
+from control.scheduler.devices.allocation import PoolNotReady, Search
+from control.scheduler.devices.budget import Budget, SearchTimeout
 from control.scheduler.devices.requests import DeviceError
+from control.scheduler.devices.verdicts import MOST_TEXTS, MOST_VERDICTS, Verdicts
 from kube.api import resource_v1
 
 from .devices import DRIVER, Devices, change, claim, class_of, device, node, read, request, slice_of
@@ -338,4 +343,61 @@ def test_a_search_without_end_is_given_up() -> None:
     wish = claim(request("x", count=16), request("y", selector="false"))
     devices = Devices(many, class_of())
     with pytest.raises(SearchTimeout, match="timed out trying to allocate devices"):
-        Search([requests.wanted(wish, devices.classes)], devices.inventory, devices.book, node(), seconds=0.0).run()
+        Search([requests.wanted(wish, devices.classes)], devices.inventory, devices.book, node(), Budget(0.0)).run()
+
+
+def racks(selectors: int, *, everything: bool = False) -> tuple[Devices, resource_v1.ResourceClaim]:
+    """Return 20 devices, and a claim with so many selectors that hold for all."""
+    devices = Devices(slice_of(*(device(f"d{number}", {"n": number}) for number in range(20))), class_of())
+    wish = request(allocationMode="All") if everything else request(count=20)
+    wish["exactly"]["selectors"] = [
+        {"cel": {"expression": f"device.attributes['driver.example'].?n.orValue(0) >= -{number}"}}
+        for number in range(selectors)
+    ]
+    return devices, claim(wish)
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_the_time_is_looked_at_before_each_selector_is_evaluated(everything: bool) -> None:
+    devices, wish = racks(32, everything=everything)
+    looks = itertools.count()
+    budget = Budget(seconds=10.0, now=lambda: next(looks))
+    search = Search([requests.wanted(wish, devices.classes)], devices.inventory, devices.book, node(), budget)
+    with pytest.raises(SearchTimeout):
+        search.run()
+    assert next(looks) < 15
+
+
+def test_the_time_of_an_attempt_is_shared_by_all_nodes_and_passes_only_while_one_is_searched() -> None:
+    now = 0.0
+    budget = Budget(seconds=10.0, now=lambda: now)
+    for _ in range(2):
+        with budget:
+            now += 5
+            budget.check()
+        now += 100
+    with budget, pytest.raises(SearchTimeout):
+        now += 1
+        budget.check()
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_selectors_that_cost_much_are_evaluated_over_several_attempts(everything: bool) -> None:
+    devices, wish = racks(4, everything=everything)
+    for attempt in itertools.count(1):
+        budget = Budget(seconds=math.inf, cost=200)
+        search = Search([requests.wanted(wish, devices.classes)], devices.inventory, devices.book, node(), budget)
+        try:
+            found = search.run()
+            break
+        except SearchTimeout:
+            assert attempt < 80
+    assert attempt > 1 and found is not None and len(found[0]) == 20
+
+
+def test_what_selectors_said_is_remembered_of_so_many_at_most() -> None:
+    known = Verdicts()
+    for number in range(MOST_TEXTS + 2 * MOST_VERDICTS):
+        known.put(str(number), True)
+        assert known.get(str(number)) is True
+    assert len(known) <= MOST_VERDICTS and known.get("0") is None

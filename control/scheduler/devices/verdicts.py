@@ -1,0 +1,43 @@
+"""What selectors said of a device: remembered by a number for each selector's text, since users write those, up to 10 KB long.
+
+The texts are kept once and not with each device. Both tables are emptied when they are full; numbers are not used again.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+MOST_TEXTS, MOST_VERDICTS = 1024, 256
+_numbers: dict[str, int] = {}
+_next = itertools.count()
+
+
+def _number(expression: str) -> int:
+    found = _numbers.get(expression)
+    if found is None:
+        if len(_numbers) >= MOST_TEXTS:
+            _numbers.clear()
+        found = _numbers[expression] = next(_next)
+    return found
+
+
+class Verdicts:
+    """Those of one device."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[int, bool] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, expression: str) -> bool | None:
+        """Return what a selector said, None where that is not known."""
+        return self._known.get(_number(expression))
+
+    def put(self, expression: str, verdict: bool) -> None:
+        """Remember what a selector said."""
+        if len(self._known) >= MOST_VERDICTS:
+            self._known.clear()
+        self._known[_number(expression)] = verdict
