@@ -6,7 +6,8 @@ although its answer was lost, so callers say whether a call may be carried out t
 
 Streams go where the calls go: a member that is left is left by both, since one that hangs, or whose machine is switched off,
 says nothing on a stream either. Members are asked by their own addresses, so TLS checks each against its own name. Pings
-find a dead peer behind a connection that looks open.
+find a dead peer behind a connection that looks open. gRPC reads TLS files once: a member that fails gets a new channel where
+they have changed since, for certificates are renewed while the server runs.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ END = grpc.aio.EOF  # type: ignore[attr-defined]
 """What a stream reads when the member has ended it."""
 
 R = TypeVar("R", bound=Message)
+Proof = tuple[bytes | None, bytes | None, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,13 @@ class Tls:
     cert_file: Path | None = None
     key_file: Path | None = None
 
-    def credentials(self) -> grpc.ChannelCredentials:
-        """Read the files; raises Unavailable naming the one that cannot be read."""
+    def read(self) -> Proof:
+        """Return the authority, the key and the certificate; raises Unavailable naming the file that cannot be read."""
         try:
             ca, key, cert = (f.read_bytes() if f else None for f in (self.ca_file, self.key_file, self.cert_file))
         except OSError as error:
             raise Unavailable(f"etcd's TLS files: {error}") from error
-        return grpc.ssl_channel_credentials(ca, key, cert)
+        return ca, key, cert
 
 
 class Cluster:
@@ -80,8 +82,11 @@ class Cluster:
     def __init__(self, servers: Sequence[str], tls: Tls | None = None) -> None:
         if not servers:
             raise Unavailable("no etcd server is named")
-        self._channels = [_channel(server, tls or Tls()) for server in servers]
-        self._servers = list(servers)
+        self._tls, self._servers = tls or Tls(), list(servers)
+        self._proofs = [self._proof(at) for at in range(len(servers))]
+        self._channels = [_channel(*made) for made in zip(servers, self._proofs, strict=True)]
+        self._left: dict[grpc.aio.Channel, asyncio.Task[None]] = {}
+        """Channels with TLS files of earlier, whose calls may end."""
         self._calls: list[dict[str, Any]] = [{} for _ in servers]
         self._streams: list[set[Any]] = [set() for _ in servers]
         self._at = 0
@@ -120,6 +125,7 @@ class Cluster:
                     raise translate(error, unsure) from error
                 unsure |= not never_carried_out(error)
                 self.turn_from(at, error.details() or error.code().name)
+                self._renew(at)
                 if unsure and not twice:
                     raise Unclear(f"etcd: {error.details() or error.code().name}") from error
                 if loop.time() + pause >= end:
@@ -167,21 +173,44 @@ class Cluster:
             for call in tuple(self._streams[at]):
                 call.cancel()
 
+    def _proof(self, at: int) -> Proof | None:
+        """Return what TLS needs, None for a member that is asked without."""
+        return self._tls.read() if self._servers[at].startswith("https:") else None
+
+    def _renew(self, at: int) -> None:
+        """Make a member's channel anew where the TLS files are not those that it was made with."""
+        try:
+            proof = self._proof(at)
+        except Unavailable as error:
+            log.warning("%s", error)
+            return
+        if proof == self._proofs[at]:
+            return
+        log.info("etcd member %s: connecting with the TLS files as they are now", self._servers[at])
+        old, self._proofs[at] = self._channels[at], proof
+        self._channels[at], self._calls[at] = _channel(self._servers[at], proof), {}
+        self._left[old] = task = asyncio.create_task(old.close(DEADLINE), name="closing a channel to etcd")
+        task.add_done_callback(lambda _: self._left.pop(old, None))
+
     async def close(self) -> None:
         """Cancel what is under way and close the connections."""
-        for channel in self._channels:
+        left = dict(self._left)
+        for task in left.values():
+            task.cancel()
+        await asyncio.gather(*left.values(), return_exceptions=True)
+        for channel in (*self._channels, *left):
             with contextlib.suppress(grpc.aio.UsageError):
                 await channel.close(None)
 
 
-def _channel(server: str, tls: Tls) -> grpc.aio.Channel:
+def _channel(server: str, proof: Proof | None) -> grpc.aio.Channel:
     parts = urlsplit(server if "://" in server else f"http://{server}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Unavailable(f"etcd server {server!r}: write http://HOST:PORT or https://HOST:PORT")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     target = f"{host}:{parts.port or 2379}"
     if parts.scheme == "https":
-        return grpc.aio.secure_channel(target, tls.credentials(), options=_OPTIONS)
+        return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(*(proof or ())), options=_OPTIONS)
     return grpc.aio.insecure_channel(target, options=_OPTIONS)
 
 
