@@ -25,6 +25,7 @@ from control.server.exchange import Header
 from control.server.nodes import check_address
 from control.service_backend import backend
 from kube import errors
+from kube.tls_files import TlsFiles
 
 Object = dict[str, Any]
 DIAL_SECONDS = 5.0
@@ -55,7 +56,7 @@ class Remote:
     """Where its OpenAPI v3 document is, below its own root."""
     part: Part | None = None
     """What it adds to the OpenAPI v2 document."""
-    _context: ssl.SSLContext | None = None
+    _tls: TlsFiles | None = None
 
     @property
     def spec(self) -> Object:
@@ -77,18 +78,22 @@ class Remote:
         return f"{where['name']}.{where['namespace']}.svc"
 
     def context(self) -> ssl.SSLContext:
-        """Return the TLS settings, made once for each state of the APIService."""
-        if self._context is None:
-            bundle = self.spec.get("caBundle")
-            trusted = base64.b64decode(bundle).decode("ascii") if bundle else None
-            context = ssl.create_default_context(cadata=trusted)
-            if self.spec.get("insecureSkipTLSVerify"):
-                context.check_hostname = False
-                context.verify_mode = ssl.CERT_NONE
-            if self.front_proxy.cert_file is not None and self.front_proxy.key_file is not None:
-                context.load_cert_chain(self.front_proxy.cert_file, self.front_proxy.key_file)
-            self._context = context
-        return self._context
+        """Return the TLS settings for a new connection: made once for each state of the APIService and of the files."""
+        if self._tls is None:
+            shown = [f for f in (self.front_proxy.cert_file, self.front_proxy.key_file) if f is not None]
+            self._tls = TlsFiles(self._make, shown)
+        return self._tls.context()
+
+    def _make(self) -> ssl.SSLContext:
+        bundle = self.spec.get("caBundle")
+        trusted = base64.b64decode(bundle).decode("ascii") if bundle else None
+        context = ssl.create_default_context(cadata=trusted)
+        if self.spec.get("insecureSkipTLSVerify"):
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.front_proxy.cert_file is not None and self.front_proxy.key_file is not None:
+            context.load_cert_chain(self.front_proxy.cert_file, self.front_proxy.key_file)
+        return context
 
     async def dial(self, lookup: Lookup) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to one of the Service's endpoints; raises 503."""

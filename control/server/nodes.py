@@ -19,6 +19,7 @@ from control.config import ControlConfig
 from kube import errors
 from kube.errors import StatusError
 from kube.ip_addresses import reached
+from kube.tls_files import TlsFiles
 
 Object = dict[str, Any]
 PREFERRED = ("InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname")
@@ -70,17 +71,16 @@ class NodeDialer:
 
     def __init__(self, config: ControlConfig) -> None:
         self._config = config
-        self._context: ssl.SSLContext | None = None
+        self._authority = config.kubelet_ca_file or config.client_ca_file
+        self._shown = [f for f in (config.kubelet_client_cert_file, config.kubelet_client_key_file) if f is not None]
+        self._tls = TlsFiles(self._make, [self._authority, *self._shown])
 
-    def _tls(self) -> ssl.SSLContext:
-        if self._context is None:
-            authority = self._config.kubelet_ca_file or self._config.client_ca_file
-            context = ssl.create_default_context(cafile=str(authority))
-            if self._config.kubelet_client_cert_file and self._config.kubelet_client_key_file:
-                context.load_cert_chain(self._config.kubelet_client_cert_file, self._config.kubelet_client_key_file)
-            context.set_alpn_protocols(["http/1.1"])
-            self._context = context
-        return self._context
+    def _make(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self._authority))
+        if len(self._shown) == 2:
+            context.load_cert_chain(self._shown[0], self._shown[1])
+        context.set_alpn_protocols(["http/1.1"])
+        return context
 
     async def dial(self, endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to an agent; raises 400 for a forbidden address and 500 where nobody answers, as upstream words it."""
@@ -88,7 +88,7 @@ class NodeDialer:
         try:
             async with asyncio.timeout(self._config.kubelet_timeout):
                 return await asyncio.open_connection(
-                    address, endpoint.port, ssl=self._tls(), server_hostname=endpoint.host, limit=256 * 1024
+                    address, endpoint.port, ssl=self._tls.context(), server_hostname=endpoint.host, limit=256 * 1024
                 )
         except TimeoutError as error:
             raise _unreachable(endpoint, f"dial tcp {_joined(address, endpoint.port)}: i/o timeout") from error

@@ -1,0 +1,70 @@
+"""TLS settings made from files, and made again when those change."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from control.aggregation.remote import FrontProxy, Remote
+from kube import pki
+from kube.tls_files import TlsFiles
+
+
+def pair(directory: Path, authority: pki.KeyPair) -> tuple[Path, Path]:
+    """Write a certificate and its key in place of those there are, as those who renew do."""
+    made = pki.issue(authority, "client", now=datetime.now(UTC))
+    found = directory / "client.crt", directory / "client.key"
+    for path, text in zip(found, (made.cert_pem, made.key_pem), strict=True):
+        path.with_suffix(".new").write_bytes(text)
+        path.with_suffix(".new").rename(path)
+    return found
+
+
+def settings(certificate: Path, key: Path) -> TlsFiles:
+    def make() -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        context.load_cert_chain(certificate, key)
+        return context
+
+    return TlsFiles(make, [certificate, key])
+
+
+def test_settings_are_made_again_when_a_file_changes_and_only_then(tmp_path: Path) -> None:
+    authority = pki.new_ca("ca", datetime.now(UTC))
+    found = settings(*pair(tmp_path, authority))
+    first = found.context()
+    assert found.context() is first
+    pair(tmp_path, authority)
+    second = found.context()
+    assert second is not first and found.context() is second
+
+
+def test_files_that_cannot_be_used_leave_what_there_was_until_they_can(tmp_path: Path) -> None:
+    authority = pki.new_ca("ca", datetime.now(UTC))
+    certificate, key = pair(tmp_path, authority)
+    found = settings(certificate, key)
+    first = found.context()
+    key.write_text("not a key")
+    assert found.context() is first
+    key.unlink()
+    assert found.context() is first
+    pair(tmp_path, authority)
+    assert found.context() is not first
+
+
+def test_files_that_cannot_be_used_at_first_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        settings(tmp_path / "absent.crt", tmp_path / "absent.key").context()
+
+
+def test_an_extension_is_shown_the_front_proxy_certificate_as_it_is_now(tmp_path: Path) -> None:
+    authority = pki.new_ca("ca", datetime.now(UTC))
+    service = {"spec": {"version": "v1", "service": {"name": "s", "namespace": "n"}}}
+    remote = Remote(service, 1, FrontProxy(*pair(tmp_path, authority)))
+    first = remote.context()
+    assert remote.context() is first
+    pair(tmp_path, authority)
+    assert remote.context() is not first
