@@ -13,9 +13,13 @@ from typing import Any
 
 import msgspec
 
+from control.openapi import gnostic
+
 Object = dict[str, Any]
 _DEFINITIONS = "#/definitions/"
 _PARAMETERS = "#/parameters/"
+DEEPEST = 128
+"""Levels of objects and lists in a part: its writers go through them by recursion."""
 
 
 class Part:
@@ -26,7 +30,10 @@ class Part:
 
     @classmethod
     def of(cls, document: Any, group: str, version: str) -> Part | None:
-        """Take a group version's part out of a whole document; None where there is none."""
+        """Take a group version's part out of a whole document; None where there is none.
+
+        Whatever is raised says that the document cannot be read or written: it would make the whole unreadable.
+        """
         if not isinstance(document, dict) or not isinstance(document.get("paths"), dict):
             return None
         root = f"/apis/{group}/{version}"
@@ -40,7 +47,10 @@ class Part:
             return None
         every = document.get("definitions") or {}
         definitions = {name: every[name] for name in _reached(paths, every)}
-        raw = msgspec.json.encode({"paths": paths, "definitions": definitions}, order="sorted")
+        part = {"paths": paths, "definitions": definitions}
+        _check_depth(part, DEEPEST)
+        gnostic.document({"swagger": "2.0", "info": {"title": "", "version": ""}, **part})
+        raw = msgspec.json.encode(part, order="sorted")
         return cls(zlib.compress(raw, 6), hashlib.sha256(raw).hexdigest().upper())
 
     def read(self) -> Object:
@@ -92,6 +102,14 @@ def _inlined(node: Any, shared: Object) -> Any:
     if reference in shared:
         return shared[reference]
     return {key: _inlined(value, shared) for key, value in node.items()}
+
+
+def _check_depth(node: Any, left: int) -> None:
+    if left < 0:
+        raise ValueError(f"nested more than {DEEPEST} levels deep")
+    inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    for item in inner:
+        _check_depth(item, left - 1)
 
 
 def _reached(paths: Object, definitions: Object) -> set[str]:

@@ -278,24 +278,37 @@ async def test_an_extension_whose_discovery_document_is_none_is_unavailable(star
     await condition(server, "True", "Passed")
 
 
-@pytest.mark.parametrize("part", [{"definitions": ["a"]}, {"parameters": 5}, {"definitions": {}, "parameters": []}])
+def nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"inner": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{"definitions": ["a"]}, {"parameters": 5}, {"definitions": {"a": 5}}, {"definitions": {"a": nested(150)}}],
+    ids=["definitions are a list", "parameters are a number", "a definition is a number", "nested deeply"],
+)
 async def test_an_extension_whose_openapi_document_is_none_is_available_without_it(
     started: Started, part: dict[str, Any]
 ) -> None:
     server, behind = started
-    path = {"get": {"parameters": [{"$ref": "#/parameters/a"}], "schema": {"$ref": "#/definitions/a"}}}
-    document = {"swagger": "2.0", "paths": {LISTED: path}, **part}
+    answers = {"200": {"description": "OK", "schema": {"$ref": "#/definitions/a"}}}
+    path = {"get": {"parameters": [{"$ref": "#/parameters/a"}], "responses": answers}}
+    parameters = {"a": {"name": "a", "in": "query", "type": "string"}}
+    document = {"swagger": "2.0", "paths": {LISTED: path}, "parameters": parameters, **part}
     behind.answers = {"/openapi/v2": json.dumps(document).encode(), "/openapi/v3": b'{"paths": 5}'}
-    asked = len(behind.asked)
     try:
         await touch(server)
 
-        async def looked() -> bool:
-            return any(path == "/openapi/v2" for _, path, _ in behind.asked[asked:])
+        async def left_out() -> bool:
+            return server.api.aggregator.remotes[GROUP, VERSION].part is None
 
-        await until(looked)
+        await until(left_out)
         await condition(server, "True", "Passed")
-        assert (await server.request("GET", "/openapi/v2")).status == 200
+        for media in ("application/json", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"):
+            assert (await server.request("GET", "/openapi/v2", headers={"Accept": media})).status == 200
     finally:
         behind.answers = {}
         await touch(server)
