@@ -23,6 +23,7 @@ from cri.errors import CRIError, InvalidArgumentError, NotFoundError
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1
 from kube.clock import Clock
+from kube.serving.frames import Turns
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -82,6 +83,7 @@ class Sessions:
         self._runtime = runtime
         self._clock, self._idle_seconds = clock, idle_seconds
         self._watching: set[asyncio.Task[None]] = set()
+        self._turns = Turns()
 
     def _take_over(self, request: SessionRequest) -> Stream:
         """Take the connection away from HTTP, and see to it that it is not idle for too long."""
@@ -140,7 +142,7 @@ class Sessions:
         backend = await port_forward.connect(url)
         try:
             name = port_forward.TUNNEL_PROTOCOL if spoken is None else spoken.name or None
-            socket = await websocket.accept(self._take_over(request), request.target, request.headers, name)
+            socket = await self._accept(request, name)
         except BaseException:
             await backend.close()
             raise
@@ -158,13 +160,15 @@ class Sessions:
             raise SessionError(400, "unable to negotiate a WebSocket subprotocol")
         backend = await remote_command.connect(url)
         try:
-            socket = await websocket.accept(
-                self._take_over(request), request.target, request.headers, spoken.name or None
-            )
+            socket = await self._accept(request, spoken.name or None)
         except BaseException:
             await backend.close()
             raise
         await remote_command.translate(socket, spoken, backend, wishes, too_late=too_late)
+
+    async def _accept(self, request: SessionRequest, subprotocol: str | None) -> websocket.WebSocket:
+        stream = self._take_over(request)
+        return await websocket.accept(stream, request.target, request.headers, subprotocol, self._turns)
 
     async def _pass_through(self, request: SessionRequest, url: str) -> None:
         headers = [(name, value) for name, value in request.headers if name in _PASSED_ON]

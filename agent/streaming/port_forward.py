@@ -14,6 +14,7 @@ from agent.streaming import spdy
 from agent.streaming.channels import ChannelProtocol
 from agent.streaming.upgrade import Stream, dial
 from agent.streaming.websocket import NORMAL, WebSocket
+from kube.serving.frames import SPDY_CHUNK, Turn
 
 TUNNEL_PROTOCOL = "SPDY/3.1+portforward.k8s.io"
 SPDY_PROTOCOL = "portforward.k8s.io"
@@ -79,9 +80,11 @@ async def forward(socket: WebSocket, protocol: ChannelProtocol, backend: Stream,
             await backend.writer.drain()
 
     async def to_client() -> None:
+        turn = Turn(socket.turns)
         with contextlib.suppress(OSError, spdy.SPDYError):
-            while data := await backend.reader.read(_CHUNK):
+            while data := await backend.reader.read(SPDY_CHUNK):
                 for event in connection.receive(data):
+                    await turn.count()
                     if isinstance(event, spdy.Data) and event.data and event.stream_id in channel_of:
                         await socket.send(protocol.encode(channel_of[event.stream_id], event.data), protocol.text)
                 await flush()

@@ -13,8 +13,7 @@ from agent.streaming import channels, spdy
 from agent.streaming.channels import ChannelProtocol
 from agent.streaming.upgrade import Stream, dial
 from agent.streaming.websocket import NORMAL, WebSocket
-
-_CHUNK = 64 << 10
+from kube.serving.frames import SPDY_CHUNK, Turn
 
 # An attach that ended without a word sooner than this (in seconds) came too late: the container was just ending.
 _TOO_LATE = 1.0
@@ -107,10 +106,11 @@ class _Session:
 
     async def _to_client(self) -> None:
         """Pass output on until the runtime closes the connection; then send the status."""
-        began = asyncio.get_running_loop().time()
+        began, turn = asyncio.get_running_loop().time(), Turn(self._socket.turns)
         try:
-            while data := await self._backend.reader.read(_CHUNK):
+            while data := await self._backend.reader.read(SPDY_CHUNK):
                 for event in self._spdy.receive(data):
+                    await turn.count()
                     await self._pass_on(event)
                 await self._flush()
         except spdy.SPDYError as error:

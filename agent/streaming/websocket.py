@@ -1,9 +1,12 @@
 """The server's side of a WebSocket over an upgraded connection (RFC 6455, by the websockets package, without its I/O).
 
 The HTTP server hands over the raw connection after authentication and authorization, so the handshake is done
-here, from the request that it read. Pings are answered; extensions are not offered.
+here, from the request that it read. Pings are answered; extensions are not offered. What a client may send of tiny frames is
+limited (kube.serving.frames): control frames to a rate, and of many sessions whose frames are waiting each has its turn.
 """
 
+import contextlib
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -14,11 +17,12 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from agent.streaming.upgrade import Stream
+from kube.serving.frames import FRAME_CHUNK, ControlFrames, Turn, Turns
 
 _MAX_MESSAGE = 16 << 20
-_CHUNK = 64 << 10
+_MESSAGES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
-NORMAL, GOING_AWAY, INTERNAL_ERROR = 1000, 1001, 1011
+NORMAL, POLICY_VIOLATION = 1000, 1008
 
 
 class HandshakeError(Exception):
@@ -28,35 +32,52 @@ class HandshakeError(Exception):
 class WebSocket:
     """A connection that carries messages."""
 
-    def __init__(self, stream: Stream, protocol: ServerProtocol) -> None:
+    def __init__(self, stream: Stream, protocol: ServerProtocol, turns: Turns | None = None) -> None:
+        """`turns` is what sessions share that leave the event loop to each other."""
+        self.turns = turns or Turns()
         self._stream = stream
         self._protocol = protocol
         self._message = bytearray()
         """What has come of a message; not its frames, of which there may be any number without content."""
         self._events: deque[Frame] = deque()
+        self._turn, self._control = Turn(self.turns), ControlFrames()
 
     async def receive(self) -> bytes | None:
-        """Return the next message, text as UTF-8 bytes; None when the client has closed or gone."""
+        """Return the next message, text as UTF-8 bytes; None when the client has closed, has gone or sends too much."""
         while True:
             while self._events:
                 frame = self._events.popleft()
+                await self._turn.count()
                 if frame.opcode is Opcode.CLOSE:
                     return None
-                if frame.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
-                    self._message += frame.data
-                    if frame.fin:
-                        message = bytes(self._message)
-                        self._message.clear()
-                        return message
-            data = await self._stream.reader.read(_CHUNK)
-            if data:
-                self._protocol.receive_data(data)
-            else:
-                self._protocol.receive_eof()
-            await self._flush()
-            self._events.extend(event for event in self._protocol.events_received() if isinstance(event, Frame))
-            if not self._events and (not data or self._protocol.state is State.CLOSED):
+                if frame.opcode not in _MESSAGES:
+                    if not self._control.allow(time.monotonic()):
+                        await self._refuse()
+                        return None
+                    continue
+                self._message += frame.data
+                if frame.fin:
+                    message = bytes(self._message)
+                    self._message.clear()
+                    return message
+            if not await self._read():
                 return None
+
+    async def _refuse(self) -> None:
+        with contextlib.suppress(InvalidState):
+            self._protocol.send_close(POLICY_VIOLATION)
+        await self._flush()
+
+    async def _read(self) -> bool:
+        """Read what the client sent next; False at its end."""
+        data = await self._stream.reader.read(FRAME_CHUNK)
+        if data:
+            self._protocol.receive_data(data)
+        else:
+            self._protocol.receive_eof()
+        await self._flush()
+        self._events.extend(event for event in self._protocol.events_received() if isinstance(event, Frame))
+        return bool(self._events) or (bool(data) and self._protocol.state is not State.CLOSED)
 
     async def send(self, data: bytes, text: bool = False) -> None:
         """Send one message. Raise ConnectionError once the connection is closing."""
@@ -81,9 +102,8 @@ class WebSocket:
             await self._stream.close()
 
     async def _flush(self) -> None:
-        for data in self._protocol.data_to_send():
-            if data:
-                self._stream.writer.write(data)
+        if data := b"".join(self._protocol.data_to_send()):
+            self._stream.writer.write(data)
         await self._stream.writer.drain()
 
 
@@ -96,7 +116,13 @@ def offered_subprotocols(headers: Iterable[tuple[str, str]]) -> list[str]:
     return found
 
 
-async def accept(stream: Stream, target: str, headers: Sequence[tuple[str, str]], subprotocol: str | None) -> WebSocket:
+async def accept(
+    stream: Stream,
+    target: str,
+    headers: Sequence[tuple[str, str]],
+    subprotocol: str | None,
+    turns: Turns | None = None,
+) -> WebSocket:
     """Answer the handshake of a request that was read elsewhere; target is its path and query. Raise HandshakeError."""
     protocol = ServerProtocol(max_size=_MAX_MESSAGE)
     # The package takes only RFC 2616 tokens for subprotocols, which kubectl's SPDY/3.1+portforward.k8s.io is not.
@@ -118,4 +144,4 @@ async def accept(stream: Stream, target: str, headers: Sequence[tuple[str, str]]
     if response.status_code != 101:
         await stream.close()
         raise HandshakeError(str(protocol.handshake_exc))
-    return WebSocket(stream, protocol)
+    return WebSocket(stream, protocol, turns)

@@ -17,9 +17,10 @@ from websockets.server import ServerProtocol
 
 from control.server.exchange import Request, Response, Stream, Upgrade
 from control.server.protocol import ApiProtocol
+from kube.serving.frames import FRAME_CHUNK, ControlFrames, Turn, Turns
 
 _BINARY, _TEXT = "binary.k8s.io", "base64.binary.k8s.io"
-_NORMAL = 1000
+_NORMAL, _POLICY_VIOLATION = 1000, 1008
 _GOODBYE = 1.0
 """Seconds that a client has to answer the close."""
 
@@ -30,8 +31,11 @@ def wants_socket(request: Request) -> bool:
     return b"upgrade" in tokens and request.headers.get(b"upgrade", b"").lower() == b"websocket"
 
 
-def over_socket(request: Request, stream: Stream) -> Upgrade:
-    """Give a stream's chunks to the client of a WebSocket request, and say goodbye at their end."""
+def over_socket(request: Request, stream: Stream, turns: Turns) -> Upgrade:
+    """Give a stream's chunks to the client of a WebSocket request, and say goodbye at their end.
+
+    `turns` is what sessions share that leave the event loop to each other.
+    """
 
     async def splice(protocol: ApiProtocol) -> Response | None:
         given = request.headers.get(b"sec-websocket-protocol", b"").decode("latin-1")
@@ -42,14 +46,8 @@ def over_socket(request: Request, stream: Stream) -> Upgrade:
             await stream.chunks.aclose()  # type: ignore[attr-defined]
             return Response(400, b"the WebSocket's handshake cannot be answered\n", b"text/plain; charset=utf-8")
         ended = asyncio.Event()
-
-        def from_client(data: bytes) -> None:
-            socket.receive_data(data)
-            _flush(socket, transport)
-            if any(isinstance(e, Frame) and e.opcode is Opcode.CLOSE for e in socket.events_received()):
-                ended.set()
-
-        transport = protocol.takeover(from_client, ended.set)
+        heard = _Heard(socket, protocol, ended, turns)
+        transport = protocol.takeover(heard.add, ended.set)
         transport.write(greeting)
 
         async def send() -> None:
@@ -67,9 +65,10 @@ def over_socket(request: Request, stream: Stream) -> Upgrade:
         tasks = [
             asyncio.create_task(send(), name="socket-stream"),
             asyncio.create_task(ended.wait(), name="socket-client-gone"),
+            asyncio.create_task(heard.read(), name="socket-from-client"),
         ]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_GOODBYE):  # a close is answered before the connection ends
                     await ended.wait()
@@ -81,6 +80,47 @@ def over_socket(request: Request, stream: Stream) -> Upgrade:
         return None
 
     return Upgrade(splice)
+
+
+class _Heard:
+    """What a client sends: read a little at a time, answered where it is a ping, and refused where it is too much."""
+
+    def __init__(self, socket: ServerProtocol, protocol: ApiProtocol, ended: asyncio.Event, turns: Turns) -> None:
+        self._socket, self._protocol, self._ended = socket, protocol, ended
+        self._data, self._more = bytearray(), asyncio.Event()
+        self._turn, self._control = Turn(turns), ControlFrames()
+
+    def add(self, data: bytes) -> None:
+        """Take what came; the connection is read on when that has been looked at."""
+        self._data += data
+        self._protocol.transport.pause_reading()
+        self._more.set()
+
+    async def read(self) -> None:
+        """Read until the client closes or sends too much; sets `ended` then."""
+        while not self._ended.is_set():
+            await self._more.wait()
+            self._more.clear()
+            while self._data and not self._ended.is_set():
+                piece = bytes(self._data[:FRAME_CHUNK])
+                del self._data[:FRAME_CHUNK]
+                await self._take(piece)
+            with contextlib.suppress(RuntimeError):  # it is closed
+                self._protocol.transport.resume_reading()
+
+    async def _take(self, piece: bytes) -> None:
+        self._socket.receive_data(piece)
+        frames = [event for event in self._socket.events_received() if isinstance(event, Frame)]
+        now = asyncio.get_running_loop().time()
+        control = [self._control.allow(now) for frame in frames if frame.opcode in (Opcode.PING, Opcode.PONG)]
+        if not all(control):
+            with contextlib.suppress(InvalidState):
+                self._socket.send_close(_POLICY_VIOLATION)
+        _flush(self._socket, self._protocol.transport)
+        await self._protocol.flow.drain()
+        if not all(control) or any(frame.opcode is Opcode.CLOSE for frame in frames):
+            self._ended.set()
+        await self._turn.count(len(frames))
 
 
 def _greet(request: Request, chosen: str) -> tuple[ServerProtocol, bytes | None]:
@@ -105,8 +145,7 @@ def _greet(request: Request, chosen: str) -> tuple[ServerProtocol, bytes | None]
 
 def _flush(socket: ServerProtocol, transport: asyncio.Transport) -> None:
     try:
-        for data in socket.data_to_send():
-            if data:
-                transport.write(data)
+        if data := b"".join(socket.data_to_send()):
+            transport.write(data)
     except InvalidState:
         transport.close()

@@ -20,6 +20,7 @@ from control.server.subresources.connecting import admit
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource, by_path
+from kube.serving.frames import Turns
 
 Object = dict[str, Any]
 _LOG_OPTIONS = ("follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream")
@@ -48,7 +49,8 @@ async def log(server: ResourceServer, request: Request, resource: Resource) -> A
         raise
     kind = next((value for name, value in head.headers if name == b"content-type"), b"text/plain")
     stream = Stream(relay.body_chunks(head, reader, writer), kind)
-    return over_socket(request, stream) if wants_socket(request) else stream
+    turns = server.parts.setdefault("turns", Turns())
+    return over_socket(request, stream, turns) if wants_socket(request) else stream
 
 
 async def _refusal(head: relay.Head, reader: Any, writer: Any, name: str) -> StatusError:
