@@ -241,11 +241,7 @@ def _wishes(request: SessionRequest, tty: bool) -> Wishes:
 
 
 def _ports(request: SessionRequest) -> list[int]:
-    texts = [text for name in ("port", "ports") for value in request.query.get(name, []) for text in value.split(",")]
     try:
-        ports = [int(text) for text in texts if text]
+        return port_forward.read_ports([*request.query.get("port", []), *request.query.get("ports", [])])
     except ValueError as error:
-        raise SessionError(400, f"unable to parse {','.join(texts)!r} as ports") from error
-    if any(not 0 < port < 65536 for port in ports):
-        raise SessionError(400, f"port out of range in {ports}")
-    return ports
+        raise SessionError(400, str(error)) from error

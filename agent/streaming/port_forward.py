@@ -8,7 +8,7 @@ data and error, of which the first message is the port's number; those become on
 import asyncio
 import contextlib
 import struct
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 from agent.streaming import spdy
 from agent.streaming.channels import ChannelProtocol
@@ -19,9 +19,26 @@ from kube.serving.frames import SPDY_CHUNK, Turn
 TUNNEL_PROTOCOL = "SPDY/3.1+portforward.k8s.io"
 SPDY_PROTOCOL = "portforward.k8s.io"
 
+MOST_PORTS = 128
+"""Ports of one session: each takes two channels, and a channel's number is one byte."""
+
 _CHUNK = 32 << 10
 
 _Way = Callable[[], Coroutine[None, None, None]]
+
+
+def read_ports(values: Iterable[str]) -> list[int]:
+    """Read the ports of a request's parameters, several of them with commas between. Raise ValueError."""
+    texts = [text for value in values for text in value.split(",") if text]
+    if len(texts) > MOST_PORTS:
+        raise ValueError(f"too many ports: {len(texts)}, at most {MOST_PORTS} can be forwarded in one session")
+    try:
+        ports = [int(text) for text in texts]
+    except ValueError as error:
+        raise ValueError(f"unable to parse {','.join(texts)!r} as ports") from error
+    if any(not 0 < port < 65536 for port in ports):
+        raise ValueError(f"port out of range in {ports}")
+    return ports
 
 
 async def connect(url: str) -> Stream:
