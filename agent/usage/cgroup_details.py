@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.usage import machine
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PROC, _DEVICES = Path("/proc"), Path("/sys/dev/block")
 
@@ -138,7 +140,7 @@ def _v1(found: Details, mount: Path, path: str) -> None:
 
 def _blkio(file: Path) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         for line in file.read_text().splitlines():
             words = line.split()
             if len(words) == 3:
@@ -171,7 +173,7 @@ def _processes(found: Details) -> None:
                     sockets += os.readlink(entry.path).startswith("socket:")
     figures["container_processes"] = len(found.pids)
     figures["container_file_descriptors"], figures["container_sockets"] = files, sockets
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         for line in (_PROC / str(found.pids[0]) / "limits").read_text().splitlines():
             if line.startswith("Max open files"):
                 soft = line.split()[3]
@@ -180,14 +182,11 @@ def _processes(found: Details) -> None:
 
 def interfaces(pid: int) -> dict[str, list[int]]:
     """Read the counters of a process's network namespace: received, then sent: bytes, packets, errors, dropped."""
-    found = {}
-    with contextlib.suppress(OSError):
-        for line in (_PROC / str(pid) / "net" / "dev").read_text().splitlines()[2:]:
-            name, _, counts = line.partition(":")
-            words = [int(word) for word in counts.split()]
-            if name.strip() != "lo" and len(words) >= 12:
-                found[name.strip()] = [*words[:4], *words[8:12]]
-    return found
+    try:
+        counters = machine.network_counters(_PROC / str(pid))
+    except OSError:
+        return {}
+    return {name: [*numbers[:4], *numbers[8:12]] for name, numbers in counters.items()}
 
 
 def _take(figures: dict[str, float], pairs: Mapping[str, int], **wanted: tuple[str, float]) -> None:

@@ -48,14 +48,25 @@ def memory(now: float, proc: Path = _PROC) -> Memory:
 
 def interfaces(proc: Path = _PROC) -> tuple[Interface, ...]:
     """Read the counters of every interface but loopback, that of the default route first."""
-    found = []
-    for line in (proc / "net/dev").read_text().splitlines()[2:]:
-        name, _, rest = line.partition(":")
-        numbers = [int(word) for word in rest.split()]
-        if name.strip() != "lo":
-            found.append(Interface(name.strip(), numbers[0], numbers[2], numbers[8], numbers[10]))
+    counters = network_counters(proc)
+    found = [Interface(name, numbers[0], numbers[2], numbers[8], numbers[10]) for name, numbers in counters.items()]
     default = _default_interface(proc)
     return tuple(sorted(found, key=lambda interface: (interface.name != default, interface.name)))
+
+
+def network_counters(proc: Path = _PROC) -> dict[str, list[int]]:
+    """Read the 16 numbers of each network device but loopback. Raise OSError.
+
+    Pods name their devices, in any bytes but spaces, slashes and colons: those that are no UTF-8 are replaced.
+    """
+    found = {}
+    for line in (proc / "net/dev").read_text(errors="replace").split("\n")[2:]:
+        name, _, counts = line.rpartition(":")
+        with contextlib.suppress(ValueError):
+            numbers = [int(word) for word in counts.split()]
+            if name.strip() != "lo" and len(numbers) >= 16:
+                found[name.strip()] = numbers
+    return found
 
 
 def filesystem(now: float, path: Path, used: int | None = None, inodes_used: int | None = None) -> Filesystem:
@@ -126,8 +137,8 @@ def _vmstat(proc: Path) -> dict[str, int]:
 
 
 def _default_interface(proc: Path) -> str:
-    for line in (proc / "net/route").read_text().splitlines()[1:]:
+    for line in (proc / "net/route").read_text(errors="replace").split("\n")[1:]:
         words = line.split()
-        if words[1] == "00000000":
+        if len(words) > 1 and words[1] == "00000000":
             return words[0]
     return ""

@@ -10,7 +10,7 @@ import pytest
 from agent.cgroups.tree import Cgroups
 from agent.contracts import PodView
 from agent.records import SandboxRecord
-from agent.usage import cadvisor, cgroup_details
+from agent.usage import cadvisor, cgroup_details, machine
 from agent.usage.model import CPU, ContainerUse, Filesystem, Interface, Memory, NodeUse, PodUse, Snapshot
 from kube.api import core_v1, meta_v1
 
@@ -122,3 +122,21 @@ def test_series_are_labelled_by_pod_and_container(tmp_path: Path) -> None:
         'container_fs_limit_bytes{container="",device="/dev/sda1",id="/",image="",name="",namespace="",pod=""} 100'
     ]
     assert len({line.split("{")[0].split(" ")[0] for line in lines if line[0] != "#"}) > 40
+
+
+@pytest.mark.parametrize("name", [b"x\xff", b"x\x1cy", b"x\xc2\x85y"])
+def test_a_network_device_may_have_a_name_of_any_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: bytes
+) -> None:
+    heads = b"Inter-|   Receive |  Transmit\n face |bytes packets ...\n"
+    numbers = b" ".join(b"%d" % number for number in range(16))
+    folder = tmp_path / "7" / "net"
+    folder.mkdir(parents=True)
+    (folder / "dev").write_bytes(heads + b"".join(b"%b: %b\n" % (one, numbers) for one in (b"lo", name, b"eth0")))
+    route = b"Iface\tDestination\n%b\t0000F40A\neth0\t00000000\n" % name
+    (folder / "route").write_bytes(route)
+    monkeypatch.setattr(cgroup_details, "_PROC", tmp_path)
+    shown = name.decode(errors="replace")
+    assert cgroup_details.interfaces(7) == {key: [0, 1, 2, 3, 8, 9, 10, 11] for key in (shown, "eth0")}
+    assert [found.name for found in machine.interfaces(tmp_path / "7")] == ["eth0", shown]
+    assert cgroup_details.interfaces(8) == {}
