@@ -19,6 +19,7 @@ from cri.errors import CRIError
 from cri.messages import ContainerState
 from cri.runtime_service import RuntimeService
 from kube.clock import Clock
+from kube.serving.frames import Turns
 
 
 class ContainerLogs:
@@ -26,6 +27,7 @@ class ContainerLogs:
 
     def __init__(self, pods: Pods, runtime: RuntimeService, logs_dir: Path, clock: Clock) -> None:
         self._pods, self._runtime, self._logs_dir, self._clock = pods, runtime, logs_dir, clock
+        self._turns = Turns()
 
     async def read(self, request: Request) -> Response:
         """Answer with a container's log as far as it is asked for; what is followed ends with the container."""
@@ -45,7 +47,8 @@ class ContainerLogs:
                 return False
             return bool(status.state == ContainerState.CONTAINER_RUNNING)
 
-        return await _streamed(log_files.read(self._logs_dir, Path(record.log_path), options, running))
+        pieces = log_files.read(self._logs_dir, Path(record.log_path), options, running, self._turns)
+        return await _streamed(pieces)
 
 
 async def _streamed(pieces: AsyncGenerator[bytes, None]) -> Response:

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from kube import inotify
+from kube.serving.frames import Turns
 
 _CHUNK = 128 << 10
+LINES_A_TURN = 256
+"""Lines to look at before other readers, and all else in the event loop, have their turn."""
 _TAIL_CHUNK = 32 << 10
 _STATE_CHECK_SECONDS = 5.0  # upstream's stateCheckPeriod, should a wake-up be missed
 
@@ -164,11 +167,12 @@ def tail_offset(fd: int, lines: int) -> int:
 
 
 async def read(
-    root: Path, path: Path, options: LogOptions, running: Callable[[], Awaitable[bool]]
+    root: Path, path: Path, options: LogOptions, running: Callable[[], Awaitable[bool]], turns: Turns
 ) -> AsyncGenerator[bytes, None]:
     """Yield a log in pieces; with follow, until the container has ended and everything was read.
 
-    `running` tells whether the container still runs. Raise OSError when the file cannot be opened.
+    `running` tells whether the container still runs; `turns` is what all readers share. Raise OSError when the file cannot
+    be opened.
     """
     writer = LogWriter(options)
     with ExitStack() as stack:
@@ -187,8 +191,7 @@ async def read(
             offset += len(data)
             if data:
                 *whole, rest = (rest + data).split(b"\n")
-                out = b"".join(map(writer.write, whole))
-                if out:
+                if out := await _written(writer, whole, turns):
                     yield out
                 continue
             if watcher is None or ended:
@@ -213,6 +216,15 @@ async def read(
             out = writer.write(rest)
             if out:
                 yield out
+
+
+async def _written(writer: LogWriter, lines: Sequence[bytes], turns: Turns) -> bytes:
+    """Return what lines contribute. A line may be a few bytes and be left out: a chunk of them takes many turns."""
+    out: list[bytes] = []
+    for start in range(0, len(lines), LINES_A_TURN):
+        await turns.wait()
+        out += map(writer.write, lines[start : start + LINES_A_TURN])
+    return b"".join(out)
 
 
 def _reopen_if_replaced(root: Path, path: Path, fd: int) -> int | None:

@@ -1,9 +1,11 @@
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
 from agent.server.log_files import (
+    LINES_A_TURN,
     LogFormatError,
     LogOptions,
     LogWriter,
@@ -14,6 +16,7 @@ from agent.server.log_files import (
     read,
     tail_offset,
 )
+from kube.serving.frames import Turns
 
 TIMES = [f"2026-01-01T00:00:0{second}.5Z" for second in range(10)]
 LINES = [f"{time} stdout F line {number}\n".encode() for number, time in enumerate(TIMES)]
@@ -27,7 +30,7 @@ async def _read(tmp_path: Path, content: bytes, **options: object) -> bytes:
     path = tmp_path / "pod" / "main" / "0.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    pieces = read(tmp_path, path, LogOptions(**options), _never)  # type: ignore[arg-type]
+    pieces = read(tmp_path, path, LogOptions(**options), _never, Turns())  # type: ignore[arg-type]
     return b"".join([piece async for piece in pieces])
 
 
@@ -81,6 +84,34 @@ async def test_malformed_lines_are_passed_over(tmp_path: Path) -> None:
 async def test_empty_lines_and_lines_with_spaces_are_kept(tmp_path: Path) -> None:
     content = b"2026-01-01T00:00:00Z stdout F \n2026-01-01T00:00:00Z stdout F  two  spaces \n"
     assert await _read(tmp_path, content) == b"\n two  spaces \n"
+
+
+async def test_readers_of_many_short_lines_leave_the_event_loop_to_each_other_and_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, write = 0, LogWriter.write
+
+    def count(writer: LogWriter, raw: bytes) -> bytes:
+        nonlocal looked
+        looked += 1
+        return write(writer, raw)
+
+    monkeypatch.setattr(LogWriter, "write", count)
+    path, turns = tmp_path / "0.log", Turns()
+    path.write_bytes(LINES[0] * 4000)
+
+    async def reader() -> int:
+        options = LogOptions(since=nanoseconds(TIMES[9].encode()))
+        return len([piece async for piece in read(tmp_path, path, options, _never, turns)])
+
+    tasks = [asyncio.create_task(reader()) for _ in range(4)]
+    most = before = 0
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        most, before = max(most, looked - before), looked
+    assert await asyncio.gather(*tasks) == [0] * 4
+    assert looked == 4 * 4000
+    assert most == LINES_A_TURN
 
 
 def test_a_tail_is_found_across_blocks(tmp_path: Path) -> None:
