@@ -46,6 +46,15 @@ def attributes(method: str, path: str) -> tuple[str, tuple[str, ...]]:
     return verb, ("proxy",)
 
 
+def is_plain(path: str) -> bool:
+    """Tell whether a decoded path has no segments ".", ".." or "", but for a slash at its end.
+
+    Only such a path names the same to all who read it: ".." behind a link leads elsewhere in a file system than in text.
+    """
+    segments = path[1:].removesuffix("/").split("/")
+    return path == "/" or (path[:1] == "/" and not {"", ".", ".."}.intersection(segments))
+
+
 class Authorizer:
     """Asks the API server (SubjectAccessReview) and remembers; `client` is None where everything is allowed.
 

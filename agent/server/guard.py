@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent.server.authentication import ANONYMOUS, Authenticator
-from agent.server.authorization import Authorizer
+from agent.server.authorization import Authorizer, is_plain
 from agent.server.requests import Requests
 from agent.server.sessions import Receive, Scope, Send, answer
 from agent.usage.observed import Observed
@@ -44,6 +44,9 @@ class Guard:
                 identified = scope.get("extensions", {}).get("identified")
                 if identified is not None and user is not ANONYMOUS:
                     identified(user.name)
+                if not is_plain(scope["path"]):
+                    await answer(send, 400, "invalid path")
+                    return
                 refused = await self._authorizer.forbidden(user, scope["method"], scope["path"])
             except StatusError as error:
                 await answer(send, 500, f"Authorization error: {error}")

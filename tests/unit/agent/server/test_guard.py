@@ -165,6 +165,33 @@ async def test_while_the_api_server_is_away_nothing_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
+    "path",
+    [
+        "/logs/containers/web.log/../../../../pods/secret.log",
+        "/logs/./syslog",
+        "/logs/..",
+        "/logs/pods/../",
+        "//pods",
+        "/logs//syslog",
+        "/pods//",
+        "//",
+        "pods",
+        "",
+    ],
+)
+async def test_a_path_that_can_be_read_in_two_ways_is_refused_whoever_asks(path: str) -> None:
+    world = World()
+    assert await world.request(path, certificate=_certificate([pki.CLIENT])) == (400, "invalid path")
+    assert (world.reached, world.api.asked) == ([], [])
+
+
+@pytest.mark.parametrize("path", ["/", "/pods/", "/logs/...", "/logs/.hidden", "/logs/a..b/", "/logs/%2e%2e/x"])
+async def test_a_path_with_one_meaning_is_let_through(path: str) -> None:
+    world = World()
+    assert (await world.request(path, certificate=_certificate([pki.CLIENT])))[0] == 200
+
+
+@pytest.mark.parametrize(
     ("method", "path", "verb", "subresources"),
     [
         ("GET", "/stats/summary", "get", ("stats",)),
