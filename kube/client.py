@@ -155,13 +155,17 @@ class Client:
         resource = identify(obj)
         path = resource.path(namespace_of(obj))
         query = _query(dryRun="All" if dry_run else "", fieldManager=field_manager)
-        return serialize.decode(await self.call("POST", path, query=query, body=serialize.encode(obj)), type(obj))
+        return serialize.decode(
+            await self.call("POST", path, query=query, body=serialize.encode_readable(obj)), type(obj)
+        )
 
     async def update(self, obj: T, *, subresource: str = "", field_manager: str = "") -> T:
         resource = identify(obj)
         path = resource.path(namespace_of(obj), name_of(obj), subresource)
         query = _query(fieldManager=field_manager)
-        return serialize.decode(await self.call("PUT", path, query=query, body=serialize.encode(obj)), type(obj))
+        return serialize.decode(
+            await self.call("PUT", path, query=query, body=serialize.encode_readable(obj)), type(obj)
+        )
 
     async def update_status(self, obj: T) -> T:
         return await self.update(obj, subresource="status")
@@ -181,7 +185,7 @@ class Client:
         """Patch with a JSON-shaped value or a Struct; `type` is one of MERGE, STRATEGIC, JSON_PATCH, APPLY."""
         path = resources.of(kind).path(namespace, name, subresource)
         query = _query(fieldManager=field_manager, force="true" if force else "")
-        data = await self.call("PATCH", path, query=query, body=serialize.encode(patch), content_type=type)
+        data = await self.call("PATCH", path, query=query, body=serialize.encode_readable(patch), content_type=type)
         return serialize.decode(data, kind)
 
     async def delete(
@@ -205,12 +209,12 @@ class Client:
         if propagation:
             options["propagationPolicy"] = propagation
         path = resources.of(kind).path(namespace, name)
-        await self.call("DELETE", path, body=serialize.encode(options))
+        await self.call("DELETE", path, body=serialize.encode_readable(options))
 
     async def post(self, kind: type[T], name: str, namespace: str, subresource: str, body: msgspec.Struct) -> bytes:
         """POST to a subresource (pods/binding, pods/eviction, serviceaccounts/token) and return the answer's JSON."""
         return await self.call(
-            "POST", resources.of(kind).path(namespace, name, subresource), body=serialize.encode(body)
+            "POST", resources.of(kind).path(namespace, name, subresource), body=serialize.encode_readable(body)
         )
 
     async def call(

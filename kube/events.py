@@ -21,6 +21,7 @@ from kube.api import core_v1, meta_v1
 from kube.client import Client, metadata_of
 from kube.clock import SYSTEM, Clock, format_micro_time, format_time
 from kube.errors import StatusError
+from kube.serialize import readable
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ class EventRecorder:
                 involved_object=about,
                 related=reference(related) if related is not None else None,
                 reason=reason,
-                message=message[:1024],
+                message=readable(message[:1024]),
                 type=type,
                 source=core_v1.EventSource(component=self._component, host=self._host or None),
                 first_timestamp=stamp,
@@ -146,7 +147,7 @@ class EventRecorder:
     async def _run(self, lane: _Lane) -> None:
         while True:
             while lane.queue:
-                await self._send(lane.queue.popleft())
+                await self._send_or_drop(lane.queue.popleft())
             lane.wake.clear()
             await lane.wake.wait()
 
@@ -154,7 +155,14 @@ class EventRecorder:
         """Send what is queued now (at shutdown)."""
         for lane in self._lanes:
             while lane.queue:
-                await self._send(lane.queue.popleft())
+                await self._send_or_drop(lane.queue.popleft())
+
+    async def _send_or_drop(self, event: core_v1.Event) -> None:
+        """Send one event; an error that nobody foresaw is the end of that event, not of those behind it."""
+        try:
+            await self._send(event)
+        except Exception:
+            log.exception("event %s about %s dropped", event.reason, event.metadata.name)
 
     async def _send(self, event: core_v1.Event) -> None:
         if not self._allowed(event):

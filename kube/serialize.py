@@ -8,12 +8,35 @@ them.
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 T = TypeVar("T")
 encode = msgspec.json.encode
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def readable(text: str) -> str:
+    """Replace what is no Unicode: Python reads so the bytes of file names and headers that are no UTF-8."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def encode_readable(obj: Any) -> bytes:
+    """Encode as JSON what may have texts of pods, files and servers in it; `encode` raises UnicodeEncodeError for some."""
+    try:
+        return encode(obj)
+    except UnicodeEncodeError:
+        return encode(_all_readable(msgspec.to_builtins(obj)))
+
+
+def _all_readable(obj: Any) -> Any:
+    if isinstance(obj, str):
+        return readable(obj)
+    if isinstance(obj, dict):
+        return {_all_readable(key): _all_readable(value) for key, value in obj.items()}
+    return [_all_readable(item) for item in obj] if isinstance(obj, list) else obj
 
 
 @functools.cache

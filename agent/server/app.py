@@ -182,7 +182,7 @@ class _Volumes:
         except ValueError as error:
             return PlainTextResponse(str(error), 400)
         except (CleanupError, OSError) as error:
-            return PlainTextResponse(f"cannot remove the volume's folder: {error}", 500)
+            return PlainTextResponse(serialize.readable(f"cannot remove the volume's folder: {error}"), 500)
         return PlainTextResponse("removed\n")
 
 
@@ -219,6 +219,6 @@ def _metrics_endpoint(text: Text) -> Callable[[Request], Awaitable[Response]]:
 
 
 def _pod_list(pods: list[core_v1.Pod]) -> Response:
-    items = b",".join(serialize.encode(pod) for pod in pods)
+    items = b",".join(serialize.encode_readable(pod) for pod in pods)
     body = b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[' + items + b"]}"
     return Response(body, media_type="application/json")

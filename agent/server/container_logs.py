@@ -19,6 +19,7 @@ from cri.errors import CRIError
 from cri.messages import ContainerState
 from cri.runtime_service import RuntimeService
 from kube.clock import Clock
+from kube.serialize import readable
 from kube.serving.frames import Turns
 
 
@@ -56,7 +57,7 @@ async def _streamed(pieces: AsyncGenerator[bytes, None]) -> Response:
     try:
         first = await anext(pieces, None)
     except (OSError, ValueError) as error:
-        return PlainTextResponse(f"failed to open log file: {error}", 500)
+        return PlainTextResponse(readable(f"failed to open log file: {error}"), 500)
     if first is None:
         return PlainTextResponse("")
 

@@ -221,7 +221,7 @@ class SessionEndpoint:
 
 async def answer(send: Send, status: int, text: str) -> None:
     """Send a short text."""
-    body = text.encode()
+    body = text.encode(errors="replace")
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from kube.api import core_v1, meta_v1
 from kube.client import Client
@@ -107,3 +108,37 @@ async def test_several_workers_send_at_once_and_keep_the_order_for_each_object()
     for _, _, _, sent in api.requests:
         seen.setdefault(sent["involvedObject"]["name"], []).append(sent["reason"])
     assert len(seen) == 2000 and set(map(tuple, seen.values())) == {("First", "Second")}
+
+
+async def test_a_message_that_is_no_unicode_is_sent_readable_and_counted_as_the_same() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    events = recorder(api, clock)
+    for _ in range(2):
+        events.event(POD, "Warning", "Unhealthy", "redirected to /\udcff\ud800")
+        await events.flush()
+    (kept,) = api.objects.values()
+    assert (kept["message"], kept["count"]) == ("redirected to /\ufffd\ufffd", 2)
+
+
+async def test_an_event_that_cannot_be_sent_is_dropped_and_the_next_is_sent() -> None:
+    class Failing(FakeAPI):
+        async def request(self, *given: Any, **options: Any) -> Any:
+            if b"unsendable" in options["body"]:
+                raise ValueError("unforeseen")
+            answer = await super().request(*given, **options)
+            sent.set()
+            return answer
+
+    sent, api, clock = asyncio.Event(), Failing(), FakeClock()
+    events = recorder(api, clock)
+    running = asyncio.create_task(events.run())
+    events.event(POD, "Normal", "Pulled", "unsendable")
+    events.event(POD, "Normal", "Pulled", "a good one")
+    try:
+        async with asyncio.timeout(10):
+            await sent.wait()
+        assert not running.done()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert [kept["message"] for kept in api.objects.values()] == ["a good one"]
