@@ -7,8 +7,10 @@ import contextlib
 import os
 import shlex
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
+
+_PIECE = 128 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,7 @@ async def run(
         async with asyncio.timeout(timeout):
             out, err = await process.communicate(data or None)
     except BaseException as error:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill(process)
         await process.wait()
         if isinstance(error, TimeoutError):
             raise CommandError(argv, f"still running after {timeout:g} s, killed") from error
@@ -68,3 +69,40 @@ async def run(
         said = (result.stderr or result.stdout).strip()[-2000:]
         raise CommandError(argv, f"exit status {result.returncode}: {said}", result)
     return result
+
+
+async def pieces(argv: Sequence[str], *, timeout: float) -> AsyncGenerator[bytes, None]:
+    """Run a command and yield what it prints, errors too, as it comes: no more is kept than a piece of 128 KiB.
+
+    After `timeout` seconds, or when the generator is closed, the command's process group is killed. Raise CommandError where
+    it cannot be started or took too long; its exit status is not looked at.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise CommandError(argv, error.strerror or str(error)) from error
+    late = asyncio.get_running_loop().call_later(timeout, _kill, process)
+    assert process.stdout is not None
+    try:
+        while data := await process.stdout.read(_PIECE):
+            yield data
+        if await process.wait() == -signal.SIGKILL:
+            raise CommandError(argv, f"killed, after {timeout:g} s at the latest")
+    finally:
+        late.cancel()
+        if process.returncode is None:
+            _kill(process)
+            while await process.stdout.read(_PIECE):
+                pass  # a pipe with something in it would keep the process from being waited for
+            await process.wait()
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 from agent.server.log_files import open_beneath
 from kube.clock import format_time, parse_time
 from kube.errors import FieldError, invalid_value, required, too_many
-from kube.process import CommandError, run
+from kube.process import CommandError, pieces, run
 
 MOST_TAIL_LINES, MOST_SERVICES, LONGEST_NAME = 100_000, 4, 256
 SECONDS = 30.0
@@ -110,8 +111,9 @@ class LogQuery:
         others = [name for name in self.services if name not in native]
         if native:
             try:
-                told = await run(["journalctl", *self.arguments(native)], timeout=SECONDS, check=False)
-                yield (told.stdout + told.stderr).encode()
+                async with aclosing(pieces(["journalctl", *self.arguments(native)], timeout=SECONDS)) as printed:
+                    async for piece in printed:
+                        yield piece
             except CommandError:
                 yield b"\nerror: journal output not available\n"
         if others and self != LogQuery(self.folder, "", self.services):

@@ -135,11 +135,16 @@ async def test_no_link_and_no_path_leads_out_of_the_logs(logs: Path, path: str) 
 async def test_a_query_finds_the_file_of_a_service(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
-    async def journal(argv: list[str], **options: Any) -> Result:
-        asked.append(argv)
-        return Result(0, "kubelet.service\nother.service\n" if "--field" in argv else "of the journal\n", "")
+    async def units(argv: list[str], **options: Any) -> Result:
+        return Result(0, "kubelet.service\nother.service\n", "")
 
-    monkeypatch.setattr(log_query, "run", journal)
+    async def journal(argv: list[str], **options: Any) -> AsyncIterator[bytes]:
+        asked.append(argv)
+        for piece in (b"of the ", b"journal\n"):
+            yield piece
+
+    monkeypatch.setattr(log_query, "run", units)
+    monkeypatch.setattr(log_query, "pieces", journal)
     (logs / "proxy").mkdir()
     (logs / "proxy" / "proxy.log").write_text("of the proxy")
     guard, _ = port(logs, Doors(system_log_queries=True))
