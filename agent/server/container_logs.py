@@ -20,7 +20,7 @@ from cri.messages import ContainerState
 from cri.runtime_service import RuntimeService
 from kube.clock import Clock
 from kube.serialize import readable
-from kube.serving.frames import Turns
+from kube.serving.frames import SessionTurns
 
 
 class ContainerLogs:
@@ -28,7 +28,7 @@ class ContainerLogs:
 
     def __init__(self, pods: Pods, runtime: RuntimeService, logs_dir: Path, clock: Clock) -> None:
         self._pods, self._runtime, self._logs_dir, self._clock = pods, runtime, logs_dir, clock
-        self._turns = Turns()
+        self._turns = SessionTurns()
 
     async def read(self, request: Request) -> Response:
         """Answer with a container's log as far as it is asked for; what is followed ends with the container."""

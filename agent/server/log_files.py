@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 
 from kube import inotify
-from kube.serving.frames import Turns
+from kube.serving.frames import SessionTurns
 
 _CHUNK = 128 << 10
 LINES_A_TURN = 256
@@ -89,7 +89,7 @@ def fixed_time(time: bytes) -> bytes:
 
 
 class LogWriter:
-    """Turns entries into the bytes to send, counting what was sent against the limit."""
+    """SessionTurns entries into the bytes to send, counting what was sent against the limit."""
 
     def __init__(self, options: LogOptions) -> None:
         self._options = options
@@ -167,7 +167,7 @@ def tail_offset(fd: int, lines: int) -> int:
 
 
 async def read(
-    root: Path, path: Path, options: LogOptions, running: Callable[[], Awaitable[bool]], turns: Turns
+    root: Path, path: Path, options: LogOptions, running: Callable[[], Awaitable[bool]], turns: SessionTurns
 ) -> AsyncGenerator[bytes, None]:
     """Yield a log in pieces; with follow, until the container has ended and everything was read.
 
@@ -218,7 +218,7 @@ async def read(
                 yield out
 
 
-async def _written(writer: LogWriter, lines: Sequence[bytes], turns: Turns) -> bytes:
+async def _written(writer: LogWriter, lines: Sequence[bytes], turns: SessionTurns) -> bytes:
     """Return what lines contribute. A line may be a few bytes and be left out: a chunk of them takes many turns."""
     out: list[bytes] = []
     for start in range(0, len(lines), LINES_A_TURN):

@@ -23,7 +23,7 @@ from cri.errors import CRIError, InvalidArgumentError, NotFoundError
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1
 from kube.clock import Clock
-from kube.serving.frames import Turns
+from kube.serving.frames import SessionTurns
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -83,7 +83,7 @@ class Sessions:
         self._runtime = runtime
         self._clock, self._idle_seconds = clock, idle_seconds
         self._watching: set[asyncio.Task[None]] = set()
-        self._turns = Turns()
+        self._turns = SessionTurns()
 
     def _take_over(self, request: SessionRequest) -> Stream:
         """Take the connection away from HTTP, and see to it that it is not idle for too long."""

@@ -14,7 +14,7 @@ from agent.streaming import spdy
 from agent.streaming.channels import ChannelProtocol
 from agent.streaming.upgrade import Stream, dial
 from agent.streaming.websocket import NORMAL, WebSocket
-from kube.serving.frames import SPDY_CHUNK, Turn
+from kube.serving.frames import SPDY_CHUNK, SessionTurn
 
 TUNNEL_PROTOCOL = "SPDY/3.1+portforward.k8s.io"
 SPDY_PROTOCOL = "portforward.k8s.io"
@@ -97,7 +97,7 @@ async def forward(socket: WebSocket, protocol: ChannelProtocol, backend: Stream,
             await backend.writer.drain()
 
     async def to_client() -> None:
-        turn = Turn(socket.turns)
+        turn = SessionTurn(socket.turns)
         with contextlib.suppress(OSError, spdy.SPDYError):
             while data := await backend.reader.read(SPDY_CHUNK):
                 for event in connection.receive(data):

@@ -13,7 +13,7 @@ from agent.streaming import channels, spdy
 from agent.streaming.channels import ChannelProtocol
 from agent.streaming.upgrade import Stream, dial
 from agent.streaming.websocket import NORMAL, WebSocket
-from kube.serving.frames import SPDY_CHUNK, Turn
+from kube.serving.frames import SPDY_CHUNK, SessionTurn
 
 # An attach that ended without a word sooner than this (in seconds) came too late: the container was just ending.
 _TOO_LATE = 1.0
@@ -106,7 +106,7 @@ class _Session:
 
     async def _to_client(self) -> None:
         """Pass output on until the runtime closes the connection; then send the status."""
-        began, turn = asyncio.get_running_loop().time(), Turn(self._socket.turns)
+        began, turn = asyncio.get_running_loop().time(), SessionTurn(self._socket.turns)
         try:
             while data := await self._backend.reader.read(SPDY_CHUNK):
                 for event in self._spdy.receive(data):

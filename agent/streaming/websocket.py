@@ -17,7 +17,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from agent.streaming.upgrade import Stream
-from kube.serving.frames import FRAME_CHUNK, ControlFrames, Turn, Turns
+from kube.serving.frames import FRAME_CHUNK, ControlFrames, SessionTurn, SessionTurns
 
 _MAX_MESSAGE = 16 << 20
 _MESSAGES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
@@ -32,15 +32,15 @@ class HandshakeError(Exception):
 class WebSocket:
     """A connection that carries messages."""
 
-    def __init__(self, stream: Stream, protocol: ServerProtocol, turns: Turns | None = None) -> None:
+    def __init__(self, stream: Stream, protocol: ServerProtocol, turns: SessionTurns | None = None) -> None:
         """`turns` is what sessions share that leave the event loop to each other."""
-        self.turns = turns or Turns()
+        self.turns = turns or SessionTurns()
         self._stream = stream
         self._protocol = protocol
         self._message = bytearray()
         """What has come of a message; not its frames, of which there may be any number without content."""
         self._events: deque[Frame] = deque()
-        self._turn, self._control = Turn(self.turns), ControlFrames()
+        self._turn, self._control = SessionTurn(self.turns), ControlFrames()
 
     async def receive(self) -> bytes | None:
         """Return the next message, text as UTF-8 bytes; None when the client has closed, has gone or sends too much."""
@@ -121,7 +121,7 @@ async def accept(
     target: str,
     headers: Sequence[tuple[str, str]],
     subprotocol: str | None,
-    turns: Turns | None = None,
+    turns: SessionTurns | None = None,
 ) -> WebSocket:
     """Answer the handshake of a request that was read elsewhere; target is its path and query. Raise HandshakeError."""
     protocol = ServerProtocol(max_size=_MAX_MESSAGE)

@@ -17,7 +17,7 @@ from websockets.server import ServerProtocol
 
 from control.server.exchange import Request, Response, Stream, Upgrade
 from control.server.protocol import ApiProtocol
-from kube.serving.frames import FRAME_CHUNK, ControlFrames, Turn, Turns
+from kube.serving.frames import FRAME_CHUNK, ControlFrames, SessionTurn, SessionTurns
 
 _BINARY, _TEXT = "binary.k8s.io", "base64.binary.k8s.io"
 _NORMAL, _POLICY_VIOLATION = 1000, 1008
@@ -31,7 +31,7 @@ def wants_socket(request: Request) -> bool:
     return b"upgrade" in tokens and request.headers.get(b"upgrade", b"").lower() == b"websocket"
 
 
-def over_socket(request: Request, stream: Stream, turns: Turns) -> Upgrade:
+def over_socket(request: Request, stream: Stream, turns: SessionTurns) -> Upgrade:
     """Give a stream's chunks to the client of a WebSocket request, and say goodbye at their end.
 
     `turns` is what sessions share that leave the event loop to each other.
@@ -85,10 +85,12 @@ def over_socket(request: Request, stream: Stream, turns: Turns) -> Upgrade:
 class _Heard:
     """What a client sends: read a little at a time, answered where it is a ping, and refused where it is too much."""
 
-    def __init__(self, socket: ServerProtocol, protocol: ApiProtocol, ended: asyncio.Event, turns: Turns) -> None:
+    def __init__(
+        self, socket: ServerProtocol, protocol: ApiProtocol, ended: asyncio.Event, turns: SessionTurns
+    ) -> None:
         self._socket, self._protocol, self._ended = socket, protocol, ended
         self._data, self._more = bytearray(), asyncio.Event()
-        self._turn, self._control = Turn(turns), ControlFrames()
+        self._turn, self._control = SessionTurn(turns), ControlFrames()
 
     def add(self, data: bytes) -> None:
         """Take what came; the connection is read on when that has been looked at."""

@@ -1,8 +1,8 @@
 """Limits for protocols of small frames, of which one read can hold thousands: WebSocket and SPDY sessions.
 
 Reading a frame costs far more than its bytes. So a session reads little at a time (FRAME_CHUNK), gives the event loop back
-after FRAMES_A_TURN frames, and of all sessions that share `Turns` one goes on in a round of the loop. Control frames, which
-no client has reason to send often, are limited to a rate.
+after FRAMES_A_TURN frames, and of all sessions that share `SessionTurns` one goes on in a round of the loop. Control
+frames, which no client has reason to send often, are limited to a rate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CONTROL_BURST, CONTROL_PER_SECOND = 128, 16.0
 """Pings, pongs and the like that a session may send: so many at once, and so many a second after that."""
 
 
-class Turns:
+class SessionTurns:
     """Lets the sessions that have read many frames go on in the order they asked, one in a round of the event loop."""
 
     def __init__(self) -> None:
@@ -28,10 +28,10 @@ class Turns:
             await asyncio.sleep(0)
 
 
-class Turn:
+class SessionTurn:
     """One session's part in `turns`."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: SessionTurns) -> None:
         self._turns = turns
         self._frames = 0
 

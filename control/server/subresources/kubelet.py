@@ -20,7 +20,7 @@ from control.server.subresources.connecting import admit
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource, by_path
-from kube.serving.frames import Turns
+from kube.serving.frames import SessionTurns
 
 Object = dict[str, Any]
 _LOG_OPTIONS = ("follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream")
@@ -49,12 +49,12 @@ async def log(server: ResourceServer, request: Request, resource: Resource) -> A
         raise
     kind = next((value for name, value in head.headers if name == b"content-type"), b"text/plain")
     stream = Stream(relay.body_chunks(head, reader, writer), kind)
-    turns = server.parts.setdefault("turns", Turns())
+    turns = server.parts.setdefault("session_turns", SessionTurns())
     return over_socket(request, stream, turns) if wants_socket(request) else stream
 
 
 async def _refusal(head: relay.Head, reader: Any, writer: Any, name: str) -> StatusError:
-    """Turn an agent's error into a Status, as upstream's GenericHttpResponseChecker."""
+    """SessionTurn an agent's error into a Status, as upstream's GenericHttpResponseChecker."""
     text = (await relay.whole(head, reader, writer, relay.ERROR_LIMIT)).decode("utf-8", "replace").strip()
     if head.status == 500:
         return errors.internal(text)

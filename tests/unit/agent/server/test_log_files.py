@@ -16,7 +16,7 @@ from agent.server.log_files import (
     read,
     tail_offset,
 )
-from kube.serving.frames import Turns
+from kube.serving.frames import SessionTurns
 
 TIMES = [f"2026-01-01T00:00:0{second}.5Z" for second in range(10)]
 LINES = [f"{time} stdout F line {number}\n".encode() for number, time in enumerate(TIMES)]
@@ -30,7 +30,7 @@ async def _read(tmp_path: Path, content: bytes, **options: object) -> bytes:
     path = tmp_path / "pod" / "main" / "0.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    pieces = read(tmp_path, path, LogOptions(**options), _never, Turns())  # type: ignore[arg-type]
+    pieces = read(tmp_path, path, LogOptions(**options), _never, SessionTurns())  # type: ignore[arg-type]
     return b"".join([piece async for piece in pieces])
 
 
@@ -97,7 +97,7 @@ async def test_readers_of_many_short_lines_leave_the_event_loop_to_each_other_an
         return write(writer, raw)
 
     monkeypatch.setattr(LogWriter, "write", count)
-    path, turns = tmp_path / "0.log", Turns()
+    path, turns = tmp_path / "0.log", SessionTurns()
     path.write_bytes(LINES[0] * 4000)
 
     async def reader() -> int:

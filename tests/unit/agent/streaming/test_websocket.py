@@ -10,7 +10,7 @@ import pytest
 from agent.streaming import channels, port_forward, remote_command, spdy, websocket
 from agent.streaming.upgrade import Stream
 from agent.streaming.websocket import WebSocket
-from kube.serving.frames import CONTROL_BURST, CONTROL_PER_SECOND, FRAMES_A_TURN, ControlFrames, Turns
+from kube.serving.frames import CONTROL_BURST, CONTROL_PER_SECOND, FRAMES_A_TURN, ControlFrames, SessionTurns
 
 MASK = b"\x01\x02\x03\x04"
 PING = b"\x89\x80" + MASK
@@ -54,7 +54,7 @@ def _stream(sent: bytes) -> tuple[Stream, Writer]:
     return Stream(reader, cast(Any, writer)), writer
 
 
-async def _socket(sent: bytes, turns: Turns | None = None) -> tuple[WebSocket, list[bytes]]:
+async def _socket(sent: bytes, turns: SessionTurns | None = None) -> tuple[WebSocket, list[bytes]]:
     stream, writer = _stream(sent)
     socket = await websocket.accept(stream, "/exec", HANDSHAKE, None, turns)
     writer.written.clear()
@@ -81,7 +81,7 @@ def _code(written: list[bytes]) -> int:
 
 @pytest.mark.parametrize("sessions", [1, 8])
 async def test_small_messages_of_all_sessions_leave_the_event_loop_to_others(sessions: int) -> None:
-    turns, received = Turns(), [0] * sessions
+    turns, received = SessionTurns(), [0] * sessions
 
     async def session(number: int) -> None:
         socket, _ = await _socket(BYTE * 2000 + GOODBYE, turns)
