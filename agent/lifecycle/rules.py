@@ -74,6 +74,14 @@ def restarts_all(pod: core_v1.Pod, runtime: PodRuntime) -> ContainerRecord | Non
     return None
 
 
+def removal_order(runtime: PodRuntime, trigger: ContainerRecord) -> list[ContainerRecord]:
+    """Return the containers in the order in which a restart of all removes them, which the agent may be killed in.
+
+    A container's older instances go first, so that its restart count never falls, and what caused the restart goes last.
+    """
+    return sorted(runtime.containers, key=lambda r: (r.id == trigger.id, r.restart_count, r.created_at))
+
+
 def told_restarts(pod: core_v1.Pod, name: str) -> int | None:
     """Return the restart count that the API shows of a container that has run; None where none has."""
     status = pod.status

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from agent.lifecycle import End, Kill, Kind, Plan, Situation, grace_of, plan
+from agent.lifecycle import End, Kill, Kind, Plan, Situation, grace_of, plan, removal_order
 from agent.pods import actuation, allocation, resize, sandbox
 from agent.pods import end as pod_end
 from agent.pods.start import start_container
@@ -160,6 +160,6 @@ async def _restart_all(worker: PodWorker, trigger: ContainerRecord) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_TELL_SECONDS):
             await worker.tools.writer.flushed(worker.uid)
-    for record in sorted(worker.runtime.containers, key=lambda r: r.id == trigger.id):
+    for record in removal_order(worker.runtime, trigger):
         if record.name not in debug:
             await worker.remove_container(record.id)

@@ -15,6 +15,7 @@ from netproxy.dns.forward import Forwarder
 from netproxy.dns.responder import LONGEST_KEPT, MAX_MISSING, Responder
 from netproxy.dns.server import MAX_WAITING_CLIENT, DNSServer
 from netproxy.dns.zone import Zone
+from tests.support.ports import reserve
 from tests.support.services import port, service
 from tests.support.slow_clients import closed, silent
 from tests.unit.netproxy.test_dns import CLUSTER, DOMAIN, Directory
@@ -33,7 +34,7 @@ class Never(Forwarder):
 @asynccontextmanager
 async def serving(forwarder: Forwarder | None = None, **limits: float) -> AsyncIterator[DNSServer]:
     responder = Responder(Zone(CLUSTER, DOMAIN), forwarder or Forwarder(list))
-    server = DNSServer(responder, ["127.0.0.1"], 0, ServingLimits(**limits))  # type: ignore[arg-type]
+    server = DNSServer(responder, ["127.0.0.1"], reserve()[0], ServingLimits(**limits))  # type: ignore[arg-type]
     await server.start()
     try:
         yield server

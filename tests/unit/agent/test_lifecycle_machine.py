@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from agent import records
 from agent.backoff import BackOff
 from agent.contracts import ProbeOutcome
-from agent.lifecycle import End, Kind, Plan, Situation, is_sidecar, plan, policy_of
+from agent.lifecycle import End, Kind, Plan, Situation, is_sidecar, plan, policy_of, removal_order
 from agent.records import PodRuntime, State
 from agent.status.container import Known
 from agent.status.phase import ENDED_PHASES
@@ -171,8 +171,7 @@ class PodMachine(RuleBasedStateMachine):
             found.append(lambda: self.back_off.next(trigger.name, self.now))
             found += [lambda r=r: self.stop(r.id) for r in alive]
             found.append(self.tell)
-            everything = sorted(self.runtime().containers, key=lambda r: r.id == trigger.id)
-            return [*found, *(lambda r=r: self.remove(r.id) for r in everything)]
+            return [*found, *(lambda r=r: self.remove(r.id) for r in removal_order(self.runtime(), trigger))]
         found += [lambda k=k: self.stop(k.id) for k in decided.kill]
         for start in decided.start:
             found += [lambda s=start: self.create(s.name, s.kind, s.restart_count), lambda s=start: self.start(s.name)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.lifecycle import Plan, Situation, plan, restarts, restarts_all
+from agent.lifecycle import Plan, Situation, plan, removal_order, restarts, restarts_all
 from agent.records import PodRuntime
 from agent.status.container import Known
 from agent.status.pod import NodeFacts, pod_status
@@ -143,3 +143,10 @@ def test_how_a_container_ended_stays_known_until_it_runs_again() -> None:
     given = pod(TRIGGER, policy="Never", status={**_told(), "phase": "Running"})
     last = status_of(given, runtime()).container_statuses[0].last_state
     assert last is not None and last.terminated is not None and last.terminated.exit_code == 42
+
+
+def test_a_restart_of_all_removes_older_instances_first_and_its_cause_last() -> None:
+    old, new = record("other", "exited", 1), record("other", "exited", 1, n=1)
+    cause = record("main", "exited", 42)
+    for order in ([cause, new, old], [new, cause, old], [old, new, cause]):
+        assert removal_order(runtime(*order), cause) == [old, new, cause]
