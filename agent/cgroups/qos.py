@@ -7,6 +7,7 @@ first when memory ends, so a node that mixes agents must rank pods alike.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -85,6 +86,25 @@ def pod_request(pod: core_v1.Pod, name: str) -> int:
     The largest of: main containers and sidecars together; or any init container with the sidecars before it.
     """
     return _effective(pod, name, requests)
+
+
+def pod_requests(pod: core_v1.Pod) -> dict[str, int]:
+    """Sum everything that the pod requests, as `pod_request` does for one resource, in one pass over its containers."""
+    total, sidecars, peak = Counter[str](), Counter[str](), dict[str, int]()
+    for container in pod.spec.containers:
+        total.update({name: _amount(name, amount) for name, amount in requests(container.resources).items()})
+    for container in pod.spec.init_containers:
+        for name, amount in requests(container.resources).items():
+            together = sidecars[name] + _amount(name, amount)
+            if container.restart_policy == "Always":
+                sidecars[name] = together
+            peak[name] = max(peak.get(name, 0), together)
+    found = {name: max(total[name] + sidecars[name], peak.get(name, 0)) for name in {*total, *peak}}
+    if pod.spec.resources is not None:
+        found |= {name: _amount(name, amount) for name, amount in pod.spec.resources.requests.items()}
+    for name, amount in pod.spec.overhead.items():
+        found[name] = found.get(name, 0) + _amount(name, amount)
+    return found
 
 
 def pod_limit(pod: core_v1.Pod, name: str) -> int:

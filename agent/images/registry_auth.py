@@ -7,18 +7,20 @@ part of the host) to credentials. All that match are tried, the longest first (p
 from __future__ import annotations
 
 import base64
-import binascii
 import fnmatch
 import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from cri.messages import AuthConfig
 from kube.api import core_v1
 
 _DEFAULT_REGISTRY = "docker.io"
+LONGEST, MOST = 512, 500
+"""Characters of an address, a host and a repository, and credentials that are compared with one image."""
 
 
 NODE, SECRET, ACCOUNT = "node", "secret", "serviceaccount"
@@ -65,7 +67,7 @@ def credentials(secrets: Iterable[core_v1.Secret]) -> list[Credential]:
                 found += docker_config(base64.b64decode(secret.data[".dockerconfigjson"]), source)
             elif secret.type == "kubernetes.io/dockercfg":
                 found += _entries(json.loads(base64.b64decode(secret.data[".dockercfg"])), source)
-        except (KeyError, ValueError, AttributeError, TypeError, binascii.Error):
+        except (KeyError, ValueError, AttributeError, TypeError, RecursionError):
             continue
     return found
 
@@ -74,7 +76,7 @@ def docker_config(text: bytes, source: Source) -> list[Credential]:
     """Read a docker configuration file; one that cannot be read holds none."""
     try:
         return _entries(json.loads(text).get("auths") or {}, source)
-    except (ValueError, AttributeError, TypeError, binascii.Error):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         return []
 
 
@@ -98,9 +100,9 @@ def normal(address: str) -> str:
 
 
 def matching(image: str, known: Iterable[Credential]) -> list[Credential]:
-    """Return the credentials for an image, those with the longest address first."""
+    """Return the credentials for an image, those with the longest address first; of many only the first MOST are looked at."""
     host, path = split(image)
-    chosen = [c for c in known if _matches(c.address, host, path)]
+    chosen = [c for c in islice(known, MOST) if _matches(c.address, host, path)]
     return sorted(chosen, key=lambda c: len(c.address), reverse=True)
 
 
@@ -110,6 +112,8 @@ def matches(address: str, image: str) -> bool:
 
 
 def _matches(address: str, host: str, path: str) -> bool:
+    if len(address) > LONGEST:
+        return False
     wanted_host, _, wanted_path = address.partition("/")
     if not path.startswith(wanted_path):
         return False
@@ -119,7 +123,7 @@ def _matches(address: str, host: str, path: str) -> bool:
         return False
     parts, wanted_parts = name.split("."), wanted_name.split(".")
     return len(parts) == len(wanted_parts) and all(
-        fnmatch.fnmatchcase(part, wanted) for part, wanted in zip(parts, wanted_parts, strict=True)
+        part == wanted or fnmatch.fnmatchcase(part, wanted) for part, wanted in zip(parts, wanted_parts, strict=True)
     )
 
 

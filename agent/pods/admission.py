@@ -8,6 +8,7 @@ refused for want of resources: others make way for it (preemption.py). Pure.
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
@@ -119,12 +120,12 @@ def _too_many(others: list[core_v1.Pod], config: AgentConfig) -> list[Shortage]:
 
 
 def _resources(pod: core_v1.Pod, others: list[core_v1.Pod], node: NodeState) -> list[Shortage]:
-    names = set(_FIXED)
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
-        names |= qos.requests(container.resources).keys()
+    wanted, used = qos.pod_requests(pod), Counter[str]()
+    for other in others:
+        used.update(qos.pod_requests(other))
     found = []
-    for name in (*_FIXED, *sorted(names - set(_FIXED))):
-        requested = qos.pod_request(pod, name)
+    for name in (*_FIXED, *sorted(wanted.keys() - set(_FIXED))):
+        requested = wanted.get(name, 0)
         if not requested:
             continue
         # An extended resource that the node does not know is the cluster's, and not for the node to count.
@@ -132,9 +133,8 @@ def _resources(pod: core_v1.Pod, others: list[core_v1.Pod], node: NodeState) -> 
             continue
         quantity = node.allocatable.get(name, 0)
         capacity = milli(quantity) if name == "cpu" else value(quantity)
-        used = sum(qos.pod_request(other, name) for other in others)
-        if used + requested > capacity:
-            found.append(Shortage(name, requested, used, capacity))
+        if used[name] + requested > capacity:
+            found.append(Shortage(name, requested, used[name], capacity))
     return found
 
 

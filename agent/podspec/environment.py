@@ -46,8 +46,10 @@ def environment(
     """Return the container's variables in order. Raise ConfigError in upstream's words."""
     namespace = pod.metadata.namespace or ""
     result: dict[str, str] = {}
+    size = 0
     for source in container.env_from:
         for key, value in _bulk(source, namespace, around.references).items():
+            size = _grown(size, key, value)
             result[(source.prefix or "") + key] = value
     known, room = {**around.services, **result}, LONGEST
     for variable in container.env:
@@ -61,11 +63,20 @@ def environment(
         else:
             value = expand(variable.value or "", known, room)
             room -= max(0, len(value) - len(variable.value or ""))
+        size = _grown(size, variable.name, value)
         result.pop(variable.name, None)
         result[variable.name] = known[variable.name] = value
     for name, value in around.services.items():
         result.setdefault(name, value)
     return result
+
+
+def _grown(size: int, name: str, value: str) -> int:
+    """Return the characters of an environment with one more variable. Raise ConfigError past LARGEST."""
+    size += len(name) + len(value)
+    if size > LARGEST:
+        raise ConfigError(f"the environment has more than {LARGEST} characters")
+    return size
 
 
 def _bulk(source: core_v1.EnvFromSource, namespace: str, references: References) -> Mapping[str, str]:
@@ -132,6 +143,8 @@ def _text(encoded: str) -> str:
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 
 
+LARGEST = 4 * 1024 * 1024
+"""Characters of a container's environment: the kernel takes fewer, and a pod of 20 KB may name a ConfigMap 300 times."""
 LONGEST = 1024 * 1024
 """Characters that references may add to a container's variables, or to a text. The kernel takes 128 KiB of one argument."""
 

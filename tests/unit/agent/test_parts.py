@@ -451,3 +451,37 @@ def test_bad_values_are_refused(change: str) -> None:
     file, _ = parse(HEAD + change + "\n")
     with pytest.raises(ConfigError):
         configure.build(file, Flags())
+
+
+def test_credentials_with_an_endless_address_are_for_no_image_and_only_so_many_are_compared() -> None:
+    def known(*addresses: str) -> list[registry_auth.Credential]:
+        return [registry_auth.Credential(address, "u", "p") for address in addresses]
+
+    assert registry_auth.matching("a.io/x", known("*" * registry_auth.LONGEST + ".io", "*.io")) == known("*.io")
+    many = known(*(f"r{number}.io" for number in range(registry_auth.MOST)), "a.io")
+    assert registry_auth.matching("a.io/x", many) == []
+    deep = core_v1.Secret(
+        type="kubernetes.io/dockerconfigjson",
+        data={".dockerconfigjson": base64.b64encode(b'{"auths":' + b"[" * 100_000).decode()},
+    )
+    assert registry_auth.credentials([deep]) == []
+
+
+def test_an_environment_that_names_a_large_value_often_is_refused() -> None:
+    refer = {"valueFrom": {"configMapKeyRef": {"name": "large", "key": "k"}}}
+    given = pod({"name": "c", "env": [{"name": f"V{number}", **refer} for number in range(300)]})
+    large = core_v1.ConfigMap(data={"k": "x" * 2**20})
+
+    class Large:
+        def config_map(self, namespace: str, name: str) -> core_v1.ConfigMap:
+            return large
+
+        def secret(self, namespace: str, name: str) -> None:
+            return None
+
+    around = environment.Surroundings(Large(), {})
+    with pytest.raises(environment.ConfigError, match="the environment has more than 4194304 characters"):
+        environment.environment(given, given.spec.containers[0], around)
+    bulk = pod({"name": "c", "envFrom": [{"configMapRef": {"name": "large"}}] * 5})
+    with pytest.raises(environment.ConfigError, match="the environment has more than"):
+        environment.environment(bulk, bulk.spec.containers[0], around)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent import configure
 from agent.cgroups import qos, swap
@@ -224,3 +227,28 @@ def test_a_device_plugin_does_not_overwrite_the_agents_own_annotations() -> None
     config = ContainerConfig(annotations={"io.kubernetes.container.restartCount": "3"})
     add_extras(config, Extras(annotations={"io.kubernetes.container.restartCount": "0", "vendor.example/slot": "1"}))
     assert dict(config.annotations) == {"io.kubernetes.container.restartCount": "3", "vendor.example/slot": "1"}
+
+
+_NAMES = st.sampled_from(["cpu", "memory", "example.com/gpu"])
+_AMOUNTS = st.dictionaries(_NAMES, st.integers(0, 9).map(str), max_size=3)
+_RESOURCES = st.fixed_dictionaries({"requests": _AMOUNTS, "limits": _AMOUNTS})
+_CONTAINER = st.fixed_dictionaries({"name": st.just("c"), "resources": _RESOURCES})
+_INIT = st.fixed_dictionaries(
+    {"name": st.just("i"), "resources": _RESOURCES}, optional={"restartPolicy": st.just("Always")}
+)
+
+
+@given(
+    st.lists(_CONTAINER, max_size=3),
+    st.lists(_INIT, max_size=3),
+    _AMOUNTS,
+    st.none() | st.fixed_dictionaries({"requests": _AMOUNTS}),
+)
+def test_all_requests_of_a_pod_in_one_pass_are_those_of_each_resource(
+    containers: list[Any], init: list[Any], overhead: dict[str, str], whole: dict[str, Any] | None
+) -> None:
+    spec = {"containers": containers, "initContainers": init, "overhead": overhead, "resources": whole}
+    found = msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, core_v1.Pod)
+    sums = qos.pod_requests(found)
+    for name in ("cpu", "memory", "example.com/gpu", "other"):
+        assert sums.get(name, 0) == qos.pod_request(found, name)
