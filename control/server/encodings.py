@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import yaml
 
 from control.server.negotiate import PLAIN, Wanted, negotiate
+from control.server.yaml_answer import dump_yaml
 from kube.errors import StatusError
 from kube.schema import wire_encode
 
@@ -24,8 +24,7 @@ def write(value: Object, wanted: Wanted, module: str, kind: str) -> bytes:
         message = wire_encode.framed(wire_encode.encode(value, module, kind))
         return wire_encode.envelope(value.get("apiVersion", ""), value.get("kind", ""), message)
     if wanted.yaml:
-        text: str = yaml.safe_dump(value, sort_keys=False, default_flow_style=False)
-        return text.encode()
+        return dump_yaml(value)
     return msgspec.json.encode(value)
 
 

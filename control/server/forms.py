@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
-import yaml
 
 from control.registry.conversion import conversion
 from control.registry.strategy import Column, Strategy
 from control.server.negotiate import Wanted
+from control.server.yaml_answer import dump_yaml
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
 from kube.clock import Clock
@@ -87,8 +87,7 @@ class Form:
 
     def _write(self, value: Any) -> bytes:
         if self.wanted.yaml:
-            text: str = yaml.safe_dump(value, sort_keys=False, default_flow_style=False)
-            return text.encode()
+            return dump_yaml(value)
         return encode(value)
 
     # -- lists ----------------------------------------------------------------------------------------------------
