@@ -61,21 +61,31 @@ def usable_address(text: str) -> str:
     return "" if bad else str(address)
 
 
+SlicePorts = dict[tuple[str, str], list[tuple[discovery_v1.EndpointSlice, list[int]]]]
+"""(port name, protocol) to the slices that have such ports, and their numbers."""
+
+
+def by_port(slices: Iterable[discovery_v1.EndpointSlice]) -> SlicePorts:
+    """Index the ports of slices, so that a Service of thousands of ports does not read all of them for each."""
+    index: SlicePorts = {}
+    for slice_ in slices:
+        own: dict[tuple[str, str], list[int]] = {}
+        for port in slice_.ports:
+            if port.port:
+                own.setdefault((port.name or "", port.protocol or "TCP"), []).append(port.port)
+        for key, numbers in own.items():
+            index.setdefault(key, []).append((slice_, numbers))
+    return index
+
+
 def collect(
-    slices: Iterable[discovery_v1.EndpointSlice], family: int, port_name: str, protocol: str, node: NodeView
+    slice_ports: SlicePorts, family: int, port_name: str, protocol: str, node: NodeView
 ) -> tuple[Endpoint, ...]:
-    """Return the endpoints of a service port from all its slices, each address and port once, in a fixed order."""
+    """Return the endpoints of a service port from its slices' index, each address and port once, in a fixed order."""
     address_type = "IPv4" if family == 4 else "IPv6"
     found: dict[tuple[str, int], Endpoint] = {}
-    for slice_ in slices:
+    for slice_, ports in slice_ports.get((port_name, protocol), ()):
         if slice_.address_type != address_type:
-            continue
-        ports = [
-            port.port
-            for port in slice_.ports
-            if (port.name or "") == port_name and (port.protocol or "TCP") == protocol and port.port
-        ]
-        if not ports:
             continue
         for endpoint in slice_.endpoints:
             # All addresses of one endpoint are fungible: upstream uses the first.

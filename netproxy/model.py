@@ -100,14 +100,15 @@ def plan_service(
     if not is_proxied(service):
         return ()
     spec = service.spec
-    slices = list(slices)
+    slice_ports = selection.by_port(slices)
     result: list[ServicePort] = []
     for cluster_ip in spec.cluster_ips or [spec.cluster_ip or ""]:
         family = family_of(cluster_ip)
         if family not in families or cluster_ip in served_here:
             continue
+        ranges = _source_ranges(spec, family)  # once: there may be thousands of ports and of ranges
         for port in spec.ports:
-            result.append(_plan_port(service, port, cluster_ip, family, slices, node, elsewhere, taken))
+            result.append(_plan_port(service, port, cluster_ip, family, slice_ports, ranges, node, elsewhere, taken))
     return tuple(result)
 
 
@@ -116,7 +117,8 @@ def _plan_port(
     port: core_v1.ServicePort,
     cluster_ip: str,
     family: int,
-    slices: list[discovery_v1.EndpointSlice],
+    slice_ports: selection.SlicePorts,
+    ranges: tuple[str, ...],
     node: NodeView,
     elsewhere: Collection[str],
     taken: Collection[tuple[str, str, int]],
@@ -132,7 +134,7 @@ def _plan_port(
     internal_local = spec.internal_traffic_policy == "Local"
     external_local = spec.external_traffic_policy == "Local" and outside
 
-    every = selection.collect(slices, family, port.name or "", protocol, node)
+    every = selection.collect(slice_ports, family, port.name or "", protocol, node)
     cluster: tuple[Endpoint, ...] = ()
     local: tuple[Endpoint, ...] = ()
     # A port that is reachable from outside under the policy Local still needs the cluster's endpoints: traffic that
@@ -150,11 +152,7 @@ def _plan_port(
         node_port=node_port,
         external_ips=external_ips,
         load_balancer_ips=load_balancer_ips,
-        source_ranges=tuple(
-            cidr.strip() for cidr in spec.load_balancer_source_ranges if family_of(cidr.strip()) == family
-        )
-        if kind == "LoadBalancer"
-        else (),
+        source_ranges=ranges,
         affinity_seconds=_affinity_seconds(spec),
         internal_local=internal_local,
         external_local=external_local,
@@ -163,6 +161,12 @@ def _plan_port(
         local_endpoints=local,
         has_endpoints=bool(cluster) or any(each.ready or (each.serving and each.terminating) for each in every),
     )
+
+
+def _source_ranges(spec: core_v1.ServiceSpec, family: int) -> tuple[str, ...]:
+    if spec.type != "LoadBalancer":
+        return ()
+    return tuple(cidr.strip() for cidr in spec.load_balancer_source_ranges if family_of(cidr.strip()) == family)
 
 
 def _affinity_seconds(spec: core_v1.ServiceSpec) -> int:
