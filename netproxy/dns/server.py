@@ -11,6 +11,7 @@ import contextlib
 import logging
 import socket
 import struct
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -24,6 +25,8 @@ from netproxy.dns.responder import Responder
 log = logging.getLogger(__name__)
 
 BATCH = 64
+BATCH_SECONDS = 0.005
+"""Of answering before the loop gets its turn: answers of large Services take milliseconds each."""
 MAX_WAITING = 1000
 MAX_WAITING_CLIENT = 250
 """Questions of one client that wait for the host's resolvers: it must not take the others' places, too."""
@@ -97,6 +100,7 @@ class DNSServer:
         self._sockets, self._acceptors = [], []
 
     def _readable(self, udp: socket.socket) -> None:
+        until = time.monotonic() + BATCH_SECONDS
         for _ in range(BATCH):
             try:
                 data, client = udp.recvfrom(4096)
@@ -111,6 +115,8 @@ class DNSServer:
                 self._later(udp, data, client)
             elif answer:
                 self._send(udp, answer, client)
+            if time.monotonic() >= until:
+                return  # the loop calls again while messages wait
 
     def _later(self, udp: socket.socket, data: bytes, client: tuple[str, int]) -> None:
         who = client[0]
