@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kube import names
+from kube.label_rules import Rules
+from kube.label_rules import whole as _whole
+
+_FEW = 8
+"""So many requirements are compared one by one, which is faster than joining them first."""
 
 
 class SelectorError(ValueError):
@@ -59,9 +64,21 @@ class LabelSelector:
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
+    _joined: Rules | None = field(default=None, init=False, repr=False, compare=False)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        return not self.nothing and all(r.matches(labels) for r in self.requirements)
+        if self.nothing:
+            return False
+        if len(self.requirements) <= _FEW:
+            return all(r.matches(labels) for r in self.requirements)
+        return self._rules().match(labels)
+
+    def _rules(self) -> Rules:
+        if self._joined is None:
+            rules = Rules((r.key, r.operator, r.values) for r in self.requirements)
+            object.__setattr__(self, "_joined", rules)
+            return rules
+        return self._joined
 
     @property
     def empty(self) -> bool:
@@ -74,7 +91,6 @@ class LabelSelector:
 EVERYTHING = LabelSelector()
 NOTHING = LabelSelector(nothing=True)
 
-_WHOLE = re.compile("[+-]?[0-9]+")
 _TOKEN = re.compile(r"\s*(?:(==|!=|=|!|\(|\)|,|>|<)|([^\s=!(),<>]+))")
 
 
@@ -163,13 +179,6 @@ class _Parser:
                 return frozenset(values)
             if token != ",":
                 raise self.fail(token, "',' or ')'")
-
-
-def _whole(text: str) -> int | None:
-    """Return a whole number of 64 bits, None for any other text."""
-    if not _WHOLE.fullmatch(text) or len(text.lstrip("+-0")) > 19:
-        return None
-    return found if -(1 << 63) <= (found := int(text)) < 1 << 63 else None
 
 
 def _identifier(token: str) -> bool:

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import random
+import sys
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from kube import selectors
@@ -94,3 +99,57 @@ def test_a_field_selector_tells_the_value_it_demands() -> None:
     assert selectors.parse_fields("spec.nodeName!=n1").exact("spec.nodeName") is None
     with pytest.raises(selectors.SelectorError):
         selectors.parse_fields("nonsense")
+
+
+def _requirement(draw: random.Random) -> selectors.Requirement:
+    key, operator = draw.choice("abcdefgh"), draw.choice(["in", "notin", "notin", "exists", "!", "gt", "lt"])
+    if operator in ("gt", "lt"):
+        return selectors.Requirement(key, operator, frozenset({draw.choice(["-1", "0", "3", "+9", "x", "9" * 20])}))
+    values = draw.sample(["", "1", "2", "5", "x"], draw.randint(1, 4)) if operator.endswith("in") else ()
+    return selectors.Requirement(key, operator, frozenset(values))
+
+
+def test_many_requirements_say_the_same_joined_as_one_by_one() -> None:
+    draw, matched = random.Random(7), 0
+    for _ in range(3000):
+        labels = {key: draw.choice(["", "1", "2", "5", "x"]) for key in draw.sample("abcdefgh", draw.randint(0, 8))}
+        drawn = [_requirement(draw) for _ in range(draw.randint(9, 40))]
+        # Drawn freely, hardly any selector of so many requirements matches: half of them hold but perhaps one.
+        holding = [r for r in drawn if r.matches(labels)] or [selectors.Requirement("z", "!")]
+        parts = holding * 9 + draw.sample(drawn, draw.randint(0, 1))
+        for requirements in (drawn, parts):
+            one_by_one = all(r.matches(labels) for r in requirements)
+            assert selectors.LabelSelector(tuple(requirements)).matches(labels) is one_by_one, (requirements, labels)
+            matched += one_by_one
+    assert 1000 < matched < 5000
+
+
+def test_a_joined_selector_equals_one_that_was_never_matched() -> None:
+    text = ",".join(f"!k{i}" for i in range(20))
+    used, fresh = selectors.parse_labels(text), selectors.parse_labels(text)
+    assert used.matches({})
+    assert used == fresh and hash(used) == hash(fresh) and repr(used) == repr(fresh)
+
+
+def _steps(selector: selectors.LabelSelector, labels: dict[str, str]) -> int:
+    """Return the lines of Python that a match takes once the selector has been used."""
+    selector.matches(labels)
+    count, before = 0, sys.gettrace()
+
+    def line(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return line
+
+    sys.settrace(line)
+    try:
+        selector.matches(labels)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("one", ["!k{}", "k{}!=v", "k{}", "k{}=v", "k{}>1", "app!=v{}", "size<{}", "app"])
+def test_a_match_costs_the_labels_and_not_the_requirements(one: str) -> None:
+    few, many = (selectors.parse_labels(",".join(one.format(i + 100) for i in range(n))) for n in (20, 4000))
+    assert _steps(many, LABELS) == _steps(few, LABELS)
