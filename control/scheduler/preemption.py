@@ -16,7 +16,7 @@ from control.scheduler.framework import Diagnosis, histogram
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from kube.api import policy_v1
-from kube.selectors import from_label_selector
+from kube.selectors import LabelSelector, from_label_selector
 
 NOT_ELIGIBLE = "not eligible"
 """How it begins to be said that a pod may not preempt (any more)."""
@@ -93,7 +93,7 @@ def candidates(
     result: list[Victims] = []
     share, least = algorithm.profile.candidates
     most = max(least, len(cluster.order) * share // 100)
-    disruptions = list(budgets())
+    disruptions = _Budgets(budgets())
     for name, rejection in diagnosis.rejections.items():
         if rejection.unresolvable:
             continue
@@ -111,13 +111,13 @@ def _victims_on(
     node: NodeInfo,
     algorithm: Algorithm,
     cluster: Cluster,
-    budgets: Sequence[policy_v1.PodDisruptionBudget],
+    budgets: _Budgets,
 ) -> Victims | None:
     lower = [p for p in node.pods.values() if p.priority < pod.priority]
     if not lower:
         return None
     lower.sort(key=lambda p: (-p.priority, p.pod.status.start_time or ""))
-    violating = _violating(lower, budgets)
+    violating = budgets.overdrawn_by(lower)
     lifted = list(lower)
     for other in lifted:
         cluster.lift(other, node)
@@ -141,17 +141,32 @@ def _victims_on(
     return Victims(node.name, tuple(victims), sum(1 for p in victims if p.key in violating))
 
 
-def _violating(pods: Sequence[PodInfo], budgets: Sequence[policy_v1.PodDisruptionBudget]) -> set[str]:
-    """Return the pods whose eviction would overdraw a disruption budget, taking them in order."""
-    left = [(b, from_label_selector(b.spec.selector), [b.status.disruptions_allowed or 0]) for b in budgets]
-    over: set[str] = set()
-    for pod in pods:
-        for budget, selector, allowed in left:
-            if budget.metadata.namespace != pod.namespace or selector.empty or not selector.matches(pod.labels):
-                continue
-            if pod.pod.metadata.name in budget.status.disrupted_pods:
-                continue
-            allowed[0] -= 1
-            if allowed[0] < 0:
-                over.add(pod.key)
-    return over
+class _Budgets:
+    """The disruption budgets by namespace. A selector is read once an attempt, where a pod of its namespace may go."""
+
+    def __init__(self, budgets: Sequence[policy_v1.PodDisruptionBudget]) -> None:
+        self._by_namespace: dict[str, list[policy_v1.PodDisruptionBudget]] = {}
+        for budget in budgets:
+            self._by_namespace.setdefault(budget.metadata.namespace or "", []).append(budget)
+        self._read: dict[str, list[tuple[policy_v1.PodDisruptionBudget, LabelSelector]]] = {}
+
+    def _of(self, namespace: str) -> list[tuple[policy_v1.PodDisruptionBudget, LabelSelector]]:
+        if namespace not in self._read:
+            found = self._by_namespace.get(namespace, ())
+            self._read[namespace] = [(b, from_label_selector(b.spec.selector)) for b in found]
+        return self._read[namespace]
+
+    def overdrawn_by(self, pods: Sequence[PodInfo]) -> set[str]:
+        """Return the pods whose eviction would overdraw a disruption budget, taking them in order."""
+        left: dict[int, int] = {}
+        over: set[str] = set()
+        for pod in pods:
+            for budget, selector in self._of(pod.namespace):
+                if selector.empty or not selector.matches(pod.labels):
+                    continue
+                if pod.pod.metadata.name in budget.status.disrupted_pods:
+                    continue
+                left[id(budget)] = left.get(id(budget), budget.status.disruptions_allowed or 0) - 1
+                if left[id(budget)] < 0:
+                    over.add(pod.key)
+        return over

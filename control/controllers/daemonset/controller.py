@@ -69,8 +69,10 @@ class DaemonSetController:
         if reference is None:
             if change.type != "DELETED":
                 for ds in self._sets.list():
-                    selector = from_label_selector(ds.spec.selector)
-                    if ds.metadata.namespace == pod.metadata.namespace and selector.matches(pod.metadata.labels):
+                    # Namespace first: a selector of another namespace may be large, and is read anew for each pod.
+                    if ds.metadata.namespace != pod.metadata.namespace:
+                        continue
+                    if from_label_selector(ds.spec.selector).matches(pod.metadata.labels):
                         self.controller.enqueue(key_of(ds))
             return
         if reference.kind != "DaemonSet":

@@ -65,8 +65,10 @@ class StatefulSetController:
         if reference is None:
             if change.type != "DELETED":
                 for sts in self._sets.list():
-                    selector = from_label_selector(sts.spec.selector)
-                    if sts.metadata.namespace == pod.metadata.namespace and selector.matches(pod.metadata.labels):
+                    # Namespace first: a selector of another namespace may be large, and is read anew for each pod.
+                    if sts.metadata.namespace != pod.metadata.namespace:
+                        continue
+                    if from_label_selector(sts.spec.selector).matches(pod.metadata.labels):
                         self.controller.enqueue(key_of(sts))
             return
         if reference.kind != "StatefulSet":

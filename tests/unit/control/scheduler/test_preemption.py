@@ -10,6 +10,7 @@ from control.scheduler import preemption
 from control.scheduler.framework import Unschedulable
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, meta_v1, policy_v1
+from kube.selectors import LabelSelector, from_label_selector
 
 from .clusters import HOST, World, affinity, near, node, pod
 
@@ -67,6 +68,30 @@ def test_a_budget_turns_the_choice_to_the_other_node() -> None:
     )
     found = victims(world, pod("p", "1", priority=10), [budget])
     assert found is not None and (found.node, found.violations) == ("b", 0)
+
+
+def test_selectors_of_budgets_are_read_once_and_of_the_victims_namespaces_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(*(node(f"n{i}", cpu="1") for i in range(4)))
+    for i in range(4):
+        world.put(pod(f"v{i}", "1"), f"n{i}")
+    read: list[meta_v1.LabelSelector] = []
+
+    def counted(selector: meta_v1.LabelSelector) -> LabelSelector:
+        read.append(selector)
+        return from_label_selector(selector)
+
+    monkeypatch.setattr(preemption, "from_label_selector", counted)
+    budgets = [
+        policy_v1.PodDisruptionBudget(
+            metadata=meta_v1.ObjectMeta(name=f"b{i}", namespace=namespace),
+            spec=policy_v1.PodDisruptionBudgetSpec(selector=meta_v1.LabelSelector(match_labels={"of": namespace})),
+        )
+        for i, namespace in enumerate(["default", "default", "other"])
+    ]
+    assert victims(world, pod("p", "1", priority=10), budgets) is not None
+    assert [selector.match_labels["of"] for selector in read] == ["default", "default"]
 
 
 def test_anti_affinity_can_be_solved_by_eviction() -> None:
