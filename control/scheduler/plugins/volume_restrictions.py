@@ -23,6 +23,8 @@ _IN_USE = Rejection(
 _CONFLICT = Rejection(NAME, ("node(s) had no available disk",))
 Disk = tuple[str, frozenset[str], bool]
 """Kind and name, its monitors (RBD), and whether it is mounted to read only."""
+Uses = dict[tuple[str, str | None], bool]
+"""By a disk's kind and name and each of its monitors (None without any): whether it is mounted to read only."""
 
 
 class VolumeRestrictions:
@@ -41,19 +43,19 @@ class VolumeRestrictions:
             claim = self._claims.get(key)
             if claim is not None and ONCE_A_POD in claim.spec.access_modes and cluster.claim_uses.get(key):
                 alone.append(key)
-        wanted = disks(pod.pod)
+        wanted = _uses(disks(pod.pod))
         return _Check(cluster, alone, wanted) if alone or wanted else None
 
 
 class _Check:
-    def __init__(self, cluster: Cluster, alone: Sequence[str], wanted: Sequence[Disk]) -> None:
+    def __init__(self, cluster: Cluster, alone: Sequence[str], wanted: Uses) -> None:
         self._cluster, self._alone, self._wanted = cluster, alone, wanted
 
     def filter(self, node: NodeInfo) -> Rejection | None:
         """Refuse every node while a claim is another pod's, and nodes that have a disk in use."""
         if self._wanted:
             for pod in node.pods.values():
-                if pod.pod.spec.volumes and any(_clash(a, b) for a in self._wanted for b in disks(pod.pod)):
+                if pod.pod.spec.volumes and _clash(self._wanted, _uses(disks(pod.pod))):
                     return _CONFLICT
         # Whatever node it is: a claim is taken until its pod has gone.
         return _IN_USE if any(self._cluster.claim_uses.get(key) for key in self._alone) else None
@@ -77,6 +79,14 @@ def disks(pod: core_v1.Pod) -> list[Disk]:
     return found
 
 
-def _clash(one: Disk, other: Disk) -> bool:
-    same = one[0] == other[0] and (one[1] == other[1] or bool(one[1] & other[1]))
-    return same and not (one[2] and other[2])
+def _uses(found: Sequence[Disk]) -> Uses:
+    """Two disks are the same where they share a key: so uses are compared without taking them in pairs."""
+    uses: Uses = {}
+    for name, monitors, read_only in found:
+        for monitor in monitors or (None,):
+            uses[name, monitor] = uses.get((name, monitor), True) and read_only
+    return uses
+
+
+def _clash(some: Uses, others: Uses) -> bool:
+    return any(not (some[key] and others[key]) for key in some.keys() & others.keys())

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from control.scheduler.cluster import Cluster
+from control.scheduler.plugins import volume_restrictions
 from control.scheduler.plugins.volume_limits import NodeVolumeLimits, VolumeZone
-from control.scheduler.plugins.volume_restrictions import VolumeRestrictions, disks
+from control.scheduler.plugins.volume_restrictions import Disk, VolumeRestrictions, disks
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, meta_v1, storage_v1
 
@@ -50,6 +51,28 @@ def test_a_disk_is_on_a_node_twice_only_to_be_read(there: core_v1.Volume, wish: 
         assert world.place(pod("p", volumes=[wish])) == "n"
     else:
         assert world.refusal(pod("p", volumes=[wish])) == "0/1 nodes are available: 1 node(s) had no available disk."
+
+
+def test_any_two_uses_of_two_pods_can_be_in_conflict() -> None:
+    world = World(node("n"), shared={"VolumeRestrictions": VolumeRestrictions(Store())})
+    world.put(pod("there", volumes=[gce(True), rbd("m1", read_only=True), rbd("m2", "m3")]), "n")
+    assert world.place(pod("p", volumes=[gce(True), rbd("m1", read_only=True), rbd("m4")])) == "n"
+    for wish in ([gce(True), gce(False)], [rbd("m4"), rbd("m3", read_only=True)], [gce(True), rbd("m1")]):
+        assert "1 node(s) had no available disk" in world.refusal(pod("p", volumes=wish))
+
+
+def test_the_disks_of_two_pods_are_not_compared_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(found: core_v1.Pod) -> list[Disk]:
+        calls.append(found.metadata.name)
+        return disks(found)
+
+    monkeypatch.setattr(volume_restrictions, "disks", counted)
+    world = World(node("n"), shared={"VolumeRestrictions": VolumeRestrictions(Store())})
+    world.put(pod("there", volumes=[rbd(f"m{i}") for i in range(50)]), "n")
+    assert world.place(pod("p", volumes=[rbd(f"other{i}") for i in range(50)])) == "n"
+    assert sorted(calls) == ["p", "there"]
 
 
 def test_only_disks_that_the_pod_names_itself_count() -> None:
