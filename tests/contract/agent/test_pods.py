@@ -23,6 +23,12 @@ from tests.support.node import FastClock, NodeUnderTest, eventually, is_ready
 
 @pytest.mark.parametrize("clock", [FastClock(1.0)])  # in fast time the regular listings would come in between
 async def test_a_pod_costs_each_runtime_call_once(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    async def listed() -> bool:
+        names = (name for name, _ in runtime.calls)
+        return "GetContainerEvents" in names and "ListPodSandbox" in names  # the one, and after it the other
+
+    # Once subscribed to events the agent lists what there is: not while the pod starts.
+    await eventually(listed, "the agent lists after its subscription")
     await create(node, "lean")
     await node.ready("lean")
     counts = {rpc: len(calls(runtime, rpc)) for rpc in ("RunPodSandbox", "CreateContainer", "StartContainer")}
