@@ -81,25 +81,13 @@ def cpu_quota(millicores: int, period_us: int) -> int:
 
 
 def pod_request(pod: core_v1.Pod, name: str) -> int:
-    """Sum what the pod requests of "cpu" (millicores) or another resource (units), as the scheduler does.
-
-    The largest of: main containers and sidecars together; or any init container with the sidecars before it.
-    """
-    return _effective(pod, name, requests)
+    """Return what the pod requests of "cpu" (millicores) or another resource (units)."""
+    return pod_requests(pod).get(name, 0)
 
 
 def pod_requests(pod: core_v1.Pod) -> dict[str, int]:
-    """Sum everything that the pod requests, as `pod_request` does for one resource, in one pass over its containers."""
-    total, sidecars, peak = Counter[str](), Counter[str](), dict[str, int]()
-    for container in pod.spec.containers:
-        total.update({name: _amount(name, amount) for name, amount in requests(container.resources).items()})
-    for container in pod.spec.init_containers:
-        for name, amount in requests(container.resources).items():
-            together = sidecars[name] + _amount(name, amount)
-            if container.restart_policy == "Always":
-                sidecars[name] = together
-            peak[name] = max(peak.get(name, 0), together)
-    found = {name: max(total[name] + sidecars[name], peak.get(name, 0)) for name in {*total, *peak}}
+    """Return everything that the pod requests, as the scheduler counts it: its own requests stand for its containers'."""
+    found = _sums(pod, requests)
     if pod.spec.resources is not None:
         found |= {name: _amount(name, amount) for name, amount in pod.spec.resources.requests.items()}
     for name, amount in pod.spec.overhead.items():
@@ -113,25 +101,21 @@ def pod_limit(pod: core_v1.Pod, name: str) -> int:
         return _amount(name, pod.spec.resources.limits[name])
     if any(name not in limits(c.resources) for c in _containers(pod)):
         return 0
-    return _effective(pod, name, lambda resources: limits(resources))
+    return _sums(pod, limits).get(name, 0) + _amount(name, pod.spec.overhead.get(name, 0))
 
 
-def _effective(pod: core_v1.Pod, name: str, read: Callable[[core_v1.ResourceRequirements | None], Resources]) -> int:
-    if pod.spec.resources is not None and read is requests and name in pod.spec.resources.requests:
-        return _amount(name, pod.spec.resources.requests[name]) + _amount(name, pod.spec.overhead.get(name, 0))
-
-    def of(container: core_v1.Container) -> int:
-        return _amount(name, read(container.resources).get(name, 0))
-
-    total = sum(of(c) for c in pod.spec.containers)
-    sidecars = peak = 0
+def _sums(pod: core_v1.Pod, read: Callable[[core_v1.ResourceRequirements | None], Resources]) -> dict[str, int]:
+    """Return for each resource the larger of main containers with sidecars, and an init container with those before it."""
+    total, sidecars, peak = Counter[str](), Counter[str](), dict[str, int]()
+    for container in pod.spec.containers:
+        total.update({name: _amount(name, amount) for name, amount in read(container.resources).items()})
     for container in pod.spec.init_containers:
-        if container.restart_policy == "Always":
-            sidecars += of(container)
-            peak = max(peak, sidecars)
-        else:
-            peak = max(peak, sidecars + of(container))
-    return max(total + sidecars, peak) + _amount(name, pod.spec.overhead.get(name, 0))
+        for name, amount in read(container.resources).items():
+            together = sidecars[name] + _amount(name, amount)
+            if container.restart_policy == "Always":
+                sidecars[name] = together
+            peak[name] = max(peak.get(name, 0), together)
+    return {name: max(total[name] + sidecars[name], peak.get(name, 0)) for name in {*total, *peak}}
 
 
 def _amount(name: str, quantity: Quantity) -> int:

@@ -244,11 +244,22 @@ _INIT = st.fixed_dictionaries(
     _AMOUNTS,
     st.none() | st.fixed_dictionaries({"requests": _AMOUNTS}),
 )
-def test_all_requests_of_a_pod_in_one_pass_are_those_of_each_resource(
+def test_a_pod_requests_of_each_resource_what_its_containers_take_at_once_at_most(
     containers: list[Any], init: list[Any], overhead: dict[str, str], whole: dict[str, Any] | None
 ) -> None:
     spec = {"containers": containers, "initContainers": init, "overhead": overhead, "resources": whole}
     found = msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, core_v1.Pod)
     sums = qos.pod_requests(found)
     for name in ("cpu", "memory", "example.com/gpu", "other"):
-        assert sums.get(name, 0) == qos.pod_request(found, name)
+
+        def of(container: dict[str, Any], name: str = name) -> int:
+            resources = container["resources"]
+            return int(resources["requests"].get(name, resources["limits"].get(name, 0)))
+
+        sidecars = [of(c) * ("restartPolicy" in c) for c in init]
+        steps = [of(c) + sum(sidecars[:n]) for n, c in enumerate(init)]
+        most = max([sum(map(of, containers)) + sum(sidecars), *steps])
+        if whole is not None and name in whole["requests"]:
+            most = int(whole["requests"][name])
+        wanted = (most + int(overhead.get(name, 0))) * (1000 if name == "cpu" else 1)
+        assert sums.get(name, 0) == qos.pod_request(found, name) == wanted
