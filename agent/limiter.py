@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from agent.usage.exposition import Text
 
 HELD_SECONDS = 2.0
-"""How long a call keeps its place; one that works takes 0.04 to 0.5 s, on a busy machine too."""
+"""Seconds after which a call that has not returned gives up its slot; a healthy call takes 0.04 to 0.5 s."""
 
 
 class Limiter:

@@ -1,8 +1,8 @@
-"""What the container runtime says of itself: whether pods can run, what its handlers can do, which images it has.
+"""The container runtime's status: whether it can run pods, its features and handlers, and its images.
 
-Some of it is told in the node's status, some of it pods are made by (NodeState). It is asked each time, because the runtime
-may be another one since it was restarted; one that restarts is not a node that failed, so an absence is told late. One that
-takes calls and answers none is down, too: the node's status does not wait for the calls' deadlines.
+Part of it is reported in the node's status, part is used to create pods (NodeState). It is read again for each node status,
+because the runtime may have been replaced at a restart. A short absence, such as a restart, is not reported as a failure. A
+runtime that accepts calls and does not answer counts as absent: a node status does not wait for the calls' deadlines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kube.clock import Clock
 DOWN_SECONDS = 30.0
 """How long the runtime may be away before the node says so (upstream's runtime state threshold)."""
 ANSWER_SECONDS = 5.0
-"""How long the node's status waits for the runtime; an answer that comes later is for the next one."""
+"""Seconds that a node status waits for the runtime's answer; a later answer goes into the next status."""
 _UNREADY = {
     "RuntimeReady": "container runtime not ready",
     "NetworkReady": "container runtime network not ready",

@@ -23,7 +23,7 @@ REDIAL_SECONDS = 0.2
 RELIST_SECONDS = 5.0
 """Between looks at a runtime that has no event stream of any kind."""
 HEALTHY_SECONDS = 180.0
-"""How long a listing may be under way, or fail, before the node says so (upstream's relistThreshold)."""
+"""Seconds without a successful relist after which the node is not ready (upstream's relistThreshold)."""
 
 
 class LifecycleEvents:

@@ -83,7 +83,7 @@ def pod_status(
 
 
 def summed_phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntime, finished: bool = False) -> str:
-    """Return the phase that the containers' statuses sum up to, which the API is told once none of them can run."""
+    """Return the phase that the container statuses make; it is reported once none of the containers can run again."""
     found = phase(pod, status, runtime, finished)
     if pod.status.phase == "Running" and not finished and may_restart_all(pod):
         if found == "Pending" or _begin_again(pod, runtime):

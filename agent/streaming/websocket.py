@@ -38,7 +38,7 @@ class WebSocket:
         self._stream = stream
         self._protocol = protocol
         self._message = bytearray()
-        """What has come of a message; not its frames, of which there may be any number without content."""
+        """The content received so far of a fragmented message. Frames are not kept: any number of them may be empty."""
         self._events: deque[Frame] = deque()
         self._turn, self._control = SessionTurn(self.turns), ControlFrames()
 

@@ -12,7 +12,7 @@ from agent.volumes.walk import entries_below
 
 _PROC = Path("/proc")
 _WALKS = 3
-"""How often a directory is added up whose folders are moved meanwhile."""
+"""Attempts to add up a directory whose folders are moved during the walk."""
 _TICK_NANOSECONDS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
