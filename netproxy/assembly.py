@@ -134,7 +134,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
     stale += leftover
     guard, leftover = _source_guard(config, clock)
     stale += leftover
-    pods = PodNetwork(config) if config.pod_network.enabled else None
+    pods = PodNetwork(config, ipvs=mode == "ipvs") if config.pod_network.enabled else None
     peers = Informer(client, SlimNode, clock=clock)
     OtherNodes(node_name, peers, proxy.set_elsewhere, proxy.set_own)
     mesh = Mesh(config, node_name, peers, clock) if pods is not None else None

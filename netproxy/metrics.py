@@ -134,6 +134,12 @@ LAST_QUEUED = Gauge(
 HEALTHZ = Counter("kubeproxy_proxy_healthz", "Answers of /healthz", ["code"], registry=REGISTRY)
 LIVEZ = Counter("kubeproxy_proxy_livez", "Answers of /livez", ["code"], registry=REGISTRY)
 REPAIRS = Counter("wherry_proxy_repairs", "Times that rules changed by others were repaired", registry=REGISTRY)
+SYSCTL_REPAIRS = Counter(
+    "wherry_proxy_sysctl_repairs",
+    "Times that kernel settings changed by others were set again",
+    ["name"],
+    registry=REGISTRY,
+)
 POLICIES = Gauge("wherry_network_policies", "Network policies that are followed", registry=REGISTRY)
 POLICY_SYNC = Histogram(
     "wherry_network_policy_sync_duration_seconds",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from kube.process import CommandError, run
+from netproxy import metrics
 from netproxy.config import ConntrackConfig
 
 log = logging.getLogger(__name__)
 ROOT = Path("/proc/sys")
+BRIDGED = {4: "net/bridge/bridge-nf-call-iptables", 6: "net/bridge/bridge-nf-call-ip6tables"}
+"""Whether rules for IP packets see bridged frames, by IP family."""
 
 
 def read(name: str, root: Path = ROOT) -> str | None:
@@ -33,24 +37,68 @@ def ensure(name: str, value: str, root: Path = ROOT) -> bool:
     return True
 
 
-async def prepare_forwarding(families: tuple[int, ...]) -> None:
-    """Let the node forward, and let iptables see what crosses a bridge.
+class KeptSettings:
+    """Settings that rules rely on and that stay as they are: `verify` sets again what others changed."""
 
-    Without the latter an answer from a pod to a pod on the same bridge is not translated back and is refused.
+    def __init__(self, wanted: Mapping[str, str], root: Path = ROOT) -> None:
+        """`wanted` is value by name; one that the kernel does not have (its device is not there) is passed over."""
+        self._wanted, self._root = dict(wanted), root
+        self._right: set[str] = set()
+        self._logged: set[str] = set()
+
+    async def verify(self) -> list[str]:
+        """Set what is not so; return what others had changed. The log has each once, the metric counts all."""
+        await self._load_bridge_filter()
+        return [name for name, value in self._wanted.items() if self._set(name, value)]
+
+    def _set(self, name: str, value: str) -> bool:
+        """Set one; return whether it had been right before."""
+        found, before, known = read(name, self._root), name in self._right, name.replace("/", ".")
+        if found is None:
+            self._right.discard(name)
+            return False
+        if found != value:
+            try:
+                (self._root / name).write_text(value)
+            except OSError as error:
+                self._log_once(f"sysctl {known} cannot be set to {value}: {error.strerror}")
+                return False
+        self._right.add(name)
+        if found == value or not before:
+            return False
+        metrics.SYSCTL_REPAIRS.labels(known).inc()
+        self._log_once(f"sysctl {known} was changed by others and is set again to {value}")
+        return True
+
+    async def _load_bridge_filter(self) -> None:
+        """Load the module that has the settings for bridges, where it is not there (any more)."""
+        if any(name in self._wanted and read(name, self._root) is None for name in BRIDGED.values()):
+            try:
+                await run(["modprobe", "br_netfilter"], timeout=20)
+            except CommandError as error:
+                self._log_once(f"bridged pod traffic will not pass the Service rules: {error}")
+
+    def _log_once(self, text: str) -> None:
+        if text not in self._logged:
+            self._logged.add(text)
+            log.warning("%s", text)
+
+
+def network_settings(families: tuple[int, ...], bridge: str, tunnel: str, *, ipvs: bool) -> dict[str, str]:
+    """Return what the pod network relies on: the node forwards, and iptables sees what crosses a bridge.
+
+    Without the latter an answer from a pod to a pod on the same bridge is not translated back and is refused, and network
+    policies judge nothing between the two.
     """
+    wanted: dict[str, str] = {}
     if 4 in families:
-        ensure("net/ipv4/ip_forward", "1")
+        # What comes by the tunnel may be answered by a link where the nodes' netmasks differ.
+        wanted |= {"net/ipv4/ip_forward": "1", BRIDGED[4]: "1", f"net/ipv4/conf/{tunnel}/rp_filter": "2"}
     if 6 in families:
-        ensure("net/ipv6/conf/all/forwarding", "1")
-    if read("net/bridge/bridge-nf-call-iptables") is None:
-        try:
-            await run(["modprobe", "br_netfilter"], timeout=20)
-        except CommandError as error:
-            log.warning("bridged pod traffic will not pass the Service rules: %s", error)
-            return
-    for family, name in ((4, "iptables"), (6, "ip6tables")):
-        if family in families:
-            ensure(f"net/bridge/bridge-nf-call-{name}", "1")
+        wanted |= {"net/ipv6/conf/all/forwarding": "1", BRIDGED[6]: "1", f"net/ipv6/conf/{bridge}/accept_ra": "0"}
+    if ipvs:
+        wanted["net/ipv4/vs/conntrack"] = "1"  # policies judge what IPVS sends by the state of its connection
+    return wanted
 
 
 def apply_conntrack(config: ConntrackConfig, cpus: int | None = None) -> None:

@@ -35,16 +35,17 @@ def internal_ip(node: core_v1.Node, family: int = 4) -> str:
 class PodNetwork:
     """The node's pod network as configured; `prepare` before the node is known, `configure` each time it changes."""
 
-    def __init__(self, config: ProxyConfig) -> None:
+    def __init__(self, config: ProxyConfig, *, ipvs: bool = False) -> None:
         self._config = config
+        bridge = config.pod_network.bridge
+        self._settings = sysctl.KeptSettings(sysctl.network_settings(config.families, bridge, peers.DEVICE, ipvs=ipvs))
         self._done: tuple[object, ...] | None = None
         self._source = ""
         self._own = peers.Peer("")
 
     async def prepare(self) -> None:
         """Switch on forwarding, and keep cluster addresses inside before the first packet is sent."""
-        config = self._config
-        await sysctl.prepare_forwarding(config.families)
+        await self._settings.verify()
         addresses = await routes.node_addresses()
         self._source = next((address for address in addresses if ":" not in address), "")
         await self._keep_inside(await self._mtu(peers.Peer("")))
@@ -84,7 +85,8 @@ class PodNetwork:
         await self._keep_inside(mtu)
 
     async def verify(self) -> bool:
-        """Put routes back that others removed; return whether any had to be."""
+        """Put back kernel settings and routes that others changed; return whether any route had to be."""
+        await self._settings.verify()
         if routes.in_place((*self._config.service_cidrs, *self._config.cluster_cidrs)):
             return False
         log.warning("routes for the cluster's ranges were gone: putting them back")
