@@ -140,6 +140,12 @@ SYSCTL_REPAIRS = Counter(
     ["name"],
     registry=REGISTRY,
 )
+NODE_CLAIMS_REFUSED = Counter(
+    "wherry_node_claims_refused",
+    "Times that a node named an address or a pod range that is another node's",
+    ["what"],
+    registry=REGISTRY,
+)
 POLICIES = Gauge("wherry_network_policies", "Network policies that are followed", registry=REGISTRY)
 POLICY_SYNC = Histogram(
     "wherry_network_policy_sync_duration_seconds",

@@ -1,15 +1,20 @@
 """Tells the proxy which addresses are other nodes' own, and which are this node's.
 
 Load balancers of nodes' addresses (and whoever else publishes them) would otherwise have this node answer for its neighbours,
-and take ports from its own daemons.
+and take ports from its own daemons. A Node's addresses are written by its kubelet, so none that is this node's is believed of
+another: it would take the load balancers from here.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from kube.informer import Change, Informer
+from netproxy import metrics
 from netproxy.podnet.nodes import SlimNode
+
+log = logging.getLogger(__name__)
 
 
 class OtherNodes:
@@ -24,26 +29,48 @@ class OtherNodes:
     ) -> None:
         self._name, self._tell, self._tell_own = name, tell, tell_own
         self._owners: dict[str, set[str]] = {}
+        self._own: frozenset[str] = frozenset()
         nodes.subscribe(self._changed)
 
     def _changed(self, change: Change[SlimNode]) -> None:
         name = change.new.metadata.name
         if name == self._name:
             if change.type != "DELETED":
-                self._tell_own(frozenset(_addresses(change.new)))
+                self._set_own(frozenset(_addresses(change.new)))
             return
         before = _addresses(change.old) if change.old is not None else set()
         after = _addresses(change.new) if change.type != "DELETED" else set()
         for address in after - before:
             self._owners.setdefault(address, set()).add(name)
-            self._tell(address, True)
+            if address in self._own:
+                _refuse(name, address)
+            else:
+                self._tell(address, True)
         for address in before - after:
             # For a moment two nodes may claim an address, as when one is replaced by another.
             owners = self._owners.get(address, set())
             owners.discard(name)
             if not owners:
                 self._owners.pop(address, None)
+                if address not in self._own:
+                    self._tell(address, False)
+
+    def _set_own(self, addresses: frozenset[str]) -> None:
+        """Take in this node's addresses, also those that another claimed before they were known."""
+        before, self._own = self._own, addresses
+        for address in addresses - before:
+            for name in sorted(self._owners.get(address, ())):
+                _refuse(name, address)
                 self._tell(address, False)
+        for address in before - addresses:
+            if address in self._owners:
+                self._tell(address, True)
+        self._tell_own(addresses)
+
+
+def _refuse(name: str, address: str) -> None:
+    metrics.NODE_CLAIMS_REFUSED.labels("address").inc()
+    log.warning("node %s names the address %s, which is this node's: it stays so", name, address)
 
 
 def _addresses(node: SlimNode) -> set[str]:

@@ -20,7 +20,7 @@ from netproxy.podnet import kernel, peers, routes
 from netproxy.podnet.guard import Guard
 from netproxy.podnet.monitor import Monitor
 from netproxy.podnet.nodes import SlimNode
-from netproxy.podnet.peers import Link, Peer, Ways
+from netproxy.podnet.peers import Link, Network, Peer, Ways
 
 log = logging.getLogger(__name__)
 CHECK_PERIOD = 30.0
@@ -39,6 +39,8 @@ class Mesh:
         self._peers: dict[str, Peer] = {}
         self._links: list[Link] = []
         self._held = Ways()
+        self._owners: dict[Network, str] = {}
+        self._refused: frozenset[tuple[str, Network]] = frozenset()
         self._complained: dict[str, str] = {}
         self._links_suspect = self._suspect = True
         self._wake = asyncio.Event()
@@ -116,7 +118,9 @@ class Mesh:
             cluster_cidrs=self._cidrs,
             port=settings.vxlan_port,
             vni=settings.vxlan_id,
+            owners=self._owners,
         )
+        self._owners = wanted.owners
         # The guard comes before the tunnel, and nodes without one keep their pods from the tunnels of others.
         if settings.node_routes != "host-gw":
             known = (address for peer in self._peers.values() for address in peer.addresses)
@@ -148,3 +152,5 @@ class Mesh:
             if self._complained.get(name) != why:
                 log.warning("pods of node %s cannot be reached: %s", name, why)
         self._complained = wanted.unreached
+        metrics.NODE_CLAIMS_REFUSED.labels("pod range").inc(len(wanted.refused - self._refused))
+        self._refused = wanted.refused

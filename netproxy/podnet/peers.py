@@ -6,15 +6,18 @@ learned or flooded there: a tunnel end's address (the first of its node's pod ra
 range alone, so every node works out everybody's entries from the Node objects and nothing needs to be published.
 
 A Node object can be written by its kubelet, so a range is believed only inside the cluster's own and where it overlaps
-neither this node's nor one already taken; an address only where it could be another machine's.
+neither this node's nor one already taken: who had a range stays its owner for as long as its Node object names it, and of
+nodes that are new, the older one gets it. An address is believed only where it could be another machine's.
 """
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kube.api import core_v1
@@ -47,6 +50,9 @@ class Peer:
     name: str
     pods: tuple[Network, ...] = ()
     addresses: tuple[Address, ...] = ()
+    created: str = ""
+    """When the Node object was made, RFC 3339 in UTC."""
+    uid: str = ""
 
     def address(self, family: int) -> Address | None:
         return next((each for each in self.addresses if each.version == family), None)
@@ -95,6 +101,10 @@ class Ways:
     forwards: frozenset[Forward] = frozenset()
     tunnel: Tunnel | None = None
     unreached: dict[str, str] = field(default_factory=dict)
+    owners: dict[Network, str] = field(default_factory=dict)
+    """The UID of the node that each pod range belongs to."""
+    refused: frozenset[tuple[str, Network]] = frozenset()
+    """Nodes by name with pod ranges of theirs that are another's."""
 
 
 def without_tunnel(ways: Ways) -> Ways:
@@ -120,7 +130,14 @@ def peer_of(node: core_v1.Node | SlimNode) -> Peer:
     for text in texts:
         if (address := _address(text)) is not None:
             addresses.setdefault(address.version, address)
-    return Peer(node.metadata.name or "", tuple(pods.values()), tuple(addresses.values()))
+    meta = node.metadata
+    return Peer(
+        meta.name or "",
+        tuple(pods.values()),
+        tuple(addresses.values()),
+        str(meta.creation_timestamp or ""),
+        meta.uid or "",
+    )
 
 
 def _network(text: str) -> Network | None:
@@ -175,16 +192,21 @@ def plan(
     cluster_cidrs: Sequence[Network] = (),
     port: int = 8472,
     vni: int = 1,
+    owners: Mapping[Network, str] = MappingProxyType({}),
 ) -> Ways:
-    """Return the ways to all other nodes' pods. `links` are this node's networks, without those of its own pods."""
+    """Return the ways to all other nodes' pods.
+
+    `links` are this node's networks, without those of its own pods; `owners` is whose each range was in the last plan.
+    """
     if mode == "none":
         return Ways()
     home = underlay(own, links)
     mine = {link.address for link in links} | set(own.addresses)
-    taken: dict[Network, str] = dict.fromkeys(own.pods, own.name)
+    taken = _Taken(own)
     routes, neighbours, forwards = set[Route](), set[Neighbour](), set[Forward]()
     unreached: dict[str, str] = {}
-    for peer in sorted(peers, key=lambda each: each.name):
+    refused: set[tuple[str, Network]] = set()
+    for peer in sorted(peers, key=lambda each: (not _established(each, owners), each.created, each.name)):
         if peer.name == own.name or not peer.pods:
             continue
         if any(address in mine for address in peer.addresses):
@@ -194,10 +216,14 @@ def plan(
             unreached[peer.name] = "its address lies in the cluster's pod range"
             continue
         for pods in peer.pods:
-            if problem := _disbelieve(pods, own, taken, cluster_cidrs):
-                unreached[peer.name] = problem
+            same = [cidr for cidr in cluster_cidrs if cidr.version == pods.version]
+            if cluster_cidrs and not any(_within(pods, cidr) for cidr in same):
+                unreached[peer.name] = f"its pod range {pods} lies outside of the cluster's"
                 continue
-            taken[pods] = peer.name
+            if owner := taken.take(pods, peer):
+                unreached[peer.name] = f"its pod range {pods} overlaps that of {owner}"
+                refused.add((peer.name, pods))
+                continue
             near = peer.address(pods.version)
             link = _on_link(near, links, home) if near is not None and mode != "vxlan" else None
             if near is not None and link is not None:
@@ -227,20 +253,41 @@ def plan(
             port=port,
             vni=vni,
         )
-    return Ways(frozenset(routes), frozenset(neighbours), frozenset(forwards), tunnel, unreached)
+    return Ways(
+        frozenset(routes),
+        frozenset(neighbours),
+        frozenset(forwards),
+        tunnel,
+        unreached,
+        taken.owners,
+        frozenset(refused),
+    )
 
 
-def _disbelieve(pods: Network, own: Peer, taken: dict[Network, str], cluster_cidrs: Sequence[Network]) -> str:
-    """Return why a node's pod range must not be routed to it, or ""."""
-    same = [cidr for cidr in cluster_cidrs if cidr.version == pods.version]
-    if cluster_cidrs and not any(_within(pods, cidr) for cidr in same):
-        return f"its pod range {pods} lies outside of the cluster's"
-    if pods in taken:
-        return f"its pod range {pods} is that of {taken[pods]} already"
-    # Node IPAM gives ranges of one size, so two of them are equal or disjoint; only ours is worth a closer look.
-    if any(mine.version == pods.version and mine.overlaps(pods) for mine in own.pods):
-        return f"its pod range {pods} overlaps this node's"
-    return ""
+def _established(peer: Peer, owners: Mapping[Network, str]) -> bool:
+    return all(owners.get(pods) == peer.uid for pods in peer.pods)
+
+
+class _Taken:
+    """Pod ranges that belong to a node, none of which overlaps another: sorted, by IP version."""
+
+    def __init__(self, own: Peer) -> None:
+        self._ranges: dict[int, list[tuple[int, int, str]]] = {4: [], 6: []}
+        self.owners: dict[Network, str] = {}
+        for pods in own.pods:
+            self.take(pods, own)
+
+    def take(self, pods: Network, peer: Peer) -> str:
+        """Give a range to a node unless it overlaps another's; return that one's name then, or ""."""
+        first, last = int(pods.network_address), int(pods.broadcast_address)
+        ranges = self._ranges[pods.version]
+        place = bisect.bisect_left(ranges, (first,))
+        for start, end, name in ranges[max(place - 1, 0) : place + 1]:
+            if start <= last and first <= end:
+                return name
+        ranges.insert(place, (first, last, peer.name))
+        self.owners[pods] = peer.uid
+        return ""
 
 
 def _within(inner: Network, outer: Network) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kube.api import core_v1, meta_v1
-from netproxy import main
+from netproxy import main, metrics
 from netproxy.config import DNSConfig, PodNetworkConfig, ProxyConfig
 from tests.host.netproxy.test_podnet import cni
 from tests.support.memory_api import MemoryAPI
@@ -326,6 +326,37 @@ def test_a_node_that_leaves_takes_its_ways_along_and_nothing_leaks(mesh: dict[st
     assert refused == ""  # "No route to host": unreachable lies underneath
     node.tell(lambda api: api.put(node_of("n3")))
     reach(mesh, [("n1", "n3"), ("n3", "n1")])
+
+
+def test_a_node_that_names_anothers_pods_and_address_gets_no_packet(
+    mesh: dict[str, RunningNode], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its name sorts before the others', its ranges are halves of theirs, and it stands on the link."""
+    node, counted = mesh["n1"], metrics.NODE_CLAIMS_REFUSED.labels("pod range")._value
+    before = counted.get()
+    held = {name: node.way_to(name) for name in ("n2", "n3")}
+    for number, (victim, cidrs) in enumerate(
+        {"n2": ["10.244.2.0/25", "fd00:0:0:2::/65"], "n3": ["10.244.3.0/24", "fd00:0:0:3::/64"]}.items()
+    ):
+        thief = core_v1.Node(
+            metadata=meta_v1.ObjectMeta(name=f"a{number}", uid=f"a{number}"),
+            spec=core_v1.NodeSpec(pod_cidr=cidrs[0], pod_cidrs=cidrs),
+            status=core_v1.NodeStatus(
+                addresses=[core_v1.NodeAddress(type="InternalIP", address=f"192.168.77.{66 + number}")]
+            ),
+        )
+        node.tell(lambda api, thief=thief: api.put(thief))  # type: ignore[misc]
+        until(
+            lambda name=thief.metadata.name: f"pods of node {name} cannot be reached" in caplog.text,  # type: ignore[misc]
+            f"the ranges of {victim} are refused to another",
+        )
+        assert {name: node.way_to(name) for name in held} == held
+    assert counted.get() - before == 4
+    assert "192.168.77.6" not in node.namespace.run("ip", "route", "show", "proto", "87")
+    reach(mesh, [("n1", "n2"), ("n1", "n3")])
+    for number in range(2):
+        gone = core_v1.Node(metadata=meta_v1.ObjectMeta(name=f"a{number}"))
+        node.tell(lambda api, gone=gone: api.remove(gone))  # type: ignore[misc]
 
 
 def test_only_nodes_can_send_into_the_tunnel(mesh: dict[str, RunningNode]) -> None:

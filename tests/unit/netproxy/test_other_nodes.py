@@ -1,7 +1,10 @@
 """Addresses of a load balancer that are other nodes' own are left to those nodes."""
 
+import pytest
+
 from kube.api import core_v1, meta_v1
 from kube.informer import Change, Informer
+from netproxy import metrics
 from netproxy.endpoints import NodeView
 from netproxy.other_nodes import OtherNodes
 from netproxy.podnet.nodes import SlimNode, SlimNodeAddress, SlimNodeStatus
@@ -70,6 +73,33 @@ async def test_each_address_that_comes_or_goes_is_told_once() -> None:
     # The address passed on to another node before its old owner went.
     assert tell("DELETED", moved, moved) == [("fd99::2", False)]
     assert tell("DELETED", node("b", "10.0.0.3"), node("b", "10.0.0.3")) == [("10.0.0.3", False)]
+
+
+@pytest.mark.parametrize("own_first", [True, False])
+async def test_an_address_of_this_node_is_no_others(own_first: bool, caplog: pytest.LogCaptureFixture) -> None:
+    told: list[tuple[str, bool]] = []
+    informer: Informer[SlimNode] = Informer(MemoryAPI().client(), SlimNode)
+    follower = OtherNodes("me", informer, lambda address, present: told.append((address, present)), lambda own: None)
+    counted = metrics.NODE_CLAIMS_REFUSED.labels("address")._value
+    before = counted.get()
+    mine, thief = node("me", "10.0.0.1"), node("b", "10.0.0.1", "10.0.0.2")
+    changes = [Change("ADDED", None, mine), Change("ADDED", None, thief)]
+    for change in changes if own_first else reversed(changes):
+        follower._changed(change)
+    for _ in range(3):  # heartbeats
+        follower._changed(Change("MODIFIED", thief, thief))
+        follower._changed(Change("MODIFIED", mine, mine))
+    assert dict(told).get("10.0.0.1", False) is False
+    assert dict(told)["10.0.0.2"] is True
+    assert counted.get() - before == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "node b names the address 10.0.0.1, which is this node's: it stays so"
+    ]
+    # This node has another address now, and the old one is the other's in truth.
+    follower._changed(Change("MODIFIED", mine, node("me", "10.0.0.9")))
+    assert told[-1] == ("10.0.0.1", True)
+    follower._changed(Change("DELETED", thief, thief))
+    assert dict(told)["10.0.0.1"] is False
 
 
 def test_the_view_of_a_node_reads_what_the_whole_one_writes() -> None:

@@ -2,6 +2,7 @@
 
 import ipaddress
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -126,9 +127,9 @@ def test_tunnel_macs_are_locally_administered_and_differ() -> None:
         (peer("x", "0.0.0.0/0", "192.168.1.9"), "outside of the cluster's"),
         (peer("x", "10.0.0.0/8", "192.168.1.9"), "outside of the cluster's"),
         (peer("x", "192.168.1.0/24", "192.168.1.9"), "outside of the cluster's"),
-        (peer("x", "10.244.0.0/24", "192.168.1.9"), "that of a already"),
-        (peer("x", "10.244.0.128/25", "192.168.1.9"), "overlaps this node's"),
-        (peer("x", "10.244.1.0/24", "192.168.1.9"), "that of b already"),
+        (peer("x", "10.244.0.0/24", "192.168.1.9"), "overlaps that of a"),
+        (peer("x", "10.244.0.128/25", "192.168.1.9"), "overlaps that of a"),
+        (peer("x", "10.244.1.0/24", "192.168.1.9"), "overlaps that of b"),
         (peer("x", "10.244.3.0/24", "192.168.1.1"), "this node's own"),
         (peer("x", "10.244.3.0/24", "10.244.0.5"), "the cluster's pod range"),
         (peer("x", "10.244.3.0/24"), "no address that"),
@@ -140,9 +141,42 @@ def test_a_node_cannot_draw_in_what_is_not_its_own(other: Peer, why: str) -> Non
     assert why in found.unreached["x"]
 
 
+def known(name: str, pods: str, address: str, created: str, uid: str = "") -> Peer:
+    return replace(peer(name, pods, address), created=f"2026-01-0{created}T00:00:00Z", uid=uid or f"uid-{name}")
+
+
+@pytest.mark.parametrize(
+    "claimed", ["10.244.1.0/24", "10.244.1.0/25", "10.244.1.128/25", "10.244.1.77/32", "10.244.0.0/22"]
+)
+def test_a_pod_range_stays_with_the_node_that_has_it(claimed: str) -> None:
+    """Whatever the other's name and age, and whatever part of it the other names."""
+    owner = known("m", "10.244.1.0/24", "192.168.1.2", "5")
+    first = ways(owner)
+    for name, created in (("b", "1"), ("z", "9")):
+        thief = known(name, claimed, "192.168.1.9", created)
+        found = plan(OWN, [OWN, thief, owner], [ETH0], cluster_cidrs=CLUSTER, owners=first.owners)
+        assert found.routes == {GATEWAY}
+        assert found.refused == {(name, ipaddress.ip_network(claimed))}
+        again = plan(OWN, [OWN, thief, owner], [ETH0], cluster_cidrs=CLUSTER, owners=found.owners)
+        assert again == found
+        # Once the owner is gone, whoever names the range has it.
+        after = plan(OWN, [OWN, thief], [ETH0], cluster_cidrs=CLUSTER, owners=found.owners)
+        assert {route.via for route in after.routes} == ({"192.168.1.9"} if claimed != "10.244.0.0/22" else set())
+
+
+def test_of_two_new_nodes_the_older_has_the_range() -> None:
+    older, younger = known("z", "10.244.1.0/24", "192.168.1.2", "1"), known("b", "10.244.1.0/24", "192.168.1.9", "2")
+    assert ways(younger, older).routes == {GATEWAY}
+    # A Node object made anew under the owner's name is another node.
+    remade = replace(known("z", "10.244.1.0/24", "192.168.1.2", "3"), uid="uid-other")
+    found = plan(OWN, [OWN, remade, younger], [ETH0], cluster_cidrs=CLUSTER, owners=ways(older).owners)
+    assert {route.via for route in found.routes} == {"192.168.1.9"}
+
+
 def test_nodes_are_read_from_their_objects() -> None:
     made = node("b", "10.244.1.0/24", "192.168.1.2")
-    assert peer_of(made) == NEAR
+    made.metadata.uid, made.metadata.creation_timestamp = "uid-b", "2026-01-01T00:00:00Z"
+    assert peer_of(made) == replace(NEAR, uid="uid-b", created="2026-01-01T00:00:00Z")
     for bad in ("127.0.0.1", "169.254.1.1", "224.0.0.1", "0.0.0.0", "::ffff:127.0.0.1", "::ffff:a9fe:1", "elsewhere"):
         made.status.addresses = [core_v1.NodeAddress(type="InternalIP", address=bad)]
         assert peer_of(made).addresses == ()
