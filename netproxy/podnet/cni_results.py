@@ -24,6 +24,7 @@ class PodPort(NamedTuple):
     device: str
     mac: str
     addresses: tuple[str, ...]
+    gateways: tuple[str, ...] = ()
 
 
 class _Interface(msgspec.Struct):
@@ -34,6 +35,7 @@ class _Interface(msgspec.Struct):
 
 class _Address(msgspec.Struct):
     address: str = ""
+    gateway: str = ""
 
 
 class _Result(msgspec.Struct):
@@ -55,6 +57,7 @@ def parse(data: bytes, network: str, bridge: str) -> PodPort | None:
     try:
         cached = _DECODER.decode(data)
         addresses = tuple(str(ipaddress.ip_interface(each.address).ip) for each in cached.result.ips)
+        gateways = tuple(str(ipaddress.ip_address(each.gateway)) for each in cached.result.ips if each.gateway)
     except (msgspec.DecodeError, ValueError):
         return None
     if cached.network_name != network:
@@ -64,7 +67,7 @@ def parse(data: bytes, network: str, bridge: str) -> PodPort | None:
     devices = [name for name in on_node if name and name != bridge]
     if bridge not in on_node or len(devices) != 1 or len(in_pod) != 1 or not addresses:
         return None
-    return PodPort(devices[0], in_pod[0], addresses)
+    return PodPort(devices[0], in_pod[0], addresses, gateways)
 
 
 def read(file: Path, network: str, bridge: str) -> PodPort | None:

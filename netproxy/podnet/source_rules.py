@@ -1,11 +1,15 @@
 """The table that lets a pod send from its own addresses alone: MAC, IPv4, IPv6, and those it names in ARP and discovery.
 
 Frames from a pod's port are looked at as they enter the bridge, before anything else of the kernel sees them: what others
-believe of addresses, network policies and Services is then never based on a borrowed one. A frame of a port that is not in
-the sets passes: ports of other programs, and a pod's in the milliseconds until its result was read. No I/O.
+believe of addresses, network policies and Services is then never based on a borrowed one. No I/O.
 
-Link-local addresses serve neighbour discovery alone, for network policies know only pods' own addresses. Router
-advertisements, redirects and answers of DHCP are no pod's to send (CVE-2020-10749).
+A port that is not in the sets is another program's, or a pod's whose result is not read yet (for milliseconds, or while this
+role is down). It may send what is nobody's: not with the addresses of known pods or their gateway.
+
+ARP and neighbour discovery are accepted in the forms that are listed, for a match that needs a field which a frame
+lacks counts as none, and a rule that drops would let the frame by. Link-local addresses serve discovery alone, for network
+policies know only pods' own addresses. Router advertisements, redirects and answers of DHCP are no pod's to send
+(CVE-2020-10749).
 """
 
 from __future__ import annotations
@@ -30,11 +34,19 @@ SETS = {
     "addresses4": "type ifname . ipv4_addr",
     "addresses6": "type ifname . ipv6_addr",
     "targets": "typeof iifname . @th,64,128",
+    "options": "typeof iifname . @th,192,64",
+    "taken-macs": "type ether_addr",
+    "taken4": "type ipv4_addr",
+    "taken6": "type ipv6_addr",
+    "taken-targets": "typeof @th,64,128",
 }
-"""By name; `targets` are addresses that a port may advertise as neighbours: the 128 bits after ICMPv6's first 8 bytes."""
-_DISCOVERY = "nd-neighbor-solicit, nd-router-solicit, mld-listener-report, mld-listener-done, mld2-listener-report"
+"""By name. `targets` are addresses that a port may ask for or advertise as neighbours: the 128 bits after ICMPv6's first 8
+bytes. `options` are the link-layer options of discovery that a port may send. `taken…` are all pods' and their gateways'."""
+_SOLICIT, _ADVERT = "icmpv6 type nd-neighbor-solicit", "icmpv6 type nd-neighbor-advert"
+_LISTENER = "mld-listener-report, mld-listener-done, mld2-listener-report"
 CHAINS: dict[str, tuple[str, ...]] = {
     "prerouting": (
+        'iifname != @ports meta iifkind "veth" goto sent-by-strangers',
         "iifname != @ports accept",
         "iifname . ether saddr != @macs drop",
         "ether type arp goto said-in-arp",
@@ -47,25 +59,58 @@ CHAINS: dict[str, tuple[str, ...]] = {
         "iifname @ports ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00 drop",
     ),
     "said-in-arp": (
+        # Linux takes ARP of IEEE 802's hardware type for Ethernet's, and these rules read fields at Ethernet's places.
+        "arp htype != 1 drop",
+        "arp ptype != ip drop",
+        "arp hlen != 6 drop",
+        "arp plen != 4 drop",
         "iifname . arp saddr ether != @macs drop",
-        "arp operation request arp saddr ip 0.0.0.0 accept",  # asks whether an address is free (RFC 5227)
-        "iifname . arp saddr ip != @addresses4 drop",
+        # Asks whether its own address is free; who asks for another's keeps that pod from taking it (RFC 5227).
+        "arp operation request arp saddr ip 0.0.0.0 iifname . arp daddr ip @addresses4 accept",
+        "arp operation { request, reply } iifname . arp saddr ip @addresses4 accept",
+        "drop",
     ),
     "sent-by-ipv4": (
-        "udp sport 67 udp dport 68 drop",
-        "icmp type redirect drop",
-        "iifname . ip saddr != @addresses4 drop",
+        "udp dport 68 drop",  # DHCP's clients look at no source port
+        "icmp type { redirect, router-advertisement } drop",
+        "iifname . ip saddr @addresses4 accept",
+        "drop",
     ),
     "sent-by-ipv6": (
         "icmpv6 type { nd-router-advert, nd-redirect } drop",
-        "icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } ip6 hoplimit != 255 drop",  # RFC 4861
-        "udp sport 547 udp dport 546 drop",
-        "icmpv6 type nd-neighbor-advert iifname . @th,64,128 != @targets drop",
-        f"ip6 saddr :: icmpv6 type {{ {_DISCOVERY} }} accept",  # before an address is in use (RFC 4862)
+        "icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } goto said-in-discovery",
+        "udp dport 546 drop",
+        f"ip6 saddr :: icmpv6 type {{ {_LISTENER} }} accept",  # before an address is in use (RFC 4862)
         "iifname . ip6 saddr != @addresses6 drop",
-        f"icmpv6 type {{ nd-neighbor-advert, {_DISCOVERY} }} accept",
+        f"icmpv6 type {{ {_LISTENER} }} accept",
         "ip6 saddr fe80::/10 drop",
         "ip6 daddr fe80::/10 drop",
+        "accept",
+    ),
+    "said-in-discovery": (
+        "ip6 hoplimit != 255 drop",  # RFC 4861
+        # One option at most, in a place that is known: the first link-layer option is not always the one that counts.
+        "ip6 nexthdr != icmpv6 drop",
+        "ip6 saddr :: icmpv6 type nd-router-solicit ip6 length 8 accept",
+        # A pod that asks for another's tentative address keeps it from being used (RFC 4862). 8 bytes: a nonce (RFC 7527).
+        f"ip6 saddr :: {_SOLICIT} ip6 length {{ 24, 32 }} iifname . @th,64,128 @targets accept",
+        "iifname . ip6 saddr != @addresses6 drop",
+        "icmpv6 type nd-router-solicit ip6 length 8 accept",
+        "icmpv6 type nd-router-solicit ip6 length 16 iifname . @th,64,64 @options accept",
+        f"{_ADVERT} iifname . @th,64,128 != @targets drop",
+        "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 length 24 accept",
+        "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 length 32 iifname . @th,192,64 @options accept",
+        "drop",
+    ),
+    "sent-by-strangers": (
+        "ether saddr @taken-macs drop",
+        "arp saddr ether @taken-macs drop",
+        "arp saddr ip @taken4 drop",
+        "arp saddr ip 0.0.0.0 arp daddr ip @taken4 drop",
+        "ip saddr @taken4 drop",
+        "ip6 saddr @taken6 drop",
+        f"ip6 saddr :: {_SOLICIT} @th,64,128 @taken-targets drop",
+        f"{_ADVERT} @th,64,128 @taken-targets drop",
     ),
 }
 
@@ -78,13 +123,21 @@ def link_local(mac: str) -> ipaddress.IPv6Address:
 
 
 def elements_of(port: PodPort) -> Held:
-    """Return the elements that let a port send."""
+    """Return the elements that let a port send, and keep ports that are not in the table from sending as it."""
     device = port.device
-    found: Held = {("ports", device): "", ("macs", f"{device} . {port.mac}"): ""}
-    for address in (link_local(port.mac), *map(ipaddress.ip_address, port.addresses)):
+    mac = port.mac.replace(":", "")
+    found: Held = {("ports", device): "", ("macs", f"{device} . {port.mac}"): "", ("taken-macs", port.mac): ""}
+    for kind in (1, 2):  # source and target link-layer address, in units of eight bytes: 1 (RFC 4861)
+        found["options", f"{device} . {int(f'{kind:02x}01{mac}', 16)}"] = ""
+    own = (link_local(port.mac), *map(ipaddress.ip_address, port.addresses))
+    for address in own:
         found[f"addresses{address.version}", f"{device} . {address}"] = ""
         if address.version == 6:
             found["targets", f"{device} . 0x{address.packed.hex()}"] = ""
+    for address in (*own, *map(ipaddress.ip_address, port.gateways)):
+        found[f"taken{address.version}", str(address)] = ""
+        if address.version == 6:
+            found["taken-targets", f"0x{address.packed.hex()}"] = ""
     return found
 
 

@@ -16,7 +16,7 @@ from netproxy.podnet.cni_results import PodPort
 from netproxy.podnet.source_guard import SourceGuard
 
 MAC = "8a:09:3e:5e:f1:49"
-PORT = PodPort("vetha", MAC, ("10.244.1.5", "fd00:244:1::5"))
+PORT = PodPort("vetha", MAC, ("10.244.1.5", "fd00:244:1::5"), ("10.244.1.1",))
 
 
 def result(device: str = "vetha", mac: str = MAC, network: str = "wherry", **changes: Any) -> dict[str, Any]:
@@ -25,7 +25,10 @@ def result(device: str = "vetha", mac: str = MAC, network: str = "wherry", **cha
         {"name": device, "mac": "5e:7f:68:14:4a:0e"},
         {"name": "eth0", "mac": mac.upper(), "sandbox": "/var/run/netns/cni-1"},
     ]
-    ips = [{"version": "4", "interface": 2, "address": "10.244.1.5/24"}, {"address": "fd00:244:1::5/64"}]
+    ips = [
+        {"version": "4", "interface": 2, "address": "10.244.1.5/24", "gateway": "10.244.1.1"},
+        {"address": "fd00:244:1::5/64"},
+    ]
     found = {"cniVersion": "0.4.0", "interfaces": interfaces, "ips": ips, **changes}
     return {"kind": "cniCacheV1", "containerId": "c1", "networkName": network, "ifName": "eth0", "result": found}
 
@@ -45,6 +48,7 @@ def test_a_result_says_which_port_is_whose() -> None:
         result(interfaces=[]),
         result(ips=[]),
         result(ips=[{"address": "nonsense"}]),
+        result(ips=[{"address": "10.244.1.5/24", "gateway": "nonsense"}]),
         result(interfaces=[{"name": "eth7"}, {"name": "eth0", "mac": MAC, "sandbox": "/x"}]),
         [],
         {"result": 3},
@@ -66,6 +70,15 @@ def test_a_port_may_send_from_its_own_addresses_and_advertise_them() -> None:
         "addresses6 vetha . fe80::8809:3eff:fe5e:f149",
         "targets vetha . 0xfd000244000100000000000000000005",
         "targets vetha . 0xfe8000000000000088093efffe5ef149",
+        f"options vetha . {0x01018A093E5EF149}",
+        f"options vetha . {0x02018A093E5EF149}",
+        f"taken-macs {MAC}",
+        "taken4 10.244.1.5",
+        "taken4 10.244.1.1",
+        "taken6 fd00:244:1::5",
+        "taken6 fe80::8809:3eff:fe5e:f149",
+        "taken-targets 0xfd000244000100000000000000000005",
+        "taken-targets 0xfe8000000000000088093efffe5ef149",
     }
 
 
