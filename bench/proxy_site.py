@@ -77,7 +77,7 @@ def _config(flavour: str, folder: str) -> ProxyConfig:
         mode="nftables" if flavour == "nftables" else "iptables",
         iptables_flavour="nft" if flavour == "nftables" else flavour,
         dns=DNSConfig(resolv_conf=str(resolv_conf)),
-        pod_network=PodNetworkConfig(cni_conf_dir=folder, cni_data_dir=folder),
+        pod_network=PodNetworkConfig(cni_conf_dir=folder, cni_data_dir=folder, run_dir=folder),
     )
 
 

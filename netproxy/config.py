@@ -68,6 +68,8 @@ class PodNetworkConfig:
     enabled: bool = True
     cni_conf_dir: str = "/etc/cni/net.d"
     cni_data_dir: str = "/var/lib/cni/networks"
+    run_dir: str = "/run/wherry-pods"
+    """Where a file says that pods may start; a boot must empty it."""
     bridge: str = "cni0"
     mtu: int = 0
     host_ports: bool = True

@@ -205,6 +205,8 @@ async def _configure_node(config: ProxyConfig, mode: str, parts: Parts, node: co
     if parts.policy is not None:
         parts.policy.set_node_ranges(pod_cidrs)
         await parts.policy.wait_started(PATIENCE)
+    if parts.source_guard is not None:
+        await parts.source_guard.tried.wait()
     if parts.pods is not None:
         await parts.pods.configure(node)
 

@@ -4,10 +4,16 @@ The chain is short, for each plugin is an exec a pod: `bridge` with `host-local`
 `portmap` for host ports. The bridge plugin's own masquerade stays off: it adds rules a pod, where ours is one
 rule a node. The file is written whole under its name in one rename, so the runtime never loads half of it, and the name
 sorts before what distributions leave in the folder.
+
+The list outlives a boot and the rules do not. host-local gives no address while the file that `resolvConf` names is not
+there, so that file is in a folder that a boot empties, and it is written once this node's pods are guarded: until then
+sandboxes fail, and the agent tries again (flannel's plugin waits for /run/flannel/subnet.env likewise). The file is empty,
+for pods' resolvers are the agent's to say.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -22,8 +28,13 @@ CNI_VERSION = "0.4.0"
 """The newest that containerd 1.6 with Debian 12's plugins 1.1 reads is 1.0.0; older runtimes read this one too."""
 
 
-def network_list(pod_cidrs: Sequence[str], *, bridge: str, mtu: int, host_ports: bool, data_dir: str) -> dict[str, Any]:
-    """Return the network list for a node whose pods get addresses from `pod_cidrs` (one a family); `mtu` in bytes."""
+def network_list(
+    pod_cidrs: Sequence[str], *, bridge: str, mtu: int, host_ports: bool, data_dir: str, guarded: Path
+) -> dict[str, Any]:
+    """Return the network list for a node whose pods get addresses from `pod_cidrs` (one a family); `mtu` in bytes.
+
+    No pod starts without the file `guarded`.
+    """
     default = {True: "::/0", False: "0.0.0.0/0"}
     plugins: list[dict[str, Any]] = [
         {
@@ -37,6 +48,7 @@ def network_list(pod_cidrs: Sequence[str], *, bridge: str, mtu: int, host_ports:
             "ipam": {
                 "type": "host-local",
                 "dataDir": data_dir,
+                "resolvConf": str(guarded),
                 "ranges": [[{"subnet": cidr}] for cidr in pod_cidrs],
                 "routes": [{"dst": default[":" in cidr]} for cidr in pod_cidrs],
             },
@@ -45,6 +57,17 @@ def network_list(pod_cidrs: Sequence[str], *, bridge: str, mtu: int, host_ports:
     if host_ports:
         plugins.append({"type": "portmap", "capabilities": {"portMappings": True}, "snat": True})
     return {"cniVersion": CNI_VERSION, "name": NETWORK, "plugins": plugins}
+
+
+def guarded_file(run_dir: str, conf_dir: str) -> Path:
+    """Return which file says that pods may start: one for each folder of configurations."""
+    return Path(run_dir) / f"{hashlib.sha256(conf_dir.encode()).hexdigest()[:12]}.conf"
+
+
+def allow_pods(guarded: Path) -> None:
+    """Let pods start. Blocking."""
+    guarded.parent.mkdir(parents=True, exist_ok=True)
+    guarded.touch(0o644)
 
 
 def write(folder: str, document: dict[str, Any]) -> bool:
@@ -71,6 +94,7 @@ def write(folder: str, document: dict[str, Any]) -> bool:
     return True
 
 
-def remove(folder: str) -> None:
-    """Remove the list; no error where there is none."""
-    (Path(folder) / FILE_NAME).unlink(missing_ok=True)
+def remove(folder: str, guarded: Path) -> None:
+    """Remove the list, and what lets pods start; no error where there is none."""
+    for path in (Path(folder) / FILE_NAME, guarded):
+        path.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 from kube.api import core_v1
 from kube.ip_addresses import reached
@@ -32,6 +33,11 @@ def internal_ip(node: core_v1.Node, family: int = 4) -> str:
     return ""
 
 
+def guarded_file(config: ProxyConfig) -> Path:
+    """Return which file says that pods may start."""
+    return cni.guarded_file(config.pod_network.run_dir, config.pod_network.cni_conf_dir)
+
+
 class PodNetwork:
     """The node's pod network as configured; `prepare` before the node is known, `configure` each time it changes."""
 
@@ -39,6 +45,7 @@ class PodNetwork:
         self._config = config
         bridge = config.pod_network.bridge
         self._settings = sysctl.KeptSettings(sysctl.network_settings(config.families, bridge, peers.DEVICE, ipvs=ipvs))
+        self._guarded = guarded_file(config)
         self._done: tuple[object, ...] | None = None
         self._source = ""
         self._own = peers.Peer("")
@@ -68,7 +75,9 @@ class PodNetwork:
             mtu=mtu,
             host_ports=settings.host_ports,
             data_dir=settings.cni_data_dir,
+            guarded=self._guarded,
         )
+        await asyncio.to_thread(cni.allow_pods, self._guarded)
         if await asyncio.to_thread(cni.write, settings.cni_conf_dir, document):
             log.info("wrote %s/%s for %s", settings.cni_conf_dir, cni.FILE_NAME, ", ".join(pod_cidrs))
         self._done = state
@@ -87,6 +96,8 @@ class PodNetwork:
     async def verify(self) -> bool:
         """Put back kernel settings and routes that others changed; return whether any route had to be."""
         await self._settings.verify()
+        if self._done is not None:
+            await asyncio.to_thread(cni.allow_pods, self._guarded)
         if routes.in_place((*self._config.service_cidrs, *self._config.cluster_cidrs)):
             return False
         log.warning("routes for the cluster's ranges were gone: putting them back")
@@ -116,5 +127,5 @@ async def remove(config: ProxyConfig) -> None:
     """Undo what was set up: routes, the tunnel, local addresses, the CNI configuration and the bridge."""
     await routes.remove_routes()
     await kernel.remove()
-    await asyncio.to_thread(cni.remove, config.pod_network.cni_conf_dir)
+    await asyncio.to_thread(cni.remove, config.pod_network.cni_conf_dir, guarded_file(config))
     await routes.remove_bridge(config.pod_network.bridge)

@@ -1,8 +1,9 @@
 """Follows the pods' CNI results and keeps the table of their source addresses (source_rules.py) at what they say.
 
-A pod is in the table some milliseconds after its result is there, long before its first container runs. What is left of a
-pod that is gone harms nobody, for names of devices are not used again: it is taken out at the next look, not while other pods
-start. The table stays in force while this role is down.
+A pod is in the table some milliseconds after its result is there, as a rule before its first container runs; until then it
+can send as no known pod. What is left of a pod that is gone harms nobody until host-local has given all other addresses
+of the range, for names of devices are not used again: it is taken out at the next look, not while other pods start. The table
+stays in force while this role is down, and no pod starts before it was first written since the machine's boot (cni.py).
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class SourceGuard:
         self._ports: dict[str, PodPort] = {}
         self._complained = ""
         self._bridge_index = 0
+        self.tried = asyncio.Event()
+        """Set once the table is in force, or the log says why it is not."""
 
     async def run(self) -> None:
         """Follow until cancelled; where the table cannot be written, the log says so once and it is tried again."""
@@ -58,6 +61,7 @@ class SourceGuard:
                 if str(error) != self._complained:
                     self._complained = str(error)
                     log.error("pods can send from addresses that are not theirs: %s", error)
+                self.tried.set()
                 await self._clock.sleep(RETRY)
 
     async def _follow(self) -> None:
@@ -69,6 +73,7 @@ class SourceGuard:
             await self._keeper.take_over()
             await self._set_bridge()
             self._complained = ""
+            self.tried.set()
             checked = self._clock.monotonic()
             while True:
                 for name, _ in await watcher.wait(CHECK_PERIOD):

@@ -105,6 +105,7 @@ def build_site(mode: str, tmp_path: Path) -> Iterator[Site]:
             pod_network=PodNetworkConfig(
                 cni_conf_dir=str(tmp_path / "net.d"),
                 cni_data_dir=str(tmp_path / "cni"),
+                run_dir=str(tmp_path / "run"),
                 cni_results_dir=str(tmp_path / "results"),
             ),
         )

@@ -188,6 +188,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Running
             pods = PodNetworkConfig(
                 cni_conf_dir=str(folder / "net.d"),
                 cni_data_dir=str(folder / "cni"),
+                run_dir=str(folder / "run"),
                 cni_results_dir=str(folder / "results"),
             )
             config = ProxyConfig(

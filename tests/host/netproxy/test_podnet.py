@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 from typing import Any
 
@@ -77,6 +78,31 @@ def test_a_pod_gets_its_address_reaches_services_and_serves_its_host_port(site: 
         state.mkdir(parents=True)
         for taken in PODS.values():
             (state / taken).write_text("test")
+        site.node.inside(lambda: check(pod))
+
+
+def test_no_pod_starts_between_a_boot_and_the_first_rules(site: Site) -> None:
+    """A boot leaves the list, and takes the rules and what is under /run."""
+
+    async def check(pod: Namespace) -> None:
+        folder = site.folder / "run"
+        async with running(site.config, populated()):
+            await until(lambda: folder.exists() and any(folder.iterdir()), "pods may start")
+            assert "wherry-sources" in site.node.run("nft", "list", "tables")
+            conflist = json.loads((site.folder / "net.d" / "10-wherry.conflist").read_text())
+            assert (await asyncio.to_thread(cni, "ADD", conflist, site.node, pod))["dns"] == {}
+        shutil.rmtree(folder)
+        await asyncio.to_thread(cni, "DEL", conflist, site.node, pod)
+        with pytest.raises(AssertionError, match="no such file"):
+            await asyncio.to_thread(cni, "ADD", conflist, site.node, pod)
+        pod.run("ip", "link", "del", "eth0")
+        async with running(site.config, populated()):
+            await until(lambda: folder.exists() and any(folder.iterdir()), "pods may start")
+            shutil.rmtree(folder)
+            await until(lambda: folder.exists() and any(folder.iterdir()), "what others removed is back", 20)
+            await asyncio.to_thread(cni, "ADD", conflist, site.node, pod)
+
+    with namespaces(f"{site.node.name}-new") as (pod,):
         site.node.inside(lambda: check(pod))
 
 

@@ -80,7 +80,9 @@ def configured(mode: str, folder: Path) -> ProxyConfig:
         mode="nftables" if mode == "nftables" else "iptables",
         iptables_flavour="nft" if mode == "nftables" else mode,
         dns=DNSConfig(resolv_conf="/dev/null"),
-        pod_network=PodNetworkConfig(cni_conf_dir=str(folder / "net.d"), cni_data_dir=str(folder / "cni")),
+        pod_network=PodNetworkConfig(
+            cni_conf_dir=str(folder / "net.d"), cni_data_dir=str(folder / "cni"), run_dir=str(folder / "run")
+        ),
     )
 
 

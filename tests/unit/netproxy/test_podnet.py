@@ -8,9 +8,13 @@ from netproxy.iptables.static import StaticSettings, fixed
 from netproxy.podnet import cni, network
 from tests.support.services import node
 
+GUARDED = Path("/run/wherry-pods/a.conf")
+
 
 def document(cidr: str = "10.244.1.0/24", host_ports: bool = True) -> dict[str, object]:
-    return cni.network_list([cidr], bridge="cni0", mtu=1450, host_ports=host_ports, data_dir="/var/lib/cni")
+    return cni.network_list(
+        [cidr], bridge="cni0", mtu=1450, host_ports=host_ports, data_dir="/var/lib/cni", guarded=GUARDED
+    )
 
 
 def test_the_chain_of_plugins_is_bridge_and_portmap() -> None:
@@ -20,6 +24,7 @@ def test_the_chain_of_plugins_is_bridge_and_portmap() -> None:
     assert [plugin["type"] for plugin in plugins] == ["bridge", "portmap"]
     assert plugins[0]["ipMasq"] is False
     assert plugins[0]["mtu"] == 1450
+    assert plugins[0]["ipam"]["resolvConf"] == str(GUARDED)
     assert plugins[0]["ipam"]["ranges"] == [[{"subnet": "10.244.1.0/24"}]]
     assert plugins[0]["ipam"]["routes"] == [{"dst": "0.0.0.0/0"}]
     without = document(host_ports=False)["plugins"]
@@ -37,8 +42,14 @@ def test_the_file_is_replaced_whole_and_only_when_it_differs(tmp_path: Path) -> 
     assert cni.write(folder, document("10.244.2.0/24"))
     assert json.loads(path.read_text())["plugins"][0]["ipam"]["ranges"] == [[{"subnet": "10.244.2.0/24"}]]
     assert os.listdir(folder) == ["10-wherry.conflist"]  # no temporary file is left for the runtime to load
-    cni.remove(folder)
-    cni.remove(folder)
+    guarded = cni.guarded_file(str(tmp_path / "run"), folder)
+    assert guarded != cni.guarded_file(str(tmp_path / "run"), "/elsewhere")
+    cni.allow_pods(guarded)
+    cni.allow_pods(guarded)
+    assert guarded.read_text() == ""
+    cni.remove(folder, guarded)
+    cni.remove(folder, guarded)
+    assert not guarded.exists()
     assert os.listdir(folder) == []
 
 
