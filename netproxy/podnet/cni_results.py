@@ -25,6 +25,8 @@ class PodPort(NamedTuple):
     mac: str
     addresses: tuple[str, ...]
     gateways: tuple[str, ...] = ()
+    broadcasts: tuple[str, ...] = ()
+    """The IPv4 broadcast addresses of its networks."""
 
 
 class _Interface(msgspec.Struct):
@@ -56,10 +58,12 @@ def parse(data: bytes, network: str, bridge: str) -> PodPort | None:
     """Read one file; None where it is of another network, or says nothing of a port on the bridge."""
     try:
         cached = _DECODER.decode(data)
-        addresses = tuple(str(ipaddress.ip_interface(each.address).ip) for each in cached.result.ips)
+        found = [ipaddress.ip_interface(each.address) for each in cached.result.ips]
         gateways = tuple(str(ipaddress.ip_address(each.gateway)) for each in cached.result.ips if each.gateway)
     except (msgspec.DecodeError, ValueError):
         return None
+    addresses = tuple(str(each.ip) for each in found)
+    broadcasts = tuple(str(each.network.broadcast_address) for each in found if each.version == 4)
     if cached.network_name != network:
         return None
     on_node = [each.name for each in cached.result.interfaces if not each.sandbox]
@@ -67,7 +71,7 @@ def parse(data: bytes, network: str, bridge: str) -> PodPort | None:
     devices = [name for name in on_node if name and name != bridge]
     if bridge not in on_node or len(devices) != 1 or len(in_pod) != 1 or not addresses:
         return None
-    return PodPort(devices[0], in_pod[0], addresses, gateways)
+    return PodPort(devices[0], in_pod[0], addresses, gateways, broadcasts)
 
 
 def read(file: Path, network: str, bridge: str) -> PodPort | None:

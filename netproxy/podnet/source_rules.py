@@ -6,6 +6,9 @@ believe of addresses, network policies and Services is then never based on a bor
 A port that is not in the sets is another program's, or a pod's whose result is not read yet (for milliseconds, or while this
 role is down). It may send what is nobody's: not with the addresses of known pods or their gateway.
 
+What is forwarded to a pod's port must be for one of its addresses too. Policies judge addresses, and a frame with the pod's MAC
+gets to it whatever address is inside: one of another network in the pod, say, on which it listens as well.
+
 ARP and neighbour discovery are accepted in the forms that are listed, for a match that needs a field which a frame
 lacks counts as none, and a rule that drops would let the frame by. Link-local addresses serve discovery alone, for network
 policies know only pods' own addresses. Router advertisements, redirects and answers of DHCP are no pod's to send
@@ -26,6 +29,7 @@ TABLE = f"{FAMILY} {NAME}"
 HOOKS = {
     "prerouting": "type filter hook prerouting priority -300; policy accept;",
     "input": "type filter hook input priority -300; policy accept;",
+    "forward": "type filter hook forward priority -300; policy accept;",
 }
 """Before br_netfilter hands frames to the rules for IP packets. Frames to link-local groups pass `input` alone."""
 SETS = {
@@ -33,6 +37,7 @@ SETS = {
     "macs": "type ifname . ether_addr",
     "addresses4": "type ifname . ipv4_addr",
     "addresses6": "type ifname . ipv6_addr",
+    "broadcasts": "type ifname . ipv4_addr",
     "targets": "typeof iifname . @th,64,128",
     "options": "typeof iifname . @th,192,64",
     "taken-macs": "type ether_addr",
@@ -57,6 +62,17 @@ CHAINS: dict[str, tuple[str, ...]] = {
     "input": (
         # LLDP, LACP and the like (IEEE 802.1D): the bridge learns their senders, and the node takes in what they carry.
         "iifname @ports ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00 drop",
+    ),
+    "forward": (
+        # Services were translated before.
+        "oifname != @ports accept",
+        "ether type arp accept",
+        "oifname . ip daddr @addresses4 accept",
+        "oifname . ip daddr @broadcasts accept",
+        "ip daddr { 224.0.0.0/4, 255.255.255.255 } accept",
+        "oifname . ip6 daddr @addresses6 accept",
+        "ip6 daddr ff00::/8 accept",
+        "drop",
     ),
     "said-in-arp": (
         # Linux takes ARP of IEEE 802's hardware type for Ethernet's, and these rules read fields at Ethernet's places.
@@ -134,6 +150,8 @@ def elements_of(port: PodPort) -> Held:
         found[f"addresses{address.version}", f"{device} . {address}"] = ""
         if address.version == 6:
             found["targets", f"{device} . 0x{address.packed.hex()}"] = ""
+    for broadcast in port.broadcasts:
+        found["broadcasts", f"{device} . {broadcast}"] = ""
     for address in (*own, *map(ipaddress.ip_address, port.gateways)):
         found[f"taken{address.version}", str(address)] = ""
         if address.version == 6:

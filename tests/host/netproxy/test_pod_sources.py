@@ -281,6 +281,18 @@ def third_pod(site: Site) -> Iterator[Namespace]:
         yield namespace
 
 
+def spoken_to_all(site: Site, target: str) -> set[str]:
+    """Send to a broadcast or multicast address from pod-a; return what pod-b heard."""
+    sender, receiver = site.pods.values()
+    own, other = device(sender)[0], device(receiver)[0]
+    if ":" in target:
+        frame = ether(own, BROADCAST, 0x86DD, ip6(A6, target, 17, udp(b"<all>"), 6))
+    else:
+        frame = ether(own, BROADCAST, 0x800, ip4(A, target, 17, udp(b"<all>")))
+    last = ether(own, other, 0x800, ip4(A, B, 17, udp(b"<last>")))
+    return heard_of(site, sender, {"all": frame, "last": last}, last)
+
+
 # -- tests -------------------------------------------------------------------------------------------------------------
 def test_only_what_is_a_pods_own_leaves_it_and_damage_is_repaired(site: Site) -> None:
     async def check() -> None:
@@ -484,6 +496,52 @@ def test_a_borrowed_address_borrows_no_policys_rights(site: Site, guard: bool) -
     site.node.inside(check)
 
 
+INNER, INNER6 = "172.31.0.1", "fd31::1"
+
+
+@pytest.mark.parametrize("guard", [True, False])
+def test_a_pod_is_reached_at_its_own_addresses_alone(site: Site, guard: bool) -> None:
+    """Pod-b lets nobody in, and has addresses that no policy knows: those of a network of its own, as Docker in it makes."""
+
+    async def check() -> None:
+        api = populated(
+            SlimNamespace(SlimMeta(name="default")),
+            pod("a", A, A6),
+            pod("b", B, B6, labels={"app": "b"}),
+            policy("nobody", podSelector={"matchLabels": {"app": "b"}}),
+        )
+        config = replace(site.config, pod_network=replace(site.config.pod_network, source_guard=guard))
+        sender, receiver = site.pods.values()
+        for address in (f"{INNER}/32", f"{INNER6}/128"):
+            receiver.run("ip", "address", "add", address, "dev", "lo")
+        (own, _), (other, _) = device(sender), device(receiver)
+
+        def frame(name: str, target: str, mac: str = other) -> bytes:
+            text = f"<{name}>".encode()
+            if ":" in target:
+                return ether(own, mac, 0x86DD, ip6(A6, target, 17, udp(text), 6))
+            return ether(own, mac, 0x800, ip4(A, target, 17, udp(text)))
+
+        made = {
+            "policy4": frame("policy4", B),
+            "inner4": frame("inner4", INNER),
+            "inner6": frame("inner6", INNER6),
+            "inner4-by-broadcast": frame("inner4-by-broadcast", INNER, BROADCAST),
+            "flooded": frame("flooded", "10.244.1.77", FOREIGN),
+            "loopback": frame("loopback", "127.0.0.1"),
+        }
+        async with running(config, api):
+            await until(lambda: "wherry-policy" in site.node.run("nft", "list", "tables"), "the policy is in force")
+            await until(lambda: guarded(site, *PODS) is guard, "the pods are guarded, or not")
+            await until(lambda: site.error(sender, B, 8080) == "ETIMEDOUT", "pod-b is isolated")
+            honest = ether(own, BROADCAST, 0x806, arp(1, own, A, B, b"<last>"))
+            heard = await asyncio.to_thread(heard_of, site, sender, made, honest)
+            assert heard == (set() if guard else set(made) - {"policy4"})
+
+    prepare(site)
+    site.node.inside(check)
+
+
 def test_honest_pods_notice_nothing(site: Site) -> None:
     """Services, hairpin, node ports, DNS and other pods, in every mode."""
 
@@ -498,6 +556,8 @@ def test_honest_pods_notice_nothing(site: Site) -> None:
             assert await asyncio.to_thread(site.fetch, b, f"[{A6}]", 8080) == "pod-a"
             assert await asyncio.to_thread(site.fetch, site.node, A, 8080) == "pod-a"
             assert await asyncio.to_thread(site.fetch, site.client, A, 8080) == "pod-a"
+            for target in ("10.244.1.255", "255.255.255.255", "239.1.1.1", "ff02::1:5"):
+                assert await asyncio.to_thread(spoken_to_all, site, target) == {"last", "all"}, target
             lookup = await asyncio.to_thread(
                 b.run, "busybox", "nslookup", "kube-dns.kube-system.svc.cluster.local", "10.96.0.10"
             )

@@ -16,7 +16,7 @@ from netproxy.podnet.cni_results import PodPort
 from netproxy.podnet.source_guard import SourceGuard
 
 MAC = "8a:09:3e:5e:f1:49"
-PORT = PodPort("vetha", MAC, ("10.244.1.5", "fd00:244:1::5"), ("10.244.1.1",))
+PORT = PodPort("vetha", MAC, ("10.244.1.5", "fd00:244:1::5"), ("10.244.1.1",), ("10.244.1.255",))
 
 
 def result(device: str = "vetha", mac: str = MAC, network: str = "wherry", **changes: Any) -> dict[str, Any]:
@@ -72,6 +72,7 @@ def test_a_port_may_send_from_its_own_addresses_and_advertise_them() -> None:
         "targets vetha . 0xfe8000000000000088093efffe5ef149",
         f"options vetha . {0x01018A093E5EF149}",
         f"options vetha . {0x02018A093E5EF149}",
+        "broadcasts vetha . 10.244.1.255",
         f"taken-macs {MAC}",
         "taken4 10.244.1.5",
         "taken4 10.244.1.1",
