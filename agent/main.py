@@ -8,9 +8,7 @@ other part ends the agent, which is then started again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from agent.pods.static import StaticPods
 from agent.preconditions import eviction_thresholds, user_namespaces
 from agent.shutdown.logind import Logind
 from agent.shutdown.manager import Shutdown
+from agent.stopping import Stopped, Stopping
 from agent.threads import Threads
 from agent.usage.operations import Operations
 from cri.client import Client as RuntimeClient
@@ -40,10 +39,6 @@ from kube.serving.daemon import daemon
 from kube.transport import HttpsTransport
 
 log = logging.getLogger(__name__)
-
-
-class _Stop(Exception):
-    """SIGTERM came."""
 
 
 @daemon
@@ -76,6 +71,7 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
         observe=operations.note,
     )
     refused: list[ConfigError] = []
+    stopping = Stopping(runtime, clock)
     threads = Threads()
     threads.install()
     loops = Loops(clock, fatal=(ConfigError,))
@@ -85,7 +81,7 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
             def loop(name: str, work: Callable[[], Awaitable[None]]) -> None:
                 group.create_task(loops.run(name, work), name=name)
 
-            group.create_task(_until_stopped(), name="signals")
+            group.create_task(stopping.until_stopped(), name="signals")
             loop("follow the API servers", lambda: servers.follow(client, known))
             if config.rotate_certificates and Path(access.certificate_file).name == certificates.CLIENT.file:
                 rotation = certificates.Rotation(
@@ -102,11 +98,12 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
             await _start(group, loop, parts, config, client, runtime, operations, clock)
             if ready is not None:
                 ready()
-    except* _Stop:
+    except* Stopped:
         log.info("stopping; containers run on")
     except* ConfigError as errors:
         refused += _alone(errors)
     finally:
+        stopping.over()
         await runtime.close()
         await client.close()
     if refused:
@@ -119,19 +116,6 @@ def _alone(errors: BaseExceptionGroup[ConfigError]) -> Iterator[ConfigError]:
             yield from _alone(error)
         else:
             yield error
-
-
-async def _until_stopped() -> None:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(ValueError, RuntimeError):  # signals reach the main thread alone
-        loop.add_signal_handler(signal.SIGTERM, stopped.set)
-    try:
-        await stopped.wait()
-    finally:
-        with contextlib.suppress(ValueError, RuntimeError):
-            loop.remove_signal_handler(signal.SIGTERM)
-    raise _Stop
 
 
 async def _start(

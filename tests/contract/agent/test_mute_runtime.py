@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from cri.fake import FakeRuntime
 from kube.api import coordination_v1, core_v1
 from kube.clock import parse_time
 from tests.support.control import ApiUnderTest
-from tests.support.fake_node import SPEED, create
+from tests.support.fake_node import SPEED, calls, create
 from tests.support.mute import MutableRuntime, mutable
 from tests.support.node import DEADLINE, FastClock, NodeUnderTest, agent_node, eventually
 
@@ -83,3 +84,37 @@ async def test_a_node_whose_runtime_lists_nothing_any_more_says_so(node: NodeUnd
     await eventually(unready, "the node is not ready")
     told = (await ready(node)).message or ""
     assert told.startswith("PLEG is not healthy: pleg was last seen active 3m") and told.endswith("threshold is 3m0s")
+
+
+async def test_an_agent_that_is_told_to_stop_does_not_wait_for_a_mute_runtime(
+    node: NodeUnderTest, passage: MutableRuntime, runtime: FakeRuntime
+) -> None:
+    """A call that makes a sandbox goes on when its pod is to end, but not for ever when the agent is."""
+    await create(node, "before")
+    before = (await node.ready("before")).status.container_statuses[0].container_id
+    await create(node, "ending")
+    await node.ready("ending")
+    made = len(runtime.containers.sandboxes)
+    runtime.failures.delay("RunPodSandbox", 1000 * SPEED)
+    runtime.failures.delay("StopContainer", 1000 * SPEED)
+    await create(node, "meanwhile")
+    await node.delete("ending")
+    await eventually(lambda: asked(runtime, "RunPodSandbox", made + 1), "the sandbox is asked for")
+    await eventually(lambda: asked(runtime, "StopContainer", 1), "the container's end is asked for")
+    passage.fall_silent()
+    assert node.config.runtime_request_timeout > DEADLINE, "no call gives up while this test waits"
+    stopping = asyncio.create_task(node.stop())
+    done, _ = await asyncio.wait({stopping}, timeout=DEADLINE)
+    assert done, "the agent waits for its runtime"
+    for rpc in ("RunPodSandbox", "StopContainer"):
+        runtime.failures.delay(rpc, 0)
+    passage.speak()
+    await node.start()
+    await node.ready("meanwhile")
+    await node.gone("ending")
+    after = (await node.ready("before")).status.container_statuses[0]
+    assert (after.container_id, after.restart_count) == (before, 0)
+
+
+async def asked(runtime: FakeRuntime, rpc: str, times: int) -> bool:
+    return len(calls(runtime, rpc)) >= times
