@@ -14,6 +14,7 @@ from agent.cgroups.swap import NO_SWAP
 from agent.kubelet_configuration import KubeletConfiguration, Taint
 from agent.managers.options import ManagerOptions
 from agent.node.allocatable import Enforcement
+from agent.orphans import OwnContainerd
 from agent.podspec.userns import LENGTH
 from agent.server.doors import Doors
 from agent.shutdown.logind import SYSTEM_BUS
@@ -46,6 +47,8 @@ class AgentConfig:
     runtime_endpoint: str = "unix:///run/containerd/containerd.sock"
     image_endpoint: str = ""
     runtime_request_timeout: float = 120.0
+    containerd: OwnContainerd | None = None
+    """Where the runtime is a containerd that nobody else uses: what it left behind when it was killed is removed."""
 
     hostname: str = ""
     node_ips: tuple[str, ...] = ()

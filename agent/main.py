@@ -19,6 +19,7 @@ from agent.kubelet_configuration import ConfigError
 from agent.node.lease import NodeLease
 from agent.node.log_rotation import LogRotation
 from agent.node.machine import own_address, swap_is_on
+from agent.orphans.sweep import Sweep
 from agent.podresources.server import PodResources
 from agent.pods.static import StaticPods
 from agent.preconditions import eviction_thresholds, user_namespaces
@@ -157,6 +158,15 @@ async def _start(
         period=config.log_check_period,
     )
     loop("log rotation", rotation.run)
+    if config.containerd is not None:
+        orphans = Sweep(
+            config.containerd,
+            runtime,
+            config.runtime_request_timeout,
+            clock=clock,
+            removed=observed.removed_orphans,
+        )
+        loop("orphans of the runtime", orphans.run)
     if config.static_pod_path is not None:
         static = StaticPods(config.static_pod_path, config.node_name, parts.following.static_pods_changed, clock=clock)
         await static.load()

@@ -76,7 +76,7 @@ def soak(made: Cluster, seconds: float, pods: int, seed: int) -> dict[str, Any]:
         wrong = str(error)
     faults.over()
     insist(made, "delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=60s")
-    left, interrupted, clean = cleaned(made, before)
+    left, clean = cleaned(made, before)
     return {
         "seconds": seconds,
         "pods": number * len(batch(0)),
@@ -84,7 +84,6 @@ def soak(made: Cluster, seconds: float, pods: int, seed: int) -> dict[str, Any]:
         "writes": len(history.acknowledged),
         "history": wrong,
         "left": left,
-        "left_by_containerd_killed_in_a_start": interrupted,
         "clean_after_seconds": clean,
         "daemons_before": daemons,
         "daemons_that_grew": grown(made, daemons),

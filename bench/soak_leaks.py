@@ -30,16 +30,12 @@ def present(made: Cluster) -> set[str]:
     return found
 
 
-def cleaned(made: Cluster, before: set[str]) -> tuple[list[str], list[str], float]:
-    """Wait until the machine is clean.
-
-    Returns what is left, what containerd left of sandboxes in whose start it was killed, and the seconds that it took.
-    """
+def cleaned(made: Cluster, before: set[str]) -> tuple[list[str], float]:
+    """Wait until the machine is clean; return what is left, and the seconds that it took."""
     start = time.monotonic()
     while (left := sorted(present(made) - before)) and time.monotonic() - start < CLEAN_SECONDS:
         time.sleep(2)
-    interrupted = _interrupted(made, left)
-    return [line for line in left if line not in interrupted], interrupted, round(time.monotonic() - start, 1)
+    return left, round(time.monotonic() - start, 1)
 
 
 def sizes(made: Cluster) -> Sizes:
@@ -73,23 +69,6 @@ def _grown(before: Sizes, after: Sizes) -> list[str]:
         for what, more in allowed.items()
         if after[daemon][what] > before[daemon][what] + more
     ]
-
-
-def _interrupted(made: Cluster, left: list[str]) -> list[str]:
-    """Return what of it belongs to sandboxes that containerd was starting when it was killed, and has forgotten.
-
-    A shim that has no container, a network namespace that no sandbox has, and snapshots that only a lease of containerd's
-    own holds, for a day: nothing in CRI shows them or removes them. What a lease alone held is gone once that is taken away.
-    """
-    known = made.ctr("containers", "ls", "-q").split()
-    shims = [line for line in left if line.startswith("process containerd-shim ") and line.split()[2] not in known]
-    used = "".join(made.ctr("containers", "info", name, check=False) for name in known)
-    mounted = [line for line in left if "/netns/cni-" in line and line.rpartition("/")[2] not in used]
-    for lease in made.ctr("leases", "list", "-q").split():
-        made.ctr("leases", "delete", "--sync", lease)
-    time.sleep(2)
-    there = traces(made)
-    return [*shims, *mounted, *(line for line in left if line.startswith("snapshot ") and line not in there)]
 
 
 def _name(pid: int) -> str:

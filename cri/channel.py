@@ -33,6 +33,7 @@ _OPTIONS = [
 ]
 
 R = TypeVar("R", bound=Message)
+Metadata = tuple[tuple[str, str], ...]
 Observe = Callable[[str, float, str], None]
 """Told of a call: its name as RunPodSandbox, how many seconds it took, and the gRPC code, "" for success."""
 
@@ -46,7 +47,9 @@ class Channel:
         self._channel = grpc.aio.insecure_channel(_target(endpoint), options=_OPTIONS)
         self._calls: dict[str, Any] = {}
 
-    async def unary(self, path: str, request: Message, answer: type[R], deadline: float | None) -> R:
+    async def unary(
+        self, path: str, request: Message, answer: type[R], deadline: float | None, metadata: Metadata = ()
+    ) -> R:
         """Make one call; deadline in seconds, None waits for ever. Raise CRIError."""
         call = self._calls.get(path)
         if call is None:
@@ -55,7 +58,7 @@ class Channel:
             )
         began, rpc = time.monotonic(), path.rpartition("/")[2]
         try:
-            result: R = await call(request, timeout=deadline)
+            result: R = await call(request, timeout=deadline, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             if self._observe is not None:
                 self._observe(rpc, time.monotonic() - began, error.code().name)

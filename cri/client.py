@@ -9,12 +9,13 @@ from types import TracebackType
 
 from cri import events
 from cri.channel import Channel, Observe
+from cri.containerd_service import ContainerdService
 from cri.image_service import ImageService
 from cri.runtime_service import RuntimeService
 
 
 class Client:
-    """`runtime` and `images` of one container runtime; an async context manager that closes itself."""
+    """`runtime` and `images` of one runtime, `containerd` where it is one; an async context manager that closes itself."""
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class Client:
         self._image_channel = Channel(image_endpoint, observe) if separate else self._channel
         self.runtime = RuntimeService(self._channel, request_timeout)
         self.images = ImageService(self._image_channel, request_timeout)
+        self.containerd = ContainerdService(self._channel)
 
     def events(self, *, settled: bool = True) -> AsyncIterator[events.ContainerEvent]:
         """Follow container events until the connection breaks. Raise UnavailableError then.

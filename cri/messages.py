@@ -5,7 +5,9 @@ and responses that only the client and the fake runtime handle. Enum values are 
 enum: `ContainerState.CONTAINER_RUNNING`.
 """
 
+from cri.containerd import containers_pb2 as containerd_containers
 from cri.containerd import events_pb2 as containerd_events
+from cri.containerd import leases_pb2 as containerd_leases
 from cri.runtime.v1 import api_pb2 as api
 from cri.runtime.v1.api_pb2 import (
     AuthConfig,
@@ -194,5 +196,7 @@ __all__ = [
     "UserNamespace",
     "VersionResponse",
     "api",
+    "containerd_containers",
     "containerd_events",
+    "containerd_leases",
 ]

@@ -12,7 +12,7 @@ from typing import Literal
 
 from kube.clock import SYSTEM
 from wherry import firewall
-from wherry.containerd import CNI_PLUGINS
+from wherry.cni_plugins import FOLDERS
 from wherry.errors import WherryError
 from wherry.progress import errors
 from wherry.settings import Settings
@@ -59,7 +59,7 @@ def _programs(settings: Settings) -> Iterator[Finding]:
     for program, package in wanted.items():
         path = shutil.which(program)
         yield _ok(f"{program} is {path}") if path else _error(f"no {program}", f"apt-get install {package}")
-    if any(Path(folder, "bridge").exists() for folder in CNI_PLUGINS):
+    if any(Path(folder, "bridge").exists() for folder in FOLDERS):
         yield _ok("the CNI plugins are there")
     else:
         yield _error("no CNI plugins", "apt-get install containernetworking-plugins")

@@ -13,13 +13,12 @@ from pathlib import Path
 
 from kube.files import write_file
 from kube.process import CommandError, run
-from wherry import pause
+from wherry import cni_plugins, pause
 from wherry.daemons import where_logged
 from wherry.errors import WherryError
 from wherry.settings import Settings
 from wherry.units import uses_systemd
 
-CNI_PLUGINS = ("/usr/lib/cni", "/opt/cni/bin")
 CAP_SYS_RESOURCE = 24
 NAMESPACE = "k8s.io"
 # Snapshotters and leases for them that no pod here uses; each costs start-up time.
@@ -30,14 +29,6 @@ UNUSED = (
     "snapshotter.v1.devmapper",
     "snapshotter.v1.zfs",
 )
-
-
-def plugin_folder() -> str:
-    """Return the folder of the CNI plugins; WherryError where there is none."""
-    for folder in CNI_PLUGINS:
-        if Path(folder, "bridge").exists():
-            return folder
-    raise WherryError(f"no CNI plugins in {' or '.join(CNI_PLUGINS)}: apt-get install containernetworking-plugins")
 
 
 def lacks_sys_resource() -> bool:
@@ -83,7 +74,7 @@ disabled_plugins = {disabled}
         SystemdCgroup = {json.dumps(uses_systemd(settings))}
 
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{plugin_folder()}"
+    bin_dir = "{cni_plugins.folder()}"
     conf_dir = "{layout.cni_configuration}"
 
   [plugins."io.containerd.grpc.v1.cri".registry]

@@ -65,22 +65,10 @@ def server(settings: Settings) -> Coroutine[Any, Any, None]:
 
 
 def agent(settings: Settings) -> Coroutine[Any, Any, None]:
-    from agent.configure import from_flags
-    from agent.flags import Flags
     from agent.main import run
+    from wherry.agent_settings import agent_config
 
-    layout = settings.layout
-    flags = Flags(
-        config=str(layout.kubelet_configuration),
-        config_dir=str(layout.kubelet_drop_ins) if layout.kubelet_drop_ins.is_dir() else "",
-        kubeconfig=str(layout.agent_kubeconfig),
-        root_dir=str(layout.kubelet),
-        hostname_override=settings.node_name,
-        node_ip=",".join(settings.node_ips),
-        container_logs_dir=str(layout.container_logs),
-        node_labels="",
-    )
-    return run(from_flags(flags), ready=ready)
+    return run(agent_config(settings), ready=ready)
 
 
 def proxy(settings: Settings) -> Coroutine[Any, Any, None]:

@@ -157,6 +157,12 @@ class Observed:
         self.relist_seen = counter(
             "kubelet_pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.", kind="gauge"
         )
+        self.removed_orphans = counter(
+            "wherry_runtime_orphans_removed_total",
+            "Number of things removed that a containerd that was killed has left: shims, bundles, network namespaces, "
+            "addresses, leases.",
+            ("kind",),
+        )
         # -- images
         self.pull_seconds = histogram(
             "kubelet_image_pull_duration_seconds",

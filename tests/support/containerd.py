@@ -89,6 +89,11 @@ class Containerd:
         command = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
         return subprocess.run(command, check=check, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
+    def netns_run(self, *command: str) -> str:
+        """Run a command in the network namespace that the sandboxes' links lead to; return what it prints."""
+        argv = ["nsenter", f"--net={self.netns}", *command]
+        return subprocess.run(argv, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
+
     def load(self, what: Iterable[images.Image]) -> None:
         """Build the images and import them."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:

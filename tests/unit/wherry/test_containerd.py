@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from wherry import containerd
+from wherry import cni_plugins, containerd
 from wherry.settings import Settings
 
 
 @pytest.fixture
 def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    monkeypatch.setattr(containerd, "CNI_PLUGINS", (str(tmp_path),))
+    monkeypatch.setattr(cni_plugins, "FOLDERS", (str(tmp_path),))
     (tmp_path / "bridge").touch()
     return tomllib.loads(containerd.configuration(Settings(prefix="/srv/one")))
 
@@ -32,5 +32,5 @@ def test_nothing_of_it_is_where_another_containerd_has_its_own(configuration: di
 
     found = paths(configuration)
     assert "/srv/one/run/wherry/nri.sock" in found
-    plugins = str(containerd.CNI_PLUGINS[0])
+    plugins = str(cni_plugins.FOLDERS[0])
     assert [path for path in found if not path.startswith(("/srv/one/", plugins))] == []

@@ -1,0 +1,90 @@
+"""CNI DEL for a sandbox that the runtime has forgotten: gives its addresses back, and takes port rules and links away.
+
+What DEL is asked with is what libcni remembered of ADD; where it remembered nothing, the network as it is configured now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from agent.orphans import OwnContainerd
+from kube.process import CommandError, run
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 30.0
+_INTERFACE = "eth0"
+_LOOPBACK = "cni-loopback"
+"""The name of containerd's own network list with nothing but lo, which goes with its namespace."""
+
+
+async def delete(of: OwnContainerd, sandbox_id: str) -> None:
+    """Undo ADD for a sandbox; raises CommandError, OSError, ValueError."""
+    found = await asyncio.to_thread(lambda: dict(results(of, sandbox_id)))
+    remembered = next((r for p, r in found.items() if not p.name.startswith(_LOOPBACK)), None)
+    network = json.loads(base64.b64decode(remembered["config"]) if remembered else of.network.read_bytes())
+    namespace = await asyncio.to_thread(_existing, namespace_of(remembered or {}))
+    for plugin in reversed(network["plugins"]):
+        await _plugin(of, sandbox_id, request(plugin, network, remembered), namespace)
+    for path in found:
+        path.unlink(missing_ok=True)
+
+
+def sandboxes_in(of: OwnContainerd, namespace: str) -> list[str]:
+    """Return the IDs of sandboxes that libcni remembers in a network namespace (its path)."""
+    return sorted({result["containerId"] for _, result in results(of, "") if namespace_of(result) == namespace})
+
+
+def results(of: OwnContainerd, sandbox_id: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield what libcni remembers of a sandbox's interfaces, or of all ("")."""
+    for path in of.results.glob(f"*-{sandbox_id}-*" if sandbox_id else "*"):
+        with contextlib.suppress(OSError, ValueError):
+            result = json.loads(path.read_bytes())
+            if sandbox_id in ("", result["containerId"]):
+                yield path, result
+
+
+def namespace_of(result: dict[str, Any]) -> str:
+    """Return the path of the namespace that a remembered ADD made interfaces in; "" where it is not said."""
+    found = (i.get("sandbox", "") for i in (result.get("result") or {}).get("interfaces", ()))
+    return next(filter(None, found), "")
+
+
+def _existing(path: str) -> str:
+    return path if os.path.exists(path) else ""
+
+
+def request(plugin: dict[str, Any], network: dict[str, Any], remembered: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what a plugin of a list is given on its standard input (CNI specification, section 3)."""
+    request = {**plugin, "name": network["name"], "cniVersion": network["cniVersion"]}
+    capabilities = request.pop("capabilities", {})
+    if remembered:
+        given = remembered.get("capabilityArgs") or {}
+        request["runtimeConfig"] = {name: value for name, value in given.items() if capabilities.get(name)}
+        request["prevResult"] = remembered["result"]
+    return request
+
+
+async def _plugin(of: OwnContainerd, sandbox_id: str, request: dict[str, Any], namespace: str) -> None:
+    environment = {
+        "CNI_COMMAND": "DEL",
+        "CNI_CONTAINERID": sandbox_id,
+        "CNI_NETNS": namespace,
+        "CNI_IFNAME": _INTERFACE,
+        "CNI_PATH": str(of.plugins),
+    }
+    program = str(of.plugins / request["type"])
+    try:
+        await run([program], input=json.dumps(request), env=environment, timeout=_SECONDS)
+    except CommandError as error:
+        # A plugin writes its error to standard output.
+        said = error.result.stdout.strip() if error.result else ""
+        raise CommandError([program], f"{error}: {said}") from error

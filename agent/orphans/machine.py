@@ -1,0 +1,154 @@
+"""What sandboxes have on the machine, read from /proc and containerd's folders: shims, bundles, namespaces, addresses.
+
+Every item has the moment of its beginning, by the wall clock. All functions block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.orphans import OwnContainerd
+from agent.volumes.mounts import mount_points
+
+SHIM, BUNDLE, NETNS, ADDRESS, LEASE = "shim", "bundle", "netns", "address", "lease"
+_COMM = "containerd-shim"
+_ID = re.compile("[0-9a-f]{64}")
+"""CRI's IDs. What has another one was not made by CRI."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing; `owner` is the ID of the sandbox or container that it is of, where it tells."""
+
+    kind: str
+    name: str
+    born: float = field(compare=False)
+    """Seconds since 1970."""
+    owner: str = ""
+    pid: int = 0
+    ticks: int = 0
+    """A process's start, in ticks since boot: with its ID it means one process alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """The containerd that runs now."""
+
+    pid: int
+    ticks: int
+    began: float = field(compare=False)
+    """When it started. Whatever it has made since is younger, also where the wall clock was set meanwhile."""
+
+
+def daemon(path: Path) -> Daemon:
+    """Return the containerd behind a socket; raises OSError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(5.0)
+        connection.connect(str(path))
+        pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if pid <= 0:
+        raise ProcessLookupError(f"{path} belongs to a process of another PID namespace")
+    ticks = _ticks(pid)
+    # The start by the clock as it goes now, or the socket's making as it went then: the earlier of the two.
+    return Daemon(pid, ticks, min(_when(ticks), path.stat().st_mtime))
+
+
+def _ticks(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def _when(ticks: int) -> float:
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / _TICKS
+
+
+def scan(of: OwnContainerd, by: Daemon) -> list[Item]:
+    """List what there is."""
+    return [*shims(of, by), *bundles(of), *namespaces(of), *addresses(of)]
+
+
+def shims(of: OwnContainerd, by: Daemon) -> Iterator[Item]:
+    for folder in _processes():
+        with contextlib.suppress(OSError, ValueError):
+            if (folder / "comm").read_text().strip() == _COMM:
+                yield shim(of, by, int(folder.name))
+
+
+def shim(of: OwnContainerd, by: Daemon, pid: int) -> Item:
+    """Read a shim of this containerd; raises OSError, and ValueError where it is none.
+
+    A process of a container may call itself what it likes: it is in another mount namespace.
+    """
+    folder = Path(f"/proc/{pid}")
+    arguments = (folder / "cmdline").read_text().split("\0")
+    owner = arguments[arguments.index("-id") + 1]
+    ours = arguments[arguments.index("-address") + 1] == str(of.socket) and "delete" not in arguments
+    same = os.readlink(folder / "ns/mnt") == os.readlink(f"/proc/{by.pid}/ns/mnt")
+    if not (ours and same and _ID.fullmatch(owner)):
+        raise ValueError(f"process {pid} is no shim of {of.socket}")
+    ticks = _ticks(pid)
+    return Item(SHIM, str(pid), _when(ticks), owner, pid, ticks)
+
+
+def bundles(of: OwnContainerd) -> Iterator[Item]:
+    for entry in _entries(of.bundles):
+        with contextlib.suppress(OSError):
+            owner = entry.name.removeprefix(".")
+            if _ID.fullmatch(owner):
+                yield Item(BUNDLE, entry.name, entry.stat(follow_symlinks=False).st_mtime, owner)
+
+
+def namespaces(of: OwnContainerd) -> Iterator[Item]:
+    """List mounted network namespaces in which no process is.
+
+    A mount keeps the inode of its namespace, so that the inode's time is that of the namespace's making.
+    """
+    found = {}
+    mounted = set(mount_points(of.namespaces))
+    for entry in _entries(of.namespaces):
+        with contextlib.suppress(OSError):
+            status = os.stat(entry.path)
+            # Before it is mounted, and after, it is a file; that of a namespace that is being made is young.
+            inode = status.st_ino if entry.path in mounted else 0
+            found[entry.path] = (inode, status.st_mtime)
+    used = _used() if found else set()
+    for path, (inode, born) in found.items():
+        if inode not in used:
+            yield Item(NETNS, path, born)
+
+
+def addresses(of: OwnContainerd) -> Iterator[Item]:
+    for entry in _entries(of.reservations):
+        with contextlib.suppress(OSError):
+            owner = Path(entry.path).read_text().split("\n")[0].strip()
+            if _ID.fullmatch(owner):
+                yield Item(ADDRESS, entry.name, entry.stat(follow_symlinks=False).st_mtime, owner)
+
+
+def _used() -> set[int]:
+    """Return the inodes of network namespaces that processes are in."""
+    found = set()
+    for folder in _processes():
+        with contextlib.suppress(OSError, ValueError):
+            found.add(int(os.readlink(folder / "ns/net")[len("net:[") : -1]))
+    return found
+
+
+def _processes() -> list[Path]:
+    return [Path(entry.path) for entry in _entries(Path("/proc")) if entry.name.isdecimal()]
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,101 @@
+"""The look for orphans: when the agent starts and once a minute, what nobody owns is removed, logged and counted.
+
+containerd's CRI keeps a sandbox in its list only once it stands, and forgets one whose container is removed although
+its shim lives on (seen with containerd 1.6; containerd/containerd#6860, #10421). What it made before and kept no note of has no
+other way to go: shims and their bundles, network namespaces, addresses, and leases that hold snapshots for a day.
+The machine is looked at first and owners are asked for after, so whatever has an owner then is found to have one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from agent.orphans import OwnContainerd, cni, machine, removal, rules
+from agent.orphans.machine import ADDRESS, BUNDLE, LEASE, NETNS, SHIM, Daemon, Item
+from agent.orphans.rules import Owners
+from agent.usage.counters import Counter
+from cri.client import Client
+from cri.errors import CRIError, NotFoundError
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 60.0
+_ORDER = (SHIM, BUNDLE, NETNS, ADDRESS, LEASE)
+"""A shim would start again what is taken from it; a namespace is needed to give its address back."""
+
+
+class Sweep:
+    """Looks after one containerd; `request_timeout` is that of the agent's calls, in seconds."""
+
+    def __init__(
+        self, of: OwnContainerd, client: Client, request_timeout: float, *, clock: Clock, removed: Counter
+    ) -> None:
+        self._of, self._client, self._clock, self._removed = of, client, clock, removed
+        self._looks = rules.looks_needed(request_timeout, PERIOD_SECONDS)
+        self._seen: dict[Item, int] = {}
+
+    async def run(self) -> None:
+        """Sweep until cancelled; a runtime that does not answer is asked again at the next look."""
+        while True:
+            try:
+                await self.sweep()
+            except (CRIError, OSError) as error:
+                log.warning("looking for what containerd has left behind: %s", error)
+            await self._clock.sleep(PERIOD_SECONDS)
+
+    async def sweep(self) -> None:
+        """Look once, and remove what is nobody's. Raise CRIError, OSError where one cannot look."""
+        by = await asyncio.to_thread(machine.daemon, self._of.socket)
+        items = await asyncio.to_thread(machine.scan, self._of, by)
+        leases = await self._client.containerd.leases()
+        items += [Item(LEASE, lease.id, lease.created) for lease in leases if lease.expires]
+        self._seen = rules.seen_again(rules.ownerless(items, await self._owners(items)), self._seen)
+        found = rules.abandoned(self._seen, by.began, self._looks)
+        if await asyncio.to_thread(machine.daemon, self._of.socket) != by:
+            return  # another process may have answered than the one whose age is known
+        for item in sorted(found, key=lambda item: _ORDER.index(item.kind)):
+            await self._remove(item, by)
+
+    async def _owners(self, items: list[Item]) -> Owners:
+        runtime = self._client.runtime
+        sandboxes, containers = await runtime.list_pod_sandboxes(), await runtime.list_containers()
+        ids = await self._client.containerd.container_ids()
+        ids |= {sandbox.id for sandbox in sandboxes}
+        ids |= {id for container in containers for id in (container.id, container.pod_sandbox_id)}
+        empty = [item.name for item in items if item.kind == NETNS]
+        texts = [await self._info(sandbox.id) for sandbox in sandboxes] if empty else []
+        return Owners(frozenset(ids), frozenset(name for name in empty if any(name in text for text in texts)))
+
+    async def _info(self, sandbox_id: str) -> str:
+        """Return what CRI knows of a sandbox, as JSON; "" where it has gone meanwhile."""
+        try:
+            return (await self._client.runtime.pod_sandbox_info(sandbox_id)).get("info", "")
+        except NotFoundError:
+            return ""
+
+    async def _remove(self, item: Item, by: Daemon) -> None:
+        try:
+            await self._removal(item, by)
+        except (CRIError, *removal.FAILURES) as error:
+            log.warning("removing %s %s (%s), which is nobody's: %s", item.kind, item.name, item.owner, error)
+            return
+        self._seen.pop(item, None)
+        self._removed.inc(item.kind)
+        log.warning("removed %s %s (%s), which a containerd that was killed has left", item.kind, item.name, item.owner)
+
+    async def _removal(self, item: Item, by: Daemon) -> None:
+        of = self._of
+        match item.kind:
+            case machine.SHIM:
+                await removal.end_shim(of, by, item)
+                await removal.remove_container(of, item.owner)
+            case machine.BUNDLE:
+                await removal.remove_container(of, item.owner)
+            case machine.NETNS:
+                await removal.remove_namespace(of, item)
+            case machine.ADDRESS:
+                await cni.delete(of, item.owner)
+            case machine.LEASE:
+                await self._client.containerd.delete_lease(item.name)

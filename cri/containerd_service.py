@@ -1,0 +1,63 @@
+"""containerd's own services beside CRI, on the same socket: the containers and leases of CRI's namespace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from google.protobuf.empty_pb2 import Empty
+
+from cri.channel import Channel
+from cri.messages import containerd_containers, containerd_leases
+
+NAMESPACE = "k8s.io"
+"""CRI's containers and sandboxes live in this containerd namespace."""
+_METADATA = (("containerd-namespace", NAMESPACE),)
+_SECONDS = 30.0
+_EXPIRES = "containerd.io/gc.expire"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What keeps content and snapshots from containerd's garbage collection."""
+
+    id: str
+    created: float
+    """By the wall clock, in seconds since 1970."""
+    expires: bool
+    """Whether it ends by itself, as those of containerd's own operations do."""
+
+
+class ContainerdService:
+    """Reads what CRI does not show. Raise UnimplementedError from runtimes other than containerd."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def container_ids(self) -> set[str]:
+        """List the containers, those of sandboxes included. Raise CRIError."""
+        answer = await self._channel.unary(
+            "/containerd.services.containers.v1.Containers/List",
+            containerd_containers.ListContainersRequest(),
+            containerd_containers.ListContainersResponse,
+            _SECONDS,
+            _METADATA,
+        )
+        return {container.id for container in answer.containers}
+
+    async def leases(self) -> list[Lease]:
+        """List the leases. Raise CRIError."""
+        answer = await self._channel.unary(
+            "/containerd.services.leases.v1.Leases/List",
+            containerd_leases.ListRequest(),
+            containerd_leases.ListResponse,
+            _SECONDS,
+            _METADATA,
+        )
+        return [
+            Lease(lease.id, lease.created_at.ToNanoseconds() / 1e9, _EXPIRES in lease.labels) for lease in answer.leases
+        ]
+
+    async def delete_lease(self, lease_id: str) -> None:
+        """Delete a lease; returns once containerd has collected what only the lease kept. Raise CRIError."""
+        request = containerd_leases.DeleteRequest(id=lease_id, sync=True)
+        await self._channel.unary("/containerd.services.leases.v1.Leases/Delete", request, Empty, _SECONDS, _METADATA)

@@ -1,0 +1,118 @@
+"""What is nobody's on a machine: only what containerd cannot be making now is removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent.orphans import OwnContainerd, cni, machine, rules
+from agent.orphans.machine import ADDRESS, BUNDLE, LEASE, NETNS, SHIM, Item
+from agent.orphans.rules import Owners
+
+ONE, OTHER = "1" * 64, "2" * 64
+STARTED = 1000.0
+
+
+def shim(owner: str, born: float, pid: int = 7, ticks: int = 1) -> Item:
+    return Item(SHIM, str(pid), born, owner, pid, ticks)
+
+
+def own(folder: Path) -> OwnContainerd:
+    return OwnContainerd(
+        socket=folder / "sock",
+        root=folder / "root",
+        state=folder / "state",
+        reservations=folder / "ipam",
+        network=folder / "net.conflist",
+        plugins=folder,
+        results=folder / "results",
+    )
+
+
+def test_what_has_an_owner_stays() -> None:
+    items = [
+        shim(ONE, 1.0),
+        Item(BUNDLE, ONE, 1.0, ONE),
+        Item(ADDRESS, "10.0.0.2", 1.0, ONE),
+        Item(NETNS, "/n/cni-1", 1.0),
+    ]
+    owners = Owners(frozenset({ONE}), frozenset({"/n/cni-1"}))
+    assert rules.ownerless(items, owners) == []
+    assert rules.ownerless(items, Owners(frozenset({OTHER}))) == items
+
+
+def test_what_is_older_than_containerd_goes_at_the_first_look_and_what_is_younger_does_not() -> None:
+    old, young = shim(ONE, STARTED - 0.1), shim(OTHER, STARTED + 0.1, pid=8)
+    seen = rules.seen_again([old, young], {})
+    assert rules.abandoned(seen, STARTED, looks=6) == [old]
+
+
+def test_what_is_younger_goes_when_no_start_can_be_under_way_any_more() -> None:
+    item, lease = shim(ONE, STARTED + 1), Item(LEASE, "a", STARTED + 1)
+    looks = rules.looks_needed(request_timeout=120.0, period=60.0)
+    assert (looks - 1) * 60.0 > 2 * 120.0
+    seen: dict[Item, int] = {}
+    for look in range(1, looks + 1):
+        # The moment of a start is read by a clock that runs on: it is never quite the same.
+        seen = rules.seen_again([shim(ONE, STARTED + 1 + look / 1e6), lease], seen)
+        assert rules.abandoned(seen, STARTED, looks) == ([item] if look == looks else [])
+
+
+def test_a_look_at_which_it_had_an_owner_begins_the_count_anew() -> None:
+    item = shim(ONE, STARTED + 1)
+    seen = rules.seen_again([], rules.seen_again([item], {}))
+    assert rules.seen_again([item], seen) == {item: 1}
+    assert rules.seen_again([shim(ONE, STARTED + 1, ticks=2)], {item: 5}) == {shim(ONE, 0, ticks=2): 1}, (
+        "another process"
+    )
+
+
+def test_what_others_have_in_the_same_folders_is_not_looked_at(tmp_path: Path) -> None:
+    of = own(tmp_path)
+    for name in (ONE, f".{OTHER}", "by-hand", "..", "x" * 64):
+        (of.bundles / name).mkdir(parents=True, exist_ok=True)
+    of.reservations.mkdir()
+    (of.reservations / "10.0.0.2").write_text(f"{ONE}\r\neth0")
+    (of.reservations / "fd00::2").write_text(f"{ONE}\r\neth0")
+    (of.reservations / "10.0.0.3").write_text("somebody\r\neth0")
+    (of.reservations / "last_reserved_ip.0").write_text("10.0.0.3")
+    (of.reservations / "lock").touch()
+    assert {(i.name, i.owner) for i in machine.bundles(of)} == {(ONE, ONE), (f".{OTHER}", OTHER)}
+    assert {(i.name, i.owner) for i in machine.addresses(of)} == {("10.0.0.2", ONE), ("fd00::2", ONE)}
+
+
+def test_nothing_is_found_where_no_folder_is(tmp_path: Path) -> None:
+    of = own(tmp_path)
+    assert [*machine.bundles(of), *machine.namespaces(of), *machine.addresses(of)] == []
+
+
+def test_del_is_asked_with_what_add_was_asked_with() -> None:
+    network = {"cniVersion": "1.0.0", "name": "pods", "plugins": []}
+    plugin = {"type": "portmap", "snat": True, "capabilities": {"portMappings": True}}
+    remembered = {"capabilityArgs": {"portMappings": [{"hostPort": 80}], "dns": {}}, "result": {"ips": []}}
+    assert cni.request(plugin, network, remembered) == {
+        "type": "portmap",
+        "snat": True,
+        "name": "pods",
+        "cniVersion": "1.0.0",
+        "runtimeConfig": {"portMappings": [{"hostPort": 80}]},
+        "prevResult": {"ips": []},
+    }
+    assert cni.request(plugin, network, None) == {
+        "type": "portmap",
+        "snat": True,
+        "name": "pods",
+        "cniVersion": "1.0.0",
+    }
+
+
+def test_what_libcni_remembers_leads_from_a_namespace_to_its_sandbox(tmp_path: Path) -> None:
+    of = own(tmp_path)
+    of.results.mkdir()
+    result = (
+        '{"containerId": "%s", "result": {"interfaces": [{"name": "veth1"}, {"name": "eth0", "sandbox": "/n/cni-%d"}]}}'
+    )
+    (of.results / f"pods-{ONE}-eth0").write_text(result % (ONE, 1))
+    (of.results / f"pods-{OTHER}-eth0").write_text(result % (OTHER, 2))
+    (of.results / f"pods-{'3' * 64}-eth0").write_text('{"containerId"')
+    assert cni.sandboxes_in(of, "/n/cni-2") == [OTHER]
+    assert [path.name for path, _ in cni.results(of, ONE)] == [f"pods-{ONE}-eth0"]

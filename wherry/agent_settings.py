@@ -1,0 +1,45 @@
+"""The agent's configuration on a machine that Wherry set up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from agent.config import AgentConfig
+from agent.configure import from_flags
+from agent.flags import Flags
+from agent.orphans import OwnContainerd
+from netproxy.podnet import cni
+from wherry import cni_plugins
+from wherry.settings import Settings
+
+
+def agent_config(settings: Settings) -> AgentConfig:
+    """Return the configuration; raises ConfigError, WherryError."""
+    layout = settings.layout
+    flags = Flags(
+        config=str(layout.kubelet_configuration),
+        config_dir=str(layout.kubelet_drop_ins) if layout.kubelet_drop_ins.is_dir() else "",
+        kubeconfig=str(layout.agent_kubeconfig),
+        root_dir=str(layout.kubelet),
+        hostname_override=settings.node_name,
+        node_ip=",".join(settings.node_ips),
+        container_logs_dir=str(layout.container_logs),
+        node_labels="",
+    )
+    return replace(from_flags(flags), containerd=own_containerd(settings))
+
+
+def own_containerd(settings: Settings) -> OwnContainerd | None:
+    """Return where Wherry's own containerd has its things; None where another one is used."""
+    if not settings.own_containerd:
+        return None
+    layout = settings.layout
+    return OwnContainerd(
+        socket=layout.containerd_socket,
+        root=layout.containerd_root,
+        state=layout.containerd_state,
+        reservations=layout.cni_state / cni.NETWORK,
+        network=layout.cni_configuration / cni.FILE_NAME,
+        plugins=Path(cni_plugins.folder()),
+    )
