@@ -15,6 +15,8 @@ from tests.support.cluster import Cluster, eventually
 DAEMONS = ("agent", "containerd", "control", "netproxy")
 STOP_SECONDS = (1.0, 30.0)
 """How long a stopped daemon stands still: less than the 40 s after which a node is called unreachable."""
+LONG_STOP_SECONDS, LONG_STOPS = 60.0, 0.2
+"""How long some of them do, and what part they are."""
 
 
 class Faults:
@@ -70,7 +72,8 @@ class Faults:
     def _stop(self, daemon: str) -> None:
         pid = self._made.pid(daemon)
         os.kill(pid, signal.SIGSTOP)
-        timer = threading.Timer(self._chance.uniform(*STOP_SECONDS), self._go_on, (daemon, pid))
+        seconds = LONG_STOP_SECONDS if self._chance.random() < LONG_STOPS else self._chance.uniform(*STOP_SECONDS)
+        timer = threading.Timer(seconds, self._go_on, (daemon, pid))
         timer.start()
         self._timers = [t for t in self._timers if t.is_alive()] + [timer]
 
