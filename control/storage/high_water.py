@@ -3,7 +3,8 @@
 A database that an older copy has replaced (a restored disk, a file copied back) would hand out revisions again that clients
 have seen with other contents. The mark outside it shows the difference at the next start. It is written after each commit
 without a sync of its own: it survives the end of the process, and after a power cut it may be behind the database,
-never ahead of it.
+never ahead of it. It is there twice, since a write that was done in part mixes the digits of two numbers: one of both is
+then still whole, and the smaller is not above what was acknowledged.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ class HighWaterMark:
     def read(self) -> int:
         """Return the newest revision noted; 0 where there is none or it cannot be read."""
         try:
-            text = os.pread(self._descriptor, _DIGITS, 0)
+            text = os.pread(self._descriptor, 2 * _DIGITS, 0)
         except OSError as error:
             log.warning("the newest revision beside the database cannot be read: %s", error)
             return 0
-        return int(text) if text.isdigit() else 0
+        if not text.isdigit():
+            return 0
+        # An earlier version wrote it once.
+        return min(int(text[:_DIGITS]), int(text[_DIGITS:] or text[:_DIGITS]))
 
     def note(self, revision: int) -> None:
         """Keep a revision that has been committed. A failure is logged once: the commit itself stands."""
         try:
-            os.pwrite(self._descriptor, b"%0*d" % (_DIGITS, revision), 0)
+            os.pwrite(self._descriptor, b"%0*d" % (_DIGITS, revision) * 2, 0)
             self._failed = False
         except OSError as error:
             if not self._failed:
