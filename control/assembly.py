@@ -120,7 +120,7 @@ class ApiServer:
         self.health = Health()
         self.stopping = False
         self.health.add("etcd", engine.check, live=True)
-        self.health.add("etcd-readiness", lambda: engine.check() or engine.check_writable())
+        self.health.add("etcd-readiness", lambda: engine.check() or engine.check_disk())
         self.catching_up = CatchingUp(self.cache, engine.check)
         self.health.add("informer-sync", self.catching_up.check)
         self.health.expect(*start_steps.STEPS)

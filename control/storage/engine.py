@@ -27,8 +27,8 @@ class Engine:
     """Whether other servers may be using it too."""
     check: Callable[[], str | None] = lambda: None
     """Says what is wrong with the engine; None where nothing is."""
-    check_writable: Callable[[], str | None] = lambda: None
-    """Says why nothing can be written, while reads may go on; None where all is well."""
+    check_disk: Callable[[], str | None] = lambda: None
+    """Says what the disk does not let read or write, while the rest goes on; None where all is well."""
 
 
 class UnknownEngine(StoreError):
@@ -39,7 +39,7 @@ async def open_engine(config: ControlConfig, clock: Clock) -> Engine:
     """Open the configured engine; raises Unavailable, Corrupt, UnknownEngine."""
     if config.store == "sqlite":
         store = await SqliteStore.open(config.database)
-        return Engine(store, Compactor(store, clock).run, check_writable=store.check_writable)
+        return Engine(store, Compactor(store, clock).run, check_disk=store.check_disk)
     if config.store != "etcd":
         raise UnknownEngine(f"store {config.store!r}: it is either sqlite or etcd")
     from control.storage.etcd.cluster import Tls

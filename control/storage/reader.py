@@ -2,6 +2,10 @@
 
 In WAL mode a reader sees a commit only after its log was synced, so nothing it returns can be lost; and one transaction
 a read makes the revision it reports the revision its rows show. Two threads, so that a long listing delays nobody.
+
+A read that the disk does not answer fails, and the reader says so until the same read succeeds: it is tried again once a
+second, since what clients ask for is mostly in the watch cache and might not be read for long. SQLite reports such a
+block (EIO) as a malformed database.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -17,10 +22,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from control.storage import schema
-from control.storage.store import Compacted, Event, FutureRevision, Item, Page, Unavailable, prefix_end
+from control.storage.store import Compacted, Event, FutureRevision, Item, Page, StoreError, Unavailable, prefix_end
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 THREADS = 2
+RETRY_SECONDS = 1.0
+"""How long after a failure the same is read again."""
 
 # The newest row of each key not above a revision, from the index alone; max() makes `deleted` that row's.
 _NEWEST = """
@@ -45,13 +54,38 @@ class Reader:
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="store-reader")
+        self.trouble: str | None = None
+        """Why something cannot be read; None while all is well."""
+        self._retry: asyncio.Task[None] | None = None
 
     async def read(self, question: Callable[[sqlite3.Connection], T]) -> T:
         """Run a question in a read transaction; raises Unavailable when the file cannot answer."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question)
+            return await self._run(question)
         except (sqlite3.Error, RuntimeError) as error:
-            raise Unavailable(f"storage cannot be read: {error}") from error
+            lost = Unavailable(f"storage cannot be read: {error}")
+            if isinstance(error, sqlite3.Error) and self.trouble is None:
+                log.error("%s cannot be read: %s (%s)", self._path, error, getattr(error, "sqlite_errorname", ""))
+                self.trouble = str(lost)
+                self._retry = asyncio.create_task(self._until_read(question), name="store-retry")
+            raise lost from error
+
+    async def _run(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question)
+
+    async def _until_read(self, question: Callable[[sqlite3.Connection], object]) -> None:
+        """Read what could not be read until it can be."""
+        while self.trouble is not None:
+            await asyncio.sleep(RETRY_SECONDS)
+            try:
+                with contextlib.suppress(StoreError):  # an answer, too: it was read
+                    await self._run(question)
+            except sqlite3.Error:
+                continue
+            except RuntimeError:
+                return  # the reader was closed
+            self.trouble = None
+            log.warning("%s can be read again", self._path)
 
     def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -64,6 +98,10 @@ class Reader:
         finally:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("COMMIT")
+
+    def stop_trying(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
 
     def close(self) -> None:
         """Wait for the reads under way and close the connections. Blocks."""

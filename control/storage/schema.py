@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import sqlite3
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from control.storage.store import Corrupt, Unavailable
 FORMAT = 1
 MODE = 0o600
 
+_ERROR_CODE = re.compile(r"error code=(\d+)")
+"""What integrity_check says where a page could not be read; the low byte is the kind of error."""
 _TABLES = """
 CREATE TABLE history (
     revision INTEGER PRIMARY KEY,
@@ -73,6 +76,8 @@ def _create_or_check(connection: sqlite3.Connection, path: Path) -> None:
         connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {FORMAT}; COMMIT;")
         return
     problems = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
+    if any(int(code) & 0xFF == sqlite3.SQLITE_IOERR for code in _ERROR_CODE.findall(" ".join(problems))):
+        raise Unavailable(f"{path} cannot be read: the disk fails ({'; '.join(problems)})")
     if problems != ["ok"]:
         raise Corrupt(f"{path} is damaged ({'; '.join(problems)}); restore a snapshot")
     if found != FORMAT:

@@ -33,9 +33,9 @@ class SqliteStore:
         self._path, self._lock, self._writer, self._reader, self._feed = path, lock, writer, reader, feed
         self._closed = False
 
-    def check_writable(self) -> str | None:
-        """Return why nothing can be written, None while all is well."""
-        return self._writer.trouble
+    def check_disk(self) -> str | None:
+        """Return why nothing can be written, or something cannot be read; None while all is well."""
+        return self._writer.trouble or self._reader.trouble
 
     @classmethod
     async def open(cls, path: Path) -> SqliteStore:
@@ -115,6 +115,7 @@ class SqliteStore:
         await loop.run_in_executor(None, self._writer.stop)
         await asyncio.sleep(0)  # the writer's last answers are already in the loop's queue
         await self._feed.close()
+        self._reader.stop_trying()
         await loop.run_in_executor(None, self._reader.close)
         self._writer.close_file()
         os.close(self._lock)

@@ -82,12 +82,12 @@ async def test_a_full_disk_loses_no_acknowledged_write_and_writes_go_on_once_the
     written, error = await write_until_it_fails(store, "k")
     before |= written
     assert isinstance(error, NoSpace) and "database or disk is full" in str(error)
-    assert store.check_writable() == str(error)
+    assert store.check_disk() == str(error)
     assert await keys(store) == before, "a write that was refused is shown"
     assert await store.get("/first") is not None
     disk.free()
     await write_once_it_works(store, "/last")
-    assert store.check_writable() is None
+    assert store.check_disk() is None
     assert {event.key for event in await watching} == await keys(store) == before | {"/last"}
     await store.close()
     again = await SqliteStore.open(path)
@@ -101,7 +101,7 @@ async def test_a_server_that_nobody_writes_to_notices_by_itself_that_there_is_sp
     await write_until_it_fails(store, "k")
     disk.free()
     async with asyncio.timeout(30):
-        while store.check_writable() is not None:
+        while store.check_disk() is not None:
             await asyncio.sleep(0.01)
     await store.close()
 

@@ -134,7 +134,7 @@ async def test_a_mark_that_cannot_be_written_fails_no_write_and_is_said_once(
         await store.create(f"/{key}", b"")
     said = [record.message for record in caplog.records if "cannot be kept beside" in record.message]
     assert len(said) == 1 and os.strerror(number) in said[0]
-    assert store.check_writable() is None
+    assert store.check_disk() is None
     disk.error = 0
     last = await store.create("/d", b"")
     assert noted(path) == last.revision
