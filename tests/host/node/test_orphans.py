@@ -220,6 +220,29 @@ async def test_a_sandbox_that_had_its_network_alone_gives_it_back(containerd: Co
     assert left(containerd) == before
 
 
+async def test_a_sandbox_whose_process_has_died_keeps_its_network(containerd: Containerd) -> None:
+    removed = Counter("removed", "", ("kind",))
+    async with Client(containerd.endpoint) as client:
+        made = await client.runtime.run_pod_sandbox(sandbox(containerd, "a"))
+        containerd.ctr("tasks", "kill", "-s", "SIGKILL", made)
+        async with asyncio.timeout(20):
+            while (await client.runtime.pod_sandbox_status(made)).state != api.PodSandboxState.SANDBOX_NOTREADY:
+                await asyncio.sleep(0.01)
+    before = left(containerd)
+    assert before["namespaces"] and before["addresses"]
+    containerd.restart()
+    by = await asyncio.to_thread(machine.daemon, containerd.socket)
+    empty = list(machine.namespaces(own(containerd)))
+    assert len(empty) == 1 and empty[0].born < by.began, "nobody is in it, and it is older than containerd"
+    async with Client(containerd.endpoint) as client:
+        await answers(client)
+        await Sweep(own(containerd), client, 120.0, clock=SYSTEM, removed=removed).sweep()
+        assert left(containerd)["namespaces"] == before["namespaces"]
+        assert left(containerd)["addresses"] == before["addresses"]
+        await end(client, {made})
+    assert [removed.value(kind) for kind in (NETNS, ADDRESS)] == [0, 0]
+
+
 async def test_a_process_of_a_container_that_calls_itself_a_shim_is_none(containerd: Containerd) -> None:
     of, name = own(containerd), "containerd-shim"
     by = machine.daemon(of.socket)
