@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,10 +13,12 @@ from tests.support import leftovers
 from tests.support.cluster import eventually
 from tests.support.etcd import Etcd, needs_etcd
 from tests.support.history import History
-from tests.support.kube import condition, ready_pods, web
+from tests.support.kube import condition, container_ids, ready_pods, web
+from tests.support.load import Load
 from tests.support.machines import Machine, Machines, control_planes
 
 pytestmark = needs_etcd
+ANSWER = r"web-\S+ v1"
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +80,13 @@ def settle(by: Machine, replicas: int) -> None:
     eventually(settled, f"{replicas} pods", 60)
 
 
+def deployed(by: Machine) -> None:
+    """Have four pods of the Deployment, which the first test made where it ran."""
+    if by.kubectl("get", "deployment", "web", check=False).returncode != 0:
+        web(by, "default", 4)
+    settle(by, 4)
+
+
 def ready_since(by: Machine) -> dict[str, str]:
     """Return node -> since when it is Ready."""
     found = {node["metadata"]["name"]: condition(node, "Ready") for node in by.get("nodes")["items"]}
@@ -114,6 +125,62 @@ def test_a_leader_that_hangs_is_left_and_replaced_and_does_no_harm_when_it_wakes
     assert ready_since(other) == since, "no node was given up for a moment"
 
 
+STANDSTILL = 60.0
+"""Longer than the 50 s after which a node that does not renew its lease is given up (seconds)."""
+
+
+def test_a_machine_whose_daemons_stand_still_for_a_minute_goes_on_as_if_nothing_had_been(
+    made: tuple[Machines, Etcd],
+) -> None:
+    machines, _ = made
+    deployed(machines.first)
+    address = machines.get("service", "web")["spec"]["clusterIP"]
+    hung = leader(machines, machines.first)
+    other = next(machine for machine in machines if machine is not hung)
+    held, containers = leases(other, hung), mine(other)
+    assert held and len(containers) == 4
+    eventually(lambda: re.fullmatch(ANSWER, hung.http(address)), "the Service answers there")
+    with History(machines, "app=web").running() as history, Load(hung, address) as load:
+        eventually(lambda: history.progress() > 10, "the writers write")
+        frozen, began = hung.freeze("control", "agent", "netproxy", "containerd"), time.monotonic()
+        try:
+            # Some of the new pods are given to the machine that stands still, and wait there.
+            scale(other, 6)
+            count = history.progress()
+            eventually(lambda: history.progress() > count + 10, "writes go on")
+            replaced(other, held)
+
+            def given_up() -> bool:
+                return condition(other.get("node", hung.node), "Ready")["status"] == "Unknown"
+
+            eventually(given_up, "the node is not Ready", STANDSTILL + 20)
+            assert len(load.answers) > 10, "the Service answers on the machine itself, whose proxy stands still"
+            time.sleep(max(0.0, began + STANDSTILL - time.monotonic()))
+        finally:
+            hung.thaw(frozen)
+        machines.wait_ready(hung.node)
+        settle(other, 6)
+        assert len(history.pods) == 6, "nobody made a pod that was there already"
+    assert [answer for answer in load.answers if not re.fullmatch(ANSWER, answer)] == []
+    assert mine(other).items() >= containers.items(), "what ran runs on, and was not started again"
+    eventually(lambda: not other.get("node", hung.node)["spec"].get("taints"), "the node has no taint")
+    eventually(lambda: serves(hung), "its API server serves again")
+    seen: set[str] = set()
+
+    def reached() -> bool:
+        seen.add(hung.http(address))
+        return len(seen - {""}) == 6
+
+    eventually(reached, "its proxy knows the new pods")
+    scale(other, 4)
+    settle(other, 4)
+
+
+def mine(by: Machine) -> dict[str, tuple[str, int]]:
+    """Return the container IDs and restart counts of the Deployment's pods."""
+    return {key: value for key, value in container_ids(by).items() if key.startswith("default/web-")}
+
+
 def serves(machine: Machine) -> bool:
     return machine.kubectl("get", "--raw", "/readyz", check=False).stdout == "ok"
 
@@ -144,8 +211,7 @@ def test_a_member_that_is_cut_off_tells_nothing_stale_and_its_clients_go_on(made
 
 def test_a_machine_of_the_control_plane_without_power_is_replaced_and_comes_back(made: tuple[Machines, Etcd]) -> None:
     machines, etcd = made
-    if machines.kubectl("get", "deployment", "web", check=False).returncode != 0:
-        web(machines.first, "default", 4)
+    deployed(machines.first)
     lost = leader(machines, machines.first)
     at = machines.all.index(lost)
     others = [machine for machine in machines if machine is not lost]
