@@ -15,7 +15,7 @@ from wherry.settings import Settings
 
 
 def agent_config(settings: Settings) -> AgentConfig:
-    """Return the configuration; raises ConfigError, WherryError."""
+    """Return the configuration; raises ConfigError."""
     layout = settings.layout
     flags = Flags(
         config=str(layout.kubelet_configuration),
@@ -41,5 +41,5 @@ def own_containerd(settings: Settings) -> OwnContainerd | None:
         state=layout.containerd_state,
         reservations=layout.cni_state / cni.NETWORK,
         network=layout.cni_configuration / cni.FILE_NAME,
-        plugins=Path(cni_plugins.folder()),
+        plugins=Path(cni_plugins.find() or cni_plugins.FOLDERS[0]),
     )

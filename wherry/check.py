@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from kube.clock import SYSTEM
-from wherry import firewall
-from wherry.cni_plugins import FOLDERS
+from wherry import cni_plugins, firewall
 from wherry.errors import WherryError
 from wherry.progress import errors
 from wherry.settings import Settings
@@ -59,7 +58,7 @@ def _programs(settings: Settings) -> Iterator[Finding]:
     for program, package in wanted.items():
         path = shutil.which(program)
         yield _ok(f"{program} is {path}") if path else _error(f"no {program}", f"apt-get install {package}")
-    if any(Path(folder, "bridge").exists() for folder in FOLDERS):
+    if cni_plugins.find():
         yield _ok("the CNI plugins are there")
     else:
         yield _error("no CNI plugins", "apt-get install containernetworking-plugins")

@@ -1,0 +1,41 @@
+"""What the agent is told of the containerd beside it: only Wherry's own is swept, and where it really has its things."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from wherry import cni_plugins, containerd
+from wherry.agent_settings import own_containerd
+from wherry.settings import Settings
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(cni_plugins, "FOLDERS", (str(tmp_path),))
+    return tmp_path
+
+
+def test_another_containerd_than_wherrys_is_left_alone() -> None:
+    assert own_containerd(Settings(runtime_endpoint="unix:///run/containerd/containerd.sock")) is None
+
+
+def test_the_folders_are_those_of_its_configuration(plugins: Path) -> None:
+    (plugins / "bridge").touch()
+    settings = Settings(prefix="/srv/one")
+    told = own_containerd(settings)
+    configured = tomllib.loads(containerd.configuration(settings))
+    cri = configured["plugins"]["io.containerd.grpc.v1.cri"]
+    assert told is not None
+    assert str(told.root) == configured["root"] and str(told.state) == configured["state"]
+    assert str(told.socket) == configured["grpc"]["address"]
+    assert str(told.plugins) == cri["cni"]["bin_dir"] == str(plugins)
+    assert str(told.network.parent) == cri["cni"]["conf_dir"]
+    assert cri["netns_mounts_under_state_dir"] and told.namespaces.is_relative_to(told.state)
+
+
+def test_an_agent_starts_on_a_machine_that_has_lost_its_cni_plugins(plugins: Path) -> None:
+    told = own_containerd(Settings(prefix="/srv/one"))
+    assert told is not None and told.plugins == plugins
