@@ -63,6 +63,16 @@ class AgentProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
 
+    async def terminate(self, seconds: float) -> int | None:
+        """Tell the agent to stop; return its exit code, None where it has not ended after so many seconds."""
+        process = self._process
+        assert process is not None
+        process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await process.wait()
+        return None
+
     async def explain(self) -> None:
         """Have it written down where the agent's tasks stand, or what its process does that does not come so far."""
         process = self._process

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from cri.fake import FakeRuntime
 from kube.api import coordination_v1, core_v1
 from kube.clock import parse_time
+from tests.support.agent_process import AgentProcess
 from tests.support.control import ApiUnderTest
 from tests.support.fake_node import SPEED, calls, create
 from tests.support.mute import MutableRuntime, mutable
@@ -87,29 +87,40 @@ async def test_a_node_whose_runtime_lists_nothing_any_more_says_so(node: NodeUnd
 
 
 async def test_an_agent_that_is_told_to_stop_does_not_wait_for_a_mute_runtime(
-    node: NodeUnderTest, passage: MutableRuntime, runtime: FakeRuntime
+    tmp_path: Path, runtime: FakeRuntime, passage: MutableRuntime, api: ApiUnderTest, clock: FastClock
 ) -> None:
     """A call that makes a sandbox goes on when its pod is to end, but not for ever when the agent is."""
-    await create(node, "before")
+    async with agent_node(tmp_path, runtime, api, clock=clock, start=False, runtime_endpoint=passage.endpoint) as node:
+        agent = AgentProcess(tmp_path, node.config, clock)
+        await agent.start()
+        try:
+            await stops_and_goes_on(node, agent, runtime, passage)
+        finally:
+            await agent.kill()
+        assert "Traceback" not in agent.log.read_text()
+
+
+async def stops_and_goes_on(
+    node: NodeUnderTest, agent: AgentProcess, runtime: FakeRuntime, passage: MutableRuntime
+) -> None:
+    for name in ("before", "ending"):
+        await create(node, name)
     before = (await node.ready("before")).status.container_statuses[0].container_id
-    await create(node, "ending")
     await node.ready("ending")
-    made = len(runtime.containers.sandboxes)
-    runtime.failures.delay("RunPodSandbox", 1000 * SPEED)
-    runtime.failures.delay("StopContainer", 1000 * SPEED)
+    made = len(calls(runtime, "RunPodSandbox"))
+    for rpc in ("RunPodSandbox", "StopContainer"):
+        runtime.failures.delay(rpc, 1000 * SPEED)
     await create(node, "meanwhile")
     await node.delete("ending")
     await eventually(lambda: asked(runtime, "RunPodSandbox", made + 1), "the sandbox is asked for")
     await eventually(lambda: asked(runtime, "StopContainer", 1), "the container's end is asked for")
     passage.fall_silent()
     assert node.config.runtime_request_timeout > DEADLINE, "no call gives up while this test waits"
-    stopping = asyncio.create_task(node.stop())
-    done, _ = await asyncio.wait({stopping}, timeout=DEADLINE)
-    assert done, "the agent waits for its runtime"
+    assert await agent.terminate(DEADLINE) == 0, "the agent waits for its runtime"
     for rpc in ("RunPodSandbox", "StopContainer"):
         runtime.failures.delay(rpc, 0)
     passage.speak()
-    await node.start()
+    await agent.start()
     await node.ready("meanwhile")
     await node.gone("ending")
     after = (await node.ready("before")).status.container_statuses[0]
