@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 import aiohttp
 from yarl import URL
 
+from kube import tls_buffers
 from kube.counters import Counter, Histogram
 from kube.kubeconfig import Access
 
@@ -46,6 +47,7 @@ class Connections:
         self._access, self._agent = access, user_agent
         self._context: ssl.SSLContext | bool = True
         if server.startswith("https://"):
+            tls_buffers.bound()
             self._context = access.ssl_context()
         self._pools: dict[int, aiohttp.ClientSession] = {}
         self._turns = asyncio.Semaphore(REQUESTS)

@@ -15,6 +15,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from kube import tls_buffers
 from kube.serving.limits import ServingLimits
 from kube.serving.table import Connection, ConnectionTable, Stage
 
@@ -43,6 +44,7 @@ class Acceptor:
         """`end` closes the connection of a protocol at once."""
         self._listening, self._make, self._end, self._tls = listening, make, end, tls
         self._limits, self._table = limits, table
+        tls_buffers.bound()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None

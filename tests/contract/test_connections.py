@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -11,6 +15,7 @@ from aiohttp import web
 from kube.connections import REQUESTS
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
+from tests.support.control import api_server
 
 
 @pytest.fixture
@@ -53,3 +58,15 @@ async def test_a_request_that_gave_up_while_it_waited_leaves_its_turn_to_others(
     await asyncio.gather(*busy, return_exceptions=True)
     answers = await asyncio.gather(*(transport.request("GET", "/") for _ in range(2 * REQUESTS)))
     assert {answer.status for answer in answers} == {200}
+
+
+async def test_a_watch_over_tls_holds_a_small_buffer_at_either_end(tmp_path: Path) -> None:
+    watches = 20
+    async with api_server(tmp_path) as server, contextlib.AsyncExitStack() as stack:
+        transport = server.client().transport
+        for _ in range(watches):
+            query = {"watch": "true", "resourceVersion": "0"}
+            await stack.enter_async_context(transport.stream("/api/v1/configmaps", query=query))
+        buffers = [len(one._ssl_buffer) for one in gc.get_objects() if isinstance(one, SSLProtocol)]  # type: ignore[attr-defined]
+        assert len(buffers) >= 2 * watches
+        assert max(buffers) <= 32 * 1024
