@@ -1,39 +1,42 @@
-"""The ConfigMaps and Secrets that this node's pods refer to: fetched once, watched as long as a pod needs them.
+"""The ConfigMaps and Secrets that this node's pods refer to: kept current for as long as a pod needs them.
 
 A node may read only what its pods name (the Node authorizer), so each object has a list and watch of its own, shared by all
-pods that name it; a change is told at once to those pods. An object that no pod names any more is kept for a minute,
-so that a rolling update does not fetch it again for every pod.
+pods that name it; a change is told at once to those pods. Where pods name more than `WATCHES` objects, or one pod more than
+`WATCHES_OF_A_POD`, the others are fetched once a minute (sources.py). What is watched and no pod names any more is kept for a
+minute, so that a rolling update does not fetch it again for every pod.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.pods.sources import ERRORS, Fetched, Reference, Watched
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-from kube.informer import Change, Informer
 
 KEEP_SECONDS = 60.0
+WATCHES, WATCHES_OF_A_POD = 256, 64
+"""Watches at a time: each takes a connection to the API server."""
+LARGEST, LARGEST_BYTES = 1024, 64 << 20
+"""Objects that one pod may name, and bytes of JSON of those among them that are not watched."""
+PACE_SECONDS = 1 / 32
+"""Time from one fetch to the next: with more than 1920 objects, each is fetched less often than once a minute."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """One object that a pod names; `kind` is ConfigMap or Secret."""
-
-    kind: type[Any]
-    namespace: str
-    name: str
+class ReferencesError(Exception):
+    """A pod names more than the node holds for it; the message says what."""
 
 
 @dataclass(slots=True)
 class _Followed:
-    informer: Informer[Any]
-    task: asyncio.Task[None]
+    source: Watched | Fetched
     users: set[str] = field(default_factory=set)
     release: asyncio.Task[None] | None = None
 
@@ -45,29 +48,57 @@ class ReferenceStore:
         self._client, self._changed, self._clock = client, changed, clock
         self._followed: dict[Reference, _Followed] = {}
         self._by_pod: dict[str, frozenset[Reference]] = {}
+        self._bytes: dict[str, int] = {}
+        """What the objects of a pod that are fetched take."""
+        self._named: dict[str, int] = {}
+        """How many objects the pods name that name too many."""
+        self._watches = 0
+        self._due: list[tuple[float, int, Fetched]] = []
+        self._count = itertools.count()
+        self._poller: asyncio.Task[None] | None = None
 
     def track(self, uid: str, references: frozenset[Reference]) -> None:
-        """Follow exactly these objects for a pod."""
+        """Follow exactly these objects for a pod; none where it names too many."""
+        self._named.pop(uid, None)
+        if len(references) > LARGEST:
+            self._named[uid], references = len(references), frozenset()
         before = self._by_pod.get(uid, frozenset())
         if references == before:
             return
+        own = sum(isinstance(self._followed[reference].source, Watched) for reference in before & references)
         for reference in references - before:
-            self._follow(reference).users.add(uid)
+            followed = self._follow(reference, may_watch=own < WATCHES_OF_A_POD)
+            followed.source.stale()
+            followed.users.add(uid)
+            own += isinstance(followed.source, Watched)
         for reference in before - references:
             self._leave(reference, uid)
         if references:
             self._by_pod[uid] = references
+            self._bytes[uid] = sum(self._followed[reference].source.size for reference in references)
         else:
             self._by_pod.pop(uid, None)
+            self._bytes.pop(uid, None)
 
     def forget(self, uid: str) -> None:
         """Stop following for a pod."""
         self.track(uid, frozenset())
 
     async def ready(self, uid: str) -> None:
-        """Wait until all that the pod names has been looked up; an object that does not exist counts as looked up."""
+        """Wait until all that the pod names has been looked up; an object that does not exist counts as looked up.
+
+        Raise ReferencesError where that is more than a pod may name.
+        """
+        if uid in self._named:
+            raise ReferencesError(f"pod names {self._named[uid]} ConfigMaps and Secrets, {LARGEST} are allowed")
         for reference in self._by_pod.get(uid, ()):
-            await self._followed[reference].informer.wait_synced()
+            followed = self._followed.get(reference)
+            if followed is not None:
+                await followed.source.ready()
+            if self._bytes.get(uid, 0) > LARGEST_BYTES:
+                raise ReferencesError(
+                    f"the ConfigMaps and Secrets that the pod names are larger than {LARGEST_BYTES} bytes"
+                )
 
     def config_map(self, namespace: str, name: str) -> core_v1.ConfigMap | None:
         found: core_v1.ConfigMap | None = self._get(Reference(core_v1.ConfigMap, namespace, name))
@@ -79,42 +110,54 @@ class ReferenceStore:
 
     async def close(self) -> None:
         """Stop everything."""
-        tasks = [t for f in self._followed.values() for t in (f.task, f.release) if t is not None]
+        tasks = [f.release for f in self._followed.values() if f.release is not None]
+        tasks += [self._poller] if self._poller is not None else []
         for task in tasks:
             task.cancel()
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        for followed in self._followed.values():
+            await followed.source.close()
         self._followed.clear()
 
     def _get(self, reference: Reference) -> Any:
         followed = self._followed.get(reference)
-        return followed.informer.get(f"{reference.namespace}/{reference.name}") if followed else None
+        return followed.source.get() if followed else None
 
-    def _follow(self, reference: Reference) -> _Followed:
+    # -- one object ---------------------------------------------------------------------------------------------------
+    def _follow(self, reference: Reference, *, may_watch: bool) -> _Followed:
         followed = self._followed.get(reference)
         if followed is None:
-            informer: Informer[Any] = Informer(
-                self._client,
-                reference.kind,
-                reference.namespace,
-                field_selector=f"metadata.name={reference.name}",
-                clock=self._clock,
-            )
-            name = f"follow {reference.kind.__name__} {reference.namespace}/{reference.name}"
-            followed = _Followed(informer, asyncio.create_task(informer.run(), name=name))
-            self._followed[reference] = followed
-
-            def tell(change: Change[Any], followed: _Followed = followed) -> None:
-                # The first list is what the pods wait for anyway.
-                if followed.informer.synced:
-                    self._changed(tuple(followed.users))
-
-            informer.subscribe(tell)
+            followed = self._begin(reference, watch=may_watch and self._watches < WATCHES)
         if followed.release is not None:
             followed.release.cancel()
             followed.release = None
         return followed
+
+    def _begin(self, reference: Reference, *, watch: bool) -> _Followed:
+        users: set[str] = set()
+
+        def changed() -> None:
+            self._changed(tuple(users))
+
+        source: Watched | Fetched
+        if watch:
+            self._watches += 1
+            source = Watched(self._client, reference, changed, self._clock)
+        else:
+            source = Fetched(
+                self._client, reference, changed, self._clock, lambda size: self._account(users, size - source.size)
+            )
+            self._push(source)
+        self._followed[reference] = _Followed(source, users)
+        return self._followed[reference]
+
+    def _account(self, users: set[str], more: int) -> bool:
+        """Add to what an object's users hold; False where that is too much for each of them."""
+        for uid in users:
+            self._bytes[uid] = self._bytes.get(uid, 0) + more
+        return any(self._bytes[uid] <= LARGEST_BYTES for uid in users)
 
     def _leave(self, reference: Reference, uid: str) -> None:
         followed = self._followed[reference]
@@ -123,11 +166,30 @@ class ReferenceStore:
             followed.release = asyncio.create_task(self._release(reference), name=f"release {reference.name}")
 
     async def _release(self, reference: Reference) -> None:
-        await self._clock.sleep(KEEP_SECONDS)
+        if isinstance(self._followed[reference].source, Watched):
+            await self._clock.sleep(KEEP_SECONDS)
         followed = self._followed.pop(reference)
-        followed.task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await followed.task
+        self._watches -= isinstance(followed.source, Watched)
+        await followed.source.close()
+
+    # -- what is fetched ----------------------------------------------------------------------------------------------
+    def _push(self, source: Fetched) -> None:
+        heapq.heappush(self._due, (source.due, next(self._count), source))
+        if self._poller is None:
+            self._poller = asyncio.create_task(self._poll(), name="fetch ConfigMaps and Secrets")
+
+    async def _poll(self) -> None:
+        """Fetch objects as they become due, one at a time, while there are any."""
+        while self._due:
+            await self._clock.sleep(max(PACE_SECONDS, self._due[0][0] - self._clock.monotonic()))
+            source = heapq.heappop(self._due)[2]
+            if source.closed:
+                continue
+            if source.due <= self._clock.monotonic():
+                with contextlib.suppress(*ERRORS):  # it is logged, and the pods keep what they have
+                    await source.fetch()
+            self._push(source)
+        self._poller = None
 
 
 def references_of(pod: core_v1.Pod) -> frozenset[Reference]:

@@ -18,6 +18,7 @@ from agent.cgroups import swap
 from agent.images.manager import PresentImage
 from agent.lifecycle import Kind, Start
 from agent.pods import termination_messages as messages
+from agent.pods.references import ReferencesError
 from agent.pods.toolbox import Toolbox
 from agent.podspec import containers, dns, environment, hosts
 from agent.podspec.environment import Surroundings
@@ -89,7 +90,8 @@ async def pull_secrets(tools: Toolbox, pod: core_v1.Pod) -> list[core_v1.Secret]
     """Return the pod's image pull secrets; missing ones are told of and left out, as upstream does."""
     if not pod.spec.image_pull_secrets:
         return []
-    await tools.references.ready(pod.metadata.uid or "")
+    with contextlib.suppress(ReferencesError):  # its volumes say so
+        await tools.references.ready(pod.metadata.uid or "")
     namespace = pod.metadata.namespace or ""
     found = {ref.name or "": tools.references.secret(namespace, ref.name or "") for ref in pod.spec.image_pull_secrets}
     missing = ", ".join(name for name, secret in found.items() if secret is None)

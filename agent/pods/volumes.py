@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.pods.references import ReferencesError
 from agent.volumes.manager import FolderError, MountsFailed
 from kube.events import WARNING
 
@@ -24,17 +25,17 @@ async def set_up_volumes(worker: PodWorker) -> bool:
         return False
     tools, pod = worker.tools, worker.pod
     worker.contents_due = None
-    await tools.references.ready(worker.uid)
-    if not worker.static:  # a static pod runs before there is an API
-        await tools.services.wait_synced()
     try:
+        await tools.references.ready(worker.uid)
+        if not worker.static:  # a static pod runs before there is an API
+            await tools.services.wait_synced()
         worker.mounted, again = await tools.volumes.mount(pod)
     except FolderError as error:
         worker.event(WARNING, "Failed", f"error making pod data directories: {error}")
         worker.retry_later("/volumes")
         return False
-    except MountsFailed as error:
-        for failed in error.failed:
+    except (MountsFailed, ReferencesError) as error:
+        for failed in error.failed if isinstance(error, MountsFailed) else (error,):
             worker.event(WARNING, "FailedMount", str(failed))
         if worker.mounted is not None:
             # The containers keep what they have, as with upstream.

@@ -1,0 +1,160 @@
+"""How one ConfigMap or Secret that pods name is kept current: watched, or fetched again when it is a minute old.
+
+A watch tells of a change at once and takes a connection, 80 KiB of memory at either end. Fetching is upstream's "Cache"
+strategy (configMapAndSecretChangeDetectionStrategy): an object is used for a minute, and fetched anew for a pod that starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kube import resources, serialize
+from kube.client import Client, metadata_of
+from kube.clock import Clock
+from kube.errors import StatusError
+from kube.informer import Change, Informer
+
+log = logging.getLogger(__name__)
+
+TTL_SECONDS = 60.0
+FIRST_RETRY, LAST_RETRY = 1.0, 30.0
+"""Seconds before a pod that waits for an object asks again, where the server did not say whether it is there."""
+ERRORS = (StatusError, msgspec.DecodeError)
+"""What fetching an object fails with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One object that a pod names; `kind` is ConfigMap or Secret."""
+
+    kind: type[Any]
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Watched:
+    """An object that is watched. `changed` is called at each change after the first look."""
+
+    size = 0
+    """Not counted: few objects are watched."""
+
+    def __init__(self, client: Client, reference: Reference, changed: Callable[[], None], clock: Clock) -> None:
+        self._key, self._changed = reference.key, changed
+        self._informer: Informer[Any] = Informer(
+            client, reference.kind, reference.namespace, field_selector=f"metadata.name={reference.name}", clock=clock
+        )
+        self._informer.subscribe(self._tell)
+        name = f"follow {reference.kind.__name__} {reference.key}"
+        self._task = asyncio.create_task(self._informer.run(), name=name)
+
+    def get(self) -> Any:
+        return self._informer.get(self._key)
+
+    async def ready(self) -> None:
+        await self._informer.wait_synced()
+
+    def stale(self) -> None:
+        """Another pod begins to use it: what is watched is current."""
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    def _tell(self, change: Change[Any]) -> None:
+        # The first list is what the pods wait for anyway.
+        if self._informer.synced:
+            self._changed()
+
+
+class Fetched:
+    """An object that is fetched. `account` is told the bytes of each answer, and says whether it may be held."""
+
+    def __init__(
+        self,
+        client: Client,
+        reference: Reference,
+        changed: Callable[[], None],
+        clock: Clock,
+        account: Callable[[int], bool],
+    ) -> None:
+        self._client, self._reference, self._clock = client, reference, clock
+        self._changed, self._account = changed, account
+        self._object: Any = None
+        self._looked = self._current = False
+        self._one = asyncio.Lock()
+        self.size = 0
+        """Bytes of the last answer's JSON, also where it may not be held."""
+        self.due = clock.monotonic() + TTL_SECONDS
+        self._problem = ""
+        self.closed = False
+
+    def get(self) -> Any:
+        return self._object
+
+    async def ready(self) -> None:
+        """Fetch it unless that was done since a pod began to use it."""
+        delay = FIRST_RETRY
+        while not self._current:
+            try:
+                await self.fetch()
+            except ERRORS:
+                await self._clock.sleep(delay)
+                delay = min(2 * delay, LAST_RETRY)
+
+    def stale(self) -> None:
+        self._current = False
+
+    async def fetch(self) -> None:
+        """Ask the server for the object, which need not exist. Raise ERRORS."""
+        async with self._one:
+            self.due = self._clock.monotonic() + TTL_SECONDS
+            try:
+                found, size = await self._read()
+            except ERRORS as error:
+                self._report(str(error))
+                raise
+            self._problem = ""
+            if not self._account(size):
+                found = None
+            self._current, self.size = True, size
+            before, self._object = self._object, found
+            told, self._looked = self._looked, True
+        if told and _version(before) != _version(found):
+            self._changed()
+
+    async def _read(self) -> tuple[Any, int]:
+        kind, path = self._reference.kind, resources.of(self._reference.kind).path
+        try:
+            data = await self._client.call("GET", path(self._reference.namespace, self._reference.name))
+        except StatusError as error:
+            if error.code == 404:
+                return None, 0
+            raise
+        found = serialize.decode(data, kind)
+        metadata_of(found).managed_fields = []
+        return found, len(data)
+
+    def _report(self, problem: str) -> None:
+        """Log a problem, once for as long as it stays the same."""
+        if problem != self._problem:
+            log.info("fetching %s %s: %s", self._reference.kind.__name__, self._reference.key, problem)
+        self._problem = problem
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def _version(found: Any) -> tuple[str | None, str | None]:
+    return (metadata_of(found).uid, metadata_of(found).resource_version) if found is not None else (None, None)

@@ -1,0 +1,203 @@
+"""What pods name is watched while it is little, and fetched once a minute beyond that."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
+
+import pytest
+
+from agent.pods import references as store_module
+from agent.pods.references import LARGEST, LARGEST_BYTES, WATCHES, WATCHES_OF_A_POD, ReferencesError, ReferenceStore
+from agent.pods.sources import TTL_SECONDS, Reference
+from kube.api import core_v1
+from kube.client import Client, Response
+from kube.clock import FakeClock, settle
+from kube.errors import StatusError
+
+
+class Server:
+    """Has every ConfigMap that is asked for, `revisions` of those that changed; counts watches and fetches."""
+
+    def __init__(self) -> None:
+        self.watches = self.fetched = 0
+        self.revisions: dict[str, int] = {}
+        self.missing: set[str] = set()
+        self.broken = False
+        self.size = 0
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        timeout: float | None = 60,
+    ) -> Response:
+        await asyncio.sleep(0)
+        selector = (query or {}).get("fieldSelector")
+        if selector is not None:
+            listed = [self._object(selector.removeprefix("metadata.name="))]
+            return Response(200, {}, json.dumps({"metadata": {"resourceVersion": "1"}, "items": listed}).encode())
+        self.fetched += 1
+        name = path.rpartition("/")[2]
+        if self.broken:
+            raise StatusError(503, "ServiceUnavailable", "away")
+        if name in self.missing:
+            raise StatusError(404, "NotFound", name)
+        return Response(200, {}, json.dumps(self._object(name)).encode())
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, path: str, *, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.watches += 1
+        try:
+            yield self._silence()
+        finally:
+            self.watches -= 1
+
+    async def _silence(self) -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    async def close(self) -> None: ...
+
+    def _object(self, name: str) -> dict[str, object]:
+        metadata = {"name": name, "namespace": "n", "resourceVersion": str(self.revisions.get(name, 1)), "uid": name}
+        return {"metadata": metadata, "data": {"key": "v" * self.size}}
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+async def store(server: Server, clock: FakeClock, told: list[str]) -> AsyncIterator[ReferenceStore]:
+    def changed(uids: Iterable[str]) -> None:
+        told.extend(uids)
+
+    made = ReferenceStore(Client(server), changed, clock=clock)
+    yield made
+    await made.close()
+
+
+def names(count: int, prefix: str = "c") -> frozenset[Reference]:
+    return frozenset(Reference(core_v1.ConfigMap, "n", f"{prefix}{number}") for number in range(count))
+
+
+async def test_a_pod_of_a_thousand_references_takes_few_watches(server: Server, store: ReferenceStore) -> None:
+    store.track("large", names(1000))
+    await store.ready("large")
+    await settle()
+    assert server.watches == WATCHES_OF_A_POD
+    assert all(store.config_map("n", f"c{number}") for number in range(1000))
+    store.track("small", names(2, "s"))
+    await store.ready("small")
+    await settle()
+    assert server.watches == WATCHES_OF_A_POD + 2
+    assert len(asyncio.all_tasks()) <= WATCHES_OF_A_POD + 10
+
+
+async def test_the_watches_of_all_pods_are_bounded(server: Server, store: ReferenceStore) -> None:
+    for pod in range(10):
+        store.track(f"pod-{pod}", names(60, f"p{pod}-"))
+        await store.ready(f"pod-{pod}")
+    await settle()
+    assert server.watches == WATCHES
+    for pod in range(10):
+        store.forget(f"pod-{pod}")
+    assert store._bytes == {}
+
+
+async def test_what_is_fetched_is_fetched_again_each_minute_and_changes_are_told(
+    server: Server, store: ReferenceStore, clock: FakeClock, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "WATCHES_OF_A_POD", 0)
+    store.track("p", names(3))
+    await store.ready("p")
+    await store.ready("p")
+    assert server.fetched == 3
+    server.revisions["c1"] = 2
+    await clock.advance(TTL_SECONDS + 1)
+    assert server.fetched == 6 and told == ["p"]
+    server.missing.add("c2")
+    await clock.advance(TTL_SECONDS + 1)
+    assert told == ["p", "p"] and store.config_map("n", "c2") is None
+    server.broken = True
+    await clock.advance(TTL_SECONDS + 1)
+    assert store.config_map("n", "c1") is not None
+    store.forget("p")
+    await settle()
+    before = server.fetched
+    await clock.advance(2 * TTL_SECONDS)
+    assert server.fetched == before and store._poller is None
+
+
+async def test_a_pod_that_starts_sees_what_is_fetched_as_it_is_now(
+    server: Server, store: ReferenceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "WATCHES_OF_A_POD", 0)
+    store.track("first", names(1))
+    await store.ready("first")
+    server.revisions["c0"] = 2
+    store.track("second", names(1))
+    await store.ready("second")
+    found = store.config_map("n", "c0")
+    assert found is not None and found.metadata.resource_version == "2"
+
+
+async def test_a_pod_that_waits_asks_again_for_what_the_server_did_not_answer(
+    server: Server, store: ReferenceStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "WATCHES_OF_A_POD", 0)
+    server.broken = True
+    store.track("p", names(1))
+    waiting = asyncio.create_task(store.ready("p"))
+    await settle()
+    assert not waiting.done()
+    server.broken = False
+    await clock.advance(2)
+    await waiting
+
+
+async def test_a_pod_that_names_too_many_objects_is_told_so_and_costs_nothing(
+    server: Server, store: ReferenceStore
+) -> None:
+    store.track("p", names(LARGEST + 1))
+    with pytest.raises(ReferencesError, match=f"names {LARGEST + 1} ConfigMaps and Secrets, {LARGEST} are allowed"):
+        await store.ready("p")
+    await settle()
+    assert server.watches == server.fetched == 0
+    store.track("p", names(1))
+    await store.ready("p")
+
+
+async def test_objects_that_are_too_large_together_are_not_held_for_the_pod_that_names_them(
+    server: Server, store: ReferenceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "WATCHES_OF_A_POD", 0)
+    server.size = 1 << 20
+    store.track("large", names(100))
+    with pytest.raises(ReferencesError, match="larger than"):
+        await store.ready("large")
+    held = sum(followed.source.get() is not None for followed in store._followed.values())
+    assert held == LARGEST_BYTES // server.size - 1 and server.fetched == held + 1
+    store.track("small", frozenset({Reference(core_v1.ConfigMap, "n", "c99")}))
+    await store.ready("small")
+    assert store.config_map("n", "c99") is not None
