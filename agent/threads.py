@@ -3,7 +3,8 @@
 A call to a file system whose server is gone (NFS, a hung driver's mount) blocks its thread for as long as that lasts. In a
 pool a few such calls would hold up the files of all pods. So what touches a volume runs in a daemon thread of its own:
 calls with the same key (a pod's, a volume's) one after another, a look at the same key only once at a time, and no more than
-`LIMIT` in all.
+`LIMIT` in all. Calls that have not returned for a while hold up those of the same pod, server or namespace (`Owner`), so that
+what hangs for one leaves room for others.
 """
 
 from __future__ import annotations
@@ -12,43 +13,94 @@ import asyncio
 import contextlib
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from agent.usage.exposition import Text
+from kube.api import core_v1
 
 T = TypeVar("T")
 FILES = 16
 """Threads for the agent's own files: a disk answers, however slowly."""
-LIMIT = 128
+LIMIT = 512
 """Calls to volumes that may be under way at once."""
+HUNG_SECONDS = 2.0
+"""A call that has not returned by then counts as one that hangs."""
+POD, SERVER, NAMESPACE = 4, 64, 256
+"""Calls of a pod, of the pods of a namespace that use one server, and of a namespace that may hang before no more are begun."""
 
-_running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Future[Any]]] = WeakKeyDictionary()
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose call it is. `servers` are what the pod's volumes come from: NFS servers, CSI drivers, claims."""
+
+    pod: str
+    namespace: str = ""
+    servers: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, pod: core_v1.Pod) -> Owner:
+        servers = set()
+        for volume in pod.spec.volumes:
+            if volume.nfs is not None:
+                servers.add(f"nfs {volume.nfs.server}")
+            if volume.csi is not None:
+                servers.add(f"csi {volume.csi.driver}")
+            if volume.persistent_volume_claim is not None:
+                servers.add(f"claim {volume.persistent_volume_claim.claim_name}")
+        return cls(pod.metadata.uid or "", pod.metadata.namespace or "", frozenset(servers))
+
+    def refusal(self, hung: Sequence[Owner]) -> str:
+        """Return why no call may be begun beside those that hang, "" where one may."""
+        if sum(other.pod == self.pod for other in hung) >= POD:
+            return f"{POD} calls of the pod to file systems have not returned yet"
+        near = [other for other in hung if self.namespace and other.namespace == self.namespace]
+        if len(near) >= NAMESPACE:
+            return f"{NAMESPACE} calls to file systems in the namespace have not returned yet"
+        for server in sorted(self.servers):
+            if sum(server in other.servers for other in near) >= SERVER:
+                return f"{SERVER} calls to file systems of {server} have not returned yet"
+        return ""
 
 
-def _calls() -> dict[str, asyncio.Future[Any]]:
+@dataclass(frozen=True, slots=True)
+class _Call:
+    future: asyncio.Future[Any]
+    owner: Owner
+    began: float
+
+
+_running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Call]] = WeakKeyDictionary()
+
+
+def _calls() -> dict[str, _Call]:
     return _running.setdefault(asyncio.get_running_loop(), {})
 
 
-async def call(key: str, function: Callable[..., T], *args: Any) -> T:
+async def call(key: str, function: Callable[..., T], *args: Any, owner: Owner | None = None) -> T:
     """Return what a function returns that may block for ever, once earlier calls with the same key have returned.
 
-    Cancelling the wait does not end the thread. Raise OSError (EAGAIN) where too many calls do not return.
+    Cancelling the wait does not end the thread. Raise OSError (EAGAIN) where too many calls do not return. Without an owner
+    the key is that of a pod.
     """
     running = _calls()
     while (earlier := running.get(key)) is not None:
-        await asyncio.wait((earlier,))
-    result: T = await asyncio.shield(_start(running, key, function, *args))
+        await asyncio.wait((earlier.future,))
+    result: T = await asyncio.shield(_start(running, key, owner or Owner(key), function, *args))
     return result
 
 
-async def look(key: str, function: Callable[..., T], *args: Any) -> T:
+async def look(key: str, function: Callable[..., T], *args: Any, owner: Owner | None = None) -> T:
     """Return what a function returns that only reads; a look with the same key that is under way serves both."""
     running = _calls()
     under_way = running.get(key)
-    result: T = await asyncio.shield(_start(running, key, function, *args) if under_way is None else under_way)
+    if under_way is not None:
+        shared: T = await asyncio.shield(under_way.future)
+        return shared
+    result: T = await asyncio.shield(_start(running, key, owner or Owner(key), function, *args))
     return result
 
 
@@ -58,11 +110,14 @@ def under_way(key: str) -> bool:
 
 
 def _start(
-    running: dict[str, asyncio.Future[Any]], key: str, function: Callable[..., T], *args: Any
+    running: dict[str, _Call], key: str, owner: Owner, function: Callable[..., T], *args: Any
 ) -> asyncio.Future[T]:
+    loop = asyncio.get_running_loop()
     if len(running) >= LIMIT:
         raise OSError(errno.EAGAIN, f"{LIMIT} calls to file systems have not returned yet")
-    loop = asyncio.get_running_loop()
+    hung = [call.owner for call in running.values() if loop.time() - call.began > HUNG_SECONDS]
+    if refusal := owner.refusal(hung):
+        raise OSError(errno.EAGAIN, refusal)
     future: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
@@ -84,7 +139,7 @@ def _start(
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, result, error)
 
-    running[key] = future
+    running[key] = _Call(future, owner, loop.time())
     threading.Thread(target=work, name=f"volume {key}", daemon=True).start()
     return future
 
@@ -94,7 +149,7 @@ class Threads:
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
-        self._volumes: dict[str, asyncio.Future[Any]] = {}
+        self._volumes: dict[str, _Call] = {}
 
     def install(self) -> None:
         """Make the pool the running loop's default executor."""

@@ -104,7 +104,9 @@ class Publisher:
             try:
                 only_if_root_differs = policy == "OnRootMismatch"
                 await threads.call(
-                    uid, lambda: ownership.give(target, group, only_if_root_differs=only_if_root_differs)
+                    uid,
+                    lambda: ownership.give(target, group, only_if_root_differs=only_if_root_differs),
+                    owner=threads.Owner.of(pod),
                 )
             except OSError as error:
                 raise VolumeError(f"applyFSGroup failed for vol {volume.handle}: {error}") from error

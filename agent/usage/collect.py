@@ -223,7 +223,8 @@ class Collector:
             return None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STORAGE_SECONDS):
-                return await threads.look(key, _read_disk, pod, self._pods_dir / uid, self._logs_dir, now, moment)
+                folder, owner = self._pods_dir / uid, threads.Owner.of(pod)
+                return await threads.look(key, _read_disk, pod, folder, self._logs_dir, now, moment, owner=owner)
         return None
 
 

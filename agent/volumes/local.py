@@ -29,11 +29,12 @@ class LocalVolumes:
         source, spec = persistent.spec.local, persistent.spec
         assert source is not None, persistent.metadata.name
         path, uid, name = Path(source.path), pod.metadata.uid or "", persistent.metadata.name or ""
-        kind = await threads.call(uid, self._kind, path)
+        owner = threads.Owner.of(pod)
+        kind = await threads.call(uid, self._kind, path, owner=owner)
         if spec.volume_mode == "Block":
             if not stat.S_ISBLK(kind):
                 raise VolumeError(f'path "{path}" is not a block device', step="MapVolume.SetUpDevice")
-            return Mounted(await threads.call(uid, self._link, uid, name, path), read_only, device=True)
+            return Mounted(await threads.call(uid, self._link, uid, name, path, owner=owner), read_only, device=True)
         if stat.S_ISBLK(kind):
             target = self._pods_dir / uid / "volumes" / _PLUGIN / name
             await formatting.mount(str(path), target, source.fs_type or "", spec.mount_options, read_only=read_only)
@@ -41,7 +42,7 @@ class LocalVolumes:
         elif not stat.S_ISDIR(kind):
             raise VolumeError(f'path "{path}" must be a directory or a block device')
         if not read_only:
-            await threads.call(uid, self._give, pod, name, path)
+            await threads.call(uid, self._give, pod, name, path, owner=owner)
         return Mounted(path, read_only)
 
     def forget(self, uid: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agent import threads
 from agent.csi.layout import PLUGIN
-from agent.podspec.environment import References
+from agent.podspec.environment import ConfigError, References
 from agent.podspec.security import AnyContainer
 from agent.usage.model import PersistentUse
 from agent.volumes import atomic, cleanup, container_mounts, empty_dir, hostpath, mounts
@@ -86,6 +86,7 @@ class VolumeManager:
         self._host_ips, self._allocatable = host_ips, allocatable
         self._prepared: dict[str, set[Path]] = {}
         """Volumes whose folder and mount were seen to in this agent's life, by pod: one thread at a time has a pod."""
+        self._owners: dict[str, threads.Owner] = {}
 
     def pod_dir(self, uid: str) -> Path:
         return self._pods_dir / uid
@@ -119,7 +120,7 @@ class VolumeManager:
                 failed.append(MountError(error.name or volume.name, str(error), error.step))
                 unready.add(volume.name)
             except OSError as error:
-                failed.append(MountError(volume.name, f"{error.strerror}: {error.filename}"))
+                failed.append(MountError(volume.name, _words(error)))
                 unready.add(volume.name)
         sources = Sources(
             references=self._references,
@@ -131,9 +132,14 @@ class VolumeManager:
             token_uid=single_user(pod),
         )
         ready = [volume for volume in pod.spec.volumes if volume.name not in unready]
-        mounted, wrong = await threads.call(
-            pod.metadata.uid or "", self._set_up_all, pod, ready, _Facts(sources, claims)
-        )
+        owner = self._owners[pod.metadata.uid or ""] = threads.Owner.of(pod)
+        try:
+            facts = _Facts(sources, claims)
+            mounted, wrong = await threads.call(owner.pod, self._set_up_all, pod, ready, facts, owner=owner)
+        except OSError as error:  # too many calls hang
+            if not ready:
+                raise FolderError(_words(error)) from error
+            raise MountsFailed([*failed, MountError(ready[0].name, _words(error))]) from error
         if failed or wrong:
             raise MountsFailed(failed + wrong)
         return mounted, again
@@ -154,7 +160,7 @@ class VolumeManager:
             except (VolumeError, atomic.PayloadError) as error:
                 failed.append(MountError(volume.name, str(error)))
             except OSError as error:
-                failed.append(MountError(volume.name, f"{error.strerror}: {error.filename}"))
+                failed.append(MountError(volume.name, _words(error)))
         return result, failed
 
     def _set_up(self, pod: core_v1.Pod, volume: core_v1.Volume, folder: Path, facts: _Facts) -> Mounted:
@@ -200,20 +206,25 @@ class VolumeManager:
             self.pod_dir(pod.metadata.uid or ""), container, recursive_read_only=self._recursive_read_only(pod)
         )
         if any(mount.sub_path or mount.sub_path_expr for mount in container.volume_mounts):
-            return await threads.call(pod.metadata.uid or "", make.mounts, mounted, env)
+            owner = threads.Owner.of(pod)
+            try:
+                return await threads.call(owner.pod, make.mounts, mounted, env, owner=owner)
+            except OSError as error:
+                raise ConfigError(f"failed to prepare subPath: {_words(error)}") from error
         return make.mounts(mounted, env)
 
     # -- the end ------------------------------------------------------------------------------------------------------
     async def clean(self, uid: str) -> None:
         """Unmount and delete everything of a pod. Raise CleanupError while something stays mounted."""
-        folder = self.pod_dir(uid)
-        done = await threads.call(uid, _take_down, folder)
+        folder, owner = self.pod_dir(uid), self._owners.get(uid)
+        done = await threads.call(uid, _take_down, folder, owner=owner)
         if not done or self._persistent.begun(uid):
             await self._persistent.release(uid)
         if not done:
-            await threads.call(uid, cleanup.remove_tree, folder)
+            await threads.call(uid, cleanup.remove_tree, folder, owner=owner)
         self._persistent.forget(uid)
         self._prepared.pop(uid, None)
+        self._owners.pop(uid, None)
         self._tokens.forget(uid)
 
     async def persistent_use(self, pod: core_v1.Pod) -> tuple[PersistentUse, ...]:
@@ -227,6 +238,10 @@ class VolumeManager:
     def orphans(self, known: set[str]) -> list[str]:
         """List pods that have a folder but are not known."""
         return cleanup.orphans(self._pods_dir, known)
+
+
+def _words(error: OSError) -> str:
+    return f"{error.strerror}: {error.filename}" if error.filename is not None else error.strerror or str(error)
 
 
 def _take_down(folder: Path) -> bool:

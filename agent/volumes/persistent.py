@@ -5,6 +5,7 @@ Each kind of source has its way; a claim's PersistentVolume is looked at anew ev
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ class _There:
 
     mounted: Mounted | None = None
     csi: csi_volume.Volume | None = None
+    use: Filesystem | None = None
 
 
 class PersistentVolumes:
@@ -90,7 +92,7 @@ class PersistentVolumes:
             return await self._nfs(pod, name, spec.nfs, spec.mount_options, read_only=read_only), None
         if spec.host_path is not None:
             uid, kind = pod.metadata.uid or "", spec.host_path.type or ""
-            path = await threads.call(uid, hostpath.prepare, spec.host_path.path, kind)
+            path = await threads.call(uid, hostpath.prepare, spec.host_path.path, kind, owner=threads.Owner.of(pod))
             return Mounted(path, read_only), None
         if spec.local is not None:
             return await self._local.set_up(pod, persistent, read_only), None
@@ -120,13 +122,20 @@ class PersistentVolumes:
             if there is None or there.mounted is None or there.mounted.device:
                 continue
             if there.csi is None:
-                use = await threads.look(f"use of {there.mounted.path}", _filesystem, now, there.mounted.path)
+                use = await self._use(pod, there, there.mounted.path, now)
             else:
                 assert self._csi is not None, "it set the volume up"
                 use = await self._csi.figures(pod, there.csi, now)
             if use is not None:
                 found.append(PersistentUse(volume.name, claim_of(pod, volume), use))
         return tuple(found)
+
+    async def _use(self, pod: core_v1.Pod, there: _There, path: Path, now: float) -> Filesystem | None:
+        """Return how full a mount is; what was read last where it hangs, which is waited for once."""
+        if not threads.under_way(f"use of {path}"):
+            with contextlib.suppress(OSError):
+                there.use = await threads.look(f"use of {path}", _filesystem, now, path, owner=threads.Owner.of(pod))
+        return there.use
 
     async def sweep(self) -> None:
         """Have drivers take off the node what no pod uses."""
