@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from agent.pods.end import discard
 from agent.podspec.sandbox import log_directory
 from agent.usage import collect, machine
 from agent.usage.machine import disk_use
-from agent.volumes import atomic, cleanup, ownership
+from agent.volumes import atomic, cleanup, ownership, walk
 from agent.volumes.walk import entries_below, remove
 from kube.clock import FakeClock
 from tests.unit.agent.pods import pod
@@ -79,11 +80,11 @@ def test_disk_use_counts_what_it_found_before_a_folder_was_moved(
 ) -> None:
     (tmp_path / "file").write_bytes(bytes(1 << 16))
 
-    def walk(folder: Path) -> Iterator[tuple[int, str, bool]]:
+    def interrupted(folder: Path) -> Iterator[tuple[int, str, bool]]:
         yield from entries_below(folder)
         raise OSError(errno.ESTALE, "folder was moved during the walk")
 
-    monkeypatch.setattr(machine, "entries_below", walk)
+    monkeypatch.setattr(machine, "entries_below", interrupted)
     size, inodes = disk_use(tmp_path)
     assert size >= 1 << 16 and inodes == 2
 
@@ -166,11 +167,11 @@ def test_the_walk_goes_up_only_to_where_it_came_from(tmp_path: Path) -> None:
     (root / "a" / "b").mkdir(parents=True)
     (root / "a" / "b" / "file").touch()
     (elsewhere / "kept").mkdir(parents=True)
-    walk = entries_below(root)
-    assert next(walk)[1:] == ("file", False)
+    found = entries_below(root)
+    assert next(found)[1:] == ("file", False)
     (root / "a" / "b").rename(elsewhere / "b")
     with pytest.raises(OSError, match="moved"):
-        next(walk)
+        next(found)
     assert (elsewhere / "kept").exists()
 
 
@@ -183,3 +184,44 @@ def test_links_are_entries_and_are_not_followed(tmp_path: Path) -> None:
     assert [(name, is_folder) for _, name, is_folder in entries_below(root)] == [("link", False)]
     cleanup.remove_tree(root)
     assert (tmp_path / "kept" / "file").exists()
+
+
+def tree(root: Path, folders: int, files: int) -> int:
+    """Make folders with as many files and folders below each; return how many entries there are."""
+    count = 0
+    for number in range(folders):
+        (root / f"d{number}" / "below").mkdir(parents=True)
+        (root / f"d{number}" / "below" / "file").touch()
+        count += 3
+    for number in range(files):
+        (root / f"f{number}").touch()
+    return count + files
+
+
+@pytest.mark.parametrize(("held", "size"), [(walk.HELD, 256), (0, 256), (3, 4096), (0, walk.BATCH_BYTES)])
+def test_a_walk_that_reads_folders_in_pieces_finds_and_removes_everything_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int, size: int
+) -> None:
+    monkeypatch.setattr(walk, "HELD", held)
+    monkeypatch.setattr(walk, "BATCH_BYTES", size)
+    root = tmp_path / "root"
+    for part in ("", "d7", "d7/below"):
+        (root / part).mkdir(exist_ok=True)
+    count = tree(root / "d7" / "below", 30, 40) + tree(root, 7, 100) + 2
+    found = [(os.readlink(f"/proc/self/fd/{at}"), name) for at, name, _ in entries_below(root)]
+    assert len(found) == len(set(found)) == count
+    remove(root)
+    assert not root.exists()
+
+
+def test_a_folder_of_many_files_is_counted_in_little_memory(tmp_path: Path) -> None:
+    names = 20_000
+    for number in range(names):
+        os.mknod(tmp_path / f"{number:0100}")
+    tracemalloc.start()
+    try:
+        _, inodes = disk_use(tmp_path)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert inodes == names + 1 and most < 1 << 20
