@@ -7,16 +7,15 @@ asks within a second; volumes and logs are walked at most once a minute, as upst
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from agent import threads
 from agent.cgroups.tree import Cgroups
 from agent.contracts import Pods, PodView
 from agent.usage import cgroup, machine
-from agent.usage.model import CPU, ContainerUse, Filesystem, Interface, Memory, NodeUse, PersistentUse, PodUse, Snapshot
+from agent.usage.disk import Disk, Disks
+from agent.usage.model import CPU, ContainerUse, Interface, Memory, NodeUse, PersistentUse, PodUse, Snapshot
 from cri.client import Client
 from cri.errors import CRIError
 from cri.messages import CpuUsage, MemoryUsage, NetworkUsage, PodSandboxStats
@@ -27,20 +26,7 @@ from kube.quantity import parse as parse_quantity
 _ADDED_UP = ("working_set", "usage", "rss", "page_faults", "major_page_faults")
 _FRESH_SECONDS = 1.0
 _DISK_SECONDS = 60.0
-_ELSEWHERE = ("kubernetes.io~csi", "kubernetes.io~nfs")  # not on this node's disk; others know how full it is
-_STORAGE_SECONDS = 2.0
 _RATE_SECONDS = 0.1  # looks closer together than this say nothing about a rate
-
-
-@dataclass(frozen=True, slots=True)
-class _Disk:
-    """A pod's use of disk: logs by container, volumes by name, and its own files."""
-
-    read_at: float
-    logs: dict[str, tuple[int, int]]
-    volumes: tuple[tuple[str, Filesystem], ...]
-    files: tuple[int, int]
-    persistent: tuple[PersistentUse, ...] = ()
 
 
 class Collector:
@@ -64,14 +50,11 @@ class Collector:
         self._clock = clock
         self._node_name = node_name
         self._root_dir = root_dir
-        self._pods_dir = pods_dir
-        self._logs_dir = logs_dir
-        self._persistent = persistent
         self._cgroups = cgroups
         self._lock = asyncio.Lock()
         self._last: tuple[float, Snapshot] | None = None
         self._cpu: dict[str, CPU] = {}
-        self._disk: dict[str, _Disk] = {}
+        self._disks = Disks(pods_dir, logs_dir, clock, persistent)
 
     async def snapshot(self, disk_seconds: float = _DISK_SECONDS) -> Snapshot:
         """Return figures not older than a second, or `disk_seconds` for what needs a walk over files.
@@ -90,13 +73,12 @@ class Collector:
         }
         rates: dict[str, CPU] = {}
         pods = []
-        for stats in await self._sandboxes(views):
+        found = await self._sandboxes(views)
+        disks = await self._disks.look([view.pod for view in views.values()], disk_seconds)
+        for stats in found:
             view = views.get(stats.attributes.id)
             if view is not None:
-                disk = await self._disk_of(view, disk_seconds)
-                pods.append(self._pod(view, stats, disk, rates))
-        alive = {view.pod.metadata.uid for view in views.values()}
-        self._disk = {uid: disk for uid, disk in self._disk.items() if uid in alive}
+                pods.append(self._pod(view, stats, disks[view.pod.metadata.uid or ""], rates))
         node = await self._node(rates)
         self._cpu = rates
         return Snapshot(node, tuple(pods))
@@ -121,7 +103,7 @@ class Collector:
             stats.linux.containers.extend(containers)
             return stats
 
-    def _pod(self, view: PodView, stats: PodSandboxStats, disk: _Disk, rates: dict[str, CPU]) -> PodUse:
+    def _pod(self, view: PodView, stats: PodSandboxStats, disk: Disk, rates: dict[str, CPU]) -> PodUse:
         metadata, linux = view.pod.metadata, stats.linux
         records = {record.id: record for record in view.containers if record.running}
         containers = []
@@ -198,49 +180,6 @@ class Collector:
         rate = int(max(0, cpu.total - before.total) / (cpu.time - before.time))
         rates[key] = replace(cpu, nano_cores=rate)
         return rates[key]
-
-    async def _disk_of(self, view: PodView, seconds: float) -> _Disk:
-        uid, now = view.pod.metadata.uid or "", self._clock.monotonic()
-        known = self._disk.get(uid)
-        if known is None or now - known.read_at > seconds:
-            known = replace(await self._read(view.pod) or known or _Disk(now, {}, (), (0, 0)), read_at=now)
-            if self._persistent is not None:
-                # A storage that hangs holds up nobody's figures but its own.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_STORAGE_SECONDS):
-                        known = replace(known, persistent=await self._persistent(view.pod))
-            self._disk[uid] = known
-        return known
-
-    async def _read(self, pod: core_v1.Pod) -> _Disk | None:
-        """Return what a pod's folders hold; None where a file system below them, which its containers mounted, hangs.
-
-        That is waited for once, not at every look.
-        """
-        uid, now, moment = pod.metadata.uid or "", self._clock.monotonic(), self._clock.now().timestamp()
-        key = f"disk of {uid}"
-        if threads.under_way(key):
-            return None
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STORAGE_SECONDS):
-                folder, owner = self._pods_dir / uid, threads.Owner.of(pod)
-                return await threads.look(key, _read_disk, pod, folder, self._logs_dir, now, moment, owner=owner)
-        return None
-
-
-def _read_disk(pod: core_v1.Pod, folder: Path, logs_dir: Path, read_at: float, moment: float) -> _Disk:
-    metadata = pod.metadata
-    logs_of_pod = logs_dir / f"{metadata.namespace}_{metadata.name}_{metadata.uid}"
-    containers = (*pod.spec.containers, *pod.spec.init_containers)
-    logs = {container.name: machine.disk_use(logs_of_pod / container.name) for container in containers}
-    volumes = []
-    for path in sorted((folder / "volumes").glob("*/*")):
-        if path.parent.name in _ELSEWHERE:
-            continue
-        size, inodes = machine.disk_use(path)
-        volumes.append((path.name, machine.filesystem(moment, path, size, inodes)))
-    files = [machine.disk_use(folder / name) for name in ("etc-hosts", "containers")]
-    return _Disk(read_at, logs, tuple(volumes), (sum(size for size, _ in files), sum(inodes for _, inodes in files)))
 
 
 def _cpu(usage: CpuUsage) -> CPU:

@@ -15,7 +15,7 @@ import pytest
 from agent.node.housekeeping import Housekeeping
 from agent.pods.end import discard
 from agent.podspec.sandbox import log_directory
-from agent.usage import collect, machine
+from agent.usage import disk, machine
 from agent.usage.machine import disk_use
 from agent.volumes import atomic, cleanup, ownership, walk
 from agent.volumes.walk import entries_below, remove
@@ -94,7 +94,7 @@ def test_the_hosts_file_and_termination_messages_count_as_the_pods_use_of_disk(t
     (folder / "containers/c").mkdir(parents=True)
     (folder / "etc-hosts").write_bytes(bytes(1 << 16))
     (folder / "containers/c/0a").write_bytes(bytes(1 << 17))
-    size, inodes = collect._read_disk(pod(), folder, tmp_path / "logs", 0.0, 0.0).files
+    size, inodes = disk.read(pod(), folder, tmp_path / "logs", 0.0).files
     assert size >= (1 << 16) + (1 << 17) and inodes == 4
 
 
@@ -214,8 +214,11 @@ def test_a_walk_that_reads_folders_in_pieces_finds_and_removes_everything_once(
     assert not root.exists()
 
 
-def test_a_folder_of_many_files_is_counted_in_little_memory(tmp_path: Path) -> None:
-    names = 20_000
+def test_a_folder_of_many_files_is_counted_in_little_memory_and_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, pauses = 20_000, list[float]()
+    monkeypatch.setattr(machine, "_pause", pauses.append)
     for number in range(names):
         os.mknod(tmp_path / f"{number:0100}")
     tracemalloc.start()
@@ -225,3 +228,4 @@ def test_a_folder_of_many_files_is_counted_in_little_memory(tmp_path: Path) -> N
     finally:
         tracemalloc.stop()
     assert inodes == names + 1 and most < 1 << 20
+    assert len(pauses) == names // machine.ENTRIES_A_TURN

@@ -1,0 +1,116 @@
+"""What pods take of the node's disk: a walk over each pod's volumes, logs and own files.
+
+A pod decides how long its walk takes: it may have millions of files, and its containers can mount file systems that never
+answer. So each pod is walked by itself. A snapshot waits for two seconds and shows what was found last of those that take
+longer; what their walks find counts when they have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from agent import threads
+from agent.usage import machine
+from agent.usage.model import Filesystem, PersistentUse
+from kube.api import core_v1
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+WAIT_SECONDS = 2.0
+WALKS = 4
+"""Walks begun at a time; one that takes longer than WAIT_SECONDS keeps no others from being begun."""
+_ELSEWHERE = ("kubernetes.io~csi", "kubernetes.io~nfs")  # not on this node's disk; others know how full it is
+
+Persistent = Callable[[core_v1.Pod], Awaitable[tuple[PersistentUse, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A pod's use of disk: logs by container, volumes by name, and its own files, as bytes and inodes."""
+
+    logs: dict[str, tuple[int, int]] = field(default_factory=dict)
+    volumes: tuple[tuple[str, Filesystem], ...] = ()
+    files: tuple[int, int] = (0, 0)
+    persistent: tuple[PersistentUse, ...] = ()
+
+
+@dataclass(slots=True)
+class _Known:
+    disk: Disk = field(default_factory=Disk)
+    read_at: float = float("-inf")
+    walk: asyncio.Task[None] | None = None
+
+
+class Disks:
+    """Looks at pods' disks; `persistent` says how full those volumes are that are not of the pod's folder."""
+
+    def __init__(self, pods_dir: Path, logs_dir: Path, clock: Clock, persistent: Persistent | None = None) -> None:
+        self._pods_dir, self._logs_dir, self._clock, self._persistent = pods_dir, logs_dir, clock, persistent
+        self._known: dict[str, _Known] = {}
+        self._places = asyncio.Semaphore(WALKS)
+
+    async def look(self, pods: Sequence[core_v1.Pod], seconds: float) -> dict[str, Disk]:
+        """Return what pods use by UID, not older than so many seconds where that can be read in time."""
+        now, before = self._clock.monotonic(), self._known
+        self._known = {pod.metadata.uid or "": self._known.get(pod.metadata.uid or "") or _Known() for pod in pods}
+        for uid in before.keys() - self._known.keys():
+            if (walk := before[uid].walk) is not None:
+                walk.cancel()
+        for pod in pods:
+            known = self._known[pod.metadata.uid or ""]
+            if (known.walk is None or known.walk.done()) and now - known.read_at > seconds:
+                known.walk = asyncio.create_task(self._look(pod, known), name=f"disk of {pod.metadata.uid}")
+        walks = [known.walk for known in self._known.values() if known.walk is not None and not known.walk.done()]
+        if walks:
+            await asyncio.wait(walks, timeout=WAIT_SECONDS)
+        return {uid: known.disk for uid, known in self._known.items()}
+
+    async def _look(self, pod: core_v1.Pod, known: _Known) -> None:
+        walk: asyncio.Task[None] | None = None
+        try:
+            async with self._places:
+                walk = asyncio.create_task(self._walk(pod, known), name=f"walk over the files of {pod.metadata.uid}")
+                await self._look_elsewhere(pod, known)
+                await asyncio.wait((walk,), timeout=WAIT_SECONDS)
+            await walk
+        except Exception as error:
+            log.warning("looking at the disk of pod %s: %s", pod.metadata.uid, error)
+        finally:
+            if walk is not None:
+                walk.cancel()
+        known.read_at = self._clock.monotonic()
+
+    async def _look_elsewhere(self, pod: core_v1.Pod, known: _Known) -> None:
+        """Ask how full other volumes are. A storage that hangs holds up nobody's figures but its own."""
+        if self._persistent is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WAIT_SECONDS):
+                    known.disk = replace(known.disk, persistent=await self._persistent(pod))
+
+    async def _walk(self, pod: core_v1.Pod, known: _Known) -> None:
+        uid, moment = pod.metadata.uid or "", self._clock.now().timestamp()
+        folder, owner = self._pods_dir / uid, threads.Owner.of(pod)
+        found = await threads.look(f"disk of {uid}", read, pod, folder, self._logs_dir, moment, owner=owner)
+        known.disk = replace(found, persistent=known.disk.persistent)
+
+
+def read(pod: core_v1.Pod, folder: Path, logs_dir: Path, moment: float) -> Disk:
+    """Walk over a pod's files. Blocks for as long as they are many."""
+    metadata = pod.metadata
+    logs_of_pod = logs_dir / f"{metadata.namespace}_{metadata.name}_{metadata.uid}"
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    logs = {container.name: machine.disk_use(logs_of_pod / container.name) for container in containers}
+    volumes = []
+    for path in sorted((folder / "volumes").glob("*/*")):
+        if path.parent.name in _ELSEWHERE:
+            continue
+        size, inodes = machine.disk_use(path)
+        volumes.append((path.name, machine.filesystem(moment, path, size, inodes)))
+    files = [machine.disk_use(folder / name) for name in ("etc-hosts", "containers")]
+    return Disk(logs, tuple(volumes), (sum(size for size, _ in files), sum(inodes for _, inodes in files)))

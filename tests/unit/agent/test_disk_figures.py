@@ -1,0 +1,74 @@
+"""What pods use of the disk, where the walk over a pod's files takes long or never ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.usage import disk
+from agent.usage.disk import Disk, Disks
+from kube.api import core_v1, meta_v1
+from kube.clock import FakeClock
+
+
+def pod(uid: str) -> core_v1.Pod:
+    return core_v1.Pod(metadata=meta_v1.ObjectMeta(name=uid, namespace="n", uid=uid))
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Make the walks of pods whose UID begins with `slow` last until this is set."""
+    released = threading.Event()
+
+    def read(pod: core_v1.Pod, folder: Path, logs_dir: Path, moment: float) -> Disk:
+        if (pod.metadata.uid or "").startswith("slow"):
+            released.wait()
+        return Disk(files=(int(moment), 1))
+
+    monkeypatch.setattr(disk, "read", read)
+    monkeypatch.setattr(disk, "WAIT_SECONDS", 0.05)
+    return released
+
+
+async def test_the_walk_of_a_pod_of_many_files_counts_when_it_has_ended(release: threading.Event) -> None:
+    clock = FakeClock()
+    disks = Disks(Path("/pods"), Path("/logs"), clock)
+    pods = [pod(f"slow-{number}") for number in range(disk.WALKS)] + [pod("quick")]
+    async with asyncio.timeout(20):
+        while not (found := await disks.look(pods, 60))["quick"].files[1]:
+            pass  # its turn comes when the others have had theirs for a while
+    assert found["slow-0"] == Disk()
+    release.set()
+    async with asyncio.timeout(20):
+        while not all(one.files[1] for one in (await disks.look(pods, 60)).values()):
+            pass
+    before = await disks.look(pods, 60)
+    await clock.advance(30)
+    assert await disks.look(pods, 60) == before
+    await clock.advance(31)
+    assert (await disks.look(pods, 60))["quick"] != before["quick"]
+
+
+async def test_a_pod_that_is_gone_is_no_longer_waited_for(release: threading.Event) -> None:
+    disks = Disks(Path("/pods"), Path("/logs"), FakeClock())
+    await disks.look([pod("slow")], 60)
+    assert await disks.look([pod("quick")], 60) and disks._known.keys() == {"quick"}
+    await asyncio.sleep(0)
+    assert not [task for task in asyncio.all_tasks() if "slow" in task.get_name()]
+    release.set()
+
+
+async def test_a_volume_elsewhere_that_does_not_answer_leaves_the_figures_of_the_folder(
+    release: threading.Event,
+) -> None:
+    async def hang(pod: core_v1.Pod) -> tuple[()]:
+        await asyncio.Event().wait()
+        return ()
+
+    disks = Disks(Path("/pods"), Path("/logs"), FakeClock(), hang)
+    async with asyncio.timeout(20):
+        while not (await disks.look([pod("quick")], 60))["quick"].files[1]:
+            pass
