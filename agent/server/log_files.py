@@ -22,6 +22,8 @@ from kube.serving.frames import SessionTurns
 _CHUNK = 128 << 10
 LINES_A_TURN = 256
 """Lines to look at before other readers, and all else in the event loop, have their turn."""
+LONGEST_LINE = 16 << 20
+"""Bytes of a line that are kept: what goes on beyond them without a newline is left out. The runtime cuts at 16 KiB."""
 _TAIL_CHUNK = 32 << 10
 _STATE_CHECK_SECONDS = 5.0  # upstream's stateCheckPeriod, should a wake-up be missed
 
@@ -191,6 +193,8 @@ async def read(
             offset += len(data)
             if data:
                 *whole, rest = (rest + data).split(b"\n")
+                if len(rest) > LONGEST_LINE:
+                    whole, rest = [*whole, rest], b""
                 if out := await _written(writer, whole, turns):
                     yield out
                 continue
