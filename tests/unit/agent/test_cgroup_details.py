@@ -140,3 +140,21 @@ def test_a_network_device_may_have_a_name_of_any_bytes(
     assert cgroup_details.interfaces(7) == {key: [0, 1, 2, 3, 8, 9, 10, 11] for key in (shown, "eth0")}
     assert [found.name for found in machine.interfaces(tmp_path / "7")] == ["eth0", shown]
     assert cgroup_details.interfaces(8) == {}
+
+
+def test_of_a_container_of_many_open_files_the_first_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroup_details, "_PROC", tmp_path)
+    monkeypatch.setattr(cgroup_details, "MOST_FILES", 50)
+    for pid in (1, 2, 3):
+        (tmp_path / f"{pid}/fd").mkdir(parents=True)
+        for number in range(30):
+            (tmp_path / f"{pid}/fd/{number}").symlink_to(f"socket:[{number}]")
+    looked: list[str] = []
+    real = os.readlink
+    monkeypatch.setattr(os, "readlink", lambda path: looked.append(path) or real(path))
+    found = cgroup_details.Details(pids=[1, 2, 3])
+    cgroup_details._processes(found)
+    assert found.figures["container_file_descriptors"] == found.figures["container_sockets"] == len(looked) == 50
+    assert found.figures["container_processes"] == 3
