@@ -81,7 +81,10 @@ def _same(current: Path, payload: Mapping[str, File], group: int | None) -> bool
         return False
     for path, file in payload.items():
         target = current / path
-        if target.stat().st_mode & 0o777 != _mode(file, group) or target.read_bytes() != file.data:
+        found = target.stat()
+        if found.st_mode & 0o777 != _mode(file, group) or found.st_size != len(file.data):
+            return False
+        if target.read_bytes() != file.data:
             return False
     return True
 

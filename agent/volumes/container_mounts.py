@@ -10,6 +10,7 @@ from agent.podspec.environment import ConfigError
 from agent.podspec.security import AnyContainer
 from agent.volumes import subpath
 from agent.volumes.mounted import Mounted
+from agent.volumes.mounts import MountTable
 from agent.volumes.payload import VolumeError
 from agent.volumes.recursion import recursive_read_only
 from cri.messages import Device, ImageSpec, Mount, MountPropagation
@@ -27,7 +28,9 @@ class ContainerMounts:
     """The mounts of one container of the pod whose folder is given."""
 
     def __init__(self, pod_dir: Path, container: AnyContainer, *, recursive_read_only: bool) -> None:
-        self._pod_dir, self._container, self._recursive = pod_dir, container, recursive_read_only
+        self._container, self._recursive = container, recursive_read_only
+        self._sub_paths = pod_dir / "volume-subpaths"
+        self._table = MountTable(self._sub_paths)
 
     def mounts(self, mounted: Mapping[str, Mounted], env: Mapping[str, str]) -> list[Mount]:
         """Return the container's volume mounts, subPaths bound. Raise ConfigError."""
@@ -54,12 +57,12 @@ class ContainerMounts:
         )
 
     def _bind(self, index: int, mount: core_v1.VolumeMount, volume: Path, sub_path: str) -> Path:
-        target = self._pod_dir / "volume-subpaths" / mount.name / self._container.name / str(index)
+        target = self._sub_paths / mount.name / self._container.name / str(index)
         try:
-            return subpath.bind(volume, sub_path, target)
+            return subpath.bind(volume, sub_path, target, self._table)
         except (VolumeError, OSError) as error:
             which = f'subPath for volumeMount "{mount.name}" of container "{self._container.name}"'
-            log.warning("%s: %s: %s", self._pod_dir, which, error)
+            log.warning("%s: %s: %s", target, which, error)
             raise ConfigError(f"failed to prepare {which}") from error
 
 

@@ -19,13 +19,18 @@ from kube.quantity import value
 _PREFIX = "hugepages-"
 
 
-def make(target: Path, source: core_v1.EmptyDirVolumeSource, pod: core_v1.Pod, node_memory: int) -> None:
-    """Make the folder where it is missing; `node_memory` is what pods may use, in bytes. Raise VolumeError, OSError."""
+def make(
+    target: Path, source: core_v1.EmptyDirVolumeSource, pod: core_v1.Pod, node_memory: int, table: mounts.MountTable
+) -> None:
+    """Make the folder where it is missing; `node_memory` is what pods may use, in bytes. Raise VolumeError, OSError.
+
+    `table` says what is mounted in the pod's folder.
+    """
     fresh = not target.is_dir()
     medium = source.medium or ""
     if fresh:
         target.mkdir(parents=True)
-    if medium and (fresh or not mounts.is_mount_point(target)):
+    if medium and (fresh or not table.has(target)):
         fresh = True
         if medium == "Memory":
             mounts.mount_tmpfs(target, size=memory_size(source, pod, node_memory))

@@ -19,7 +19,7 @@ from agent.podspec.security import AnyContainer
 from agent.usage.model import PersistentUse
 from agent.volumes import atomic, cleanup, container_mounts, empty_dir, hostpath, mounts
 from agent.volumes.mounted import Mounted
-from agent.volumes.payload import Sources, VolumeError, single_user, volume_payload
+from agent.volumes.payload import Sources, VolumeError, lies_in_memory, single_user, volume_payload
 from agent.volumes.persistent import PersistentVolumes, is_persistent
 from agent.volumes.tokens import TokenCache
 from agent.volumes.trust_bundles import TrustBundles
@@ -35,6 +35,8 @@ _PLUGINS = {
     "empty_dir": "kubernetes.io~empty-dir",
 }
 BUNDLE_SECONDS = 60.0
+MOST_IN_MEMORY = 1024
+"""Volumes of a pod that are file systems in memory: whoever reads the kernel's list of mounts reads them all."""
 
 
 class MountError(Exception):
@@ -152,18 +154,24 @@ class VolumeManager:
             folder.mkdir(parents=True, exist_ok=True, mode=0o750)
         except OSError as error:
             raise FolderError(f"mkdir {error.filename}: {(error.strerror or '').lower()}") from error
+        in_memory = sum(map(lies_in_memory, pod.spec.volumes))
+        if in_memory > MOST_IN_MEMORY:
+            problem = f"the pod has {in_memory} volumes in memory, {MOST_IN_MEMORY} are allowed"
+            return {}, [MountError(volumes[0].name, problem)] if volumes else []
         result: dict[str, Mounted] = {}
-        failed = []
+        failed, table = [], mounts.MountTable(folder)
         for volume in volumes:
             try:
-                result[volume.name] = self._set_up(pod, volume, folder / "volumes", facts)
+                result[volume.name] = self._set_up(pod, volume, folder / "volumes", facts, table)
             except (VolumeError, atomic.PayloadError) as error:
                 failed.append(MountError(volume.name, str(error)))
             except OSError as error:
                 failed.append(MountError(volume.name, _words(error)))
         return result, failed
 
-    def _set_up(self, pod: core_v1.Pod, volume: core_v1.Volume, folder: Path, facts: _Facts) -> Mounted:
+    def _set_up(
+        self, pod: core_v1.Pod, volume: core_v1.Volume, folder: Path, facts: _Facts, table: mounts.MountTable
+    ) -> Mounted:
         group = pod.spec.security_context.fs_group if pod.spec.security_context else None
         prepared = self._prepared.setdefault(pod.metadata.uid or "", set())
         if volume.name in facts.claims:
@@ -179,7 +187,7 @@ class VolumeManager:
             if volume.empty_dir is not None:
                 if target not in prepared:
                     memory = value(facts.sources.allocatable.get("memory", 0))
-                    empty_dir.make(target, volume.empty_dir, pod, memory)
+                    empty_dir.make(target, volume.empty_dir, pod, memory, table)
                     prepared.add(target)
                 return Mounted(target)
             payload = volume_payload(pod, volume, facts.sources)
@@ -187,7 +195,7 @@ class VolumeManager:
                 fresh = not target.is_dir()
                 target.mkdir(parents=True, exist_ok=True)
                 # What is secret must not reach a disk; after a reboot the folder is there and its mount is not.
-                if attribute != "config_map" and (fresh or not mounts.is_mount_point(target)):
+                if attribute != "config_map" and (fresh or not table.has(target)):
                     mounts.mount_tmpfs(target, mode=0o755)
                 prepared.add(target)
             atomic.write(target, payload, group)

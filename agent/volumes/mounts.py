@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,28 @@ def mount_points(below: Path) -> list[str]:
 def is_mount_point(path: Path) -> bool:
     """Tell whether something is mounted at exactly this path, bind mounts of files included."""
     return str(path) in mount_points(path)
+
+
+class MountTable:
+    """What is mounted at and below a folder, read from the kernel once, when it is first asked for."""
+
+    def __init__(self, below: Path) -> None:
+        self._below = below
+        self._counts: Counter[str] | None = None
+
+    def has(self, path: Path) -> bool:
+        """Tell whether something was mounted at exactly this path."""
+        return self._read()[str(path)] > 0
+
+    def clear(self, path: Path) -> None:
+        """Unmount all that was mounted at exactly this path. Raise OSError."""
+        for _ in range(self._read().pop(str(path), 0)):
+            unmount(path)
+
+    def _read(self) -> Counter[str]:
+        if self._counts is None:
+            self._counts = Counter(mount_points(self._below))
+        return self._counts
 
 
 def references(path: Path) -> list[str]:

@@ -6,7 +6,8 @@ Wordings are upstream's (pkg/volume/{configmap,secret,projected,downwardapi}); t
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.podspec import downward
@@ -16,6 +17,9 @@ from kube.api import core_v1
 from kube.quantity import Quantity
 
 DEFAULT_MODE = 0o644
+MOST_BYTES, MOST_ENTRIES = 64 << 20, 20_000
+"""What the files of a pod's volumes may hold together, and how many files and folders they may be. Most of them lie in memory
+that no limit of the pod counts. Upstream has no bound."""
 
 
 class VolumeError(Exception):
@@ -27,6 +31,23 @@ class VolumeError(Exception):
     def __init__(self, message: str, *, step: str = "", name: str = "") -> None:
         super().__init__(message)
         self.step, self.name = step, name
+
+
+@dataclass(slots=True)
+class Room:
+    """What the files of one pod may still take."""
+
+    bytes: int = MOST_BYTES
+    entries: int = MOST_ENTRIES
+
+    def take(self, path: str, size: int) -> None:
+        """Count a file with the folders of its path. Raise VolumeError where there is no room."""
+        self.bytes -= size
+        self.entries -= 1 + path.count("/")
+        if self.bytes < 0:
+            raise VolumeError(f"the files of the pod's volumes have more than {MOST_BYTES} bytes together")
+        if self.entries < 0:
+            raise VolumeError(f"the pod's volumes have more than {MOST_ENTRIES} files and folders together")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +62,16 @@ class Sources:
     bundles: Mapping[tuple[str, str], str] = field(default_factory=dict)
     token_uid: int | None = None
     """The one user that all the pod's containers run as, who then owns the tokens."""
+    room: Room = field(default_factory=Room)
 
 
 def volume_payload(pod: core_v1.Pod, volume: core_v1.Volume, sources: Sources) -> dict[str, File]:
     """Return the files of a configMap, secret, downwardAPI or projected volume. Raise VolumeError."""
     namespace = pod.metadata.namespace or ""
     if (source := volume.config_map) is not None:
-        return config_map_files(namespace, source, source.name or "", source.default_mode, sources.references)
+        return config_map_files(namespace, source, source.name or "", source.default_mode, sources)
     if (secret := volume.secret) is not None:
-        return secret_files(namespace, secret, secret.secret_name or "", secret.default_mode, sources.references)
+        return secret_files(namespace, secret, secret.secret_name or "", secret.default_mode, sources)
     if (api := volume.downward_api) is not None:
         return downward_files(pod, api.items, api.default_mode, sources)
     assert volume.projected is not None, volume.name
@@ -61,18 +83,22 @@ def config_map_files(
     source: core_v1.ConfigMapVolumeSource | core_v1.ConfigMapProjection,
     name: str,
     default_mode: int | None,
-    references: References,
+    sources: Sources,
 ) -> dict[str, File]:
-    found = references.config_map(namespace, name)
+    found = sources.references.config_map(namespace, name)
     if found is None:
         if source.optional:
             return {}
         raise VolumeError(f'configmap "{name}" not found')
-    data = {key: text.encode() for key, text in found.data.items()}
-    data |= {key: base64.b64decode(text) for key, text in found.binary_data.items()}
-    return _select(
-        data, source.items, default_mode, bool(source.optional), "configmap references non-existent config key"
-    )
+    text, binary = found.data, found.binary_data
+
+    def read(key: str) -> bytes | None:
+        if key in binary:
+            return base64.b64decode(binary[key])
+        return text[key].encode() if key in text else None
+
+    complaint = "" if source.optional else "configmap references non-existent config key"
+    return _select(itertools.chain(text, binary), read, source.items, default_mode, complaint, sources.room)
 
 
 def secret_files(
@@ -80,34 +106,42 @@ def secret_files(
     source: core_v1.SecretVolumeSource | core_v1.SecretProjection,
     name: str,
     default_mode: int | None,
-    references: References,
+    sources: Sources,
 ) -> dict[str, File]:
-    found = references.secret(namespace, name)
+    found = sources.references.secret(namespace, name)
     if found is None:
         if source.optional:
             return {}
         raise VolumeError(f'secret "{name}" not found')
-    data = {key: base64.b64decode(text) for key, text in found.data.items()}
-    return _select(data, source.items, default_mode, bool(source.optional), "references non-existent secret key")
+    data = found.data
+
+    def read(key: str) -> bytes | None:
+        return base64.b64decode(data[key]) if key in data else None
+
+    complaint = "" if source.optional else "references non-existent secret key"
+    return _select(data, read, source.items, default_mode, complaint, sources.room)
 
 
 def _select(
-    data: Mapping[str, bytes],
+    keys: Iterable[str],
+    read: Callable[[str], bytes | None],
     items: Sequence[core_v1.KeyToPath],
     default_mode: int | None,
-    optional: bool,
     complaint: str,
+    room: Room,
 ) -> dict[str, File]:
+    """Return the files of an object's items, of all its keys without any; where a key is missing, `complaint` is raised."""
     mode = DEFAULT_MODE if default_mode is None else default_mode
-    if not items:
-        return {key: File(content, mode) for key, content in data.items()}
+    wanted = [(item.key, item.path, item.mode) for item in items] or [(key, key, None) for key in keys]
     files = {}
-    for item in items:
-        if item.key not in data:
-            if optional:
+    for key, path, own in wanted:
+        content = read(key)
+        if content is None:
+            if not complaint:
                 continue
-            raise VolumeError(f"{complaint}: {item.key}")
-        files[item.path] = File(data[item.key], mode if item.mode is None else item.mode)
+            raise VolumeError(f"{complaint}: {key}")
+        room.take(path, len(content))
+        files[path] = File(content, mode if own is None else own)
     return files
 
 
@@ -127,7 +161,9 @@ def downward_files(
                 continue
         except downward.FieldNotFound as error:
             raise VolumeError(str(error)) from error
-        files[item.path] = File(text.encode(), mode if item.mode is None else item.mode)
+        content = text.encode()
+        sources.room.take(item.path, len(content))
+        files[item.path] = File(content, mode if item.mode is None else item.mode)
     return files
 
 
@@ -136,22 +172,31 @@ def _projected(pod: core_v1.Pod, name: str, volume: core_v1.ProjectedVolumeSourc
     files: dict[str, File] = {}
     for source in volume.sources:
         if (config_map := source.config_map) is not None:
-            files |= config_map_files(namespace, config_map, config_map.name or "", mode, sources.references)
+            files |= config_map_files(namespace, config_map, config_map.name or "", mode, sources)
         if (secret := source.secret) is not None:
-            files |= secret_files(namespace, secret, secret.name or "", mode, sources.references)
+            files |= secret_files(namespace, secret, secret.name or "", mode, sources)
         if (api := source.downward_api) is not None:
             files |= downward_files(pod, api.items, mode, sources)
         if (token := source.service_account_token) is not None:
             group = pod.spec.security_context.fs_group if pod.spec.security_context else None
             private = sources.token_uid is not None or group is not None
             bits = 0o600 if private else (DEFAULT_MODE if mode is None else mode)
+            sources.room.take(token.path, len(sources.tokens[name, token.path]))
             files[token.path] = File(sources.tokens[name, token.path].encode(), bits, sources.token_uid)
         if (bundle := source.cluster_trust_bundle) is not None and (name, bundle.path) in sources.bundles:
             text = sources.bundles[name, bundle.path]
+            sources.room.take(bundle.path, len(text))
             files[bundle.path] = File(text.encode(), DEFAULT_MODE if mode is None else mode)
         if source.pod_certificate is not None:
             raise VolumeError("podCertificate projections are not supported by this node")
     return files
+
+
+def lies_in_memory(volume: core_v1.Volume) -> bool:
+    """Tell whether a volume is a file system in memory of its own."""
+    if volume.empty_dir is not None:
+        return volume.empty_dir.medium == "Memory"
+    return any(source is not None for source in (volume.secret, volume.downward_api, volume.projected))
 
 
 def single_user(pod: core_v1.Pod) -> int | None:

@@ -37,8 +37,11 @@ def named(mount: core_v1.VolumeMount, env: Mapping[str, str]) -> str:
     return path
 
 
-def bind(volume: Path, sub_path: str, target: Path) -> Path:
-    """Bind volume/sub_path onto the target (made as a file or folder) and return it. Raise VolumeError, OSError."""
+def bind(volume: Path, sub_path: str, target: Path, table: mounts.MountTable) -> Path:
+    """Bind volume/sub_path onto the target (made as a file or folder) and return it. Raise VolumeError, OSError.
+
+    `table` says what is mounted on targets.
+    """
     if sub_path.startswith("/") or ".." in sub_path.split("/"):
         raise VolumeError(f"subPath must be a relative path without '..': {sub_path}")
     root = Path(os.path.realpath(volume))
@@ -51,6 +54,7 @@ def bind(volume: Path, sub_path: str, target: Path) -> Path:
     try:
         if os.readlink(f"/proc/self/fd/{descriptor}") != str(wanted):
             raise VolumeError(f"subpath {sub_path!r} changed while it was opened")
+        table.clear(target)
         _prepare_target(target, stat.S_ISDIR(os.fstat(descriptor).st_mode))
         mounts.bind_descriptor(descriptor, target)
     finally:
@@ -94,9 +98,7 @@ def _make_folders(root: Path, parts: tuple[str, ...]) -> None:
 
 
 def _prepare_target(target: Path, folder: bool) -> None:
-    """Have an empty folder or file at the target, nothing mounted on it."""
-    while mounts.is_mount_point(target):
-        mounts.unmount(target)
+    """Have an empty folder or file at the target."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if folder:
         if target.is_file():

@@ -200,7 +200,7 @@ async def test_a_sub_path_never_leaves_the_volume_while_its_parts_are_swapped(tm
     try:
         for _ in range(500):
             try:
-                await asyncio.to_thread(subpath.bind, volume, "sub", target)
+                await asyncio.to_thread(subpath.bind, volume, "sub", target, mounts.MountTable(target))
             except (VolumeError, OSError):
                 refused += 1
                 continue
@@ -222,7 +222,7 @@ def test_what_is_mounted_below_a_sub_path_is_not_bound(tmp_path: Path) -> None:
     try:
         mounts.mount_tmpfs(below)
         (below / "secret").touch()
-        subpath.bind(tmp_path / "volume", "sub", target)
+        subpath.bind(tmp_path / "volume", "sub", target, mounts.MountTable(target))
         assert (target / "own").exists()
         assert list((target / "below").iterdir()) == []
     finally:

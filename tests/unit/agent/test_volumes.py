@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from agent.pods.references import references_of
 from agent.pods.static import ManifestError, parse
 from agent.pods.termination_messages import read_message, tail_log
 from agent.podspec.environment import ConfigError
-from agent.volumes import atomic, cleanup, hostpath, subpath
+from agent.volumes import atomic, cleanup, hostpath, mounts, subpath
 from agent.volumes.atomic import File
 from agent.volumes.manager import MountsFailed, VolumeManager
-from agent.volumes.payload import Sources, VolumeError, single_user, volume_payload
+from agent.volumes.payload import MOST_BYTES, Sources, VolumeError, single_user, volume_payload
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
 
@@ -274,3 +275,75 @@ def test_a_sub_path_is_expanded_or_refused_by_upstreams_words(given: dict[str, s
         assert str(error.value) == refusal
     else:
         assert subpath.named(mount, env) == path
+
+
+class Large(Objects):
+    """Secret `large` of a MiB, and ConfigMap `many` of 10 000 keys; counts how often a value is read."""
+
+    def config_map(self, namespace: str, name: str) -> core_v1.ConfigMap | None:
+        return core_v1.ConfigMap(data={f"k{number}": "" for number in range(10_000)})
+
+    def secret(self, namespace: str, name: str) -> core_v1.Secret | None:
+        return core_v1.Secret(data={"large": base64.b64encode(bytes(1 << 20)).decode(), "small": "eA=="})
+
+
+def projected(*sources: dict[str, Any]) -> dict[str, File]:
+    given = pod(volumes=[{"name": "v", "projected": {"sources": list(sources)}}])
+    return volume_payload(given, given.spec.volumes[0], Sources(Large()))
+
+
+def secret_item(key: str, path: str) -> dict[str, Any]:
+    return {"secret": {"name": "s", "items": [{"key": key, "path": path}]}}
+
+
+def test_a_secret_that_is_projected_a_thousand_times_is_refused_before_it_fills_the_memory() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(VolumeError, match="volumes have more than 67108864 bytes together"):
+            projected(*(secret_item("large", f"p{number}") for number in range(1000)))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < MOST_BYTES + (8 << 20)
+    files = projected(*(secret_item("large", f"p{number}") for number in range(60)))
+    assert len(files) == 60
+
+
+def test_of_an_object_only_the_items_that_are_wanted_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    real = base64.b64decode
+    monkeypatch.setattr(base64, "b64decode", lambda text: decoded.append(len(text)) or real(text))
+    assert len(projected(*(secret_item("small", f"p{number}") for number in range(1000)))) == 1000
+    assert sum(decoded) == 4 * 1000
+
+
+def test_files_and_folders_of_a_pods_volumes_are_bounded() -> None:
+    with pytest.raises(VolumeError, match="more than 20000 files and folders together"):
+        projected(*({"configMap": {"name": "many"}} for _ in range(3)))
+    with pytest.raises(VolumeError, match="more than 20000 files and folders together"):
+        projected(*(secret_item("small", f"{number}/" + "d/" * 2000 + "f") for number in range(11)))
+
+
+async def test_a_pod_of_thousands_of_volumes_in_memory_is_told_so(tmp_path: Path) -> None:
+    given = pod(volumes=[{"name": f"v{number}", "emptyDir": {"medium": "Memory"}} for number in range(1025)])
+    manager = VolumeManager(tmp_path, Objects(), *[None] * 3)  # type: ignore[arg-type]
+    with pytest.raises(MountsFailed, match='volume "v0" : the pod has 1025 volumes in memory, 1024 are allowed'):
+        await manager.mount(given)
+    assert manager._prepared == {}
+
+
+def test_the_list_of_mounts_is_read_once_for_all_volumes_and_subpaths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[Path] = []
+    unmounted: list[Path] = []
+    target = tmp_path / "0"
+    monkeypatch.setattr(mounts, "mount_points", lambda below: reads.append(below) or [str(target), str(target)])
+    monkeypatch.setattr(mounts, "unmount", unmounted.append)
+    table = mounts.MountTable(tmp_path)
+    assert reads == []
+    assert table.has(target) and not table.has(tmp_path)
+    for number in range(100):
+        table.clear(tmp_path / str(number))
+    table.clear(target)
+    assert reads == [tmp_path] and unmounted == [target, target]
