@@ -16,7 +16,7 @@ from agent.volumes.mounts import mount_points, unmount
 from agent.volumes.walk import remove
 from cri.client import Client as RuntimeClient
 from kube.process import CommandError
-from wherry import daemons, units
+from wherry import daemons, home_files, units
 from wherry.errors import WherryError
 from wherry.progress import errors, step
 from wherry.settings import Settings
@@ -162,7 +162,7 @@ def _remove_files(settings: Settings, keep_data: bool) -> None:
     layout = settings.layout
     target, _ = user_kubeconfig()
     with contextlib.suppress(OSError):
-        if not keep_data and target.read_bytes() == layout.admin_kubeconfig.read_bytes():
+        if not keep_data and home_files.holds(target, layout.admin_kubeconfig.read_bytes()):
             target.unlink()
     doomed = [layout.run, layout.pod_logs, layout.container_logs, layout.logs, layout.containerd_root]
     # What claims hold below the agent's folder is data.

@@ -6,7 +6,6 @@ import os
 import pwd
 from pathlib import Path
 
-from kube.files import write_file
 from wherry import (
     addresses,
     check,
@@ -15,6 +14,7 @@ from wherry import (
     containerd,
     daemons,
     file_modes,
+    home_files,
     starting,
     storage,
     tokens,
@@ -82,14 +82,10 @@ def offer_kubeconfig(settings: Settings) -> None:
     admin = settings.layout.admin_kubeconfig
     target, user = user_kubeconfig()
     prefix = ""
-    if settings.prefix == "/" and not target.exists():
-        target.parent.mkdir(exist_ok=True, mode=0o750)
-        write_file(target, admin.read_bytes(), 0o600)
-        for path in (target.parent, target):
-            os.chown(path, user.pw_uid, user.pw_gid)
+    if settings.prefix == "/" and home_files.give(target, admin.read_bytes(), user.pw_uid, user.pw_gid):
         console.print(f"\nkubectl is set up for {user.pw_name} in {target}. Try:")
     else:
-        if not target.exists() or target.read_bytes() != admin.read_bytes():
+        if not home_files.holds(target, admin.read_bytes()):
             prefix = f"export KUBECONFIG={admin}\n  "
         console.print("\nThe cluster is up. Try:")
     console.print(
