@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable
 from pathlib import Path
 
 from agent.cgroups import qos, slices
@@ -86,9 +85,8 @@ class Cgroups:
         await self.apply(self._path(["kubepods", "burstable"]), Limits(cpu_shares=qos.MIN_SHARES))
         await self.apply(self._path(["kubepods", "besteffort"]), Limits(cpu_shares=qos.MIN_SHARES))
 
-    async def share_burstable(self, pods: Iterable[core_v1.Pod]) -> None:
-        """Give the burstable class the CPU shares that its pods request together."""
-        total = sum(qos.pod_request(pod, "cpu") for pod in pods if qos.qos_class(pod) == qos.BURSTABLE)
+    async def share_burstable(self, total: int) -> None:
+        """Give the burstable class the CPU shares for what its pods request together, in millicores."""
         await self.apply(self._path(["kubepods", "burstable"]), Limits(cpu_shares=qos.cpu_shares(total)))
 
     # -- removing -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ refused for want of resources: others make way for it (preemption.py). Pure.
 from __future__ import annotations
 
 import platform
-from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from agent.lifecycle import End, rejection
 from agent.node.extended_resources import is_extended
 from agent.pods import preemption
 from agent.pods.preemption import Shortage
+from agent.pods.taken import Taken, ports_of
 from agent.pods.toolbox import NodeState
 from agent.podspec.sysctls import forbidden_sysctl
 from kube import host_ports, node_affinity
@@ -42,7 +42,7 @@ class Admission:
 
 def admit(
     pod: core_v1.Pod,
-    others: Iterable[core_v1.Pod],
+    others: Iterable[Taken],
     node: NodeState,
     config: AgentConfig,
     *,
@@ -68,7 +68,7 @@ def admit(
     if refused:
         return Admission(rejection(*refused))
     try:
-        way = preemption.victims(pod, others, short, static=static)
+        way = preemption.victims(pod, [other.pod for other in others], short, static=static)
         return Admission(preempt=tuple(way), wanting=short[0].name if short else "")
     except preemption.NothingToPreempt as error:
         text = f"Unexpected error while attempting to recover from admission failure: preemption: {error}"
@@ -114,15 +114,13 @@ def _groups_policy(pod: core_v1.Pod, node: NodeState) -> Refusal | None:
     return None
 
 
-def _too_many(others: list[core_v1.Pod], config: AgentConfig) -> list[Shortage]:
+def _too_many(others: list[Taken], config: AgentConfig) -> list[Shortage]:
     used = len(others)
     return [Shortage("pods", 1, used, config.max_pods)] if used + 1 > config.max_pods else []
 
 
-def _resources(pod: core_v1.Pod, others: list[core_v1.Pod], node: NodeState) -> list[Shortage]:
-    wanted, used = qos.pod_requests(pod), Counter[str]()
-    for other in others:
-        used.update(qos.pod_requests(other))
+def _resources(pod: core_v1.Pod, others: list[Taken], node: NodeState) -> list[Shortage]:
+    wanted = qos.pod_requests(pod)
     found = []
     for name in (*_FIXED, *sorted(wanted.keys() - set(_FIXED))):
         requested = wanted.get(name, 0)
@@ -133,8 +131,9 @@ def _resources(pod: core_v1.Pod, others: list[core_v1.Pod], node: NodeState) -> 
             continue
         quantity = node.allocatable.get(name, 0)
         capacity = milli(quantity) if name == "cpu" else value(quantity)
-        if used[name] + requested > capacity:
-            found.append(Shortage(name, requested, used[name], capacity))
+        used = sum(other.requests.get(name, 0) for other in others)
+        if used + requested > capacity:
+            found.append(Shortage(name, requested, used, capacity))
     return found
 
 
@@ -147,22 +146,11 @@ def _affinity(pod: core_v1.Pod, node: NodeState, config: AgentConfig) -> Refusal
     return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
 
 
-def _ports(pod: core_v1.Pod, others: list[core_v1.Pod]) -> Refusal | None:
-    wanted = _host_ports(pod)
-    if wanted and host_ports.clash(
-        wanted, host_ports.by_number(port for other in others for port in _host_ports(other))
-    ):
+def _ports(pod: core_v1.Pod, others: list[Taken]) -> Refusal | None:
+    wanted = ports_of(pod)
+    if wanted and any(host_ports.clash(wanted, other.ports) for other in others if other.ports):
         return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
     return None
-
-
-def _host_ports(pod: core_v1.Pod) -> list[host_ports.HostPort]:
-    return [
-        (port.host_ip or host_ports.EVERY_ADDRESS, port.protocol or "TCP", port.host_port)
-        for container in (*pod.spec.init_containers, *pod.spec.containers)
-        for port in container.ports
-        if port.host_port
-    ]
 
 
 def _taints(pod: core_v1.Pod, node: NodeState) -> Refusal | None:

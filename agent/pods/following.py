@@ -129,7 +129,7 @@ class PodFollower:
         rejected: End | None = None
         way: tuple[core_v1.Pod, ...] = ()
         if runtime is None and pod.metadata.deletion_timestamp is None and pod.status.phase not in ENDED_PHASES:
-            others = [w.allocated for w in self._workers.values() if not w.ending]
+            others = [w.taken for w in self._workers.values() if not w.ending]
             own = {w.uid for w in self._workers.values() if w.static} | ({uid} if static else set())
             admission = admit(pod, others, self._tools.node, self._tools.config, static=own)
             rejected, way = admission.rejected, admission.preempt
@@ -208,7 +208,7 @@ class PodFollower:
 
     def _hold_resize(self, pod: core_v1.Pod) -> Hold | None:
         """Tell why a pod cannot have its new size, for what the others on the node have."""
-        others = [w.allocated for w in self._workers.values() if w.uid != pod.metadata.uid and not w.ending]
+        others = [w.taken for w in self._workers.values() if w.uid != pod.metadata.uid and not w.ending]
         tools, static = self._tools, self._workers[pod.metadata.uid or ""].static
         return (
             tools.managers.refuse_resize(pod)
@@ -221,7 +221,8 @@ class PodFollower:
         while True:
             await self._pods_changed.wait()
             self._pods_changed.clear()
-            await self._tools.cgroups.share_burstable(w.pod for w in self._workers.values() if not w.ending)
+            burstable = [w for w in self._workers.values() if not w.ending and qos.qos_class(w.pod) == qos.BURSTABLE]
+            await self._tools.cgroups.share_burstable(sum(w.cpu_request for w in burstable))
 
     # -- the runtime --------------------------------------------------------------------------------------------------
     async def load(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from agent.cgroups import qos
+from agent.pods.taken import Taken
 from agent.records import PodRuntime
 from kube.api import core_v1
 from kube.quantity import Quantity, milli, value
@@ -57,7 +58,7 @@ def needs_restart(container: core_v1.Container, resources: set[str]) -> bool:
     return any(p.resource_name in resources and p.restart_policy == "RestartContainer" for p in container.resize_policy)
 
 
-def hold(pod: core_v1.Pod, others: Iterable[core_v1.Pod], allocatable: Mapping[str, Quantity]) -> Hold | None:
+def hold(pod: core_v1.Pod, others: Iterable[Taken], allocatable: Mapping[str, Quantity]) -> Hold | None:
     """Return why the node cannot give the pod what it now asks for; None where it can."""
     others = list(others)
     for name, amount in (("cpu", milli), ("memory", value)):
@@ -67,7 +68,7 @@ def hold(pod: core_v1.Pod, others: Iterable[core_v1.Pod], allocatable: Mapping[s
         if requested > capacity:
             message = f"Node didn't have enough capacity: {name}, requested: {requested}, capacity: {capacity}"
             return Hold("Infeasible", message)
-        used = sum(qos.pod_request(other, name) for other in others)
+        used = sum(other.requests.get(name, 0) for other in others)
         if requested + used > capacity:
             message = (
                 f"Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"

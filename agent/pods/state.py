@@ -14,12 +14,14 @@ from pathlib import Path
 
 import msgspec
 
+from agent.cgroups import qos
 from agent.contracts import PodView, ProbeOutcome, ProbeTarget
 from agent.lifecycle import End, find_container, is_sidecar
 from agent.node import log_rotation
 from agent.pods.allocation import sizes
 from agent.pods.resize import Hold
 from agent.pods.setup import field_path, make_sandbox_config, unlink_logs, with_message
+from agent.pods.taken import Taken
 from agent.pods.toolbox import Toolbox
 from agent.records import ContainerRecord, PodRuntime
 from agent.status.container import Known, Waiting
@@ -69,6 +71,7 @@ class PodState:
         self.held: Hold | None = None
         self.allocated = pod
         """The pod in the size that the node has granted it: the spec's, but for a resize that is held."""
+        self._taken: Taken | None = None
         self.resize_error = ""
         self.end = self.rejected = rejected
         self.grace: int | None = None
@@ -92,6 +95,19 @@ class PodState:
     def api_pod(self) -> core_v1.Pod | None:
         """The object that shows the pod in the API."""
         return self.mirror if self.static else self.pod
+
+    @property
+    def taken(self) -> Taken:
+        """What the pod takes of the node in the size that it was granted."""
+        if self._taken is None or self._taken.pod is not self.allocated:
+            self._taken = Taken.of(self.allocated)
+        return self._taken
+
+    @property
+    def cpu_request(self) -> int:
+        """What the spec requests, in millicores."""
+        added_up = self.taken.requests if self.allocated is self.pod else qos.pod_requests(self.pod)
+        return added_up.get("cpu", 0)
 
     @property
     def leaving(self) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from agent.config import AgentConfig
 from agent.pods.admission import Admission, admit
+from agent.pods.taken import Taken
 from agent.pods.toolbox import NodeState
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
@@ -29,7 +30,7 @@ def cpu(amount: str, **spec: Any) -> core_v1.Pod:
 
 
 def refusal(given: core_v1.Pod, *others: core_v1.Pod, node: NodeState = NODE, **changes: Any) -> tuple[str, str]:
-    rejected = admit(given, others, node, AgentConfig(node_name="n", **changes)).rejected
+    rejected = admit(given, map(Taken.of, others), node, AgentConfig(node_name="n", **changes)).rejected
     if rejected is None:
         return "", ""
     assert rejected.phase == "Failed" and rejected.message.startswith("Pod was rejected: ")
@@ -177,7 +178,7 @@ def best_effort(name: str) -> core_v1.Pod:
 
 
 def way(wants: str, *others: core_v1.Pod, **changes: Any) -> list[str]:
-    admission = admit(cpu(wants, priority=CRITICAL), others, NODE, AgentConfig(node_name="n", **changes))
+    admission = admit(cpu(wants, priority=CRITICAL), map(Taken.of, others), NODE, AgentConfig(node_name="n", **changes))
     assert admission.rejected is None
     return [victim.metadata.name or "" for victim in admission.preempt]
 
@@ -203,7 +204,7 @@ def test_a_pod_without_requests_makes_way_for_a_place_only() -> None:
 
 def test_a_critical_pod_does_not_make_way_for_one_of_its_priority() -> None:
     other = burstable("2", "other", priority=CRITICAL)
-    rejected = admit(cpu("1", priority=CRITICAL), [other], NODE, AgentConfig(node_name="n")).rejected
+    rejected = admit(cpu("1", priority=CRITICAL), [Taken.of(other)], NODE, AgentConfig(node_name="n")).rejected
     assert rejected is not None and rejected.reason == "UnexpectedAdmissionError"
     assert rejected.message.endswith("no set of running pods found to reclaim resources: [(res: cpu, q: 1000), ]")
 
@@ -215,7 +216,7 @@ def test_a_critical_pod_is_still_refused_for_other_reasons() -> None:
 
 def test_a_pod_of_this_machines_manifests_is_critical() -> None:
     def admitted(given: core_v1.Pod, *others: core_v1.Pod, node: NodeState = NODE) -> Admission:
-        return admit(given, others, node, AgentConfig(node_name="n"), static={"own"})
+        return admit(given, map(Taken.of, others), node, AgentConfig(node_name="n"), static={"own"})
 
     own = burstable("1", "own")
     assert admitted(own, node=but(taints=NO_EXECUTE)).rejected is None

@@ -10,6 +10,7 @@ import pytest
 from agent.pods import resize
 from agent.pods.resize import Hold, ResizeError
 from agent.pods.resize_events import ResizeStory
+from agent.pods.taken import Taken
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
 
@@ -37,7 +38,7 @@ def sized(cpu: str = "1", memory: str = "1Gi", **more: Any) -> dict[str, Any]:
     ],
 )
 def test_what_the_node_cannot_hold_waits_or_is_infeasible(container: dict[str, Any], hold: Hold | None) -> None:
-    assert resize.hold(pod(container), [pod(sized())], {"cpu": "2", "memory": "8Gi"}) == hold
+    assert resize.hold(pod(container), [Taken.of(pod(sized()))], {"cpu": "2", "memory": "8Gi"}) == hold
 
 
 @pytest.mark.parametrize(

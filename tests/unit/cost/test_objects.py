@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agent.pods import admission
+from agent.pods.taken import Taken
 from control.controllers.endpoints import mirroring, slice_plan
 from control.scheduler.cluster import Cluster
 from control.scheduler.nodeinfo import NodeInfo
@@ -98,7 +99,7 @@ CASES = [
     Case("host ports for the scheduler", node_and_pod, lambda given: NodePorts().filter(*given), LARGEST),
     Case(
         "host ports for the agent",
-        lambda size: (pod(size, 30000), [pod(size, 1)]),
+        lambda size: (pod(size, 30000), [Taken.of(pod(size, 1))]),
         lambda given: admission._ports(*given),
         LARGEST,
     ),
