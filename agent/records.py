@@ -7,7 +7,7 @@ be made from a call's own return without asking again. Times are seconds since t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from cri.messages import (
@@ -105,6 +105,11 @@ class PodRuntime:
 
     sandboxes: tuple[SandboxRecord, ...] = ()
     containers: tuple[ContainerRecord, ...] = ()
+    _by_name: dict[str, list[ContainerRecord]] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for record in self.containers:
+            self._by_name.setdefault(record.name, []).append(record)
 
     @property
     def sandbox(self) -> SandboxRecord | None:
@@ -113,11 +118,11 @@ class PodRuntime:
 
     def latest(self, name: str) -> ContainerRecord | None:
         """Return the newest instance of a container."""
-        return next((record for record in self.containers if record.name == name), None)
+        return next(iter(self._by_name.get(name, ())), None)
 
     def previous(self, name: str) -> ContainerRecord | None:
         """Return the newest exited instance before the newest one."""
-        older = [record for record in self.containers if record.name == name][1:]
+        older = self._by_name.get(name, [])[1:]
         return next((record for record in older if record.exited), None)
 
     def find(self, container_id: str) -> ContainerRecord | None:

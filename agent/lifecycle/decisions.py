@@ -12,6 +12,8 @@ pod that starts anew, while restart counts go on.
 
 from __future__ import annotations
 
+import functools
+
 from agent.lifecycle.actions import End, Kill, Kind, Plan, Resize, Situation, Start
 from agent.lifecycle.rules import (
     container_hash,
@@ -78,6 +80,10 @@ class _Decisions:
         self.wake_at: float | None = None
         sandbox = s.runtime.sandbox
         self.sandbox_id = sandbox.id if sandbox else ""
+
+    @functools.cached_property
+    def _told_restarts(self) -> dict[str, int]:
+        return told_restarts(self.s.pod)
 
     def plan(self) -> Plan:
         return Plan(
@@ -251,5 +257,5 @@ class _Decisions:
             return
         latest = self.s.runtime.latest(name)
         # The API remembers the counts of containers that were removed for a restart of all.
-        before = latest.restart_count if latest else told_restarts(self.s.pod, name)
+        before = latest.restart_count if latest else self._told_restarts.get(name)
         self.starts.append(Start(name, kind, 0 if before is None else before + 1))

@@ -21,9 +21,22 @@ def policy_of(pod: core_v1.Pod, container: core_v1.Container | core_v1.Ephemeral
     """Return the restart policy that holds for a container: its own, or the pod's."""
     policy = container.restart_policy or pod.spec.restart_policy or "Always"
     if container.restart_policy is None and policy == "Always":
-        if any(container is init for init in pod.spec.init_containers):
+        if _is_init(pod.spec, container):
             return "OnFailure"  # an init container that has succeeded stays done
     return policy
+
+
+_last: tuple[core_v1.PodSpec | None, frozenset[int]] = (None, frozenset())
+"""The spec that was asked for last, and its init containers: a decision asks for each container of one pod."""
+
+
+def _is_init(spec: core_v1.PodSpec, container: core_v1.Container | core_v1.EphemeralContainer) -> bool:
+    global _last
+    known, init = _last
+    if known is not spec:
+        init = frozenset(map(id, spec.init_containers))
+        _last = spec, init
+    return id(container) in init
 
 
 def restarts(pod: core_v1.Pod, container: core_v1.Container, record: ContainerRecord) -> bool:
@@ -82,15 +95,15 @@ def removal_order(runtime: PodRuntime, trigger: ContainerRecord) -> list[Contain
     return sorted(runtime.containers, key=lambda r: (r.id == trigger.id, r.restart_count, r.created_at))
 
 
-def told_restarts(pod: core_v1.Pod, name: str) -> int | None:
-    """Return the restart count that the API shows of a container that has run; None where none has."""
-    status = pod.status
+def told_restarts(pod: core_v1.Pod) -> dict[str, int]:
+    """Return the restart counts that the API shows, by name, of the containers that have run."""
+    status, found = pod.status, dict[str, int]()
     for shown in (*status.container_statuses, *status.init_container_statuses, *status.ephemeral_container_statuses):
         ran = shown.state is not None and (shown.state.running or shown.state.terminated)
         before = shown.last_state is not None and shown.last_state.terminated
-        if shown.name == name and (shown.container_id or ran or before):
-            return shown.restart_count
-    return None
+        if shown.container_id or ran or before:
+            found.setdefault(shown.name, shown.restart_count)
+    return found
 
 
 def main_begun(pod: core_v1.Pod, runtime: PodRuntime) -> bool:

@@ -44,11 +44,16 @@ class Known:
 
 
 def container_status(
-    pod: core_v1.Pod, container: AnyContainer, kind: Kind, runtime: PodRuntime, known: Known
+    pod: core_v1.Pod,
+    container: AnyContainer,
+    kind: Kind,
+    runtime: PodRuntime,
+    known: Known,
+    old: core_v1.ContainerStatus | None,
 ) -> core_v1.ContainerStatus:
-    """Return the status of one container."""
+    """Return the status of one container; `old` is what the API was told of it."""
     record, previous = runtime.latest(container.name), runtime.previous(container.name)
-    state, last = _states(pod, container, kind, record, previous, known)
+    state, last = _states(pod, container, kind, record, previous, known, old)
     status = core_v1.ContainerStatus(
         name=container.name,
         image=(record.image if record else "") or container.image or "",
@@ -67,7 +72,7 @@ def container_status(
             linux = core_v1.LinuxContainerUser(uid=uid, gid=gid, supplemental_groups=list(groups))
             status.user = core_v1.ContainerUser(linux=linux)
     if record is None:
-        _carry_over(pod, container, kind, status, known)
+        _carry_over(kind, status, known, old)
     if kind is not Kind.EPHEMERAL:
         resources = known.allocated.get(container.name, container.resources or core_v1.ResourceRequirements())
         if record is not None and record.running:
@@ -92,10 +97,11 @@ def _states(
     record: ContainerRecord | None,
     previous: ContainerRecord | None,
     known: Known,
+    old: core_v1.ContainerStatus | None,
 ) -> tuple[core_v1.ContainerState, core_v1.ContainerState]:
     last = core_v1.ContainerState(terminated=terminated(previous, known.runtime_name) if previous else None)
     if previous is None and record is not None and record.state is State.CREATED:
-        last = _told_end(pod, container, kind)  # what was before is gone from the runtime, and it does not run yet
+        last = _told_end(old)  # what was before is gone from the runtime, and it does not run yet
     waiting = known.waiting.get(container.name)
     if record is None or record.state is State.CREATED:
         first = "PodInitializing" if pod.spec.init_containers and kind is not Kind.EPHEMERAL else "ContainerCreating"
@@ -135,32 +141,19 @@ def lost() -> core_v1.ContainerStateTerminated:
     )
 
 
-def _told(pod: core_v1.Pod, container: AnyContainer, kind: Kind) -> core_v1.ContainerStatus | None:
-    lists = {
-        Kind.MAIN: pod.status.container_statuses,
-        Kind.INIT: pod.status.init_container_statuses,
-        Kind.EPHEMERAL: pod.status.ephemeral_container_statuses,
-    }
-    return next((s for s in lists[kind] if s.name == container.name), None)
-
-
-def _told_end(pod: core_v1.Pod, container: AnyContainer, kind: Kind) -> core_v1.ContainerState:
+def _told_end(old: core_v1.ContainerStatus | None) -> core_v1.ContainerState:
     """Return the newest end of a container that the API was told of."""
-    old = _told(pod, container, kind)
     for state in (old.state, old.last_state) if old is not None else ():
         if state is not None and state.terminated is not None:
             return core_v1.ContainerState(terminated=state.terminated)
     return core_v1.ContainerState()
 
 
-def _carry_over(
-    pod: core_v1.Pod, container: AnyContainer, kind: Kind, status: core_v1.ContainerStatus, known: Known
-) -> None:
+def _carry_over(kind: Kind, status: core_v1.ContainerStatus, known: Known, old: core_v1.ContainerStatus | None) -> None:
     """Keep what the API knows of a container of which the runtime has nothing (any more).
 
     One that ran when it was last told of has ended unseen; of one that did not run an end is never made up.
     """
-    old = _told(pod, container, kind)
     if old is None:
         return
     status.restart_count = old.restart_count

@@ -53,10 +53,17 @@ def pod_status(
         message=old.message,
     )
     spec = pod.spec
-    status.init_container_statuses = [container_status(pod, c, Kind.INIT, runtime, known) for c in spec.init_containers]
-    status.container_statuses = [container_status(pod, c, Kind.MAIN, runtime, known) for c in spec.containers]
+    told = {s.name: s for s in old.init_container_statuses}
+    status.init_container_statuses = [
+        container_status(pod, c, Kind.INIT, runtime, known, told.get(c.name)) for c in spec.init_containers
+    ]
+    told = {s.name: s for s in old.container_statuses}
+    status.container_statuses = [
+        container_status(pod, c, Kind.MAIN, runtime, known, told.get(c.name)) for c in spec.containers
+    ]
+    told = {s.name: s for s in old.ephemeral_container_statuses}
     status.ephemeral_container_statuses = [
-        container_status(pod, c, Kind.EPHEMERAL, runtime, known) for c in spec.ephemeral_containers
+        container_status(pod, c, Kind.EPHEMERAL, runtime, known, told.get(c.name)) for c in spec.ephemeral_containers
     ]
     ips = _addresses(pod, runtime, node)
     status.pod_ip = ips[0] if ips else None
