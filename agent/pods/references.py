@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import heapq
 import itertools
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,8 @@ from agent.pods.sources import ERRORS, Fetched, Reference, Watched
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
+
+log = logging.getLogger(__name__)
 
 KEEP_SECONDS = 60.0
 WATCHES, WATCHES_OF_A_POD = 256, 64
@@ -186,8 +189,12 @@ class ReferenceStore:
             if source.closed:
                 continue
             if source.due <= self._clock.monotonic():
-                with contextlib.suppress(*ERRORS):  # it is logged, and the pods keep what they have
+                try:
                     await source.fetch()
+                except ERRORS:
+                    pass  # it is logged, and the pods keep what they have
+                except Exception:
+                    log.exception("fetching a ConfigMap or Secret")
             self._push(source)
         self._poller = None
 
