@@ -63,6 +63,11 @@ class ServicePort:
         return bool(self.node_port or self.external_ips or self.load_balancer_ips)
 
     @property
+    def answered(self) -> bool:
+        """Whether an endpoint is there for packets from outside or from pods."""
+        return self.has_endpoints and bool(self.endpoints or self.local_endpoints)
+
+    @property
     def internal_endpoints(self) -> tuple[Endpoint, ...]:
         """The endpoints that the cluster IP leads to."""
         return self.local_endpoints if self.internal_local else self.endpoints

@@ -26,12 +26,12 @@ POD_MASQUERADE = "WHERRY-POD-MASQ"
 POD_FORWARD = "WHERRY-POD-FORWARD"
 LOCALHOST_NODE_PORTS = "WHERRY-LOCAL-NODEPORTS"
 
-PER_PORT_PREFIXES = ("KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-")
+PER_PORT_PREFIXES = ("KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "WHERRY-LB-", "KUBE-XLB-")
 """The last is from kube-proxy before 1.24: never written, but removed where an old proxy left it."""
 
 
 def is_per_port(chain: str) -> bool:
-    """Tell whether a chain belongs to one service port."""
+    """Tell whether a chain belongs to one Service or one port of it."""
     return chain.startswith(PER_PORT_PREFIXES)
 
 
@@ -60,8 +60,13 @@ def external(service_port_name: str, protocol: str) -> str:
 
 
 def load_balancer_firewall(service_port_name: str, protocol: str) -> str:
-    """Name the chain that lets a load balancer's source ranges in."""
+    """Name the chain that lets a load balancer's source ranges in: of a port, or of "namespace/name" without a protocol."""
     return "KUBE-FW-" + _of_port(service_port_name, protocol)
+
+
+def load_balancer(service: str) -> str:
+    """Name the chain that leads what was let in to the port of the Service that it is for."""
+    return "WHERRY-LB-" + _of_port(service, "")
 
 
 def endpoint(service_port_name: str, protocol: str, endpoint_text: str) -> str:

@@ -6,6 +6,7 @@ chains shared by all ports (added and deleted one by one, so that a change never
 
 The packet's way is upstream's: KUBE-SERVICES (or KUBE-NODEPORTS) -> KUBE-SVC / KUBE-SVL / KUBE-EXT / KUBE-FW ->
 KUBE-SEP -> DNAT, with the masquerade mark set on the way where the answer would not find its way back otherwise.
+Upstream has a KUBE-FW a port, so its rules are ports times source ranges; here the ports of a Service share one.
 """
 
 from __future__ import annotations
@@ -33,25 +34,26 @@ class Fragment:
 
 
 def fragment(ports: Sequence[ServicePort], settings: RuleSettings) -> Fragment:
-    """Return the rules of the given ports; those of the other family are left out."""
+    """Return the rules of the ports of one Service; those of the other family are left out."""
     result = Fragment()
-    for port in ports:
-        if port.family == settings.family:
-            _PortRules(port, settings, result).write()
+    ours = [port for port in ports if port.family == settings.family]
+    firewall = _Firewall([port for port in ours if port.source_ranges and port.load_balancer_ips and port.answered])
+    for port in ours:
+        _PortRules(port, settings, firewall, result).write()
+    firewall.write(settings, result)
     return result
 
 
 class _PortRules:
     """The rules of one port, written into a fragment."""
 
-    def __init__(self, port: ServicePort, settings: RuleSettings, out: Fragment) -> None:
-        self.port, self.settings, self.out = port, settings, out
+    def __init__(self, port: ServicePort, settings: RuleSettings, firewall: _Firewall, out: Fragment) -> None:
+        self.port, self.settings, self.firewall, self.out = port, settings, firewall, out
         self.label = str(port.name)
         self.protocol = port.protocol.lower()
         self.svc = names.cluster_policy(self.label, port.protocol)
         self.svl = names.local_policy(self.label, port.protocol)
         self.ext = names.external(self.label, port.protocol)
-        self.fw = names.load_balancer_firewall(self.label, port.protocol)
 
     def write(self) -> None:
         port = self.port
@@ -66,7 +68,7 @@ class _PortRules:
                 self.out.chains.update(balancing.chains(port, name, endpoints, masquerade, self.settings))
 
     def _note(self, text: str) -> str:
-        return "" if self.settings.lean else f"{comment(text)} "
+        return _note(text, self.settings)
 
     # -- ways in --------------------------------------------------------------------------------------------------
     def _to(self, ip: str, number: int, note: str, target: str) -> str:
@@ -99,15 +101,12 @@ class _PortRules:
                 f"-p tcp {self._note(f'{self.label} health check node port')}"
                 f"-m tcp --dport {port.health_check_node_port} -j ACCEPT",
             )
-        if not port.has_endpoints or not (port.endpoints or port.local_endpoints):
+        if not port.answered:
             return
         for ip in port.external_ips:
             self.out.add_entry("nat", names.SERVICES, self._to(ip, port.port, "external IP", self.ext))
-        target = self.fw if port.source_ranges else self.ext
         for ip in port.load_balancer_ips:
-            self.out.add_entry("nat", names.SERVICES, self._to(ip, port.port, "loadbalancer IP", target))
-        if port.load_balancer_ips and port.source_ranges:
-            self._source_ranges()
+            self._load_balancer(ip)
         if port.node_port:
             self.out.add_entry(
                 "nat",
@@ -115,6 +114,16 @@ class _PortRules:
                 f"-p {self.protocol} {self._note(self.label)}-m {self.protocol} --dport {port.node_port} -j {self.ext}",
             )
         self._external_chain()
+
+    def _load_balancer(self, ip: str) -> None:
+        port, firewall = self.port, self.firewall
+        target = firewall.chain if port.source_ranges else self.ext
+        self.out.add_entry("nat", names.SERVICES, self._to(ip, port.port, "loadbalancer IP", target))
+        if port.source_ranges:
+            if firewall.several:
+                firewall.accepted.append(self._to(ip, port.port, "loadbalancer IP", self.ext))
+            refusal = self._to(ip, port.port, f"traffic not accepted by {firewall.chain}", "DROP")
+            self.out.add_entry("filter", names.PROXY_FIREWALL, refusal)
 
     def _external_chain(self) -> None:
         port, settings = self.port, self.settings
@@ -144,32 +153,6 @@ class _PortRules:
                 rules.append(f"-j {self.svl}")
         self.out.chains["nat", self.ext] = tuple(rules)
 
-    def _source_ranges(self) -> None:
-        port = self.port
-        rules = [
-            f"{address_match('-s', cidr)}{self._note(f'{self.label} loadbalancer IP')}-j {self.ext}"
-            for cidr in port.source_ranges
-        ]
-        networks = [ipaddress.ip_network(cidr, strict=False) for cidr in port.source_ranges]
-        from_node = any(
-            ipaddress.ip_address(address) in network for address in self.settings.node_addresses for network in networks
-        )
-        if from_node:
-            # Where the balancer's address is a local one, the node's own requests carry it as their source.
-            rules += [
-                f"-s {host_match(ip)} {self._note(f'{self.label} loadbalancer IP')}-j {self.ext}"
-                for ip in port.load_balancer_ips
-            ]
-        if not self.settings.lean:
-            rules.append(comment(f"other traffic to {self.label} will be dropped by KUBE-PROXY-FIREWALL"))
-        self.out.chains["nat", self.fw] = tuple(rules)
-        for ip in port.load_balancer_ips:
-            self.out.add_entry(
-                "filter",
-                names.PROXY_FIREWALL,
-                self._to(ip, port.port, f"traffic not accepted by {self.fw}", "DROP"),
-            )
-
     # -- nobody there ---------------------------------------------------------------------------------------------
     def _refusals(self) -> None:
         """Reject a port without any endpoint; drop where only this node has none, as its balancer expects."""
@@ -188,3 +171,41 @@ class _PortRules:
                     f"-p {self.protocol} {self._note(f'{self.label} {note}')}-m addrtype --dst-type LOCAL "
                     f"-m {self.protocol} --dport {port.node_port} -j {target}",
                 )
+
+
+class _Firewall:
+    """What lets a load balancer's source ranges in: a chain of the ranges, then one that leads on to the port.
+
+    The second is left out where there is one port; the rules are then upstream's.
+    """
+
+    def __init__(self, ports: Sequence[ServicePort]) -> None:
+        self.ports, self.several = ports, len(ports) > 1
+        self.accepted: list[str] = []
+        """Rules that lead what the ranges let in to the port that it is for."""
+        if ports:
+            name, protocol = ports[0].name, ports[0].protocol
+            self.label = f"{name.namespace}/{name.name}" if self.several else str(name)
+            self.chain = names.load_balancer_firewall(self.label, "" if self.several else protocol)
+            self.target = names.load_balancer(self.label) if self.several else names.external(self.label, protocol)
+
+    def write(self, settings: RuleSettings, out: Fragment) -> None:
+        if not self.ports:
+            return
+        note = _note(f"{self.label} loadbalancer IP", settings)
+        ranges = self.ports[0].source_ranges
+        rules = [f"{address_match('-s', cidr)}{note}-j {self.target}" for cidr in ranges]
+        networks = [ipaddress.ip_network(cidr, strict=False) for cidr in ranges]
+        if any(ipaddress.ip_address(address) in network for address in settings.node_addresses for network in networks):
+            # Where the balancer's address is a local one, the node's own requests carry it as their source.
+            addresses = dict.fromkeys(ip for port in self.ports for ip in port.load_balancer_ips)
+            rules += [f"-s {host_match(ip)} {note}-j {self.target}" for ip in addresses]
+        if not settings.lean:
+            rules.append(comment(f"other traffic to {self.label} will be dropped by KUBE-PROXY-FIREWALL"))
+        out.chains["nat", self.chain] = tuple(rules)
+        if self.several:
+            out.chains["nat", self.target] = tuple(self.accepted)
+
+
+def _note(text: str, settings: RuleSettings) -> str:
+    return "" if settings.lean else f"{comment(text)} "

@@ -20,7 +20,7 @@ SERVICES, NODE_PORTS = "service-ips", "service-nodeports"
 CLUSTER, LOCAL = "cluster-endpoints", "local-endpoints"
 NODE_PORT_CLUSTER, NODE_PORT_LOCAL = "nodeport-cluster-endpoints", "nodeport-local-endpoints"
 REFUSED, REFUSED_NODE_PORTS = "no-endpoint-services", "no-endpoint-nodeports"
-FIREWALL, SOURCES = "firewall-ips", "firewall-sources"
+FIREWALLS, FIREWALL, SOURCES = "firewall-ips", "firewall", "sources"
 HAIRPIN = "hairpin-connections"
 MARK, REJECT = "mark-for-masquerade", "reject-chain"
 
@@ -132,8 +132,7 @@ def declarations(family: int) -> dict[str, str]:
         NODE_PORTS: f"map {NODE_PORTS} {{ typeof {port} : verdict ; }}",
         REFUSED: f"map {REFUSED} {{ typeof {address} . {port} : verdict ; }}",
         REFUSED_NODE_PORTS: f"map {REFUSED_NODE_PORTS} {{ typeof {port} : verdict ; }}",
-        FIREWALL: f"set {FIREWALL} {{ typeof {address} . {port} ; }}",
-        SOURCES: f"set {SOURCES} {{ typeof {address} . {port} . {ip} saddr ; flags interval ; }}",
+        FIREWALLS: f"map {FIREWALLS} {{ typeof {address} . {port} : verdict ; }}",
         HAIRPIN: f"set {HAIRPIN} {{ typeof {ip} saddr . {ip} daddr ; }}",
     }
     for protocol in PROTOCOLS:
@@ -177,7 +176,7 @@ def fixed(settings: StaticSettings, rules: RuleSettings) -> dict[str, tuple[str,
         f"ct state new {node_ports}meta l4proto . th dport vmap @{REFUSED_NODE_PORTS}",
         *(f"{ip} daddr {cidr} fib daddr type != local {reject}" for cidr in settings.service_cidrs),
     )
-    firewall = (f"ct state new {key} @{FIREWALL} {key} . {ip} saddr != @{SOURCES} drop",)
+    firewall = (f"ct state new {key} vmap @{FIREWALLS}",)
     to_services = (f"{key} vmap @{SERVICES}", f"{node_ports}meta l4proto . th dport vmap @{NODE_PORTS}")
     unmark = f"{hex(0xFFFFFFFF ^ int(mark, 16))}"
     return {

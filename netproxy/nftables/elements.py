@@ -1,9 +1,10 @@
-"""One service port to map elements (and, with session affinity only, chains and sets of its own). No I/O.
+"""One service port to map elements (and, with session affinity, chains and sets of its own). No I/O.
 
 A packet takes two look-ups however many Services there are. The first leads from address, protocol and port to a chain
 that depends on nothing but how a port behaves and how many endpoints it has ("internal-3"); the chain draws a number
 below that count, and the second look-up leads from address, protocol, port and number to the endpoint. So adding a
-Service adds elements and no rule, and every endpoint of any count gets the same share.
+Service adds elements and no rule, and every endpoint of any count gets the same share. A Service with source ranges has one
+chain and one set of them for all its ports.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from netproxy import address_ranges
 from netproxy.endpoints import Endpoint
 from netproxy.iptables.settings import RuleSettings
 from netproxy.model import ServicePort
@@ -38,24 +40,63 @@ class Fragment:
 def fragment(ports: Sequence[ServicePort], settings: RuleSettings) -> Fragment:
     """Return what the given ports need; those of the other family are left out."""
     result = Fragment()
+    firewalls = _Firewalls(settings, result)
     for port in ports:
         if port.family == settings.family:
-            _PortElements(port, settings, result).write()
+            _PortElements(port, settings, firewalls, result).write()
     return result
+
+
+class _Firewalls:
+    """The source ranges of load balancers: a chain and a set a Service, which its ports share."""
+
+    def __init__(self, settings: RuleSettings, out: Fragment) -> None:
+        self.settings, self.out = settings, out
+        self._chains: dict[tuple[str, str], str] = {}
+
+    def chain(self, port: ServicePort) -> str:
+        """Return the chain that drops whom the ranges do not name; "" where they name everybody."""
+        key = port.name.namespace, port.name.name
+        if key not in self._chains:
+            self._chains[key] = self._write("/".join(key), port)
+        return self._chains[key]
+
+    def _write(self, service: str, port: ServicePort) -> str:
+        out, ranges = self.out, address_ranges.allowed([(each, ()) for each in self._sources(port)])
+        if any(each.endswith("/0") for each in ranges):
+            return ""
+        # Named by its content, too: a set of ranges is not changed, for what overlaps cannot come and go at once.
+        chain, sources = f"{chains.FIREWALL}-{_hashed(service)}", f"{chains.SOURCES}-{_hashed(service, *ranges)}"
+        saddr = f"{chains.word(port.family)} saddr"
+        out.own_sets[sources] = f"typeof {saddr} ; flags interval ;"
+        out.own_chains[chain] = (f"{saddr} != @{sources} drop",)
+        out.elements.update(dict.fromkeys(((sources, each) for each in ranges), ""))
+        return chain
+
+    def _sources(self, port: ServicePort) -> tuple[str, ...]:
+        networks = [ipaddress.ip_network(cidr, strict=False) for cidr in port.source_ranges]
+        # Where the balancer's address is a local one, the node's own requests carry it as their source.
+        from_node = any(
+            ipaddress.ip_address(address) in network for address in self.settings.node_addresses for network in networks
+        )
+        return (*port.source_ranges, *port.load_balancer_ips) if from_node else port.source_ranges
+
+
+def _hashed(*texts: str) -> str:
+    return base64.b32encode(hashlib.sha256(" ".join(texts).encode()).digest()).decode()[:16]
 
 
 class _PortElements:
     """The elements of one port, written into a fragment."""
 
-    def __init__(self, port: ServicePort, settings: RuleSettings, out: Fragment) -> None:
-        self.port, self.settings, self.out = port, settings, out
+    def __init__(self, port: ServicePort, settings: RuleSettings, firewalls: _Firewalls, out: Fragment) -> None:
+        self.port, self.settings, self.firewalls, self.out = port, settings, firewalls, out
         self.protocol = port.protocol.lower()
 
     @functools.cached_property
     def hash(self) -> str:
         """Names what is the port's own: chains and sets with session affinity."""
-        digest = hashlib.sha256((str(self.port.name) + self.protocol).encode()).digest()
-        return base64.b32encode(digest).decode()[:16]
+        return _hashed(str(self.port.name) + self.protocol)
 
     def write(self) -> None:
         port = self.port
@@ -84,23 +125,9 @@ class _PortElements:
         self._way_in(chains.SERVICES, addresses, way)
         if port.node_port:
             self._way_in(chains.NODE_PORTS, [f"{self.protocol} . {port.node_port}"], way.at_node_port())
-        if port.source_ranges:
+        if port.source_ranges and port.load_balancer_ips and (chain := self.firewalls.chain(port)):
             for ip in port.load_balancer_ips:
-                self.out.elements[chains.FIREWALL, self._key(ip)] = ""
-                for cidr in self._sources(ip):
-                    self.out.elements[chains.SOURCES, f"{self._key(ip)} . {cidr}"] = ""
-
-    def _sources(self, ip: str) -> list[str]:
-        networks = [ipaddress.ip_network(cidr, strict=False) for cidr in self.port.source_ranges]
-        texts = [str(network) for network in ipaddress.collapse_addresses(networks)]  # type: ignore[type-var]
-        from_node = any(
-            ipaddress.ip_address(address) in network for address in self.settings.node_addresses for network in networks
-        )
-        # Where the balancer's address is a local one, the node's own requests carry it as their source.
-        if from_node and not any(ipaddress.ip_address(ip) in network for network in networks):
-            texts.append(ip)
-        single = f"/{32 if self.port.family == 4 else 128}"
-        return [text.removesuffix(single) for text in texts]
+                self.out.elements[chains.FIREWALLS, self._key(ip)] = f"goto {chain}"
 
     def _key(self, ip: str) -> str:
         return f"{ip} . {self.protocol} . {self.port.port}"
@@ -174,4 +201,4 @@ class _PortElements:
                 out.own_chains[f"external-{self.hash}"] = (f"jump {chains.MARK}", f"goto {cluster}")
 
     def _endpoint_hash(self, endpoint: Endpoint) -> str:
-        return base64.b32encode(hashlib.sha256((self.hash + str(endpoint)).encode()).digest()).decode()[:16]
+        return _hashed(self.hash + str(endpoint))

@@ -56,7 +56,7 @@ class Rule:
     anyone: bool
     peers: tuple[Selector, ...] = ()
     blocks: tuple[str, ...] = ()
-    """Ranges as nft prints them (blocks.py)."""
+    """Ranges as nft prints them (address_ranges.py)."""
     ports: tuple[Port, ...] = ()
 
 

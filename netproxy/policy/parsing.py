@@ -5,8 +5,8 @@ from __future__ import annotations
 from kube import selectors
 from kube.api import networking_v1
 from kube.client import key_of
+from netproxy.address_ranges import allowed
 from netproxy.errors import PolicyError
-from netproxy.policy.blocks import allowed
 from netproxy.policy.limits import check_cost
 from netproxy.policy.model import EGRESS, INGRESS, Policy, Port, Rule, Selector
 

@@ -131,6 +131,10 @@ class TableTracer:
             if held_set == name and held_head == head:
                 if held_last == last:
                     return True
+                if "-" in held_last:
+                    low, high = map(ipaddress.ip_address, held_last.split("-"))
+                    if low <= ipaddress.ip_address(last) <= high:  # type: ignore[operator]
+                        return True
                 if "/" in held_last and ipaddress.ip_address(last) in ipaddress.ip_network(held_last):
                     return True
         return False

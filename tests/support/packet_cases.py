@@ -182,6 +182,39 @@ CASES = [
         },
     ),
     Case(
+        "source ranges hold for every port of a load balancer, and lead each to its own",
+        service(
+            "web",
+            IP,
+            port("http", 80),
+            port("https", 443),
+            port("dns", 53, "UDP"),
+            type="LoadBalancer",
+            ingress=("198.51.100.1", "198.51.100.2"),
+            load_balancer_source_ranges=["203.0.113.0/26", "203.0.113.64/26", "203.0.113.129/32"],
+        ),
+        [slice_of("web", HERE, ports={"http": 8080, "https": 9090})],
+        {
+            Packet(WORLD, "198.51.100.1", 80): to(HERE_ADDRESS, snat=True),
+            Packet(WORLD, "198.51.100.2", 443): to("10.244.1.2:9090", snat=True),
+            Packet(WORLD, "198.51.100.1", 53, "udp"): Outcome(REJECT),
+            Packet("203.0.113.127", "198.51.100.1", 443): to("10.244.1.2:9090", snat=True),
+            Packet("203.0.113.129", "198.51.100.1", 443): to("10.244.1.2:9090", snat=True),
+            Packet("203.0.113.128", "198.51.100.1", 443): Outcome(DROP),
+            Packet("192.0.2.200", "198.51.100.2", 80): Outcome(DROP),
+            Packet(POD, "198.51.100.1", 443): Outcome(DROP),
+        },
+    ),
+    Case(
+        "a source range of all addresses keeps nobody out",
+        balanced(load_balancer_source_ranges=["203.0.113.0/24", "0.0.0.0/0"]),
+        [slice_of("web", HERE)],
+        {
+            Packet(WORLD, "198.51.100.1", 80): to(HERE_ADDRESS, snat=True),
+            Packet(POD, "198.51.100.1", 80): to(HERE_ADDRESS, snat=True),
+        },
+    ),
+    Case(
         "a load balancer that sends to node ports itself is not short-circuited",
         msgspec.structs.replace(
             balanced(),

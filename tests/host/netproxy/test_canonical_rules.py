@@ -13,7 +13,7 @@ from netproxy.iptables.writer import RestoreWriter
 from netproxy.ipvs.chains import IPVS, with_rules
 from netproxy.ipvs.kernel import DEVICE, RealKernel
 from netproxy.ipvs.state import Settings, create_sets, plan, set_commands
-from netproxy.model import plan_service
+from netproxy.model import ServicePort, plan_service
 from netproxy.nftables.elements import fragment as nft_fragment
 from netproxy.nftables.shadow import Shadow as NftShadow
 from netproxy.nftables.sync import NFTablesBackend
@@ -26,36 +26,38 @@ V4 = ("10.96.5.1", "10.244.0.0/16", "10.96.0.0/12", "10.244.1.%d", "198.51.100.1
 V6 = ("fd00:96::1", "fd00:244::/32", "fd00:96::/112", "fd00:244:1::%x", "2001:db8::1", "2001:db8:1::/48")
 
 
-def everything(family: int) -> tuple[list[object], RuleSettings, StaticSettings]:
-    """Ports that between them give every kind of rule."""
+def everything(family: int) -> tuple[list[tuple[ServicePort, ...]], RuleSettings, StaticSettings]:
+    """Services that between them give every kind of rule."""
     ip, pods, services, address, balancer, sources = V4 if family == 4 else V6
     kind = "IPv4" if family == 4 else "IPv6"
     nodes = [NodeView("node-1")]
-    ports = []
+    planned: list[tuple[ServicePort, ...]] = []
     for affinity in ("None", "ClientIP"):
         for internal in ("Cluster", "Local"):
             for external in ("Cluster", "Local"):
                 for ranges in ([], [sources]):
                     for count in (0, 1, 7):
-                        name = f"s{len(ports)}"
+                        number = len(planned)
+                        name = f"s{number}"
                         endpoints = [endpoint(address % (n + 2), node=f"node-{n % 2 + 1}") for n in range(count)]
                         web = service(
                             name,
                             ip,
-                            port("http", len(ports) + 1, node_port=30000 + len(ports)),
+                            port("http", number + 1, node_port=30000 + number),
+                            *([port("dns", number + 1001)] if number % 2 else []),
                             type="LoadBalancer",
                             ingress=(balancer,),
                             session_affinity=affinity,
                             internal_traffic_policy=internal,
                             external_traffic_policy=external,
-                            health_check_node_port=31000 + len(ports),
+                            health_check_node_port=31000 + number,
                             load_balancer_source_ranges=ranges,
                         )
-                        made = slice_of(name, *endpoints, address_type=kind)
-                        ports += plan_service(web, [made], nodes[0], (family,))
+                        made = slice_of(name, *endpoints, ports={"http": 8080, "dns": 53}, address_type=kind)
+                        planned.append(plan_service(web, [made], nodes[0], (family,)))
     rules = RuleSettings(family=family, local_cidrs=(pods,), node_addresses=(balancer,))
     settings = StaticSettings(family=family, service_cidrs=(services,), cluster_cidrs=(pods,), pod_cidrs=(pods,))
-    return ports, rules, settings  # type: ignore[return-value]
+    return planned, rules, settings
 
 
 @pytest.mark.parametrize(
@@ -63,11 +65,12 @@ def everything(family: int) -> tuple[list[object], RuleSettings, StaticSettings]
 )
 def test_rules_read_back_as_they_were_written(site: Site, family: int, interface: str, lean: bool) -> None:
     async def check() -> None:
-        ports, rules, settings = everything(family)
+        planned, rules, settings = everything(family)
         rules = dataclasses.replace(rules, local_interface=interface, lean=lean)
         if site.config.mode == "nftables":
             table = NftShadow(settings, rules)
-            table.put("all", nft_fragment(ports, rules))  # type: ignore[arg-type]
+            for number, ports in enumerate(planned):
+                table.put(str(number), nft_fragment(ports, rules))
             nft = NftWriter(family)
             await nft.apply(table.reconcile({}, (), ()))
             held = await nft.read()
@@ -75,7 +78,8 @@ def test_rules_read_back_as_they_were_written(site: Site, family: int, interface
             assert held.rules.keys() == table.chain_names()
             return
         shadow = Shadow(settings)
-        shadow.put("all", fragment(ports, rules))  # type: ignore[arg-type]
+        for number, ports in enumerate(planned):
+            shadow.put(str(number), fragment(ports, rules))
         writer = RestoreWriter(site.config.iptables_flavour, family)
         await writer.apply(shadow.reconcile(await writer.read()))
         assert shadow.reconcile(await writer.read()) == ""
@@ -102,14 +106,14 @@ def test_after_a_hundred_random_changes_the_kernel_holds_what_the_model_wants(si
         if site.config.mode == "nftables":
             table = NftShadow(settings, rules)
             for key, ports in churn.plan().items():
-                table.put(key, nft_fragment(ports, rules))  # type: ignore[arg-type]
+                table.put(key, nft_fragment(ports, rules))
             held = await nft.read()
             assert held.elements == table.elements
             assert held.rules.keys() == table.chain_names()
         else:
             shadow = Shadow(settings)
             for key, ports in churn.plan().items():
-                shadow.put(key, fragment(ports, rules))  # type: ignore[arg-type]
+                shadow.put(key, fragment(ports, rules))
             assert shadow.reconcile(await iptables.read()) == ""
 
     site.node.inside(check)
@@ -121,12 +125,12 @@ def test_the_ipvs_modes_rules_and_sets_read_back_as_they_were_written(site: Site
     """What of that mode every kernel has; virtual servers are a matter of tests/vm."""
 
     async def check() -> None:
-        ports, rules, settings = everything(family)
+        planned, rules, settings = everything(family)
         kernel, writer = RealKernel(family), RestoreWriter(site.config.iptables_flavour, family)
         sctp = service("sctp", V4[0], port("s", 99, "SCTP", node_port=32000), type="NodePort")
-        ports += plan_service(sctp, [], NodeView("node-1"))  # type: ignore[arg-type]
+        ports = [each for ports in (*planned, plan_service(sctp, [], NodeView("node-1"))) for each in ports]
         nodes = ("192.168.77.1",) if family == 4 else ("fd00:77::1",)
-        state = plan(ports, Settings(family, node_addresses=nodes))  # type: ignore[arg-type]
+        state = plan(ports, Settings(family, node_addresses=nodes))
         assert {name for name, _ in state.entries} >= {"KUBE-LOOP-BACK", "KUBE-LOAD-BALANCER-SOURCE-CIDR"}
         await kernel.change_sets(create_sets(family) + set_commands((), state.entries, family))
         assert await kernel.entries() == state.entries

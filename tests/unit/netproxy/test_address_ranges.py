@@ -5,8 +5,8 @@ import random
 
 import pytest
 
+from netproxy.address_ranges import allowed
 from netproxy.nftables.writer import parse as parse_listing
-from netproxy.policy.blocks import allowed
 
 
 @pytest.mark.parametrize(

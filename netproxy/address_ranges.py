@@ -1,4 +1,4 @@
-"""ipBlocks to the ranges of addresses that they allow. No I/O.
+"""ipBlocks of policies and source ranges of load balancers to the ranges of addresses that they allow. No I/O.
 
 Ranges are pairs of integers: one pass over the sorted exceptions of a block leaves what it allows, one over all blocks joins
 that. An address that one block excepts stays allowed by another block that has it (API reference, IPBlock). A hole in a range
