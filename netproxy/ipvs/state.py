@@ -195,15 +195,9 @@ def within(ip: str, ranges: Iterable[Network]) -> bool:
     return any(address in network for network in ranges)  # never in one of the other family
 
 
-def merge(states: Iterable[State]) -> State:
-    """Return what all states need together; the first to name a virtual server has it."""
-    result = State()
-    for state in states:
-        for server, behaviour in state.servers.items():
-            result.servers.setdefault(server, behaviour)
-        result.entries |= state.entries
-        result.addresses |= state.addresses
-    return result
+def gains_endpoints(before: Mapping[Server, Behaviour], after: Mapping[Server, Behaviour]) -> bool:
+    """Tell whether a virtual server that was there gets endpoints, which it may still have with weight 0."""
+    return any(server in before and new.endpoints - before[server].endpoints for server, new in after.items())
 
 
 def server_commands(

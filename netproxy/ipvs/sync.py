@@ -23,6 +23,7 @@ from netproxy.ipvs import state
 from netproxy.ipvs.chains import IPVS, with_rules
 from netproxy.ipvs.kernel import Kernel
 from netproxy.ipvs.state import Settings, State
+from netproxy.ipvs.wanted import Wanted
 from netproxy.model import ServicePort
 
 log = logging.getLogger(__name__)
@@ -55,13 +56,20 @@ class IPVSBackend:
         )
         self._period, self._compared_at = period, float("-inf")
         self._ports: dict[str, tuple[ServicePort, ...]] = {}
-        self._states: dict[str, State] = {}
-        self._wanted = State()
+        self._wanted = Wanted()
+        self._torn = False
+        """Whether a write failed, so that the kernel does not hold what deltas are made from."""
+        self._tried: set[state.Server] = set()
+        """Virtual servers that are ours, wherever they are: a write of them is under way, or failed."""
         self._ending_since: dict[tuple[state.Server, str], float] = {}
 
     @property
     def family(self) -> int:
         return self._rules.family
+
+    @property
+    def ranges_multiply(self) -> bool:
+        return True  # the sets know no groups of ports
 
     @property
     def starving(self) -> bool:
@@ -73,41 +81,48 @@ class IPVSBackend:
         await self._kernel.change_sets(state.create_sets(self.family))
         self._settings = await self._with_node_addresses()
         self._ports = {key: ports for key, ports in services.items() if ports}
-        self._states = {key: state.plan(ports, self._settings) for key, ports in self._ports.items()}
-        self._wanted = state.merge(self._states.values())
+        self._wanted = Wanted()
+        self._wanted.change({key: state.plan(ports, self._settings) for key, ports in self._ports.items()})
         held = await self._held()
         held.servers = state.without_flags(held.servers)
-        await self._change(held, self._wanted, first=lambda: self._chains.start({}))
+        await self._change(held, self._wanted.total, first=lambda: self._chains.start({}))
         self._compared_at = self._clock.monotonic()
 
     async def apply(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Bring the Services named to their new desired state; WriteError where the kernel refuses it."""
         for key, ports in services.items():
             if ports:
-                self._ports[key], self._states[key] = ports, state.plan(ports, self._settings)
+                self._ports[key] = ports
             else:
                 self._ports.pop(key, None)
-                self._states.pop(key, None)
-        await self._advance()
+        await self._advance(services)
 
-    async def _advance(self) -> None:
-        before, self._wanted = self._wanted, state.merge(self._states.values())
+    async def _advance(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
+        states = {key: state.plan(ports, self._settings) for key, ports in services.items()}
+        before, after = self._wanted.change(states)
         started = self._clock.monotonic()
         try:
-            await self._change(before, self._wanted)
+            await self._change(
+                await self._held() if self._torn else before, self._wanted.total if self._torn else after
+            )
         except WriteError as error:
+            if self._torn:
+                raise
             metrics.PARTIAL_RESTORE_FAILURES.labels(metrics.family_label(self.family)).inc()
             log.warning("a change was refused, comparing everything: %s", error)
-            await self._change(await self._held(), self._wanted)
+            self._torn = True
+            await self._change(await self._held(), self._wanted.total)
+        self._torn = False
         metrics.PARTIAL_SYNC.labels(metrics.family_label(self.family)).observe(self._clock.monotonic() - started)
 
     async def _change(self, before: State, after: State, first: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._tried.update(after.servers)
         sets = state.set_commands(before.entries, before.entries | after.entries, self.family)
         if sets:
             await self._kernel.change_sets(sets)
         if first is not None:
             await first()
-        ending = self._kernel.servers().ending
+        ending = self._kernel.servers().ending if state.gains_endpoints(before.servers, after.servers) else ()
         flags = self._settings.scheduler_flags
         servers = state.server_commands(before.servers, before.servers | after.servers, ending, flags)
         if servers:
@@ -121,6 +136,7 @@ class IPVSBackend:
         sets = state.set_commands(before.entries | after.entries, after.entries, self.family)
         if sets:
             await self._kernel.change_sets(sets)
+        self._tried.clear()
 
     async def set_static(self, settings: StaticSettings) -> None:
         """Change what the fixed chains are made from, and where node ports are served."""
@@ -140,15 +156,15 @@ class IPVSBackend:
         await self._follow_node_addresses()
         table = self._kernel.servers()
         await self._retire(table.ending)
-        wanted = self._wanted.servers
+        wanted = self._wanted.total.servers
         whole = self._clock.monotonic() - self._compared_at >= self._period
         if not whole and {server: table.servers.get(server) for server in wanted} == wanted:
             return repaired
         held = await self._held()
         self._compared_at = self._clock.monotonic()
-        if held == self._wanted:
+        if held == self._wanted.total:
             return repaired
-        await self._change(held, self._wanted)
+        await self._change(held, self._wanted.total)
         metrics.REPAIRS.inc()
         log.warning("repaired virtual servers, sets or addresses that others had changed")
         return True
@@ -165,7 +181,7 @@ class IPVSBackend:
         lines = [
             state.retire(*key)
             for key, connections in ending.items()
-            if key[0] in self._wanted.servers and (not connections or now - self._ending_since[key] >= ENDING)
+            if key[0] in self._wanted.total.servers and (not connections or now - self._ending_since[key] >= ENDING)
         ]
         if lines:
             await self._kernel.change_servers("".join(lines))
@@ -173,11 +189,12 @@ class IPVSBackend:
     async def _held(self) -> State:
         """Return what the kernel holds of what may be ours: virtual servers on our addresses and node ports."""
         addresses, table = await self._kernel.addresses(), self._kernel.servers()
-        mine = addresses | self._wanted.addresses | self._settings.own_addresses
+        mine = addresses | self._wanted.total.addresses | self._settings.own_addresses
+        known = self._wanted.total.servers.keys() | self._tried
         servers = {
             server: behaviour
             for server, behaviour in table.servers.items()
-            if server in self._wanted.servers or (server.ip in mine and not state.within(server.ip, self._excluded))
+            if server in known or (server.ip in mine and not state.within(server.ip, self._excluded))
         }
         return State(servers, await self._kernel.entries(), addresses)
 
@@ -192,5 +209,4 @@ class IPVSBackend:
         settings = await self._with_node_addresses()
         if settings != self._settings:
             self._settings = settings
-            self._states = {key: state.plan(ports, self._settings) for key, ports in self._ports.items()}
-            await self._advance()
+            await self._advance(self._ports)
