@@ -118,6 +118,9 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         on_taken=lambda service, taken: recorder.event(
             service, WARNING, "LoadBalancerPortInUse", f"{taken} on node {node_name}: the Service is not served there"
         ),
+        on_left_out=lambda service, why: recorder.event(
+            service, WARNING, "ServiceNotServed", f"Node {node_name} does not serve it: {why}"
+        ),
         min_period=config.min_sync_period,
     )
     policy, leftover = _network_policy(

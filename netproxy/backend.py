@@ -27,6 +27,11 @@ class Backend(Remover, Protocol):
     def family(self) -> int: ...
 
     @property
+    def ranges_multiply(self) -> bool:
+        """Whether each source range of a load balancer is written for each of its ports."""
+        ...
+
+    @property
     def starving(self) -> bool:
         """Whether `verify` comes to nothing because changes never cease: nothing is to be written during the next."""
         ...

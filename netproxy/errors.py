@@ -15,5 +15,9 @@ class WriteError(Exception):
     """The kernel refused a change of rules; nothing of that change is in force in the table that refused it."""
 
 
+class ServiceError(Exception):
+    """A Service cannot be served as it is written; the message says why."""
+
+
 class PolicyError(Exception):
     """A network policy cannot be enforced as it is written; the message says why."""

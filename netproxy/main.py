@@ -200,7 +200,7 @@ async def _configure_node(config: ProxyConfig, mode: str, parts: Parts, node: co
     for each in parts.backends:
         async with parts.proxy.exclusive():
             if config.detect_local_mode == "NodeCIDR":
-                await each.set_local_cidrs(of_family(pod_cidrs, each.family), parts.proxy.ports)
+                await each.set_local_cidrs(of_family(pod_cidrs, each.family), parts.proxy.in_force(each))
             await each.set_static(_settings(config, mode, parts, each.family, node))
     if parts.policy is not None:
         parts.policy.set_node_ranges(pod_cidrs)

@@ -146,6 +146,12 @@ NODE_CLAIMS_REFUSED = Counter(
     ["what"],
     registry=REGISTRY,
 )
+SERVICES_LEFT_OUT = Gauge(
+    "wherry_proxy_services_left_out",
+    "Services that are not served: limit: they cost too much; IPv4, IPv6: the kernel refuses their rules of that family",
+    ["reason"],
+    registry=REGISTRY,
+)
 POLICIES = Gauge("wherry_network_policies", "Network policies that are followed", registry=REGISTRY)
 POLICY_SYNC = Histogram(
     "wherry_network_policy_sync_duration_seconds",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from kube.api import core_v1, discovery_v1
 from kube.ip_addresses import network
 from netproxy import endpoints as selection
 from netproxy.endpoints import Endpoint, NodeView
+from netproxy.service_limits import check_cost
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name"
@@ -94,13 +95,17 @@ def plan_service(
     served_here: Collection[str] = (),
     elsewhere: Collection[str] = (),
     taken: Collection[tuple[str, str, int]] = (),
+    before: Sequence[ServicePort] = (),
+    ranges_multiply: bool = False,
 ) -> tuple[ServicePort, ...]:
-    """Return the desired state of one Service, families apart.
+    """Return the desired state of one Service, families apart; ServiceError for one that costs too much.
 
     `served_here` are cluster IPs that the node answers itself (cluster DNS): they are local addresses, so rules for
     them would only take their packets away. `elsewhere` are the other nodes' own addresses: as addresses of a load
     balancer they are served where they are, and to take them in here could cut the node off from its neighbours.
-    `taken` are (address, protocol, port) of this node's own daemons, which no load balancer hides.
+    `taken` are (address, protocol, port) of this node's own daemons, which no load balancer hides. `before` is what was
+    returned last: equal lists are the same objects again, for thousands of ports are compared with what they were.
+    `ranges_multiply`: the proxy mode writes each source range for each port.
     """
     if not is_proxied(service):
         return ()
@@ -111,31 +116,71 @@ def plan_service(
         family = family_of(cluster_ip)
         if family not in families or cluster_ip in served_here:
             continue
-        ranges = _source_ranges(spec, family)  # once: there may be thousands of ports and of ranges
+        shared = _shared(service, family, elsewhere, before)
+        multiplied = len(shared.load_balancer_ips) * len(shared.source_ranges) if ranges_multiply else 0
+        check_cost(spec.ports, family, shared.addresses, multiplied, slice_ports)
         for port in spec.ports:
-            result.append(_plan_port(service, port, cluster_ip, family, slice_ports, ranges, node, elsewhere, taken))
+            result.append(_plan_port(service, port, cluster_ip, shared, slice_ports, node, taken))
     return tuple(result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What all ports of a Service have in common in one family: there may be thousands of ports and of each of these."""
+
+    family: int
+    external_ips: tuple[str, ...]
+    load_balancer_ips: tuple[str, ...]
+    source_ranges: tuple[str, ...]
+
+    @property
+    def addresses(self) -> int:
+        """How many addresses a port is served at: the cluster IP, these, and the node's own."""
+        return 2 + len(self.external_ips) + len(self.load_balancer_ips)
+
+    def not_taken(self, protocol: str, port: int, taken: Collection[tuple[str, str, int]]) -> tuple[str, ...]:
+        """Return the load balancer's addresses at which no daemon of the node has the port."""
+        ips = self.load_balancer_ips
+        hidden = {ip for ip in ips if (ip, protocol, port) in taken} if taken else ()
+        return tuple(ip for ip in ips if ip not in hidden) if hidden else ips
+
+
+def _shared(
+    service: core_v1.Service, family: int, elsewhere: Collection[str], before: Sequence[ServicePort]
+) -> _Shared:
+    spec = service.spec
+    balanced = spec.type == "LoadBalancer"
+    known = next((port for port in before if port.family == family), None)
+    given = _load_balancer_ips(service, family) if balanced else ()
+    return _Shared(
+        family,
+        _same(known.external_ips if known else (), (ip for ip in spec.external_ips if family_of(ip) == family)),
+        _same(known.load_balancer_ips if known else (), (ip for ip in given if ip not in elsewhere)),
+        _same(known.source_ranges if known else (), _source_ranges(spec, family)),
+    )
+
+
+def _same(known: tuple[str, ...], texts: Iterable[str]) -> tuple[str, ...]:
+    """Return texts as a tuple: the known one where it is equal."""
+    found = tuple(texts)
+    return known if known == found else found
 
 
 def _plan_port(
     service: core_v1.Service,
     port: core_v1.ServicePort,
     cluster_ip: str,
-    family: int,
+    shared: _Shared,
     slice_ports: selection.SlicePorts,
-    ranges: tuple[str, ...],
     node: NodeView,
-    elsewhere: Collection[str],
     taken: Collection[tuple[str, str, int]],
 ) -> ServicePort:
     spec = service.spec
-    protocol = port.protocol or "TCP"
+    protocol, family = port.protocol or "TCP", shared.family
     kind = spec.type or "ClusterIP"
     node_port = (port.node_port or 0) if kind in ("NodePort", "LoadBalancer") else 0
-    external_ips = tuple(ip for ip in spec.external_ips if family_of(ip) == family)
-    given = _load_balancer_ips(service, family) if kind == "LoadBalancer" else ()
-    load_balancer_ips = tuple(ip for ip in given if ip not in elsewhere and (ip, protocol, port.port) not in taken)
-    outside = bool(node_port or external_ips or load_balancer_ips)
+    load_balancer_ips = shared.not_taken(protocol, port.port, taken)
+    outside = bool(node_port or shared.external_ips or load_balancer_ips)
     internal_local = spec.internal_traffic_policy == "Local"
     external_local = spec.external_traffic_policy == "Local" and outside
 
@@ -155,9 +200,9 @@ def _plan_port(
         cluster_ip=cluster_ip,
         port=port.port,
         node_port=node_port,
-        external_ips=external_ips,
+        external_ips=shared.external_ips,
         load_balancer_ips=load_balancer_ips,
-        source_ranges=ranges,
+        source_ranges=shared.source_ranges,
         affinity_seconds=_affinity_seconds(spec),
         internal_local=internal_local,
         external_local=external_local,

@@ -22,9 +22,11 @@ from netproxy.endpoints import NodeView
 from netproxy.errors import WriteError
 from netproxy.flow_cleaner import FlowCleaner
 from netproxy.health import Health
+from netproxy.left_out import LIMIT, LeftOut
 from netproxy.listeners import Listeners, listening
 from netproxy.model import ServicePort, owner_of
 from netproxy.service_table import ServiceTable, Taken
+from netproxy.service_writer import ServiceWriter
 
 log = logging.getLogger(__name__)
 
@@ -55,16 +57,20 @@ class ServiceProxy:
         after_write: Callable[[dict[str, tuple[ServicePort, ...]]], Awaitable[None]] | None = None,
         on_repair: Callable[[], None] | None = None,
         on_taken: Callable[[core_v1.Service, Taken], None] | None = None,
+        on_left_out: Callable[[core_v1.Service, str], None] | None = None,
         look: Callable[[], Listeners] = listening,
         min_period: float = 0,
     ) -> None:
         families = tuple(backend.family for backend in backends)
         metrics.begin(families)
-        self.table = ServiceTable(NodeView(node_name), families, frozenset(served_here))
+        multiply = any(backend.ranges_multiply for backend in backends)
+        self.table = ServiceTable(NodeView(node_name), families, frozenset(served_here), ranges_multiply=multiply)
         self._services, self._slices, self._backends = services, slices, backends
+        self._left_out = LeftOut(self._report_left_out)
+        self._writers = [self._writer(backend, clock) for backend in backends]
         self._health, self._clock, self._on_change = health or Health(clock), clock, on_change
         self._after_write, self._on_repair, self._min_period = after_write, on_repair, min_period
-        self._on_taken, self._look = on_taken, look
+        self._on_taken, self._on_left_out, self._look = on_taken, on_left_out, look
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._ports: dict[str, tuple[ServicePort, ...]] = {}
@@ -73,6 +79,23 @@ class ServiceProxy:
         self.started = asyncio.Event()
         services.subscribe(self._service_changed)
         slices.subscribe(self._slice_changed)
+
+    def _writer(self, backend: Backend, clock: Clock) -> ServiceWriter:
+        family = metrics.family_label(backend.family)
+
+        def refused(key: str, why: str) -> None:
+            self._left_out.add(key, family, f"the kernel refuses its {family} rules", why)
+
+        return ServiceWriter(backend, clock, refused, lambda key: self._left_out.remove(key, family))
+
+    def _report_left_out(self, key: str, why: str) -> None:
+        service = self.table.service(key)
+        if service is not None and self._on_left_out is not None:
+            self._on_left_out(service, why)
+
+    def in_force(self, backend: Backend) -> dict[str, tuple[ServicePort, ...]]:
+        """Return the Services that a backend has: all but those left out."""
+        return next(writer.in_force for writer in self._writers if writer.backend is backend)
 
     @property
     def ports(self) -> dict[str, tuple[ServicePort, ...]]:
@@ -185,16 +208,18 @@ class ServiceProxy:
     async def _start(self) -> None:
         self._leave_taken_ports()
         self._wake.clear()
-        self._ports = self.table.take_changes()
+        self._ports = self._take_changes()
         reports.count_without_local((), self._ports.values())
         began = self._clock.monotonic()
-        for backend in self._backends:
+        for writer in self._writers:
             # Nothing else may start before this is in force: the guard of route_localnet is among it.
             while True:
                 started = self._clock.monotonic()
                 try:
-                    await backend.start(self._ports)
-                    metrics.SYNC.labels(metrics.family_label(backend.family)).observe(self._clock.monotonic() - started)
+                    await writer.start(self._ports)
+                    metrics.SYNC.labels(metrics.family_label(writer.backend.family)).observe(
+                        self._clock.monotonic() - started
+                    )
                     break
                 except WriteError as error:
                     log.error("cannot write rules yet: %s", error)
@@ -212,7 +237,7 @@ class ServiceProxy:
         if self.table.balancer_dirty:
             self._leave_taken_ports()
         async with self._lock:
-            changes = self.table.take_changes()
+            changes = self._take_changes()
             changed = {key: ports for key, ports in changes.items() if ports != self._ports.get(key, ())}
             reports.count_without_local([self._ports.get(key, ()) for key in changed], changed.values())
             for key, ports in changed.items():
@@ -221,11 +246,11 @@ class ServiceProxy:
                     self._ports[key] = ports
                 else:
                     self._ports.pop(key, None)
-            for backend in self._backends:
-                began = self._clock.monotonic()
+            for writer in self._writers:
+                backend, began = writer.backend, self._clock.monotonic()
                 try:
                     if changed:
-                        await backend.apply(changed)
+                        await writer.apply(changed)
                 except WriteError as error:
                     failed = True
                     log.error("rules are behind: %s", error)
@@ -241,6 +266,16 @@ class ServiceProxy:
             metrics.LATENCY.labels(family).observe(max(0.0, (now - moment).total_seconds()))
         if changed and self._after_write is not None:
             await self._after_write(changed)
+
+    def _take_changes(self) -> dict[str, tuple[ServicePort, ...]]:
+        changes = self.table.take_changes()
+        for key in changes:
+            why = self.table.too_large.get(key)
+            if why:
+                self._left_out.add(key, LIMIT, why)
+            else:
+                self._left_out.remove(key, LIMIT)
+        return changes
 
     def _done(self) -> None:
         self._flows.release()
@@ -264,10 +299,14 @@ class ServiceProxy:
         self._leave_taken_ports()
         if self.table.dirty:
             self._queue("")
-        for backend in self._backends:
+        for writer in self._writers:
+            backend = writer.backend
             try:
                 async with self._lock if backend.starving else contextlib.nullcontext():
                     repaired = await backend.verify() or repaired
+                if writer.due:
+                    async with self._lock:
+                        await writer.retry()
             except WriteError as error:
                 log.error("rules cannot be repaired yet: %s", error)
                 return repaired

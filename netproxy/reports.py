@@ -8,7 +8,7 @@ from netproxy import metrics
 from netproxy.model import ServicePort
 
 MOST = 5
-"""Services that one line names."""
+"""Services that one line names, and ports of each."""
 
 
 def count_without_local(old: Iterable[tuple[ServicePort, ...]], new: Iterable[tuple[ServicePort, ...]]) -> None:
@@ -27,10 +27,10 @@ def told(changed: Mapping[str, tuple[ServicePort, ...]], family: int) -> str:
     """Return what changed in words: Services, and how many endpoints each of their ports has."""
     words = []
     for key, ports in list(changed.items())[:MOST]:
+        ours = [port for port in ports if port.family == family]
         counts = [
-            f"{port.name.port or port.port}: {len({*port.endpoints, *port.local_endpoints})}"
-            for port in ports
-            if port.family == family
+            f"{port.name.port or port.port}: {len({*port.endpoints, *port.local_endpoints})}" for port in ours[:MOST]
         ]
-        words.append(f"{key} (endpoints of {', '.join(counts)})" if counts else f"{key} (not served)")
+        more = f" and {len(ours) - MOST} ports more" if len(ours) > MOST else ""
+        words.append(f"{key} (endpoints of {', '.join(counts)}{more})" if counts else f"{key} (not served)")
     return "; ".join(words) + (f" and {len(changed) - MOST} more" if len(changed) > MOST else "")

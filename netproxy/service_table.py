@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kube.api import core_v1, discovery_v1
 from netproxy.endpoints import NodeView
+from netproxy.errors import ServiceError
 from netproxy.listeners import Listeners
 from netproxy.model import HEADLESS_LABEL, ServicePort, owner_of, plan_service
 
@@ -27,8 +28,20 @@ class Taken:
 class ServiceTable:
     """All Services and slices known, and the Services whose desired state may have changed since last asked."""
 
-    def __init__(self, node: NodeView, families: Collection[int] = (4,), served_here: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        node: NodeView,
+        families: Collection[int] = (4,),
+        served_here: Collection[str] = (),
+        *,
+        ranges_multiply: bool = False,
+    ) -> None:
+        """`ranges_multiply`: the proxy mode writes each source range for each port."""
         self._node, self._families, self._served_here = node, families, served_here
+        self._ranges_multiply = ranges_multiply
+        self._planned: dict[str, tuple[ServicePort, ...]] = {}
+        self.too_large: dict[str, str] = {}
+        """Services that are not served because of what they would cost, and why."""
         self._services: dict[str, core_v1.Service] = {}
         self._elsewhere: set[str] = set()
         self._by_balancer_ip: dict[str, set[str]] = {}
@@ -139,13 +152,29 @@ class ServiceTable:
         return {key: self.plan(key) for key in keys}
 
     def plan(self, key: str) -> tuple[ServicePort, ...]:
-        service = self._services.get(key)
+        """Return the desired state of a Service; nothing for one that costs too much, which `too_large` then names."""
+        service, before = self._services.get(key), self._planned.pop(key, ())
+        self.too_large.pop(key, None)
         if service is None:
             return ()
-        slices = self._slices.get(key, {}).values()
-        return plan_service(
-            service, slices, self._node, self._families, self._served_here, self._elsewhere, self._taken_sockets
-        )
+        try:
+            ports = plan_service(
+                service,
+                self._slices.get(key, {}).values(),
+                self._node,
+                self._families,
+                self._served_here,
+                self._elsewhere,
+                self._taken_sockets,
+                before,
+                self._ranges_multiply,
+            )
+        except ServiceError as error:
+            self.too_large[key] = str(error)
+            return ()
+        if ports:
+            self._planned[key] = ports
+        return ports
 
 
 def _balancer_addresses(service: core_v1.Service | None) -> set[str]:

@@ -46,11 +46,17 @@ class IPTablesBackend:
         self._packets = PacketCounters(writer)
         self._ports: dict[str, tuple[ServicePort, ...]] = {}
         self._endpoints = 0
+        self._torn = False
+        """Whether a write failed, so that the tables are not what deltas are made from."""
         self._drift = DriftWatch(writer.fingerprint, clock, None if writer.tells_all else period)
 
     @property
     def family(self) -> int:
         return self._rules.family
+
+    @property
+    def ranges_multiply(self) -> bool:
+        return False
 
     @property
     def starving(self) -> bool:
@@ -71,7 +77,7 @@ class IPTablesBackend:
         text = self._shadow.delta({key: fragment(ports, self._rules) for key, ports in services.items()})
         if text:
             self._count_rules()
-            await self._write(text)
+        await self._write(text)
 
     def _count_rules(self) -> None:
         for table, count in self._shadow.rule_counts.items():
@@ -96,11 +102,16 @@ class IPTablesBackend:
             text = self._shadow.change_settings(settings)
             if text is None:
                 await self._compare("new settings")
-            elif text:
+            else:
                 await self._write(text)
 
     async def _write(self, text: str) -> None:
-        """Apply a delta; one that is refused is made up for by a comparison of everything."""
+        """Apply a delta; one that is refused is made up for by a comparison of everything, and so is a refusal of that."""
+        if self._torn:
+            await self._compare("refused change")
+            return
+        if not text:
+            return
         started = self._clock.monotonic()
         try:
             async with self._drift.writing(shadow.transactions(text)):
@@ -110,6 +121,7 @@ class IPTablesBackend:
         except WriteError as error:
             metrics.PARTIAL_RESTORE_FAILURES.labels(metrics.family_label(self.family)).inc()
             log.warning("a change of rules was refused, comparing everything: %s", error)
+            self._torn = True
             await self._compare("refused change")
             return
         metrics.PARTIAL_SYNC.labels(metrics.family_label(self.family)).observe(self._clock.monotonic() - started)
@@ -150,6 +162,7 @@ class IPTablesBackend:
                 async with self._drift.writing(shadow.transactions(text), since=began[1]):
                     await self._writer.apply(text)
             except WriteError:
+                self._torn = True
                 metrics.RESTORE_FAILURES.labels(metrics.family_label(self.family)).inc()
                 raise
             if why == "check":
@@ -157,6 +170,7 @@ class IPTablesBackend:
                 log.warning("repaired rules that were changed by others, in %s", shadow.chains_named(text))
         else:
             self._drift.found_whole(began)
+        self._torn = False
         metrics.FULL_SYNC.labels(metrics.family_label(self.family)).observe(self._drift.took(began[2]))
         return bool(text)
 

@@ -43,6 +43,8 @@ class TableKeeper:
         self._writer, self._desired, self._clock = writer, desired, clock
         self._described: dict[str, list[Any]] | None = None
         self._drift = DriftWatch(writer.fingerprint, clock)
+        self._torn = False
+        """Whether a write failed, so that the table is not what deltas are made from."""
         self._family = metrics.family_label(6 if desired.table.startswith("ip6 ") else 4)
 
     @property
@@ -51,11 +53,17 @@ class TableKeeper:
 
     async def take_over(self) -> None:
         """Lead whatever the table holds to the desired state: elements that are right stay in force throughout."""
+        self._torn = True
         began = await self._drift.began()
         await self._rewrite(await self._writer.read(), began[1])
 
     async def write(self, text: str) -> None:
-        """Apply a delta; one that is refused is made up for by writing everything."""
+        """Apply a delta; one that is refused is made up for by writing everything, and so is a refusal of everything."""
+        if self._torn:
+            await self.take_over()
+            return
+        if not text:
+            return
         started = self._clock.monotonic()
         try:
             async with self._drift.writing(1):
@@ -121,6 +129,7 @@ class TableKeeper:
 
     async def _rewrite(self, held: Contents, since: bytes) -> None:
         began = self._clock.monotonic()
+        self._torn = True
         text = self._desired.reconcile(held.elements, held.rules, held.sets)
         async with self._drift.writing(1, since):
             try:
@@ -133,7 +142,7 @@ class TableKeeper:
                 log.warning("replacing table %s: %s", table, error)
                 fresh = self._desired.reconcile({}, (), ())
                 await self._writer.apply(f"add table {table}\ndelete table {table}\n{fresh}")
-        self._described = None
+        self._described, self._torn = None, False
         metrics.FULL_SYNC.labels(self._family).observe(self._drift.took(began))
 
 

@@ -27,6 +27,10 @@ class NFTablesBackend:
         return self._shadow.settings.family
 
     @property
+    def ranges_multiply(self) -> bool:
+        return False
+
+    @property
     def starving(self) -> bool:
         return self._keeper.starving
 
@@ -40,14 +44,11 @@ class NFTablesBackend:
         """Bring the Services named to their new desired state; WriteError where even a full write fails."""
         rules = self._shadow.rules
         text = self._shadow.delta({key: fragment(ports, rules) for key, ports in services.items()})
-        if text:
-            await self._keeper.write(text)
+        await self._keeper.write(text)
 
     async def set_static(self, settings: StaticSettings) -> None:
         """Change what the fixed chains are made from, and the chains with it."""
-        text = self._shadow.change_settings(settings)
-        if text:
-            await self._keeper.write(text)
+        await self._keeper.write(self._shadow.change_settings(settings))
 
     async def set_local_cidrs(self, cidrs: tuple[str, ...], services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Change where pods live, which masquerading depends on; `services` are all there are."""

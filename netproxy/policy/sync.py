@@ -76,9 +76,7 @@ class PolicyBackend:
             await self._keeper.take_over()
             self._there = True
             return
-        text = self._shadow.change(ruleset)
-        if text:
-            await self._keeper.write(text)
+        await self._keeper.write(self._shadow.change(ruleset))
 
     async def refuses(self, ruleset: Ruleset) -> bool:
         """Tell whether a table with this ruleset would be refused; nothing is changed."""

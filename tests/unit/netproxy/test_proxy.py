@@ -10,7 +10,7 @@ import pytest
 from kube.api import core_v1, discovery_v1
 from kube.clock import SYSTEM, FakeClock, settle
 from kube.informer import Informer
-from netproxy import conntrack, metrics
+from netproxy import conntrack, metrics, reports
 from netproxy.conntrack import stale_flows
 from netproxy.drift import DriftWatch
 from netproxy.endpoints import NodeView
@@ -81,6 +81,13 @@ async def test_the_log_says_what_changed(caplog: pytest.LogCaptureFixture) -> No
     assert told[0].startswith("IPv4, ")
     assert told[0].endswith("default/web (endpoints of http: 2, 81: 0)")
     assert told[-1].endswith("default/web (not served)")
+
+
+def test_the_log_names_few_of_many_ports() -> None:
+    ports = plan_service(service("web", "10.96.5.1", *(port(f"p{n}", n) for n in range(1, 9001))), [])
+    assert reports.told({"default/web": ports}, 4) == (
+        "default/web (endpoints of p1: 0, p2: 0, p3: 0, p4: 0, p5: 0 and 8995 ports more)"
+    )
 
 
 async def test_a_least_time_between_two_writes_is_kept_where_one_is_asked_for() -> None:
