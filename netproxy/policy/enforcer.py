@@ -20,10 +20,10 @@ from kube.informer import Change, Informer
 from netproxy import metrics
 from netproxy.errors import WriteError
 from netproxy.policy.failures import Failures, Report
+from netproxy.policy.intake import Intake
 from netproxy.policy.isolation import refused_policies
 from netproxy.policy.model import PolicyTable
 from netproxy.policy.objects import SlimNamespace, SlimPod, facts_of
-from netproxy.policy.parsing import read
 from netproxy.policy.rules import Rulesets
 from netproxy.policy.sync import PolicyBackend
 
@@ -60,6 +60,7 @@ class PolicyEnforcer:
         self._rulesets = {family: Rulesets(self._table, family, bridge=bridge, ipvs=ipvs) for family in families}
         self._policies = Informer(client, networking_v1.NetworkPolicy, clock=clock)
         self._failures = Failures(self._table, self._policies.get, on_failed)
+        self._intake = Intake(self._table, self._policies.get, self._failures, clock)
         self._wake = asyncio.Event()
         self._given_up = False
         self.started = asyncio.Event()
@@ -104,6 +105,8 @@ class PolicyEnforcer:
     async def verify(self) -> None:
         """Look once whether others changed our tables, and repair them."""
         repaired = False
+        if self._intake.look():
+            self._wake.set()
         for backend in self._backends:
             try:
                 repaired = await backend.verify() or repaired
@@ -118,12 +121,9 @@ class PolicyEnforcer:
         for rulesets in self._rulesets.values():
             rulesets.closed -= {change.key}
         if change.type == "DELETED":
-            self._table.delete_policy(change.key)
+            self._intake.delete(change.key)
         else:
-            policy, why = read(change.new)
-            self._table.set_policy(policy)
-            if why:
-                self._failures.add(change.key, why)
+            self._intake.put(change.key, change.new)
         log.info("network policy %s: %s", change.key, change.type.lower())
         metrics.POLICIES.set(len(self._table.policies))
         self._wake.set()
@@ -131,7 +131,7 @@ class PolicyEnforcer:
     def _pod_changed(self, change: Change[SlimPod]) -> None:
         facts = None if change.type == "DELETED" else facts_of(change.new, self._node_name)
         old = self._table.pods.get(change.key)
-        touched = self._table.set_pod(change.key, facts)
+        touched = self._table.set_pod(change.key, facts) | self._intake.relieve()
         if facts is not None:
             for key in [key for key in self._remaining if set(facts.ips) & set(self._table.pods[key].ips)]:
                 touched |= self._forget(key)
@@ -165,7 +165,7 @@ class PolicyEnforcer:
 
     def _namespace_changed(self, change: Change[SlimNamespace]) -> None:
         gone = change.type == "DELETED"
-        if self._table.set_namespace(change.key, None if gone else change.new.metadata.labels):
+        if self._table.set_namespace(change.key, None if gone else change.new.metadata.labels) | self._intake.relieve():
             self._wake.set()
 
     # -- changes out ----------------------------------------------------------------------------------------------

@@ -10,6 +10,13 @@ MAX_ELEMENTS = 10_000
 MAX_SELECTORS = 1_000
 """Peers by selectors of one policy: each is compared with each pod of the cluster."""
 
+MAX_MEMBERS = 500_000
+"""Pods that the peers of the policies of one namespace select, counted for each selector: each is an element in the kernel. A
+policy in a cluster of 100 000 pods may have five different selectors of all of them."""
+TOO_MANY_MEMBERS = (
+    f"the peers of its namespace's policies select more than {MAX_MEMBERS} pods, counted for each selector"
+)
+
 
 def check_cost(spec: networking_v1.NetworkPolicySpec) -> None:
     """Raise PolicyError for a policy that costs too much, without reading its parts."""

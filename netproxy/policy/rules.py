@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,14 +22,39 @@ TABLE = "wherry-policy"
 PEER = {EGRESS: "daddr", INGRESS: "saddr"}
 
 
-@dataclass(slots=True)
-class Ruleset:
-    """What the table should hold. A set whose elements did not change since the last ruleset is the same object."""
+@dataclass(slots=True, eq=False)
+class Part:
+    """A part of a ruleset. A set whose elements did not change since the last ruleset is the same object."""
 
     declarations: dict[str, str] = field(default_factory=dict)
     """Sets and maps by name, as "set NAME { ... }"."""
     elements: dict[str, dict[str, str]] = field(default_factory=dict)
     chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class PolicyPart(Part):
+    """What one policy needs in one direction; it is the same object as long as none of it changed."""
+
+    policy: Policy | None = None
+    shut: bool = False
+    selections: dict[Selector, list[str]] = field(default_factory=dict)
+    """Each selection whose members are written, and the sets that they are in."""
+    named: dict[Selector, dict[str, Port]] = field(default_factory=dict)
+    """The sets of named ports, by whose."""
+
+
+@dataclass(slots=True, eq=False)
+class Ruleset(Part):
+    """What the table should hold, together and in parts."""
+
+    parts: dict[object, Part] = field(default_factory=dict)
+
+    def add(self, key: object, part: Part) -> None:
+        self.parts[key] = part
+        self.declarations |= part.declarations
+        self.elements |= part.elements
+        self.chains |= part.chains
 
 
 def digest(*parts: Any) -> str:
@@ -51,80 +76,112 @@ class Rulesets:
         self._ip = word(family)
         self._address = "ipv4_addr" if family == 4 else "ipv6_addr"
         self._names: dict[object, str] = {}
-        self._kept: dict[str, tuple[int, dict[str, str]]] = {}
+        self._kept: dict[Selector, dict[str, str]] = {}
+        """The elements of selections, as they were at `_version`, like `_parts`."""
+        self._version = 0
+        self._changed: set[Selector] = set()
+        self._parts: dict[object, PolicyPart] = {}
 
     def make(self, closed: Collection[str] | None = None) -> Ruleset:
         """Return the ruleset for what the table holds now, without the rules of policies that are `closed`."""
         self._shut = self.closed if closed is None else closed
-        out = Ruleset()
+        out, base = Ruleset(), Part()
+        self._changed, self._version = self.table.changed_since(self._version), self.table.version
+        for selector in self._changed & self._kept.keys():
+            del self._kept[selector]
         mine = self._local_addresses()
-        out.declarations[LOCAL_PODS] = f"set {LOCAL_PODS} {{ type {self._address} ; }}"
-        out.elements[LOCAL_PODS] = dict.fromkeys(mine, "")
-        out.declarations[ITSELF] = f"set {ITSELF} {{ type {self._address} . {self._address} ; }}"
-        itself = out.elements[ITSELF] = {}
+        base.declarations[LOCAL_PODS] = f"set {LOCAL_PODS} {{ type {self._address} ; }}"
+        base.elements[LOCAL_PODS] = dict.fromkeys(mine, "")
+        base.declarations[ITSELF] = f"set {ITSELF} {{ type {self._address} . {self._address} ; }}"
+        itself = base.elements[ITSELF] = {}
+        parts: dict[object, PolicyPart] = {}
         for direction in DIRECTIONS:
             selected = self._policies_of_pods(direction)
             verdicts: dict[str, str] = {}
             for ip, key in mine.items():
                 policies = selected.get(key)
                 if policies:
-                    chain = self._chain_of(direction, policies, out)
-                    verdicts[ip] = f"goto {chain}"
+                    verdicts[ip] = f"goto {self._chain_of(direction, policies, base, parts)}"
                     itself[f"{ip} . {ip}"] = ""
             name = f"{direction}-pods"
-            out.declarations[name] = f"map {name} {{ type {self._address} : verdict ; }}"
-            out.elements[name] = verdicts
-        closed = self.ranges if self._waits_for_an_address() else ()
-        isolated = bool(closed or out.elements[f"{INGRESS}-pods"])
-        out.chains |= base_chains(self.family, closed, bridge=self._bridge, isolated=isolated, ipvs=self._ipvs)
-        self._kept = {name: kept for name, kept in self._kept.items() if name in out.elements}
+            base.declarations[name] = f"map {name} {{ type {self._address} : verdict ; }}"
+            base.elements[name] = verdicts
+        shut = self.ranges if self._waits_for_an_address() else ()
+        isolated = bool(shut or base.elements[f"{INGRESS}-pods"])
+        base.chains |= base_chains(self.family, shut, bridge=self._bridge, isolated=isolated, ipvs=self._ipvs)
+        for each, part in parts.items():
+            out.add(each, part)
+        out.add("", base)
+        self._parts = parts
+        if len(self._kept) > 2 * len(out.elements):
+            self._kept = {each: kept for each, kept in self._kept.items() if self._name("pods", each) in out.elements}
         return out
 
     # -- pods of this node ----------------------------------------------------------------------------------------
     def _local_addresses(self) -> dict[str, str]:
         """Return address -> pod; where two pods say they have one, it is the younger's, for the older is ending."""
-        here = [(pod.created, key, pod) for key, pod in self.table.pods.items() if pod.here]
+        here = [(pod.created, key, pod) for key, pod in self.table.here.items()]
         return {ip: key for _, key, pod in sorted(here, key=lambda each: each[:2]) for ip in pod.addresses(self.family)}
 
     def _waits_for_an_address(self) -> bool:
-        return any(
-            pod.here and not pod.ips
-            for policy in self.table.policies.values()
-            for pod in self.table.members(policy.subject).values()
-        )
+        starting = [key for key, pod in self.table.here.items() if not pod.ips]
+        subjects = {policy.subject for policy in self.table.policies.values()} if starting else ()
+        return any(key in self.table.members_here(subject) for subject in subjects for key in starting)
 
     def _policies_of_pods(self, direction: str) -> dict[str, list[Policy]]:
         selected: dict[str, list[Policy]] = {}
         for _, policy in sorted(self.table.policies.items()):
             if direction in policy.rules:
-                for key, pod in self.table.members(policy.subject).items():
-                    if pod.here:
-                        selected.setdefault(key, []).append(policy)
+                for key in self.table.members_here(policy.subject):
+                    selected.setdefault(key, []).append(policy)
         return selected
 
     # -- chains ---------------------------------------------------------------------------------------------------
-    def _chain_of(self, direction: str, policies: list[Policy], out: Ruleset) -> str:
+    def _chain_of(self, direction: str, policies: list[Policy], out: Part, parts: dict[object, PolicyPart]) -> str:
         """Return the chain for pods that exactly these policies select, with theirs."""
         name = self._name(f"{direction}-all", *(policy.key for policy in policies))
         if name not in out.chains:
             rules = []
             for policy in policies:
-                each = self._name(direction, policy.key)
-                if each not in out.chains:
-                    out.chains[each] = self._policy(direction, policy, out)
-                rules.append(f"jump {each} {_comment(policy.key)}")
+                if (direction, policy.key) not in parts:
+                    parts[direction, policy.key] = self._part(direction, policy)
+                rules.append(f"jump {self._name(direction, policy.key)} {_comment(policy.key)}")
             out.chains[name] = (*rules, "drop")
         return name
 
-    def _policy(self, direction: str, policy: Policy, out: Ruleset) -> tuple[str, ...]:
+    def _part(self, direction: str, policy: Policy) -> PolicyPart:
+        """Return what a policy needs: what was made last, as far as it is still true."""
+        shut, known = policy.key in self._shut, self._parts.get((direction, policy.key))
+        if known is None or known.policy is not policy or known.shut != shut:
+            part = PolicyPart(policy=policy, shut=shut)
+            part.chains[self._name(direction, policy.key)] = () if shut else self._policy(direction, policy, part)
+            self._fill(part, part.selections)
+            return part
+        stale = known.selections.keys() & self._changed
+        if not stale:
+            return known
+        part = PolicyPart(
+            known.declarations, dict(known.elements), known.chains, policy, shut, known.selections, known.named
+        )
+        self._fill(part, stale)
+        return part
+
+    def _fill(self, part: PolicyPart, selections: Iterable[Selector]) -> None:
+        """Write the members of selections into the sets for them."""
+        for selector in selections:
+            for name in part.selections[selector]:
+                part.elements[name] = self._addresses_of(selector)
+            part.elements |= self._named_elements(selector, part.named.get(selector, {}))
+
+    def _policy(self, direction: str, policy: Policy, out: PolicyPart) -> tuple[str, ...]:
         rules: dict[str, None] = {}
-        for rule in () if policy.key in self._shut else policy.rules[direction]:
+        for rule in policy.rules[direction]:
             for peers, target in self._peers(direction, policy, rule, out):
                 for ports in self._ports(rule, target, out):
                     rules[" ".join(filter(None, (peers, ports, "accept", _comment(policy.key))))] = None
         return tuple(rules)
 
-    def _peers(self, direction: str, policy: Policy, rule: Rule, out: Ruleset) -> list[tuple[str, Selector]]:
+    def _peers(self, direction: str, policy: Policy, rule: Rule, out: PolicyPart) -> list[tuple[str, Selector]]:
         """Return a match for each group of peers, with whose named ports count: the receivers'."""
         match = f"{self._ip} {PEER[direction]}"
         found: list[tuple[str, Selector]] = []
@@ -133,9 +190,9 @@ class Rulesets:
             found.append(("", subject or EVERY_POD))
         for selector in rule.peers:
             name = self._name("pods", selector)
-            if name not in out.elements:
+            if name not in out.declarations:
                 out.declarations[name] = f"set {name} {{ type {self._address} ; }}"
-                out.elements[name] = self._addresses_of(name, selector)
+                out.selections.setdefault(selector, []).append(name)
             found.append((f"{match} @{name}", subject or selector))
         blocks = [text for text in rule.blocks if (":" in text) == (self.family == 6)]
         if any(text.endswith("/0") for text in blocks):
@@ -147,15 +204,14 @@ class Rulesets:
             found.append((f"{match} @{name}", subject or EVERY_POD))
         return found
 
-    def _addresses_of(self, name: str, selector: Selector) -> dict[str, str]:
-        version = self.table.version(selector)
-        kept = self._kept.get(name)
-        if kept is None or kept[0] != version:
+    def _addresses_of(self, selector: Selector) -> dict[str, str]:
+        kept = self._kept.get(selector)
+        if kept is None:
             members = self.table.members(selector).values()
-            kept = self._kept[name] = (version, {ip: "" for pod in members for ip in pod.addresses(self.family)})
-        return kept[1]
+            kept = self._kept[selector] = {ip: "" for pod in members for ip in pod.addresses(self.family)}
+        return kept
 
-    def _ports(self, rule: Rule, target: Selector, out: Ruleset) -> list[str]:
+    def _ports(self, rule: Rule, target: Selector, out: PolicyPart) -> list[str]:
         if not rule.ports:
             return [""]
         found: list[str] = []
@@ -174,19 +230,25 @@ class Rulesets:
                     found.append(f"{self._ip} daddr . {protocol} dport @{self._named(port, target, out)}")
         return found
 
-    def _named(self, port: Port, target: Selector, out: Ruleset) -> str:
+    def _named(self, port: Port, target: Selector, out: PolicyPart) -> str:
         """Return the set of those addresses and ports that pods call by this name."""
         name = self._name("named", target, port)
-        if name not in out.elements:
+        if name not in out.declarations:
             out.declarations[name] = f"set {name} {{ type {self._address} . inet_service ; }}"
-            out.elements[name] = {
-                f"{ip} . {each.number}": ""
-                for pod in self.table.members(target).values()
-                for each in pod.ports
-                if each.name == port.name and each.protocol == port.protocol
-                for ip in pod.addresses(self.family)
-            }
+            out.selections.setdefault(target, [])
+            out.named.setdefault(target, {})[name] = port
         return name
+
+    def _named_elements(self, target: Selector, sets: Mapping[str, Port]) -> dict[str, dict[str, str]]:
+        """Return the elements of sets of named ports: each port of each member is looked at once."""
+        found: dict[str, dict[str, str]] = {name: {} for name in sets}
+        by_port = {(port.name, port.protocol): found[name] for name, port in sets.items()}
+        for pod in self.table.members(target).values() if sets else ():
+            for each in pod.ports:
+                elements = by_port.get((each.name, each.protocol))
+                if elements is not None:
+                    elements.update(dict.fromkeys((f"{ip} . {each.number}" for ip in pod.addresses(self.family)), ""))
+        return found
 
     def _name(self, kind: str, *parts: object) -> str:
         key = (kind, *parts)
@@ -225,6 +287,6 @@ def _comment(key: str) -> str:
     return f'comment "{re.sub(r"[^a-z0-9./-]", "", key)[:120]}"'
 
 
-def flat(ruleset: Ruleset) -> Mapping[tuple[str, str], str]:
+def flat(ruleset: Part) -> Mapping[tuple[str, str], str]:
     """Return all elements by set and key."""
     return {(name, key): data for name, elements in ruleset.elements.items() for key, data in elements.items()}

@@ -29,19 +29,24 @@ class PolicyShadow:
     def change(self, new: Ruleset) -> str:
         """Take in a new ruleset and return the text that leads from the last one to it."""
         old, self.current = self.current, new
-        lines = [self._declare(text) for name, text in new.declarations.items() if name not in old.declarations]
-        changed = {name: rules for name, rules in new.chains.items() if old.chains.get(name) != rules}
+        sets, chains = _changed(old, new)
+        declared, gone_sets = old.declarations, [each for each in sets if each not in new.declarations]
+        lines = [
+            self._declare(new.declarations[name]) for name in sets if name in new.declarations and name not in declared
+        ]
+        changed = {name: new.chains[name] for name in chains if name in new.chains}
+        changed = {name: rules for name, rules in changed.items() if old.chains.get(name) != rules}
         lines += commands.write_chains(self.table, changed, HOOKS)
         before: Held = {}
         after: Held = {}
-        for name in {**old.elements, **new.elements}:
+        for name in sets:
             gone, come = old.elements.get(name, {}), new.elements.get(name, {})
             if gone is not come and gone != come:
                 before |= {(name, key): data for key, data in gone.items() if name in new.declarations}
                 after |= {(name, key): data for key, data in come.items()}
         lines += commands.change_elements(self.table, before, after)
-        lines += commands.delete_chains(self.table, [name for name in old.chains if name not in new.chains])
-        lines += [f"delete set {self.table} {name}" for name in old.declarations if name not in new.declarations]
+        lines += commands.delete_chains(self.table, [name for name in chains if name not in new.chains])
+        lines += [f"delete set {self.table} {name}" for name in gone_sets]
         return "\n".join(lines) + "\n" if lines else ""
 
     def reconcile(self, held: Held, held_chains: Iterable[str], held_sets: Iterable[str]) -> str:
@@ -58,6 +63,19 @@ class PolicyShadow:
 
     def _declare(self, text: str) -> str:
         return f"add {text.replace(' ', f' {self.table} ', 1)}"
+
+
+def _changed(old: Ruleset, new: Ruleset) -> tuple[dict[str, None], dict[str, None]]:
+    """Return the sets and the chains of the parts that are others than they were."""
+    sets: dict[str, None] = {}
+    chains: dict[str, None] = {}
+    for key in {**old.parts, **new.parts}:
+        was, now = old.parts.get(key), new.parts.get(key)
+        if was is not now:
+            for part in filter(None, (was, now)):
+                sets.update(dict.fromkeys(part.declarations))
+                chains.update(dict.fromkeys(part.chains))
+    return sets, chains
 
 
 class PolicyBackend:

@@ -11,8 +11,10 @@ from kube.api import networking_v1
 from kube.clock import FakeClock, settle
 from netproxy.errors import PolicyError, WriteError
 from netproxy.nftables.writer import RecordingWriter
+from netproxy.policy import model
 from netproxy.policy.enforcer import RETRY, PolicyEnforcer
-from netproxy.policy.limits import MAX_ELEMENTS, MAX_SELECTORS
+from netproxy.policy.intake import RETRY_CLOSED
+from netproxy.policy.limits import MAX_ELEMENTS, MAX_SELECTORS, TOO_MANY_MEMBERS
 from netproxy.policy.objects import SlimMeta, SlimNamespace
 from netproxy.policy.parsing import parse
 from netproxy.policy.sync import PolicyBackend
@@ -171,3 +173,53 @@ def test_a_policy_that_costs_too_much_is_not_read(rule: dict[str, Any]) -> None:
         parse(policy("costly", ingress=[rule]))
     with pytest.raises(PolicyError, match="enforced at most"):
         parse(policy("costly", egress=[{"to": rule["from"], "ports": rule.get("ports", [])}]))
+
+
+def everywhere(name: str, *requirements: str) -> networking_v1.NetworkPolicy:
+    """Return a policy for pods of an app, with a peer by selector for each requirement, which all pods meet."""
+    matching = [{"key": each, "operator": "DoesNotExist"} for each in requirements]
+    peers = [{"namespaceSelector": {}, "podSelector": {"matchExpressions": [each]}} for each in matching]
+    return about(name, {"from": peers})
+
+
+async def test_policies_of_a_namespace_whose_peers_are_too_many_pods_are_closed_the_largest_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(model, "MAX_MEMBERS", 9)
+    api, writer = cluster(everywhere("web", "a", "b"), everywhere("db", "c")), RecordingWriter()
+    async with enforcing(api, writer) as watched:
+        tracer = PolicyTracer(writer.contents)
+        assert tracer.allows(CLIENT, WEB, "tcp", 80) and tracer.allows(CLIENT, DB, "tcp", 80)
+        extra = pod("more", "10.244.2.3", node="node-2")
+        api.put(extra)  # now 2 x 4 + 4 are more than 9
+        await settle(200)
+        tracer = PolicyTracer(writer.contents)
+        assert not tracer.allows(CLIENT, WEB, "tcp", 80) and tracer.allows(CLIENT, DB, "tcp", 80)
+        assert watched.reported == [f"web: {TOO_MANY_MEMBERS}"]
+        await watched.clock.advance(RETRY_CLOSED)
+        await watched.enforcer.verify()
+        await settle(200)
+        assert not PolicyTracer(writer.contents).allows(CLIENT, WEB, "tcp", 80)
+        api.remove(extra)
+        await settle(200)
+        await watched.clock.advance(RETRY_CLOSED)
+        await watched.enforcer.verify()
+        await settle(200)
+        assert PolicyTracer(writer.contents).allows(CLIENT, WEB, "tcp", 80)
+        assert len(watched.reported) == 1
+
+
+async def test_a_policy_whose_peers_are_too_many_pods_by_itself_is_closed_when_it_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(model, "MAX_MEMBERS", 9)
+    api, writer = cluster(everywhere("db", "c")), RecordingWriter()
+    async with enforcing(api, writer) as watched:
+        api.put(everywhere("web", "a", "b", "d", "e"))
+        await settle(200)
+        tracer = PolicyTracer(writer.contents)
+        assert not tracer.allows(CLIENT, WEB, "tcp", 80) and tracer.allows(CLIENT, DB, "tcp", 80)
+        assert watched.reported == [f"web: {TOO_MANY_MEMBERS}"]
+        api.put(everywhere("web", "a"))
+        await settle(200)
+        assert PolicyTracer(writer.contents).allows(CLIENT, WEB, "tcp", 80)
