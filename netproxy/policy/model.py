@@ -11,44 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kube import selectors
-from kube.selectors import LabelSelector
 from netproxy.errors import PolicyError
 from netproxy.policy.limits import MAX_MEMBERS, TOO_MANY_MEMBERS
 from netproxy.policy.objects import PodFacts
+from netproxy.policy.selector import EVERY_POD, Selector
+from netproxy.policy.selector_index import SelectorIndex, label_of
 
 INGRESS, EGRESS = "ingress", "egress"
 DIRECTIONS = (EGRESS, INGRESS)
-
-
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """Which pods: those of one namespace by name, or of the namespaces that `namespaces` matches."""
-
-    pods: LabelSelector = selectors.EVERYTHING
-    namespace: str = ""
-    namespaces: LabelSelector | None = None
-    _hash: int = field(init=False, repr=False, compare=False, default=0)
-
-    def __post_init__(self) -> None:
-        # Once: it reads all requirements, of which there may be thousands.
-        object.__setattr__(self, "_hash", hash((self.pods, self.namespace, self.namespaces)))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def matches(self, pod: PodFacts, namespace_labels: Mapping[str, str] | None) -> bool:
-        """Tell whether a pod is selected; labels of its namespace that are not known, None, match no selector."""
-        if self.namespaces is None:
-            return pod.namespace == self.namespace and self.pods.matches(pod.labels)
-        return self.has_namespace(namespace_labels) and self.pods.matches(pod.labels)
-
-    def has_namespace(self, labels: Mapping[str, str] | None) -> bool:
-        """Tell whether the selector of namespaces takes one with these labels; None are those of one that is not known."""
-        return labels is not None and self.namespaces is not None and self.namespaces.matches(labels)
-
-
-EVERY_POD = Selector(namespaces=selectors.EVERYTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +54,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         found: set[Selector] = set()
-        for rule in (rule for rules in self.rules.values() for rule in rules):
+        for direction, rule in ((direction, rule) for direction, rules in self.rules.items() for rule in rules):
             found.update(rule.peers)
-            if (rule.anyone or rule.blocks) and any(port.name for port in rule.ports):
+            if direction == EGRESS and (rule.anyone or rule.blocks) and any(port.name for port in rule.ports):
                 found.add(EVERY_POD)
         object.__setattr__(self, "peers", frozenset(found))
 
@@ -101,8 +71,8 @@ class Selection:
 
     members: dict[str, PodFacts] = field(default_factory=dict)
     here: dict[str, PodFacts] = field(default_factory=dict)
-    users: dict[str, bool] = field(default_factory=dict)
-    """Policies by key, and whether the selection is one of their peers."""
+    users: set[str] = field(default_factory=set)
+    """Policies by key."""
 
     def put(self, key: str, pod: PodFacts) -> None:
         self.members[key] = pod
@@ -127,14 +97,11 @@ class PolicyTable:
         self._in_namespace: dict[str, dict[str, PodFacts]] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._selections: dict[Selector, Selection] = {}
-        self._of_namespace: dict[str, dict[Selector, Selection]] = {}
-        """Selections of the pods of one namespace by its name; those with a selector of namespaces are at ""."""
-        self._sizes: dict[str, int] = {}
-        """How many members the peers of each policy have."""
-        self._totals: Counter[str] = Counter()
-        """The same of all policies of a namespace."""
-        self.crowded: set[str] = set()
-        """Namespaces whose policies' peers had too many members when a pod came."""
+        self._index: SelectorIndex[Selection] = SelectorIndex()
+        self._with_label: dict[tuple[str, str], dict[str, None]] = {}
+        """Namespaces by label."""
+        self._come = 0
+        """Members that came to selections since the policies' peers were last counted."""
         self.version = 0
         self._changed: dict[Selector, int] = {}
         """When a selection's members, addresses or ports changed, the last one last."""
@@ -162,10 +129,8 @@ class PolicyTable:
 
     def clear_pods(self) -> None:
         """Forget pods and namespaces, when they are no longer followed."""
-        for known in (self.pods, self.here, self._in_namespace, self._namespaces):
+        for known in (self.pods, self.here, self._in_namespace, self._namespaces, self._with_label):
             known.clear()
-        self._sizes = dict.fromkeys(self._sizes, 0)
-        self._totals.clear()
         for selector, selection in self._selections.items():
             selection.members.clear()
             selection.here.clear()
@@ -178,12 +143,13 @@ class PolicyTable:
             return False
         self._keep(key, old, facts)
         touched = bool((old and old.here) or (facts and facts.here))
-        labels = self._namespaces.get(facts.namespace) if facts else None
-        for name in {"", *(pod.namespace for pod in (old, facts) if pod)}:
-            for selector, selection in self._of_namespace.get(name, {}).items():
-                touched |= self._place(
-                    selector, selection, key, facts if facts and selector.matches(facts, labels) else None
-                )
+        known = [pod for pod in (old, facts) if pod is not None]
+        labels = self._namespaces.get(known[0].namespace)
+        about = self._index.about_pod(known[0].namespace, labels or {}, *(pod.labels for pod in known))
+        for selector, selection in about:
+            touched |= self._place(
+                selector, selection, key, facts if facts and selector.matches(facts, labels) else None
+            )
         return touched
 
     def _keep(self, key: str, old: PodFacts | None, facts: PodFacts | None) -> None:
@@ -204,13 +170,19 @@ class PolicyTable:
         before = self._namespaces.get(name)
         if before == labels:
             return False
+        for label in (before or {}).items():
+            del self._with_label[label][name]
+            if not self._with_label[label]:
+                del self._with_label[label]
+        for label in (labels or {}).items():
+            self._with_label.setdefault(label, {})[name] = None
         if labels is None:
             self._namespaces.pop(name, None)
         else:
             self._namespaces[name] = labels
         touched = False
         affected = self._in_namespace.get(name, {})
-        for selector, selection in self._of_namespace.get("", {}).items() if affected else ():
+        for selector, selection in self._index.about_namespace(before or {}, labels or {}) if affected else ():
             if selector.has_namespace(before) != selector.has_namespace(labels):
                 for key, pod in affected.items():
                     touched |= self._place(selector, selection, key, pod if selector.matches(pod, labels) else None)
@@ -221,34 +193,40 @@ class PolicyTable:
         old = self.policies.get(policy.key)
         wanted = policy.selectors()
         try:
-            size = self._use(policy, wanted)
+            self._use(policy, wanted)
         except PolicyError:
             self._release(policy.key, wanted - (old.selectors() if old else set()))
             raise
         self.policies[policy.key] = policy
-        self._resize(policy.key, size)
         if old is not None:
             self._release(policy.key, old.selectors() - wanted)
 
     def delete_policy(self, key: str) -> None:
-        old = self.policies.get(key)
+        old = self.policies.pop(key, None)
         if old is not None:
-            self._resize(key, 0)
-            del self._sizes[key], self.policies[key]
             self._release(key, old.selectors())
 
     def excess(self) -> str:
         """Return the policy that selects most, of a namespace whose policies' peers have too many members; "" for none."""
-        while self.crowded:
-            namespace = next(iter(self.crowded))
-            if self._totals[namespace] > MAX_MEMBERS:
-                own = (key for key, policy in self.policies.items() if policy.subject.namespace == namespace)
-                return max(own, key=lambda key: (self._sizes[key], key))
-            self.crowded.discard(namespace)
-        return ""
+        if self._come <= MAX_MEMBERS // 100:
+            return ""  # counting takes as long as policies have peers
+        totals: Counter[str] = Counter()
+        largest: dict[str, tuple[int, str]] = {}
+        for key, policy in self.policies.items():
+            namespace, size = policy.subject.namespace, self._size(policy)
+            totals[namespace] += size
+            largest[namespace] = max(largest.get(namespace, (0, "")), (size, key))
+        found = next((largest[name][1] for name, total in totals.items() if total > MAX_MEMBERS), "")
+        if not found:
+            self._come = 0
+        return found
 
-    def _use(self, policy: Policy, wanted: Iterable[Selector]) -> int:
-        """Make the selections that are missing; return how many members the policy's peers have."""
+    def _size(self, policy: Policy) -> int:
+        """Return how many members the peers of a policy have."""
+        return sum(len(self._selections[each].members) for each in policy.peers)
+
+    def _use(self, policy: Policy, wanted: Iterable[Selector]) -> None:
+        """Make the selections that are missing."""
         members = 0
         for selector in wanted:
             selection = self._selections.get(selector)
@@ -256,35 +234,33 @@ class PolicyTable:
                 found = {key: pod for key, pod in self._candidates(selector) if selector.pods.matches(pod.labels)}
                 here = {key: pod for key, pod in found.items() if pod.here}
                 selection = self._selections[selector] = Selection(found, here)
-                where = "" if selector.namespaces is not None else selector.namespace
-                self._of_namespace.setdefault(where, {})[selector] = selection
+                self._index.add(selector, selection)
+                self._come += len(found)
                 self._note(selector)
-            peer = selection.users[policy.key] = selector in policy.peers
-            members += len(selection.members) if peer else 0
+            selection.users.add(policy.key)
+            members += len(selection.members) if selector in policy.peers else 0
             if members > MAX_MEMBERS:
                 raise PolicyError(TOO_MANY_MEMBERS)
-        return members
 
     def _candidates(self, selector: Selector) -> Iterator[tuple[str, PodFacts]]:
         """Yield the pods of the namespaces that a selector is about."""
         if selector.namespaces is None:
             yield from self._in_namespace.get(selector.namespace, {}).items()
             return
-        for name, pods in self._in_namespace.items():
-            if selector.has_namespace(self._namespaces.get(name)):
-                yield from pods.items()
+        label = label_of(selector.namespaces)
+        for name in self._with_label.get(label, ()) if label else self._namespaces:
+            if name in self._in_namespace and selector.has_namespace(self._namespaces[name]):
+                yield from self._in_namespace[name].items()
 
     def _release(self, key: str, wanted: Iterable[Selector]) -> None:
         for selector in wanted:
             selection = self._selections.get(selector)
             if selection is None:
                 continue
-            selection.users.pop(key, None)
+            selection.users.discard(key)
             if not selection.users:
-                where = "" if selector.namespaces is not None else selector.namespace
-                del self._selections[selector], self._of_namespace[where][selector], self._changed[selector]
-                if not self._of_namespace[where]:
-                    del self._of_namespace[where]
+                self._index.remove(selector)
+                del self._selections[selector], self._changed[selector]
 
     def _place(self, selector: Selector, selection: Selection, key: str, facts: PodFacts | None) -> bool:
         old = selection.members.get(key)
@@ -295,15 +271,5 @@ class PolicyTable:
         else:
             selection.put(key, facts)
         self._note(selector)
-        if old is None or facts is None:
-            for user in (user for user, peer in selection.users.items() if peer):
-                self._resize(user, self._sizes[user] + (1 if old is None else -1))
+        self._come += old is None
         return True
-
-    def _resize(self, key: str, size: int) -> None:
-        """Take in how many members the peers of a policy have."""
-        namespace = self.policies[key].subject.namespace
-        self._totals[namespace] += size - self._sizes.get(key, 0)
-        self._sizes[key] = size
-        if self._totals[namespace] > MAX_MEMBERS:
-            self.crowded.add(namespace)

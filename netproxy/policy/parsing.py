@@ -8,7 +8,8 @@ from kube.client import key_of
 from netproxy.address_ranges import allowed
 from netproxy.errors import PolicyError
 from netproxy.policy.limits import check_cost
-from netproxy.policy.model import EGRESS, INGRESS, Policy, Port, Rule, Selector
+from netproxy.policy.model import EGRESS, INGRESS, Policy, Port, Rule
+from netproxy.policy.selector import Selector
 
 
 def parse(policy: networking_v1.NetworkPolicy) -> Policy:

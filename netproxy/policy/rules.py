@@ -16,7 +16,8 @@ from typing import Any
 
 from netproxy.nftables.chains import PROTOCOLS, word
 from netproxy.policy.base_chains import ITSELF, LOCAL_PODS, base_chains
-from netproxy.policy.model import DIRECTIONS, EGRESS, EVERY_POD, INGRESS, Policy, PolicyTable, Port, Rule, Selector
+from netproxy.policy.model import DIRECTIONS, EGRESS, INGRESS, Policy, PolicyTable, Port, Rule
+from netproxy.policy.selector import EVERY_POD, Selector
 
 TABLE = "wherry-policy"
 PEER = {EGRESS: "daddr", INGRESS: "saddr"}

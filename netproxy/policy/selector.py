@@ -1,0 +1,40 @@
+"""Which pods a part of a policy is about. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kube import selectors
+from kube.selectors import LabelSelector
+from netproxy.policy.objects import PodFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Which pods: those of one namespace by name, or of the namespaces that `namespaces` matches."""
+
+    pods: LabelSelector = selectors.EVERYTHING
+    namespace: str = ""
+    namespaces: LabelSelector | None = None
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        # Once: it reads all requirements, of which there may be thousands.
+        object.__setattr__(self, "_hash", hash((self.pods, self.namespace, self.namespaces)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def matches(self, pod: PodFacts, namespace_labels: Mapping[str, str] | None) -> bool:
+        """Tell whether a pod is selected; labels of its namespace that are not known, None, match no selector."""
+        if self.namespaces is None:
+            return pod.namespace == self.namespace and self.pods.matches(pod.labels)
+        return self.has_namespace(namespace_labels) and self.pods.matches(pod.labels)
+
+    def has_namespace(self, labels: Mapping[str, str] | None) -> bool:
+        """Tell whether the selector of namespaces takes one with these labels; None are those of one that is not known."""
+        return labels is not None and self.namespaces is not None and self.namespaces.matches(labels)
+
+
+EVERY_POD = Selector(namespaces=selectors.EVERYTHING)
