@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 
 Chain = tuple[str, str]
 """(table, chain)."""
@@ -20,6 +21,12 @@ def address_match(option: str, cidr: str) -> str:
     """Return "-s cidr " or "-d cidr "; iptables prints nothing for the whole address space."""
     network = ipaddress.ip_network(cidr, strict=False)
     return "" if network.prefixlen == 0 else f"{option} {network} "
+
+
+def hold_any(cidrs: Iterable[str], addresses: Iterable[str]) -> bool:
+    """Tell whether any of the ranges, of which there may be thousands, has any of the addresses."""
+    networks = [ipaddress.ip_network(cidr, strict=False) for cidr in cidrs]
+    return any(address in network for address in map(ipaddress.ip_address, addresses) for network in networks)
 
 
 def full_mask(family: int) -> str:

@@ -11,12 +11,11 @@ Upstream has a KUBE-FW a port, so its rules are ports times source ranges; here 
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from netproxy.iptables import balancing, names
-from netproxy.iptables.matches import Chain, address_match, comment, host_match
+from netproxy.iptables.matches import Chain, address_match, comment, hold_any, host_match
 from netproxy.iptables.settings import RuleSettings
 from netproxy.model import ServicePort
 
@@ -195,8 +194,7 @@ class _Firewall:
         note = _note(f"{self.label} loadbalancer IP", settings)
         ranges = self.ports[0].source_ranges
         rules = [f"{address_match('-s', cidr)}{note}-j {self.target}" for cidr in ranges]
-        networks = [ipaddress.ip_network(cidr, strict=False) for cidr in ranges]
-        if any(ipaddress.ip_address(address) in network for address in settings.node_addresses for network in networks):
+        if hold_any(ranges, settings.node_addresses):
             # Where the balancer's address is a local one, the node's own requests carry it as their source.
             addresses = dict.fromkeys(ip for port in self.ports for ip in port.load_balancer_ips)
             rules += [f"-s {host_match(ip)} {note}-j {self.target}" for ip in addresses]

@@ -12,12 +12,12 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from netproxy import address_ranges
 from netproxy.endpoints import Endpoint
+from netproxy.iptables.matches import hold_any
 from netproxy.iptables.settings import RuleSettings
 from netproxy.model import ServicePort
 from netproxy.nftables import chains
@@ -74,11 +74,8 @@ class _Firewalls:
         return chain
 
     def _sources(self, port: ServicePort) -> tuple[str, ...]:
-        networks = [ipaddress.ip_network(cidr, strict=False) for cidr in port.source_ranges]
         # Where the balancer's address is a local one, the node's own requests carry it as their source.
-        from_node = any(
-            ipaddress.ip_address(address) in network for address in self.settings.node_addresses for network in networks
-        )
+        from_node = hold_any(port.source_ranges, self.settings.node_addresses)
         return (*port.source_ranges, *port.load_balancer_ips) if from_node else port.source_ranges
 
 
