@@ -1,8 +1,9 @@
 """Questions about names outside the cluster: asked of the host's resolvers, the answers kept for a while.
 
 Each question goes out from a socket of its own with a fresh random ID, and an answer counts only if both and the
-question match, so that a blind forger has to guess 32 bits. Answers are kept as bytes for their lowest TTL, at most
-30 s (upstream's `cache 30`); their TTLs are counted down when they are handed out again. Failures are not kept.
+question match, so that a blind forger has to guess 32 bits. Of the client's message only the question, three flags, and
+whether it has EDNS and DO are passed on. Answers are kept as bytes for their lowest TTL, at most 30 s (upstream's
+`cache 30`); their TTLs are counted down when they are handed out again. Failures are not kept.
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ import asyncio
 import logging
 import secrets
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 from kube.clock import SYSTEM, Clock
 from netproxy.dns import wire
+from netproxy.dns.kept import Bounded
+from netproxy.dns.reply import bare, option
 
 log = logging.getLogger(__name__)
 
 TIMEOUT = 2.0
 ROUNDS = 2
+MAX_RESOLVERS = 3
+"""Of a resolv.conf, as the C library has it (MAXNS): the time until a client is told that none answers."""
 MAX_KEPT = 10_000
 MAX_SECONDS = 30
 MAX_BYTES = 8 << 20
@@ -55,7 +60,7 @@ class ResolvConf:
             log.warning("no resolvers for names outside the cluster: %s: %s", self._path, error.strerror)
             return []
         named = [line[1] for line in lines if len(line) >= 2 and line[0] == "nameserver"]
-        return [address for address in named if address not in self._exclude]
+        return [address for address in named if address not in self._exclude][:MAX_RESOLVERS]
 
 
 class Forwarder:
@@ -66,41 +71,62 @@ class Forwarder:
     ) -> None:
         self._resolvers = resolvers
         self._clock, self._timeout = clock, timeout
-        self._kept: dict[bytes, tuple[float, float, bytes]] = {}
-        self._size = 0
+        self._kept: Bounded[Hashable, tuple[float, float, bytes]] = Bounded(MAX_KEPT, MAX_BYTES)
+        """When an answer came, until when it is kept, and the answer."""
+        self._asking: dict[Hashable, asyncio.Task[bytes]] = {}
 
-    async def ask(self, query: wire.Query, raw: bytes, *, tcp: bool = False) -> bytes:
-        """Return an answer to the client's message, under the client's ID; SERVFAIL where no resolver gives one."""
-        key = raw[2:]
+    async def ask(self, query: wire.Query, *, tcp: bool = False) -> bytes:
+        """Return an answer to a client's question, with its ID and spelling; SERVFAIL where no resolver gives one.
+
+        A question that is under way is not asked a second time: a forger must not have many to guess at.
+        """
+        flags = query.flags & (wire.RD | wire.AD | wire.CD)
+        limit = 0 if tcp else query.limit
+        key = (query.owner, query.type, flags, query.edns, query.dnssec, limit)
         now = self._clock.monotonic()
         kept = self._kept.get(key)
-        if kept is not None and kept[1] > now and not (tcp and kept[2][2] & 0x02):
-            return raw[:2] + age(kept[2], int(now - kept[0]))[2:]
+        if kept is not None and kept[1] > now:
+            return _readdressed(age(kept[2], int(now - kept[0])), query)
+        task = self._asking.get(key)
+        if task is None:
+            edns = option(limit or wire.OUR_UDP_SIZE, query.dnssec) if query.edns else b""
+            message = struct.pack("!5H", flags, 1, 0, 0, int(query.edns)) + query.question + edns
+            task = asyncio.create_task(self._ask(key, message, query.question, limit), name="dns question")
+            self._asking[key] = task
+            task.add_done_callback(lambda _: self._asking.pop(key))
+        answer = await asyncio.shield(task)
+        if not answer:
+            return bare(query, wire.SERVFAIL)
+        if limit and len(answer) > limit:
+            return bare(query, wire.NOERROR, wire.TC)
+        return _readdressed(answer, query)
+
+    async def _ask(self, key: Hashable, message: bytes, question: bytes, limit: int) -> bytes:
+        """Ask one resolver after the other, and keep the answer; b"" where none gives one. `message` lacks its ID."""
+        exchange = _over_udp if limit else _over_tcp
         for host, port in [_split(text) for text in self._resolvers()] * ROUNDS:
-            ident = secrets.token_bytes(2)
             try:
                 async with asyncio.timeout(self._timeout):
-                    exchange = _over_tcp if tcp else _over_udp
-                    answer = await exchange(host, port, ident + raw[2:], query.question)
+                    answer = await exchange(host, port, secrets.token_bytes(2) + message, question)
             except (OSError, TimeoutError, asyncio.IncompleteReadError):
                 continue
-            self._keep(key, answer, now)
-            return raw[:2] + answer[2:]
-        return wire.reply(query, wire.SERVFAIL, limit=512, authoritative=False)
+            if not limit or len(answer) <= limit:
+                self._keep(key, answer, self._clock.monotonic())
+            return answer
+        return b""
 
-    def _keep(self, key: bytes, answer: bytes, now: float) -> None:
+    def _keep(self, key: Hashable, answer: bytes, now: float) -> None:
+        if len(answer) > LONGEST_KEPT or answer[3] & 0x0F not in (wire.NOERROR, wire.NXDOMAIN):
+            return
         seconds = lowest_ttl(answer)
-        if not seconds or answer[3] & 0x0F not in (wire.NOERROR, wire.NXDOMAIN):
-            return
-        size = len(key) + len(answer)
-        if size > LONGEST_KEPT:
-            return
-        if len(self._kept) >= MAX_KEPT or self._size + size > MAX_BYTES:
-            self._kept.clear()
-            self._size = 0
-        replaced = self._kept.pop(key, None)
-        self._size += size - (len(key) + len(replaced[2]) if replaced is not None else 0)
-        self._kept[key] = (now, now + min(seconds, MAX_SECONDS), answer)
+        if seconds:
+            self._kept.put(key, (now, now + min(seconds, MAX_SECONDS), answer), len(answer) + 255)
+
+
+def _readdressed(answer: bytes, query: wire.Query) -> bytes:
+    """Return an answer under a query's ID, with its spelling of the question, which is as long."""
+    question = query.question
+    return struct.pack("!H", query.id) + answer[2:12] + question + answer[12 + len(question) :]
 
 
 def _split(text: str) -> tuple[str, int]:
@@ -127,8 +153,11 @@ class _Exchange(asyncio.DatagramProtocol):
 
 
 def _answers(data: bytes, message: bytes, question: bytes) -> bool:
-    same_question = data[12 : 12 + len(question)].lower() == question.lower()
-    return len(data) >= 12 and data[:2] == message[:2] and bool(data[2] & 0x80) and same_question
+    """Tell whether a message is the answer to ours: its ID, and one question, whose name may be spelled otherwise."""
+    if len(data) < 12 + len(question) or data[:2] != message[:2] or not data[2] & 0x80 or data[4:6] != b"\0\1":
+        return False
+    found = data[12 : 12 + len(question)]
+    return found[:-4].lower() == question[:-4].lower() and found[-4:] == question[-4:]
 
 
 async def _over_udp(host: str, port: int, message: bytes, question: bytes) -> bytes:

@@ -8,38 +8,57 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 A, NS, CNAME, SOA, PTR, TXT, AAAA, SRV, OPT, ANY = 1, 2, 5, 6, 12, 16, 28, 33, 41, 255
 NOERROR, FORMERR, SERVFAIL, NXDOMAIN, NOTIMP, REFUSED, BADVERS = 0, 1, 2, 3, 4, 5, 16
 IN = 1
-QR, AA, TC, RD, RA, CD = 0x8000, 0x0400, 0x0200, 0x0100, 0x0080, 0x0010
+QR, AA, TC, RD, RA, AD, CD = 0x8000, 0x0400, 0x0200, 0x0100, 0x0080, 0x0020, 0x0010
+DO = 0x8000
+LEAST_UDP_SIZE = 512
 OUR_UDP_SIZE = 1232
 """What we announce and never exceed over UDP: fits every path without fragments (DNS flag day 2020)."""
 
 
 class Malformed(Exception):
-    """The packet is not a DNS message that can be answered; `reply_to` is its ID where it has one."""
+    """The packet is not a DNS message with one question."""
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One question. `name` is in lower case without the last dot; `question` are its bytes as sent."""
+class Query(NamedTuple):
+    """One question. `owner` is its name in wire format and lower case; `question` are the bytes of the question as sent."""
 
     id: int
     flags: int
-    name: str
+    owner: bytes
     type: int
     klass: int
     question: bytes
     edns: bool = False
     edns_version: int = 0
     udp_size: int = 512
+    dnssec: bool = False
+    """The DO bit: the client takes records of DNSSEC."""
 
     @property
     def opcode(self) -> int:
         return (self.flags >> 11) & 0xF
+
+    @property
+    def name(self) -> str:
+        """The name in lower case without the last dot."""
+        labels, position = [], 0
+        while length := self.owner[position]:
+            label = self.owner[position + 1 : position + 1 + length]
+            # A dot or a byte outside ASCII inside a label cannot be a cluster name; the escape keeps it distinct.
+            labels.append(label.decode("latin-1").replace(".", "\\."))
+            position += 1 + length
+        return ".".join(labels)
+
+    @property
+    def limit(self) -> int:
+        """How many bytes an answer over UDP may have: what the client takes, as one of two sizes."""
+        return OUR_UDP_SIZE if self.udp_size >= OUR_UDP_SIZE else LEAST_UDP_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,85 +84,41 @@ def parse_query(data: bytes) -> Query:
         raise Malformed("an answer, not a query")
     if questions != 1:
         raise Malformed(f"{questions} questions")
-    labels, position = [], 12
+    position = 12
     try:
         while length := data[position]:
             if length > 63:
                 raise Malformed("compressed or overlong label in a question")
-            labels.append(data[position + 1 : position + 1 + length])
             position += 1 + length
         position += 1
-        if position - 12 > 255:
-            raise Malformed("name longer than 255 bytes")
         kind, klass = struct.unpack_from("!HH", data, position)
     except (IndexError, struct.error) as error:
         raise Malformed("cut off") from error
-    # A dot or a byte outside ASCII inside a label cannot be a cluster name; the escape keeps it distinct.
-    name = ".".join(label.decode("latin-1").replace(".", "\\.") for label in labels).lower()
+    if position - 12 > 255:
+        raise Malformed("name longer than 255 bytes")
+    owner = data[12:position].lower()  # of ASCII letters alone; no length byte is one
     end = position + 4
-    edns, version, size = False, 0, 512
+    question = data[12:end]
     if additionals and not answers and not authorities:
-        edns, version, size = _find_opt(data, end, additionals)
-    return Query(ident, flags, name, kind, klass, data[12:end], edns, version, size)
+        return Query(ident, flags, owner, kind, klass, question, *_find_opt(data, end, additionals))
+    return Query(ident, flags, owner, kind, klass, question)
 
 
-def _find_opt(data: bytes, position: int, count: int) -> tuple[bool, int, int]:
-    """Look for the OPT record (owner: the root) among the additional records."""
+def _find_opt(data: bytes, position: int, count: int) -> tuple[bool, int, int, bool]:
+    """Return of the OPT record (owner: the root) whether there is one, its version, the client's UDP size and the DO bit."""
     for _ in range(count):
         try:
             if data[position] != 0:
-                return False, 0, 512
+                break
             kind, size, ttl, length = struct.unpack_from("!HHIH", data, position + 1)
         except (IndexError, struct.error) as error:
             raise Malformed("cut off in an additional record") from error
         if position + 11 + length > len(data):
             raise Malformed("cut off in an additional record")
         if kind == OPT:
-            return True, (ttl >> 16) & 0xFF, max(512, size)
+            return True, (ttl >> 16) & 0xFF, max(LEAST_UDP_SIZE, size), bool(ttl & DO)
         position += 11 + length
-    return False, 0, 512
-
-
-def reply(
-    query: Query,
-    rcode: int,
-    answers: Sequence[Record] = (),
-    authority: Sequence[Record] = (),
-    additional: Sequence[Record] = (),
-    *,
-    limit: int,
-    authoritative: bool = True,
-) -> bytes:
-    """Build the answer, at most `limit` bytes; where the answers do not fit, as many as do and the TC flag."""
-    opt = b""
-    if query.edns:
-        opt = b"\x00" + struct.pack("!HHBBHH", OPT, OUR_UDP_SIZE, rcode >> 4, 0, 0, 0)
-    room = limit - 12 - len(query.question) - len(opt)
-    flags = QR | (query.flags & (0x7800 | RD | CD)) | RA | (AA if authoritative else 0) | (rcode & 0xF)
-    body: list[bytes] = []
-    counts = [0, 0, 0]
-    for section, records in enumerate((answers, authority, additional)):
-        for record in records:
-            encoded = record.encode()
-            if len(encoded) > room:
-                if section < 2:
-                    flags |= TC
-                break
-            room -= len(encoded)
-            body.append(encoded)
-            counts[section] += 1
-        if flags & TC:
-            break
-    header = struct.pack("!6H", query.id, flags, 1, counts[0], counts[1], counts[2] + bool(opt))
-    return header + query.question + b"".join(body) + opt
-
-
-def error_reply(data: bytes, rcode: int) -> bytes:
-    """Answer what could not be parsed with its ID and a code alone; b"" where not even that can be told."""
-    if len(data) < 12 or data[2] & 0x80:
-        return b""
-    (flags,) = struct.unpack_from("!H", data, 2)
-    return data[:2] + struct.pack("!5H", QR | (flags & (0x7800 | RD)) | rcode, 0, 0, 0, 0)
+    return False, 0, LEAST_UDP_SIZE, False
 
 
 def encode_name(name: str) -> bytes:
@@ -180,19 +155,23 @@ def txt_rdata(text: str) -> bytes:
     return bytes([len(raw)]) + raw
 
 
+def address(text: str) -> str | None:
+    """Return an address in its usual form, or None; one with a zone (fe80::1%eth0) is none in DNS."""
+    try:
+        return None if "%" in text else str(ipaddress.ip_address(text))
+    except ValueError:
+        return None
+
+
 def reverse_address(name: str) -> str | None:
     """Return the address that an in-addr.arpa or ip6.arpa name stands for, or None."""
     if name.endswith(".in-addr.arpa"):
         text = ".".join(reversed(name.removesuffix(".in-addr.arpa").split(".")))
-    elif name.endswith(".ip6.arpa"):
+        return None if ":" in text else address(text)
+    if name.endswith(".ip6.arpa"):
         digits = name.removesuffix(".ip6.arpa").split(".")
         if len(digits) != 32 or any(len(digit) != 1 for digit in digits):
             return None
         joined = "".join(reversed(digits))
-        text = ":".join(joined[index : index + 4] for index in range(0, 32, 4))
-    else:
-        return None
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
-        return None
+        return address(":".join(joined[index : index + 4] for index in range(0, 32, 4)))
+    return None

@@ -18,6 +18,8 @@ from netproxy.dns import wire
 from netproxy.dns.wire import Record
 
 SPEC_VERSION = "1.1.0"
+TYPES = frozenset((wire.A, wire.NS, wire.CNAME, wire.SOA, wire.PTR, wire.TXT, wire.AAAA, wire.SRV, wire.ANY))
+"""What the zone tells apart: it answers the same to all other types."""
 MOST_SRV = 4096
 """SRV records made for an answer: the shortest takes 28 bytes, so fewer fill the 64 KiB of an answer over TCP."""
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from kube.serving.limits import ServingLimits
 from netproxy.dns import forward, wire
 from netproxy.dns.forward import Forwarder
-from netproxy.dns.responder import LONGEST_KEPT, MAX_MISSING, Responder
+from netproxy.dns.responder import MAX_OTHERS, Responder
 from netproxy.dns.server import MAX_WAITING_CLIENT, DNSServer
 from netproxy.dns.zone import Zone
 from tests.support.ports import reserve
@@ -26,7 +26,7 @@ NAME = "web.default.svc.cluster.local"
 class Never(Forwarder):
     """Resolvers that do not answer."""
 
-    async def ask(self, query: wire.Query, raw: bytes, *, tcp: bool = False) -> bytes:
+    async def ask(self, query: wire.Query, *, tcp: bool = False) -> bytes:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -105,9 +105,9 @@ async def test_one_clients_waiting_questions_leave_room_for_those_of_others() ->
     asked: list[bytes] = []
 
     class Counting(Never):
-        async def ask(self, query: wire.Query, raw: bytes, *, tcp: bool = False) -> bytes:
-            asked.append(raw)
-            return await super().ask(query, raw, tcp=tcp)
+        async def ask(self, query: wire.Query, *, tcp: bool = False) -> bytes:
+            asked.append(query.question)
+            return await super().ask(query, tcp=tcp)
 
     async with serving(Counting(list)) as server:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as greedy:
@@ -127,43 +127,38 @@ async def test_one_clients_waiting_questions_leave_room_for_those_of_others() ->
         assert (await over_udp(server.port, question(NAME)))[:2] == b"\x00\x07"
 
 
-async def test_long_questions_are_answered_and_not_kept() -> None:
+async def test_questions_with_padding_find_one_kept_answer() -> None:
     async with serving() as server:
-        kept = server._responder._kept
         for number in range(20):
             answer = await over_udp(server.port, padded(number))
             assert answer[3] & 0x0F == wire.NOERROR
-        assert kept == {}
-        await over_udp(server.port, question(NAME))
-        assert [len(key) <= LONGEST_KEPT for key in kept] == [True]
+        assert len(server._responder._services) == 1
 
 
 def test_answers_from_outside_are_kept_up_to_a_limit_in_bytes() -> None:
     forwarder = Forwarder(list)
     record = b"\xc0\x0c" + struct.pack("!HHIH", wire.A, wire.IN, 300, 2000) + bytes(2000)
     for number in range(2 * forward.MAX_BYTES // 2000):
-        asked = question(f"n{number}.example.com")
-        answer = struct.pack("!6H", 7, 0x8180, 1, 1, 0, 0) + asked[12:] + record
-        forwarder._keep(asked[2:], answer, 0.0)
-        assert sum(len(key) + len(kept[2]) for key, kept in forwarder._kept.items()) <= forward.MAX_BYTES
-    assert len(forwarder._kept) > 100
+        answer = struct.pack("!6H", 7, 0x8180, 1, 1, 0, 0) + question(f"n{number}.example.com")[12:] + record
+        forwarder._keep(number, answer, 0.0)
+        assert len(forwarder._kept) * len(record) <= forwarder._kept.size <= forward.MAX_BYTES
     before = len(forwarder._kept)
-    large = struct.pack("!6H", 7, 0x8180, 1, 40, 0, 0) + asked[12:] + record * 40
-    forwarder._keep(b"large" + asked[2:], large, 0.0)
+    assert before > 100
+    large = struct.pack("!6H", 7, 0x8180, 1, 40, 0, 0) + question("example.com")[12:] + record * 40
+    forwarder._keep("large", large, 0.0)
     assert len(forwarder._kept) == before
 
 
 def test_made_up_names_take_a_limited_place_and_leave_that_of_names_that_exist() -> None:
     server = Responder(Zone(CLUSTER, DOMAIN), Forwarder(list))
     server.quick(question(NAME))
-    for number in range(3 * MAX_MISSING):
+    for number in range(3 * MAX_OTHERS):
         answer = server.quick(question(f"made-up-{number}.default.svc.cluster.local"))
         assert answer is not None
         assert answer[3] & 0x0F == wire.NXDOMAIN
-        assert len(server._missing) <= MAX_MISSING
-    assert len(server._kept) <= MAX_MISSING + 1
-    assert sum(map(len, server._about.values())) == len(server._kept)
-    assert question(NAME)[2:] in server._kept
+        assert len(server._others) <= MAX_OTHERS
+    assert len(server._services) == 1
+    assert sum(map(len, server._others._about.values())) == len(server._others)
 
 
 def test_a_service_that_appears_is_answered_although_its_name_was_missing() -> None:
@@ -177,4 +172,4 @@ def test_a_service_that_appears_is_answered_although_its_name_was_missing() -> N
     after = server.quick(question(NAME))
     assert after is not None
     assert after[3] & 0x0F == wire.NOERROR
-    assert server._missing == {}
+    assert len(server._others) == 0

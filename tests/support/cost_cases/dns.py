@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from netproxy.dns import forward
+from netproxy.dns import forward, reply
 from netproxy.dns import wire as dns_wire
 from tests.support.cost_cases.inputs import HEAD, cases
 
@@ -30,7 +30,7 @@ def _query(name: bytes) -> bytes:
 
 def dns_query(data: bytes) -> object:
     query = dns_wire.parse_query(data)
-    return dns_wire.reverse_address(query.name), dns_wire.reply(query, 0, limit=512)
+    return dns_wire.reverse_address(query.name), reply.bare(query, 0)
 
 
 def dns_answer(data: bytes) -> object:

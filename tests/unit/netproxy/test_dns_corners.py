@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from kube.clock import FakeClock
 from netproxy.dns import forward, wire
-from netproxy.dns import responder as responder_module
 from netproxy.dns.forward import Forwarder, age, lowest_ttl
 from netproxy.dns.zone import Zone
 from tests.support.services import endpoint, port, service, slice_of
@@ -112,15 +111,3 @@ async def test_a_resolvers_nonsense_behind_an_alias_leaves_the_alias(
     query = dns.message.make_query("outside.default.svc.cluster.local", kind)
     answer = dns.message.from_wire(await server.slow(query.to_wire()))
     assert texts(answer) == ["example.org."]
-
-
-def test_what_is_kept_has_a_limit_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod chooses how a question is spelled: each spelling is another key."""
-    monkeypatch.setattr(responder_module, "MAX_KEPT_BYTES", 10_000)
-    server = responder()
-    for number in range(256):
-        name = "".join(c.upper() if number >> i & 1 else c for i, c in enumerate("web.default.svc.cluster.local"))
-        query = dns.message.make_query(name, "A")
-        assert server.quick(query.to_wire()) is not None
-        held = sum(len(tail) + sum(map(len, kept.messages)) for tail, kept in server._kept.items())
-        assert 0 < held <= 10_000
