@@ -14,8 +14,14 @@ from netproxy.dns.wire import Record
 
 if TYPE_CHECKING:
     import dns.message
+    import dns.name
 
 log = logging.getLogger(__name__)
+
+LONGEST = 8192
+"""Bytes of an answer that is read: it takes some 2 ms a kilobyte."""
+ALIASES = 8
+"""Aliases that are followed one after the other."""
 
 
 async def follow(forwarder: Forwarder, name: str, kind: int, *, tcp: bool) -> tuple[tuple[Record, ...], bool]:
@@ -25,22 +31,34 @@ async def follow(forwarder: Forwarder, name: str, kind: int, *, tcp: bool) -> tu
     """
     import dns.exception
     import dns.message
+    import dns.name
 
     try:
         owner = wire.encode_name(name)
         question = owner + kind.to_bytes(2) + wire.IN.to_bytes(2)
         query = wire.Query(0, wire.RD, owner, kind, wire.IN, question, edns=True, udp_size=wire.OUR_UDP_SIZE)
         reply = await forwarder.ask(query, tcp=tcp)
+        if len(reply) > LONGEST:
+            log.info("%s is not followed: an answer of %d bytes", name, len(reply))
+            return (), False
         found = dns.message.from_wire(reply)
-        return _records(found), bool(reply[2] << 8 & wire.TC)
+        return _chain(found, dns.name.from_text(name)), bool(reply[2] << 8 & wire.TC)
     except (dns.exception.DNSException, ValueError) as error:
         log.info("cannot follow %s: %s", name, error)
         return (), False
 
 
-def _records(found: dns.message.Message) -> tuple[Record, ...]:
-    return tuple(
-        Record(rdata.rdtype, rdata.to_wire() or b"", rrset.name.to_wire() or b"", rrset.ttl)
-        for rrset in found.answer
-        for rdata in rrset
-    )
+def _chain(found: dns.message.Message, name: dns.name.Name) -> tuple[Record, ...]:
+    """Return the records of a name, through its aliases; others that an answer brings along are none of its business."""
+    records: list[Record] = []
+    names = [name]
+    for name in names:  # grows with each alias
+        sets = [rrset for rrset in found.answer if rrset.name == name]
+        records += [
+            Record(rdata.rdtype, rdata.to_wire() or b"", rrset.name.to_wire() or b"", rrset.ttl)
+            for rrset in sets
+            for rdata in rrset
+        ]
+        targets = [rrset[0].target for rrset in sets if rrset.rdtype == wire.CNAME]
+        names += [target for target in targets if target not in names and len(names) < ALIASES]
+    return tuple(records)

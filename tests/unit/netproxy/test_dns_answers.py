@@ -315,6 +315,28 @@ async def followed(
     return dns.message.from_wire(await outside().slow(query.to_wire(), tcp=tcp))
 
 
+async def test_of_what_a_resolver_sends_only_the_aliases_way_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = await followed(
+        monkeypatch,
+        "web.default.svc.cluster.local. A 203.0.113.66",
+        "www.example.org. A 192.0.2.7",
+        "example.org. CNAME www.example.org.",
+        "bank.example. A 203.0.113.66",
+    )
+    assert texts(message) == ["192.0.2.7", "example.org.", "www.example.org."]
+
+
+async def test_aliases_that_lead_in_a_circle_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = await followed(monkeypatch, "example.org. CNAME a.example.", "a.example. CNAME example.org.")
+    assert texts(message) == ["a.example.", "example.org.", "example.org."]  # one of them the zone's own
+
+
 async def test_what_a_resolver_cut_is_passed_on_as_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     message = await followed(monkeypatch, "example.org. A 192.0.2.1", flags=dns.flags.TC)
     assert message.flags & dns.flags.TC
+
+
+async def test_an_answer_that_would_take_long_to_read_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [f"example.org. A 192.{a}.{b}.1" for a in range(4) for b in range(250)]
+    message = await followed(monkeypatch, *many, tcp=True)
+    assert texts(message) == ["example.org."]
