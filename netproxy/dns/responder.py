@@ -23,6 +23,8 @@ MAX_OTHERS, MAX_OTHERS_BYTES = 2_000, 2 << 20
 """Answers that a name does not exist, or about pods and addresses: search paths ask for the same ones, but a client can make
 up any number of others."""
 TCP_LIMIT = 65535
+LEAST_RECORD = 16
+"""Bytes of the shortest record of the zone, an IPv4 address."""
 
 
 class Responder:
@@ -83,7 +85,7 @@ class Responder:
             return reply.message(query, kept.body, kept.turn)
         if not self._ready():
             return reply.bare(query, wire.SERVFAIL)
-        answer = self._zone.answer(query.name, kind)
+        answer = self._zone.answer(query.name, kind, limit // LEAST_RECORD)
         if answer is None or answer.follow:
             return answer
         self._zone_counter.inc()

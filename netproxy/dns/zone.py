@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from kube.api import core_v1, discovery_v1
 from netproxy.dns import wire
+from netproxy.dns.endpoints import FAMILIES, Host, Ports, hosts, unique
 from netproxy.dns.wire import Record
 
 SPEC_VERSION = "1.1.0"
 TYPES = frozenset((wire.A, wire.NS, wire.CNAME, wire.SOA, wire.PTR, wire.TXT, wire.AAAA, wire.SRV, wire.ANY))
 """What the zone tells apart: it answers the same to all other types."""
-MOST_SRV = 4096
-"""SRV records made for an answer: the shortest takes 28 bytes, so fewer fill the 64 KiB of an answer over TCP."""
+MOST = 4096
+"""Records made for an answer over TCP: the shortest takes 16 bytes, so fewer fill its 64 KiB."""
+WEIGHTS = 101
+"""SRV records that are counted for their weight, a share of 100 that is 1 at least."""
 
 
 class Directory(Protocol):
@@ -29,6 +32,7 @@ class Directory(Protocol):
 
     def service(self, key: str) -> core_v1.Service | None: ...
     def slices(self, key: str) -> Iterable[discovery_v1.EndpointSlice]: ...
+    def slices_by_host(self, key: str, label: str) -> Iterable[discovery_v1.EndpointSlice]: ...
     def has_namespace(self, namespace: str) -> bool | None: ...
     def service_by_ip(self, ip: str) -> core_v1.Service | None: ...
     def slices_by_ip(self, ip: str) -> Iterable[discovery_v1.EndpointSlice]: ...
@@ -46,15 +50,6 @@ class Answer:
     additional: tuple[Record, ...] = ()
     about: str = "*"
     follow: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Host:
-    """A ready endpoint as DNS sees it."""
-
-    hostname: str
-    ip: str
-    slice: discovery_v1.EndpointSlice
 
 
 class Zone:
@@ -76,17 +71,21 @@ class Zone:
         self._addresses = addresses
         self._ranges = [ipaddress.ip_network(cidr, strict=False) for cidr in ranges]
         self._owner = wire.encode_name(self.domain)
+        self._ports = Ports()
 
-    def answer(self, name: str, kind: int) -> Answer | None:
-        """Answer a question (name in lower case, no last dot); None where the name is not of this zone."""
+    def answer(self, name: str, kind: int, most: int = MOST) -> Answer | None:
+        """Answer a question (name in lower case, no last dot); None where the name is not of this zone.
+
+        Of each kind of record about `most` are made: as many as the answer can hold.
+        """
         if name == self.domain:
             return self._apex(kind)
         if name.endswith(self._suffix):
-            return self._inside(name.removesuffix(self._suffix).split("."), kind, 0)
+            return self._inside(name.removesuffix(self._suffix).split("."), kind, most, 0)
         if name.endswith(".arpa"):
             address = wire.reverse_address(name)
             if address is not None:
-                return self._reverse(address, kind)
+                return self._reverse(address, kind, most)
         return None
 
     # -- shapes of an answer --------------------------------------------------------------------------------------
@@ -117,10 +116,10 @@ class Zone:
         own.append(Record(wire.NS, wire.encode_name(f"ns.dns.{self.domain}"), None, self._ttl))
         return self._records(own, kind)
 
-    def _inside(self, labels: list[str], kind: int, depth: int) -> Answer:
+    def _inside(self, labels: list[str], kind: int, most: int, depth: int) -> Answer:
         match labels:
             case [*_, "svc"]:
-                return self._service_name(labels[:-1], kind, depth)
+                return self._service_name(labels[:-1], kind, most, depth)
             case [*_, "pod"]:
                 return self._pod_name(labels[:-1], kind)
             case ["dns-version"]:
@@ -145,16 +144,15 @@ class Zone:
                 return self._records((), kind)
             case [dashed, namespace]:
                 for text in (dashed.replace("-", "."), dashed.replace("-", ":")):
-                    try:
-                        ip = str(ipaddress.ip_address(text))
-                    except ValueError:
+                    ip = wire.address(text)
+                    if ip is None:
                         continue
                     if self._pods == "verified" and not self._directory.has_pod(namespace, ip):
                         break
                     return self._records([self._address(ip)], kind)
         return self._missing()
 
-    def _service_name(self, labels: list[str], kind: int, depth: int) -> Answer:
+    def _service_name(self, labels: list[str], kind: int, most: int, depth: int) -> Answer:
         match labels:
             case []:
                 return self._records((), kind)
@@ -165,35 +163,48 @@ class Zone:
                 service = self._directory.service(key)
                 if service is None:
                     return self._missing(key)
-                return self._of_service(service, key, rest, kind, depth)
+                return self._of_service(service, key, rest, kind, most, depth)
         return self._missing()
 
-    def _of_service(self, service: core_v1.Service, key: str, rest: list[str], kind: int, depth: int) -> Answer:
+    def _of_service(
+        self, service: core_v1.Service, key: str, rest: list[str], kind: int, most: int, depth: int
+    ) -> Answer:
         spec = service.spec
         if spec.type == "ExternalName":
-            return self._external_name(spec.external_name or "", key, kind, depth) if not rest else self._missing(key)
+            if rest:
+                return self._missing(key)
+            return self._external_name(spec.external_name or "", key, kind, most, depth)
         headless = spec.cluster_ip in (None, "", "None")
         if not rest:
-            ips = [host.ip for host in self._hosts(key)] if headless else self._cluster_ips(service)
-            if headless and not ips:
-                # A headless Service without ready endpoints does not exist in DNS, as upstream's server has it.
+            # A headless Service without ready endpoints does not exist in DNS, as upstream's server has it.
+            if headless and next(hosts(self._directory.slices(key)), None) is None:
                 return self._missing(key)
             if kind == wire.SRV:
-                return self._srv(service, key, headless, None, None)
-            return self._records([self._address(ip) for ip in dict.fromkeys(ips)], kind, key)
+                return self._srv(service, key, headless, most)
+            if headless:
+                return self._of_hosts(self._directory.slices(key), kind, most, key)
+            return self._records([self._address(ip) for ip in dict.fromkeys(self._cluster_ips(service))], kind, key)
         if rest[-1].startswith("_"):
             protocol = rest[-1]
             port = rest[-2] if len(rest) == 2 and rest[-2].startswith("_") else None
             if len(rest) > 1 and port is None:
                 return self._missing(key)
-            return self._srv(service, key, headless, port, protocol, kind)
+            return self._srv(service, key, headless, most, port, protocol, kind)
         if len(rest) == 1:
-            found = [host.ip for host in self._hosts(key) if host.hostname == rest[0]]
-            if found:
-                return self._records([self._address(ip) for ip in dict.fromkeys(found)], kind, key)
+            slices = self._directory.slices_by_host(key, rest[0])
+            if any(host.hostname == rest[0] for host in hosts(slices)):
+                return self._of_hosts(slices, kind, most, key, rest[0])
         return self._missing(key)
 
-    def _external_name(self, target: str, key: str, kind: int, depth: int) -> Answer:
+    def _of_hosts(
+        self, slices: Iterable[discovery_v1.EndpointSlice], kind: int, most: int, key: str, hostname: str = ""
+    ) -> Answer:
+        """The addresses of ready endpoints, those with a hostname where one is given."""
+        found = hosts(slices, FAMILIES[kind]) if kind in FAMILIES else ()
+        ips = unique(host.ip for host in found if hostname in ("", host.hostname))
+        return self._records([self._address(ip) for ip in itertools.islice(ips, most)], kind, key)
+
+    def _external_name(self, target: str, key: str, kind: int, most: int, depth: int) -> Answer:
         try:
             alias = Record(wire.CNAME, wire.encode_name(target), None, self._ttl)
         except ValueError:
@@ -205,7 +216,7 @@ class Zone:
             return Answer(wire.NOERROR, (alias,), about=key, follow=inner)
         if depth > 7:
             return Answer(wire.SERVFAIL, about=key)
-        onward = self._inside(inner.removesuffix(self._suffix).split("."), kind, depth + 1)
+        onward = self._inside(inner.removesuffix(self._suffix).split("."), kind, most, depth + 1)
         owner = wire.encode_name(inner)
         moved = tuple(
             Record(record.type, record.rdata, owner if record.owner is None else record.owner, record.ttl)
@@ -218,83 +229,70 @@ class Zone:
     def _cluster_ips(service: core_v1.Service) -> list[str]:
         return service.spec.cluster_ips or [service.spec.cluster_ip or ""]
 
-    def _hosts(self, key: str) -> list[_Host]:
-        hosts = []
-        for slice_ in self._directory.slices(key):
-            if slice_.address_type not in ("IPv4", "IPv6"):
-                continue
-            for endpoint in slice_.endpoints:
-                if endpoint.conditions is not None and endpoint.conditions.ready is False:
-                    continue
-                for ip in endpoint.addresses:
-                    hosts.append(_Host((endpoint.hostname or dashed(ip)).lower(), ip, slice_))
-        return hosts
-
     def _srv(
         self,
         service: core_v1.Service,
         key: str,
         headless: bool,
-        port_label: str | None,
-        protocol_label: str | None,
+        most: int,
+        port_label: str | None = None,
+        protocol_label: str | None = None,
         kind: int = wire.SRV,
     ) -> Answer:
         """`_port._protocol.service...`, or every port where no label narrows it; targets' addresses go along."""
+        most = max(most, WEIGHTS)
         name = f"{service.metadata.name}.{service.metadata.namespace}.svc.{self.domain}"
-        targets: dict[tuple[str, int], list[str]] = {}
-
-        def wanted(port_name: str | None, protocol: str | None) -> bool:
-            # A port without a name has no SRV record of its own.
-            return (port_label is None or (bool(port_name) and port_label == f"_{port_name}")) and (
-                protocol_label is None or protocol_label == f"_{(protocol or 'TCP').lower()}"
-            )
-
-        if headless:
-            for host in self._hosts(key):
-                for each in host.slice.ports:
-                    if each.port and wanted(each.name, each.protocol):
-                        targets.setdefault((f"{host.hostname}.{name}", each.port), []).append(host.ip)
-        else:
-            for port in service.spec.ports:
-                if wanted(port.name, port.protocol):
-                    targets[name, port.port] = self._cluster_ips(service)
+        targets: dict[tuple[str, int], None] = {}
+        extra: dict[tuple[str, str], None] = {}
+        for host, port in self._ends(service, key, headless, port_label, protocol_label):
+            target = f"{host.hostname}.{name}" if host.hostname else name
+            targets[target, port] = None
+            extra[target, host.ip] = None
+            if len(targets) >= most or len(extra) >= most:
+                break
         if not targets:
             return self._missing(key)
         if protocol_label is not None and port_label is None:
             return self._records((), kind, key)
         weight = max(1, 100 // len(targets))
-        targets = dict(itertools.islice(targets.items(), MOST_SRV))
         records = [
             Record(wire.SRV, wire.srv_rdata(0, weight, port, target), None, self._ttl) for target, port in targets
         ]
-        extra = {(target, ip): None for (target, _), ips in targets.items() for ip in ips}
         additional = [self._address(ip, wire.encode_name(target)) for target, ip in extra]
         return self._records(records, kind, key, additional)
 
-    def _reverse(self, address: str, kind: int) -> Answer | None:
-        names = self._names_of(address)
+    def _ends(
+        self, service: core_v1.Service, key: str, headless: bool, port: str | None, protocol: str | None
+    ) -> Iterator[tuple[Host, int]]:
+        """Go through the ends that SRV records name: ports of endpoints, or of the Service itself, which has no hostname."""
+        if not headless:
+            for number in self._ports.numbers(service, port, protocol):
+                for ip in self._cluster_ips(service):
+                    yield Host("", ip), number
+            return
+        for slice_ in self._directory.slices(key):
+            numbers = self._ports.numbers(slice_, port, protocol)
+            for host in hosts((slice_,)) if numbers else ():
+                for number in numbers:
+                    yield host, number
+
+    def _reverse(self, address: str, kind: int, most: int) -> Answer | None:
+        names = list(itertools.islice(unique(self._names_of(address)), most))
         if not names:
             ip = ipaddress.ip_address(address)
             return self._missing() if any(ip in network for network in self._ranges) else None
         return self._records([Record(wire.PTR, wire.encode_name(name), None, self._ttl) for name in names], kind)
 
-    def _names_of(self, address: str) -> list[str]:
+    def _names_of(self, address: str) -> Iterator[str]:
         service = self._directory.service_by_ip(address)
         if service is not None:
-            return [f"{service.metadata.name}.{service.metadata.namespace}.svc.{self.domain}"]
-        names: dict[str, None] = {}
+            yield f"{service.metadata.name}.{service.metadata.namespace}.svc.{self.domain}"
+            return
         for slice_ in self._directory.slices_by_ip(address):
             owner = slice_.metadata.labels.get("kubernetes.io/service-name")
-            key = f"{slice_.metadata.namespace}/{owner}"
-            known = self._directory.service(key)
+            known = self._directory.service(f"{slice_.metadata.namespace}/{owner}")
             if known is None or known.spec.cluster_ip not in (None, "", "None"):
                 continue
-            for host in self._hosts(key):
+            for host in hosts((slice_,)):
                 if host.ip == address:
-                    names[f"{host.hostname}.{owner}.{slice_.metadata.namespace}.svc.{self.domain}"] = None
-        return list(names)
-
-
-def dashed(ip: str) -> str:
-    """Return the host label of an endpoint without a hostname."""
-    return ip.replace(".", "-").replace(":", "-")
+                    yield f"{host.hostname}.{owner}.{slice_.metadata.namespace}.svc.{self.domain}"

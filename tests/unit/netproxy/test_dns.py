@@ -46,6 +46,9 @@ class Directory:
         name = key.split("/")[1]
         return [each for each in self.all_slices if each.metadata.labels["kubernetes.io/service-name"] == name]
 
+    def slices_by_host(self, key: str, label: str) -> Iterable[discovery_v1.EndpointSlice]:
+        return self.slices(key)
+
     def has_namespace(self, namespace: str) -> bool | None:
         return any(key.startswith(namespace + "/") for key in self.services) or None
 

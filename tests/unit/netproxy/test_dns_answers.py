@@ -190,6 +190,21 @@ def test_answers_of_a_service_are_forgotten_together() -> None:
         assert (len(each), each.size, dict(each._about)) == (0, 0, {})
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["fe80--1%eth0.default.pod.cluster.local", "1-2-3-4%1.default.pod.cluster.local"],
+)
+def test_an_address_with_a_zone_is_no_name_of_a_pod(name: str) -> None:
+    for kind in (wire.A, wire.AAAA):
+        answer = Zone(CLUSTER, DOMAIN).answer(name, kind)
+        assert answer is not None and answer.rcode == wire.NXDOMAIN
+
+
+@pytest.mark.parametrize("name", ["fd00:96::2.in-addr.arpa", "%0.1.5.96.10.in-addr.arpa"])
+def test_a_reverse_name_of_another_form_is_nobodys(name: str) -> None:
+    assert wire.reverse_address(name) is None
+
+
 # -- names outside ------------------------------------------------------------------------------------------------------
 class Resolver:
     """Answers what it is asked with so many addresses; where `gate` is given, not before that."""
