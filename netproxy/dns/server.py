@@ -169,6 +169,7 @@ class DNSServer:
                 writer.write(struct.pack("!H", len(answer)) + answer)
                 async with asyncio.timeout(self._limits.head_timeout):
                     await writer.drain()
+                await asyncio.sleep(0)  # what is read already is given without a pause: others have their turn
         except (asyncio.IncompleteReadError, OSError, TimeoutError):
             return
         finally:

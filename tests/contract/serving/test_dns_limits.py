@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -99,6 +100,37 @@ async def test_a_connection_that_stays_idle_after_an_answer_is_closed() -> None:
         message = question(NAME)
         client.sendall(struct.pack("!H", len(message)) + message)
         assert await asyncio.to_thread(closed, client)
+
+
+async def test_questions_sent_at_once_on_a_connection_are_answered_in_turn_with_others() -> None:
+    turn, answered = 0, Counter[int]()
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(next_turn)
+
+    loop = asyncio.get_running_loop()
+    async with serving() as server:
+        slow = server._responder.slow
+
+        async def counting(data: bytes, *, tcp: bool = False) -> bytes:
+            answered[turn] += 1
+            return await slow(data, tcp=tcp)
+
+        server._responder.slow = counting  # type: ignore[method-assign]
+        next_turn()
+        message = question(NAME)
+        framed = struct.pack("!H", len(message)) + message
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(framed * 300)
+        async with asyncio.timeout(20):
+            for _ in range(300):
+                (length,) = struct.unpack("!H", await reader.readexactly(2))
+                await reader.readexactly(length)
+        writer.close()
+    assert answered.total() == 300
+    assert max(answered.values()) == 1
 
 
 async def test_one_clients_waiting_questions_leave_room_for_those_of_others() -> None:
