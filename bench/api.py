@@ -25,6 +25,7 @@ from pathlib import Path
 
 import uvloop
 
+from bench import signals
 from control.config import ControlConfig
 from kube import pki_layout, process
 from kube.api import authentication_v1, core_v1, meta_v1, rbac_v1
@@ -256,6 +257,7 @@ def main() -> None:
     if arguments.serve:
         serve(arguments.serve, arguments.port, arguments.server)
     else:
+        signals.end_in_order()
         print(json.dumps(uvloop.run(measure(arguments.seconds, arguments.etcd, not arguments.no_audit))))
 
 

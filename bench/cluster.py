@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import probes
+from bench import probes, signals
 from tests.support.cluster import BUSYBOX, Cluster, cluster, eventually
 
 DAEMONS = ("control", "agent", "netproxy", "supervisor")
@@ -115,6 +115,7 @@ def main() -> None:
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         raise SystemExit(f"no part {unknown[0]}: {' '.join(PARTS)}")
+    signals.end_in_order()
     print(json.dumps(measure(parts), indent=1))
 
 

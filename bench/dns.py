@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 
+from bench import signals
 from bench.proxy_site import Site, populate, site
 from netproxy import main as role
 from netproxy.dns import wire
@@ -138,4 +139,5 @@ if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--services", type=int, nargs="+", default=[1000, 10000])
     given = arguments.parse_args()
+    signals.end_in_order()
     print(json.dumps(run(given.services), indent=1))

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import uvloop
 
+from bench import signals
 from kube import kubeconfig
 from kube.api import apps_v1, coordination_v1, core_v1, meta_v1
 from kube.client import Client
@@ -206,6 +207,7 @@ def main() -> None:
     if options.serve is not None:
         uvloop.run(serve(options.serve))
     else:
+        signals.end_in_order()
         print(json.dumps(uvloop.run(measure(options.nodes, options.pods, options.idle))))
 
 

@@ -1,6 +1,6 @@
 """A cluster under hostile load: what well-behaved clients notice of it, and what memory it leaves behind.
 
-    python -m bench.hostile [ATTACK...] [--seconds 15]        prints one JSON object; all attacks unless some are named
+    scripts/bench hostile [ATTACK...] [--seconds 15]        prints one JSON object; all attacks unless some are named
 
 The attacks (bench/hostile_attacks.py) come from one client without credentials, or from one with few rights, on the same
 address as everybody else. For each: the 99th percentile of what clients wait for (bench/hostile_probes.py) while it is quiet
@@ -12,6 +12,7 @@ time, 20 % more memory.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -19,10 +20,11 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from bench import signals
 from bench.cluster import memory
 from bench.hostile_attacks import ATTACKS, Targets
 from tests.support.cluster import BUSYBOX, Cluster, cluster
@@ -36,6 +38,7 @@ DAEMONS = {"api": "control", "low": "control", "kubelet": "agent", "proxy": "net
 SLOWER, LARGER = 3.0, 1.2
 SETTLE = 75.0
 """Seconds after an attack within which memory is given back: the longest limit's time, and one look at what is free."""
+PATH = {"PYTHONPATH": os.getcwd()}
 NAMESPACE, OBJECTS = "hostile", 1000
 ROLE = f"""
 apiVersion: v1
@@ -54,6 +57,28 @@ items:
   subjects: [{{kind: ServiceAccount, name: low, namespace: {NAMESPACE}}}]
   roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: low}}
 """
+
+
+def program(module: str, *arguments: str) -> tuple[str, ...]:
+    return sys.executable, "-m", module, *arguments
+
+
+@contextlib.contextmanager
+def largest(pids: dict[str, int]) -> Iterator[list[float]]:
+    """Look at the memory of processes once a second."""
+    found, stop = list[float](), threading.Event()
+
+    def look() -> None:
+        while not stop.wait(1):
+            found.append(memory(pids))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield found
+    finally:
+        stop.set()
+        looking.join()
 
 
 def prepare(made: Cluster) -> Targets:
@@ -80,17 +105,13 @@ def prepare(made: Cluster) -> Targets:
 class Hostile:
     def __init__(self, made: Cluster, targets: Targets, seconds: float) -> None:
         self._made, self._seconds = made, seconds
-        self._pool = ThreadPoolExecutor(1, "attacker")
         self._targets = json.dumps(asdict(targets))
-
-    def _run(self, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        argv = (sys.executable, "-m", module, *arguments)
-        return self._made.host.run(*argv, timeout=self._seconds + 200, env={"PYTHONPATH": os.getcwd()})
 
     def _probe(self, names: tuple[str, ...], seconds: float) -> dict[str, float]:
         """Return the 99th percentile of each probe in seconds."""
         kubeconfig = str(self._made.kubeconfig)
-        done = self._run("bench.hostile_probes", kubeconfig, str(seconds), self._targets, BUSYBOX, *names)
+        argv = program("bench.hostile_probes", kubeconfig, str(seconds), self._targets, BUSYBOX, *names)
+        done = self._made.host.run(*argv, timeout=self._seconds + 200, env=PATH)
         found: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
         return {name: sorted(times)[math.ceil(0.99 * len(times)) - 1] for name, times in found.items()}
 
@@ -110,22 +131,8 @@ class Hostile:
         probes = PROBES[daemon]
         quiet = self._probe(probes, self._seconds)
         before = memory(pids)
-        attacker = self._pool.submit(self._run, "bench.hostile_attacks", name, str(self._seconds + 15), self._targets)
-        time.sleep(5)  # until it is under way
-        peak, stop = [before], threading.Event()
-
-        def look() -> None:
-            while not stop.wait(1):
-                peak.append(memory(pids))
-
-        looking = threading.Thread(target=look)
-        looking.start()
-        try:
+        with self._attack(name), largest(pids) as peak:
             under = self._probe(probes, self._seconds)
-        finally:
-            stop.set()
-            looking.join()
-            attacker.result()  # an attack that failed is no attack that was withstood
         result: dict[str, Any] = {"attack": name, "daemon": daemon}
         over = []
         for probe in probes:
@@ -138,13 +145,32 @@ class Hostile:
             if ratio > SLOWER:
                 over.append(f"{probe} {ratio}x")
         after = self._settled(pids, before)
-        result["memory_mib"] = {"before": before, "most": max(peak), "after": after, "ratio": round(after / before, 2)}
+        result["memory_mib"] = {
+            "before": before,
+            "most": max(before, *peak),
+            "after": after,
+            "ratio": round(after / before, 2),
+        }
         if after > before * LARGER:
             over.append(f"memory {after / before:.2f}x")
         if self._made.pid(daemon) != pids[daemon]:
             over.append("restarted")
         result["over"] = over
         return result
+
+    @contextlib.contextmanager
+    def _attack(self, name: str) -> Iterator[None]:
+        """Have an attack under way; one that failed is no attack that was withstood."""
+        argv = program("bench.hostile_attacks", name, str(self._seconds + 15), self._targets)
+        argv = (*self._made.host.enter, *argv)
+        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, **PATH}) as attacker:
+            try:
+                time.sleep(5)
+                yield
+                if attacker.wait() != 0:
+                    raise SystemExit(f"the attack {name} failed")
+            finally:
+                attacker.kill()
 
     def _settled(self, pids: dict[str, int], before: float) -> float:
         """Return the memory when it is back, or when the time for that is over."""
@@ -165,6 +191,7 @@ def main() -> None:
     if unknown:
         raise SystemExit(f"no attack {unknown[0]}: {' '.join(ATTACKS)}")
     results = []
+    signals.end_in_order()
     with cluster(f"wherry-b{os.getpid()}") as made:
         hostile = Hostile(made, prepare(made), options.seconds)
         hostile.warm_up()

@@ -14,6 +14,7 @@ import os
 import statistics
 import time
 
+from bench import signals
 from bench.proxy_site import Stopwatch
 from netproxy.nftables.writer import NftWriter
 from netproxy.policy.enforcer import PolicyEnforcer
@@ -110,4 +111,5 @@ if __name__ == "__main__":
     arguments.add_argument("--pods", type=int, nargs="+", default=[110, 1000])
     arguments.add_argument("--policies", type=int, default=50)
     given = arguments.parse_args()
+    signals.end_in_order()
     print(json.dumps(run(given.pods, given.policies), indent=1))

@@ -17,6 +17,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bench import signals
 from bench.proxy_site import FLAVOURS, POD, Stopwatch, address, endpoint_address
 from netproxy.backend import Backend
 from netproxy.iptables.settings import RuleSettings
@@ -133,4 +134,5 @@ if __name__ == "__main__":
     arguments.add_argument("--services", type=int, nargs="+", default=[0, 1000, 5000, 10000])
     arguments.add_argument("--flavours", nargs="+", choices=FLAVOURS, default=list(FLAVOURS))
     given = arguments.parse_args()
+    signals.end_in_order()
     print(json.dumps(run(given.services, given.flavours), indent=1))

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import uvloop
 
+from bench import signals
 from bench.api import Bench, configuration
 from control.storage import codec
 from control.storage.sqlite import SqliteStore
@@ -173,6 +174,7 @@ def main() -> None:
     parser.add_argument("--objects", type=int, default=50_000)
     parser.add_argument("--times", type=int, default=5)
     given = parser.parse_args()
+    signals.end_in_order()
     print(json.dumps(uvloop.run(measure(given.objects, given.times))))
 
 

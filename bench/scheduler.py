@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import uvloop
 
+from bench import signals
 from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.controllers.context import SharedInformers
 from control.controllers.identities import SCHEDULER
@@ -194,6 +195,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=["plain", "spread", "affinity"], default="plain")
     parser.add_argument("--latency", action="store_true")
     options = parser.parse_args()
+    signals.end_in_order()
     print(json.dumps(uvloop.run(measure(options.nodes, options.pods, options.kind, options.latency))))
 
 

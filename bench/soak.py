@@ -20,6 +20,7 @@ import sys
 import time
 from typing import Any
 
+from bench import signals
 from bench.soak_faults import DAEMONS, Faults
 from bench.soak_leaks import cleaned, grown, present, sizes
 from tests.support.cluster import Cluster, cluster, eventually
@@ -51,6 +52,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=int(time.time()))
     given = options.parse_args()
     print(f"seed {given.seed}", file=sys.stderr, flush=True)
+    signals.end_in_order()
     with cluster(f"wherry-s{os.getpid()}") as made:
         found = soak(made, given.seconds, given.pods, given.seed)
     print(json.dumps({"seed": given.seed, **found}, indent=1))

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from bench import signals
 from control.storage import codec
 from control.storage.cache import WatchCache
 from control.storage.sqlite import SqliteStore
@@ -152,5 +153,6 @@ if __name__ == "__main__":
     parser.add_argument("--directory", type=Path, help="where the file goes; its disk is what is measured")
     parser.add_argument("--etcd", action="store_true", help="measure the etcd engine")
     options = parser.parse_args()
+    signals.end_in_order()
     with tempfile.TemporaryDirectory(dir=options.directory) as made:
         asyncio.run(main(Path(made), options.seconds, options.etcd))

@@ -17,6 +17,7 @@ import socket
 import statistics
 import time
 
+from bench import signals
 from bench.proxy_site import FLAVOURS, POD, Site, Stopwatch, populate, site
 from netproxy import main as role
 from tests.support import services
@@ -130,4 +131,5 @@ if __name__ == "__main__":
     arguments.add_argument("--services", type=int, nargs="+", default=[0, 1000, 5000, 10000])
     arguments.add_argument("--flavours", nargs="+", choices=FLAVOURS, default=list(FLAVOURS))
     given = arguments.parse_args()
+    signals.end_in_order()
     print(json.dumps(run(given.services, given.flavours), indent=1))

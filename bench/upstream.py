@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench import api
+from bench import api, signals
 from bench import cluster as wherry
 from tests.conformance import daemons, upstream
 from tests.support.addresses import own_address
@@ -69,6 +69,7 @@ def main() -> None:
         raise SystemExit(f"no part {unknown[0]}: {' '.join(PARTS)}")
     upstream.build()
     upstream.build_daemons()
+    signals.end_in_order()
     on_nodes = [part for part in parts if part != "api"]
     theirs, ours = (measure_upstream(on_nodes), wherry.measure(on_nodes)) if on_nodes else ({}, {})
     if "api" in parts:
