@@ -55,7 +55,7 @@ class ResolvConf:
 
     def _read(self) -> list[str]:
         try:
-            lines = [line.split() for line in self._path.read_text().splitlines()]
+            lines = [line.split() for line in self._path.read_text(errors="replace").splitlines()]
         except OSError as error:
             log.warning("no resolvers for names outside the cluster: %s: %s", self._path, error.strerror)
             return []
@@ -104,11 +104,12 @@ class Forwarder:
     async def _ask(self, key: Hashable, message: bytes, question: bytes, limit: int) -> bytes:
         """Ask one resolver after the other, and keep the answer; b"" where none gives one. `message` lacks its ID."""
         exchange = _over_udp if limit else _over_tcp
-        for host, port in [_split(text) for text in self._resolvers()] * ROUNDS:
+        for resolver in [*self._resolvers()] * ROUNDS:
             try:
+                host, port = _split(resolver)
                 async with asyncio.timeout(self._timeout):
                     answer = await exchange(host, port, secrets.token_bytes(2) + message, question)
-            except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            except (OSError, ValueError, asyncio.IncompleteReadError):
                 continue
             if not limit or len(answer) <= limit:
                 self._keep(key, answer, self._clock.monotonic())
@@ -130,6 +131,7 @@ def _readdressed(answer: bytes, query: wire.Query) -> bytes:
 
 
 def _split(text: str) -> tuple[str, int]:
+    """Return a resolver's address and port; ValueError for what is none."""
     if text.count(":") == 1:
         host, port = text.split(":")
         return host, int(port)

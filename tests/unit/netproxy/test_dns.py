@@ -376,6 +376,15 @@ async def test_a_resolver_that_fails_is_followed_by_the_next(monkeypatch: pytest
     assert net.asked == ["192.0.2.53", "192.0.2.54"]
 
 
+async def test_a_resolver_that_is_none_is_followed_by_the_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    FakeExchange(monkeypatch, **{"192_0_2_53": True})
+    conf = tmp_path / "resolv.conf"
+    conf.write_bytes(b"# \xff\nnameserver 192.0.2.52:dns\nnameserver 192.0.2.53\n")
+    server = responder(forwarder=Forwarder(ResolvConf(conf).resolvers, clock=FakeClock()))
+    answer = await server.slow(dns.message.make_query("example.org", "A").to_wire())
+    assert texts(dns.message.from_wire(answer)) == ["192.0.2.1"]
+
+
 async def test_answers_are_kept_for_their_time_and_count_it_down(monkeypatch: pytest.MonkeyPatch) -> None:
     net = FakeExchange(monkeypatch, **{"192_0_2_53": True})
     clock = FakeClock()
