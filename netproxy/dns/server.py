@@ -162,6 +162,7 @@ class DNSServer:
                     (length,) = struct.unpack("!H", await reader.readexactly(2))
                     data = await reader.readexactly(length)
                 connection.stage = Stage.REQUEST
+                await self.table.turns.take(connection.who)
                 answer = await self._responder.slow(data, tcp=True)
                 connection.stage = Stage.IDLE
                 if not answer:
@@ -169,7 +170,6 @@ class DNSServer:
                 writer.write(struct.pack("!H", len(answer)) + answer)
                 async with asyncio.timeout(self._limits.head_timeout):
                     await writer.drain()
-                await asyncio.sleep(0)  # what is read already is given without a pause: others have their turn
         except (asyncio.IncompleteReadError, OSError, TimeoutError):
             return
         finally:

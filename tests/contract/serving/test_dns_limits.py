@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from kube.serving.limits import ServingLimits
+from kube.serving.turns import ROUND
 from netproxy.dns import forward, wire
 from netproxy.dns.forward import Forwarder
 from netproxy.dns.responder import MAX_OTHERS, Responder
@@ -130,7 +131,7 @@ async def test_questions_sent_at_once_on_a_connection_are_answered_in_turn_with_
                 await reader.readexactly(length)
         writer.close()
     assert answered.total() == 300
-    assert max(answered.values()) == 1
+    assert max(answered.values()) <= ROUND
 
 
 async def test_one_clients_waiting_questions_leave_room_for_those_of_others() -> None:
