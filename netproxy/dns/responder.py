@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from netproxy import metrics
 from netproxy.dns import reply, wire
-from netproxy.dns.following import follow
+from netproxy.dns.following import Follower
 from netproxy.dns.forward import Forwarder
 from netproxy.dns.kept import Answers
 from netproxy.dns.zone import TYPES, Answer, Zone
@@ -32,6 +32,7 @@ class Responder:
 
     def __init__(self, zone: Zone, forwarder: Forwarder, ready: Callable[[], bool] = lambda: True) -> None:
         self._zone, self._forwarder, self._ready = zone, forwarder, ready
+        self._follower = Follower(forwarder)
         self._services = Answers(MAX_KEPT, MAX_KEPT_BYTES)
         self._others = Answers(MAX_OTHERS, MAX_OTHERS_BYTES)
         self._kept_counter = metrics.DNS_QUERIES.labels("kept")
@@ -68,7 +69,7 @@ class Responder:
         if found is None:
             metrics.DNS_QUERIES.labels("forwarded").inc()
             return await self._forwarder.ask(query, tcp=tcp)
-        onward, cut = await follow(self._forwarder, found.follow, query.type, tcp=tcp)
+        onward, cut = await self._follower.follow(found.follow, query.type, tcp=tcp)
         return reply.message(query, _body(query, found, limit, onward, cut))
 
     def _find(self, query: wire.Query, limit: int) -> bytes | Answer | None:

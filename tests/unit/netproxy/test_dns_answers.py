@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube.clock import FakeClock
-from netproxy.dns import forward, wire
+from netproxy.dns import following, forward, wire
 from netproxy.dns.forward import Forwarder
 from netproxy.dns.kept import OVERHEAD, Bounded
 from netproxy.dns.responder import Responder
@@ -355,3 +355,21 @@ async def test_an_answer_that_would_take_long_to_read_is_not_read(monkeypatch: p
     many = [f"example.org. A 192.{a}.{b}.1" for a in range(4) for b in range(250)]
     message = await followed(monkeypatch, *many, tcp=True)
     assert texts(message) == ["example.org."]
+
+
+async def test_the_same_answer_behind_an_alias_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read one of 70 addresses takes 3 ms."""
+    Resolver(monkeypatch)
+    server, read = outside(), Counter[bytes]()
+    original = following._records
+
+    def counting(name: str, reply: bytes) -> tuple[wire.Record, ...]:
+        read[reply] += 1
+        return original(name, reply)
+
+    monkeypatch.setattr(following, "_records", counting)
+    for number in range(20):
+        name = spelled("outside.default.svc.cluster.local", number)
+        answer = dns.message.from_wire(await server.slow(dns.message.make_query(name, "A").to_wire()))
+        assert texts(answer) == ["192.0.2.1", "example.org."]
+    assert read.total() == 1
