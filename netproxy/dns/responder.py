@@ -9,12 +9,13 @@ was kept about it; `*` is dropped at every change.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from netproxy import metrics
 from netproxy.dns import reply, wire
 from netproxy.dns.following import Follower
 from netproxy.dns.forward import Forwarder
-from netproxy.dns.kept import Answers
+from netproxy.dns.kept import Answers, Key
 from netproxy.dns.zone import TYPES, Answer, Zone
 
 MAX_KEPT, MAX_KEPT_BYTES = 20_000, 16 << 20
@@ -23,6 +24,8 @@ MAX_OTHERS, MAX_OTHERS_BYTES = 2_000, 2 << 20
 """Answers that a name does not exist, or about pods and addresses: search paths ask for the same ones, but a client can make
 up any number of others."""
 TCP_LIMIT = 65535
+LONGEST_READ = 300
+"""Bytes of a message whose reading is kept: a name of 255 bytes, a type, and EDNS without padding."""
 LEAST_RECORD = 16
 """Bytes of the shortest record of the zone, an IPv4 address."""
 
@@ -49,12 +52,13 @@ class Responder:
 
         b"" means that the message deserves no answer.
         """
+        message = b"\0\0" + data[2:]
         try:
-            query = wire.parse_query(data)
+            query, key = _read(message) if len(data) <= LONGEST_READ else _read.__wrapped__(message)
         except wire.Malformed:
             return reply.error(data, wire.FORMERR)
-        found = self._find(query, query.limit)
-        return found if isinstance(found, bytes) else None
+        found = self._find(query, key, query.limit)
+        return data[:2] + found[2:] if isinstance(found, bytes) else None
 
     async def slow(self, data: bytes, *, tcp: bool = False) -> bytes:
         """Return the answer to a message that came over TCP or is about a name outside the zone."""
@@ -63,7 +67,7 @@ class Responder:
         except wire.Malformed:
             return reply.error(data, wire.FORMERR)
         limit = TCP_LIMIT if tcp else query.limit
-        found = self._find(query, limit)
+        found = self._find(query, _key(query, limit), limit)
         if isinstance(found, bytes):
             return found
         if found is None:
@@ -72,13 +76,11 @@ class Responder:
         onward, cut = await self._follower.follow(found.follow, query.type, tcp=tcp)
         return reply.message(query, _body(query, found, limit, onward, cut))
 
-    def _find(self, query: wire.Query, limit: int) -> bytes | Answer | None:
+    def _find(self, query: wire.Query, key: Key, limit: int) -> bytes | Answer | None:
         """Return a message, or an answer that leads to a name outside the zone; None where the question is about one."""
         refused = _refuse(query)
         if refused is not None:
             return reply.bare(query, refused)
-        kind = query.type if query.type in TYPES else 0
-        key = query.owner, kind, reply.room(query, limit)
         kept = self._services.get(key) or self._others.get(key)
         if kept is not None:
             self._kept_counter.inc()
@@ -86,7 +88,7 @@ class Responder:
             return reply.message(query, kept.body, kept.turn)
         if not self._ready():
             return reply.bare(query, wire.SERVFAIL)
-        answer = self._zone.answer(query.name, kind, limit // LEAST_RECORD)
+        answer = self._zone.answer(query.name, key[1], limit // LEAST_RECORD)
         if answer is None or answer.follow:
             return answer
         self._zone_counter.inc()
@@ -94,6 +96,17 @@ class Responder:
         made_up = answer.rcode != wire.NOERROR or answer.about == "*"
         (self._others if made_up else self._services).keep(key, body, answer.about)
         return reply.message(query, body)
+
+
+def _key(query: wire.Query, limit: int) -> Key:
+    return query.owner, query.type if query.type in TYPES else 0, reply.room(query, limit)
+
+
+@lru_cache(maxsize=1024)
+def _read(message: bytes) -> tuple[wire.Query, Key]:
+    """Read a message over UDP. Most are spelled as one before; its answer is not found by that, so others lose nothing."""
+    query = wire.parse_query(message)
+    return query, _key(query, query.limit)
 
 
 def _refuse(query: wire.Query) -> int | None:
