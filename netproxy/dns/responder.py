@@ -47,21 +47,21 @@ class Responder:
         self._others.forget(key)
         self._others.forget("*")
 
-    def quick(self, data: bytes) -> bytes | None:
-        """Return the answer to a UDP message if it is ready or can be computed here; None: use `slow`.
+    def quick(self, data: bytes, *, tcp: bool = False) -> bytes | None:
+        """Return the answer to a message if it is ready or can be computed here; None: use `slow`.
 
         b"" means that the message deserves no answer.
         """
         message = b"\0\0" + data[2:]
         try:
-            query, key = _read(message) if len(data) <= LONGEST_READ else _read.__wrapped__(message)
+            query, key = (_read if len(data) <= LONGEST_READ else _read.__wrapped__)(message, tcp)
         except wire.Malformed:
             return reply.error(data, wire.FORMERR)
-        found = self._find(query, key, query.limit)
+        found = self._find(query, key, TCP_LIMIT if tcp else query.limit)
         return data[:2] + found[2:] if isinstance(found, bytes) else None
 
     async def slow(self, data: bytes, *, tcp: bool = False) -> bytes:
-        """Return the answer to a message that came over TCP or is about a name outside the zone."""
+        """Return the answer to a message, one about a name outside the zone too."""
         try:
             query = wire.parse_query(data)
         except wire.Malformed:
@@ -103,10 +103,10 @@ def _key(query: wire.Query, limit: int) -> Key:
 
 
 @lru_cache(maxsize=1024)
-def _read(message: bytes) -> tuple[wire.Query, Key]:
-    """Read a message over UDP. Most are spelled as one before; its answer is not found by that, so others lose nothing."""
+def _read(message: bytes, tcp: bool) -> tuple[wire.Query, Key]:
+    """Read a message. Most are spelled as one before; its answer is not found by that, so others lose nothing."""
     query = wire.parse_query(message)
-    return query, _key(query, query.limit)
+    return query, _key(query, TCP_LIMIT if tcp else query.limit)
 
 
 def _refuse(query: wire.Query) -> int | None:

@@ -119,20 +119,28 @@ class DNSServer:
                 return  # the loop calls again while messages wait
 
     def _later(self, udp: socket.socket, data: bytes, client: tuple[str, int]) -> None:
-        who = client[0]
-        if len(self._tasks) >= MAX_WAITING or self._waiting[who] >= MAX_WAITING_CLIENT:
+        if not self._begin(client[0]):
             return  # shed load: the client asks again, and by then the resolvers may have answered
         task = asyncio.get_running_loop().create_task(self._forward(udp, data, client), name="dns forward")
         self._tasks.add(task)
-        self._waiting[who] += 1
 
         def done(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            self._waiting[who] -= 1
-            if not self._waiting[who]:
-                del self._waiting[who]
+            self._end(client[0])
 
         task.add_done_callback(done)
+
+    def _begin(self, who: str) -> bool:
+        """Note that a question of a client waits; False where there are too many."""
+        if self._waiting.total() >= MAX_WAITING or self._waiting[who] >= MAX_WAITING_CLIENT:
+            return False
+        self._waiting[who] += 1
+        return True
+
+    def _end(self, who: str) -> None:
+        self._waiting[who] -= 1
+        if not self._waiting[who]:
+            del self._waiting[who]
 
     async def _forward(self, udp: socket.socket, data: bytes, client: object) -> None:
         answer = await self._responder.slow(data)
@@ -156,6 +164,7 @@ class DNSServer:
     async def _serve_tcp(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection
     ) -> None:
+        who = writer.get_extra_info("peername", ("",))[0]
         try:
             while True:
                 async with asyncio.timeout(self._limits.head_timeout):
@@ -163,7 +172,15 @@ class DNSServer:
                     data = await reader.readexactly(length)
                 connection.stage = Stage.REQUEST
                 await self.table.turns.take(connection.who)
-                answer = await self._responder.slow(data, tcp=True)
+                answer = self._responder.quick(data, tcp=True)
+                if answer is None:
+                    # The question of a client that has gone still waits for the resolvers.
+                    if not self._begin(who):
+                        return
+                    try:
+                        answer = await self._responder.slow(data, tcp=True)
+                    finally:
+                        self._end(who)
                 connection.stage = Stage.IDLE
                 if not answer:
                     return

@@ -113,13 +113,13 @@ async def test_questions_sent_at_once_on_a_connection_are_answered_in_turn_with_
 
     loop = asyncio.get_running_loop()
     async with serving() as server:
-        slow = server._responder.slow
+        quick = server._responder.quick
 
-        async def counting(data: bytes, *, tcp: bool = False) -> bytes:
+        def counting(data: bytes, *, tcp: bool = False) -> bytes | None:
             answered[turn] += 1
-            return await slow(data, tcp=tcp)
+            return quick(data, tcp=tcp)
 
-        server._responder.slow = counting  # type: ignore[method-assign]
+        server._responder.quick = counting  # type: ignore[method-assign]
         next_turn()
         message = question(NAME)
         framed = struct.pack("!H", len(message)) + message
@@ -158,6 +158,25 @@ async def test_one_clients_waiting_questions_leave_room_for_those_of_others() ->
             await asyncio.sleep(0.2)
         assert len(asked) == MAX_WAITING_CLIENT + 1
         assert (await over_udp(server.port, question(NAME)))[:2] == b"\x00\x07"
+
+
+async def test_clients_that_ask_over_tcp_and_go_leave_no_more_questions_than_others_may() -> None:
+    asked: list[bytes] = []
+
+    class Counting(Never):
+        async def ask(self, query: wire.Query, *, tcp: bool = False) -> bytes:
+            asked.append(query.question)
+            return await super().ask(query, tcp=tcp)
+
+    async with serving(Counting(list)) as server:
+        for number in range(MAX_WAITING_CLIENT + 50):
+            message = question(f"n{number}.example.com", number)
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.sendall(struct.pack("!H", len(message)) + message)
+                await asyncio.sleep(0.002)
+        await asyncio.sleep(0.2)
+        assert len(asked) == MAX_WAITING_CLIENT
+        assert (await over_tcp(server.port, question(NAME)))[:2] == b"\x00\x07"
 
 
 async def test_questions_with_padding_find_one_kept_answer() -> None:
