@@ -17,13 +17,14 @@ from control.controllers.autoscaling.target import Targets, UnknownKind
 from control.controllers.context import Context
 from control.controllers.ownership import controller_of
 from control.controllers.rounding import scaled
+from control.controllers.selecting import Selecting
 from kube.api import apps_v1, autoscaling_v2, core_v1, meta_v1, policy_v1
 from kube.client import key_of
 from kube.clock import after, format_time, parse_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change, Informer, by_namespace
-from kube.selectors import LabelSelector, from_label_selector, printed
+from kube.selectors import printed
 
 Budget = policy_v1.PodDisruptionBudget
 NOTED_SECONDS = 120.0
@@ -141,6 +142,7 @@ class DisruptionController:
         self._recorder = context.recorder("controllermanager")
         self._budgets = context.informers.of(Budget)
         self._pods = context.informers.of(core_v1.Pod)
+        self._selecting = Selecting(self._budgets)
         self._pods.add_index("namespace", by_namespace)
         self._targets = Targets(context.client, context.clock)
         self._deployments = context.informers.of(apps_v1.Deployment)
@@ -163,11 +165,8 @@ class DisruptionController:
         for pod in (change.old, change.new):
             if pod is None:
                 continue
-            for budget in self._budgets.list():
-                if budget.metadata.namespace == pod.metadata.namespace and _selector(budget).matches(
-                    pod.metadata.labels
-                ):
-                    self.controller.enqueue(key_of(budget))
+            for key in self._selecting.matching(pod.metadata.namespace or "", pod.metadata.labels):
+                self.controller.enqueue(key)
 
     def _workload_changed(self, change: Change[Any]) -> None:
         """A workload that was scaled changes what its pods' budgets expect."""
@@ -182,7 +181,7 @@ class DisruptionController:
         budget = self._budgets.get(key)
         if budget is None:
             return None
-        selector = _selector(budget)
+        selector = self._selecting.of(budget)
         pods = [
             pod
             for pod in self._pods.by_index("namespace", budget.metadata.namespace or "")
@@ -254,7 +253,3 @@ class DisruptionController:
 def _owner(pod: core_v1.Pod) -> str:
     owner = controller_of(pod)
     return owner.uid if owner is not None else ""
-
-
-def _selector(budget: Budget) -> LabelSelector:
-    return from_label_selector(budget.spec.selector)

@@ -21,7 +21,7 @@ from control.controllers.expectations import Expectations
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, controller_uid
 from control.controllers.pace import Pace
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
-from kube import selectors
+from control.controllers.selecting import Selecting
 from kube.api import apps_v1, core_v1
 from kube.client import key_of, metadata_of
 from kube.clock import format_time
@@ -117,6 +117,7 @@ class ReplicaSetController:
         name = "replicaset" if kind is apps_v1.ReplicaSet else "replication"
         self._sets: Informer[Any] = context.informers.of(kind)
         self._pods = context.informers.of(core_v1.Pod)
+        self._selecting = Selecting(self._sets)
         self._sets.add_index("claim", by_controller_or_orphan)
         self._pods.add_index("claim", by_controller_or_orphan)
         self._expectations = Expectations(self._clock)
@@ -169,9 +170,8 @@ class ReplicaSetController:
 
     def _enqueue_matching(self, pod: core_v1.Pod) -> None:
         """An orphan appeared: whoever selects it may adopt it."""
-        for rs in self._sets.list():
-            if rs.metadata.namespace == pod.metadata.namespace and _selector(rs).matches(pod.metadata.labels):
-                self.controller.enqueue(key_of(rs))
+        for key in self._selecting.matching(pod.metadata.namespace or "", pod.metadata.labels):
+            self.controller.enqueue(key)
 
     # -- reconciling ------------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> float | None:
@@ -181,7 +181,7 @@ class ReplicaSetController:
             self._expectations.forget(key)
             return None
         settled = self._expectations.satisfied(key)
-        selector = _selector(rs)
+        selector = self._selecting.of(rs)
         claimed = await claim(self._client, rs, claimable(self._pods, rs), selector.matches)
         self._pace.saw(key, len(claimed))
         active = [pod for pod in claimed if pod_rules.is_active(pod)]
@@ -259,9 +259,3 @@ class ReplicaSetController:
             fresh = await self._client.get(self._kind, rs.metadata.name or "", rs.metadata.namespace or "")
             if metadata_of(fresh).uid == rs.metadata.uid:
                 await self._client.update_status(msgspec.structs.replace(fresh, status=wanted.status))
-
-
-def _selector(rs: Owner) -> selectors.LabelSelector:
-    if isinstance(rs, core_v1.ReplicationController):
-        return selectors.from_map(rs.spec.selector)
-    return selectors.from_label_selector(rs.spec.selector)

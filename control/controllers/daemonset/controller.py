@@ -19,12 +19,12 @@ from control.controllers.expectations import Expectations
 from control.controllers.overlay import Overlay
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
+from control.controllers.selecting import Selecting
 from kube.api import apps_v1, core_v1
 from kube.client import key_of, name_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
-from kube.selectors import from_label_selector
 
 BURST = 250
 
@@ -36,6 +36,7 @@ class DaemonSetController:
         self._client, self._clock = context.client, context.clock
         self._recorder = context.recorder("daemonset-controller")
         self._sets = context.informers.of(apps_v1.DaemonSet)
+        self._selecting = Selecting(self._sets)
         self._revisions = context.informers.of(apps_v1.ControllerRevision)
         self._pods = context.informers.of(core_v1.Pod)
         self._nodes = context.informers.of(core_v1.Node)
@@ -68,12 +69,8 @@ class DaemonSetController:
         reference = controller_of(pod)
         if reference is None:
             if change.type != "DELETED":
-                for ds in self._sets.list():
-                    # Namespace first: a selector of another namespace may be large, and is read anew for each pod.
-                    if ds.metadata.namespace != pod.metadata.namespace:
-                        continue
-                    if from_label_selector(ds.spec.selector).matches(pod.metadata.labels):
-                        self.controller.enqueue(key_of(ds))
+                for key in self._selecting.matching(pod.metadata.namespace or "", pod.metadata.labels):
+                    self.controller.enqueue(key)
             return
         if reference.kind != "DaemonSet":
             return
@@ -98,7 +95,7 @@ class DaemonSetController:
         ds = self._sets.get(key)
         if ds is None:
             return None
-        selector = from_label_selector(ds.spec.selector)
+        selector = self._selecting.of(ds)
         if selector.empty:
             message = "This daemon set is selecting all pods. A non-empty selector is required."
             self._recorder.event(ds, "Warning", "SelectingAll", message)

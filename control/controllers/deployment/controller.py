@@ -11,7 +11,7 @@ import msgspec
 from control.controllers import pods as pod_rules
 from control.controllers.context import Context
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, controller_uid
-from kube import selectors
+from control.controllers.selecting import Selecting
 from kube.api import apps_v1, core_v1
 from kube.client import key_of
 from kube.controller import Controller
@@ -30,6 +30,7 @@ class DeploymentController:
         self._deployments = context.informers.of(apps_v1.Deployment)
         self._sets = context.informers.of(apps_v1.ReplicaSet)
         self._pods = context.informers.of(core_v1.Pod)
+        self._selecting = Selecting(self._deployments)
         self._sets.add_index("claim", by_controller_or_orphan)
         self._pods.add_index("claim", by_controller_or_orphan)
         self.controller = Controller("deployment", self.reconcile, workers=5, clock=self._clock)
@@ -49,11 +50,8 @@ class DeploymentController:
         if controller_of(rs) is not None:
             self._enqueue_owner_of(rs)
         elif change.type != "DELETED":
-            for deployment in self._deployments.list():
-                if deployment.metadata.namespace == rs.metadata.namespace and _selector(deployment).matches(
-                    rs.metadata.labels
-                ):
-                    self.controller.enqueue(key_of(deployment))
+            for key in self._selecting.matching(rs.metadata.namespace or "", rs.metadata.labels):
+                self.controller.enqueue(key)
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         """Recreate waits for the last old pod to go."""
@@ -84,7 +82,7 @@ class DeploymentController:
         deployment = self._deployments.get(key)
         if deployment is None:
             return None
-        selector = _selector(deployment)
+        selector = self._selecting.of(deployment)
         if selector.empty:
             await self._selects_all(deployment)
             return None
@@ -150,7 +148,3 @@ class DeploymentController:
         if (deployment.status.observed_generation or 0) < (deployment.metadata.generation or 0):
             seen = msgspec.structs.replace(deployment.status, observed_generation=deployment.metadata.generation)
             await self._client.update_status(msgspec.structs.replace(deployment, status=seen))
-
-
-def _selector(deployment: apps_v1.Deployment) -> selectors.LabelSelector:
-    return selectors.from_label_selector(deployment.spec.selector)

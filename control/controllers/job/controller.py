@@ -19,12 +19,12 @@ from control.controllers.job.plan import JobPlan, plan, same_status
 from control.controllers.overlay import Overlay
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
+from control.controllers.selecting import Selecting
 from kube.api import batch_v1, core_v1
 from kube.client import STRATEGIC, key_of, name_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
-from kube.selectors import from_label_selector
 
 MANAGER = "kubernetes.io/job-controller"
 
@@ -37,6 +37,7 @@ class JobController:
         self._recorder = context.recorder("job-controller")
         self._jobs = context.informers.of(batch_v1.Job)
         self._pods = context.informers.of(core_v1.Pod)
+        self._selecting = Selecting(self._jobs)
         self._pods.add_index("claim", by_controller_or_orphan)
         self._latest = Overlay(self._jobs, context.clock)
         self._expectations = Expectations(self._clock)
@@ -89,13 +90,12 @@ class JobController:
 
     def _takers(self, pod: core_v1.Pod) -> list[batch_v1.Job]:
         """Return the Jobs that may adopt a pod without a controller."""
+        keys = self._selecting.matching(pod.metadata.namespace or "", pod.metadata.labels)
+        found = [job for key in keys if (job := self._jobs.get(key)) is not None]
         return [
             job
-            for job in self._jobs.list()
-            if job.metadata.namespace == pod.metadata.namespace
-            and job.metadata.deletion_timestamp is None
-            and (job.spec.managed_by or MANAGER) == MANAGER
-            and from_label_selector(job.spec.selector).matches(pod.metadata.labels)
+            for job in found
+            if job.metadata.deletion_timestamp is None and (job.spec.managed_by or MANAGER) == MANAGER
         ]
 
     # -- reconciling ------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class JobController:
         job = self._latest.get(key)
         if job is None or (job.spec.managed_by or MANAGER) != MANAGER:
             return None
-        selector = from_label_selector(job.spec.selector)
+        selector = self._selecting.of(job)
         pods = await claim(self._client, job, claimable(self._pods, job), selector.matches, (tally.FINALIZER,))
         now = self._clock.now()
         uid = job.metadata.uid or ""

@@ -16,6 +16,7 @@ from control.controllers.expectations import Expectations
 from control.controllers.overlay import KEPT_SECONDS, Overlay
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import namespace_terminating
+from control.controllers.selecting import Selecting
 from control.controllers.statefulset import identity
 from control.controllers.statefulset.plan import StatefulPlan, plan
 from kube.api import apps_v1, core_v1
@@ -23,7 +24,6 @@ from kube.client import key_of, name_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change, by_namespace
-from kube.selectors import from_label_selector
 
 
 class StatefulSetController:
@@ -33,6 +33,7 @@ class StatefulSetController:
         self._client, self._clock = context.client, context.clock
         self._recorder = context.recorder("statefulset-controller")
         self._sets = context.informers.of(apps_v1.StatefulSet)
+        self._selecting = Selecting(self._sets)
         self._revisions = context.informers.of(apps_v1.ControllerRevision)
         self._pods = context.informers.of(core_v1.Pod)
         self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
@@ -64,12 +65,8 @@ class StatefulSetController:
         reference = controller_of(pod)
         if reference is None:
             if change.type != "DELETED":
-                for sts in self._sets.list():
-                    # Namespace first: a selector of another namespace may be large, and is read anew for each pod.
-                    if sts.metadata.namespace != pod.metadata.namespace:
-                        continue
-                    if from_label_selector(sts.spec.selector).matches(pod.metadata.labels):
-                        self.controller.enqueue(key_of(sts))
+                for key in self._selecting.matching(pod.metadata.namespace or "", pod.metadata.labels):
+                    self.controller.enqueue(key)
             return
         if reference.kind != "StatefulSet":
             return
@@ -95,7 +92,7 @@ class StatefulSetController:
         sts = self._sets.get(key)
         if sts is None:
             return None
-        selector = from_label_selector(sts.spec.selector)
+        selector = self._selecting.of(sts)
         pods = [
             pod
             for pod in await claim(self._client, sts, claimable(self._pods, sts), selector.matches)

@@ -1,28 +1,45 @@
-"""Pods without a controller: which sets are told of them, and whose selectors are read for that."""
+"""Pods without a controller: whose selectors select them, and how often a selector is read for that."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from control.controllers import disruption, replicaset, selecting
 from control.controllers.context import Context
-from control.controllers.daemonset import controller as daemonset
-from control.controllers.statefulset import controller as statefulset
-from kube.api import apps_v1, core_v1, meta_v1
+from control.controllers.daemonset import DaemonSetController
+from control.controllers.deployment import DeploymentController
+from control.controllers.job import JobController
+from control.controllers.selecting import Selecting
+from control.controllers.statefulset import StatefulSetController
+from kube.api import apps_v1, batch_v1, core_v1, meta_v1, policy_v1
 from kube.client import Client
 from kube.clock import FakeClock
-from kube.selectors import LabelSelector, from_label_selector
+from kube.selectors import LabelSelector, SelectorError, from_label_selector
 
 from .test_manager import EmptyServer
 
-CASES = [
-    (daemonset, "DaemonSetController", apps_v1.DaemonSet, apps_v1.DaemonSetSpec),
-    (statefulset, "StatefulSetController", apps_v1.StatefulSet, apps_v1.StatefulSetSpec),
+CASES: list[Any] = [
+    (DaemonSetController, apps_v1.DaemonSet, core_v1.Pod),
+    (StatefulSetController, apps_v1.StatefulSet, core_v1.Pod),
+    (JobController, batch_v1.Job, core_v1.Pod),
+    (replicaset.ReplicaSetController, apps_v1.ReplicaSet, core_v1.Pod),
+    (DeploymentController, apps_v1.Deployment, apps_v1.ReplicaSet),
+    (disruption.DisruptionController, policy_v1.PodDisruptionBudget, core_v1.Pod),
 ]
+HERE = {"in": "here"}
 
 
-@pytest.mark.parametrize(("module", "name", "kind", "spec"), CASES, ids=["daemonset", "statefulset"])
-def test_selectors_of_other_namespaces_are_not_read_for_a_pod(
-    module, name, kind, spec, monkeypatch: pytest.MonkeyPatch
+def selecting_object(kind: Any, namespace: str, name: str = "s", **labels: str) -> Any:
+    found = kind(metadata=meta_v1.ObjectMeta(name=name, namespace=namespace, resource_version=name))
+    found.spec.selector = meta_v1.LabelSelector(match_labels=labels)
+    return found
+
+
+@pytest.mark.parametrize(("make", "kind", "orphan"), CASES, ids=[case[1].__name__ for case in CASES])
+def test_an_orphan_reaches_who_selects_it_and_no_selector_is_read_for_it(
+    make, kind, orphan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
 
@@ -30,16 +47,61 @@ def test_selectors_of_other_namespaces_are_not_read_for_a_pod(
         read.append(selector.match_labels["in"])
         return from_label_selector(selector)
 
-    monkeypatch.setattr(module, "from_label_selector", counted)
+    monkeypatch.setattr(selecting, "from_label_selector", counted)
     context = Context(Client(EmptyServer()), FakeClock())
-    controller = getattr(module, name)(context)
+    controller = make(context)
     told: list[str] = []
     monkeypatch.setattr(controller.controller, "enqueue", told.append)
     for namespace in ("here", "there"):
-        meta = meta_v1.ObjectMeta(name="s", namespace=namespace)
-        selector = meta_v1.LabelSelector(match_labels={"in": namespace})
-        context.informers.of(kind)._set(f"{namespace}/s", kind(metadata=meta, spec=spec(selector=selector)))
+        context.informers.of(kind)._set(f"{namespace}/s", selecting_object(kind, namespace, **HERE))
+    assert read == ["here", "here"]
     told.clear()
-    meta = meta_v1.ObjectMeta(name="p", namespace="here", labels={"in": "here"})
-    context.informers.of(core_v1.Pod)._set("here/p", core_v1.Pod(metadata=meta))
-    assert (read, told) == (["here"], ["here/s"])
+    for name in ("p", "q"):
+        meta = meta_v1.ObjectMeta(name=name, namespace="here", labels=HERE)
+        context.informers.of(orphan)._set(f"here/{name}", orphan(metadata=meta))
+    assert (read[2:], told) == ([], ["here/s", "here/s"])
+
+
+def informer_with_index() -> tuple[Any, Selecting[Any]]:
+    informer = Context(Client(EmptyServer()), FakeClock()).informers.of(apps_v1.DaemonSet)
+    return informer, Selecting(informer)
+
+
+def test_a_selector_is_found_by_any_label_and_follows_its_object() -> None:
+    informer, known = informer_with_index()
+    informer._set("here/s", selecting_object(apps_v1.DaemonSet, "here", **HERE))
+    assert known.matching("here", {"a": "b", **HERE}) == ["here/s"]
+    assert known.matching("there", HERE) == known.matching("here", {"in": "there"}) == []
+    changed = selecting_object(apps_v1.DaemonSet, "here", **{"in": "there"})
+    changed.metadata.resource_version = "2"
+    informer._set("here/s", changed)
+    assert known.matching("here", HERE) == []
+    assert known.matching("here", {"in": "there"}) == ["here/s"]
+    informer._remove("here/s", changed)
+    assert known.matching("here", {"in": "there"}) == []
+    assert (known._known, known._places) == ({}, {})
+
+
+@pytest.mark.parametrize("operator", ["NotIn", "DoesNotExist", "Exists", "In"])
+def test_a_selector_that_demands_no_one_label_is_found_too(operator: str) -> None:
+    informer, known = informer_with_index()
+    found = selecting_object(apps_v1.DaemonSet, "here")
+    values = ["x", "y"] if operator in ("In", "NotIn") else []
+    found.spec.selector.match_expressions = [
+        meta_v1.LabelSelectorRequirement(key="k", operator=operator, values=values)
+    ]
+    informer._set("here/s", found)
+    demands = operator in ("In", "Exists")
+    assert (known.matching("here", {"k": "x"}), known.matching("here", HERE)) == (
+        (["here/s"], []) if demands else ([], ["here/s"])
+    )
+
+
+def test_a_selector_that_cannot_be_read_selects_nothing_and_its_own_controller_is_told() -> None:
+    informer, known = informer_with_index()
+    found = selecting_object(apps_v1.DaemonSet, "here")
+    found.spec.selector.match_expressions = [meta_v1.LabelSelectorRequirement(key="k", operator="Near")]
+    informer._set("here/s", found)
+    assert known.matching("here", {"k": "x"}) == []
+    with pytest.raises(SelectorError):
+        known.of(found)
