@@ -190,7 +190,8 @@ def _check(problems: list[str], value: str, where: str) -> None:
         raise SelectorError(f'{where}: Invalid value: "{value}": {"; ".join(problems)}')
 
 
-_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": "gt", "Lt": "lt"}
+OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": "gt", "Lt": "lt"}
+"""The operators of expressions, in labels as in node affinity, as requirements name them."""
 
 
 def from_label_selector(selector: Any) -> LabelSelector:
@@ -208,9 +209,9 @@ def from_label_selector(selector: Any) -> LabelSelector:
         expressions = [(e.key, e.operator, e.values) for e in selector.match_expressions]
     requirements = [Requirement(key, "in", frozenset({value})) for key, value in sorted(labels.items())]
     for key, operator, values in expressions:
-        if operator not in _OPERATORS:
+        if operator not in OPERATORS:
             raise SelectorError(f'"{operator}" is not a valid label selector operator')
-        requirements.append(Requirement(key, _OPERATORS[operator], frozenset(values)))
+        requirements.append(Requirement(key, OPERATORS[operator], frozenset(values)))
     return LabelSelector(tuple(requirements))
 
 

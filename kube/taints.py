@@ -31,6 +31,50 @@ def tolerated(taint: core_v1.Taint, tolerations: Iterable[core_v1.Toleration]) -
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
+class Tolerations:
+    """A pod's tolerations, read once for many taints: to ask for one taint costs the same however many there are."""
+
+    def __init__(self, tolerations: Iterable[core_v1.Toleration]) -> None:
+        self._exact: set[tuple[str, str, str | None]] = set()
+        """Key, effect and value; no value where the operator is Exists."""
+        self._bounds: dict[tuple[str, str], tuple[int | None, int | None]] = {}
+        """What a number must be above, or below, by key and effect."""
+        for toleration in tolerations:
+            self._add(toleration.key or "", toleration.effect or "", toleration)
+
+    def _add(self, key: str, effect: str, toleration: core_v1.Toleration) -> None:
+        operator, value = toleration.operator or "Equal", toleration.value or ""
+        if operator in ("Exists", "Equal"):
+            self._exact.add((key, effect, None if operator == "Exists" else value))
+        elif operator in ("Gt", "Lt") and (bound := _number(value)) is not None:
+            above, below = self._bounds.get((key, effect), (None, None))
+            if operator == "Gt":
+                above = bound if above is None else min(above, bound)
+            else:
+                below = bound if below is None else max(below, bound)
+            self._bounds[key, effect] = above, below
+
+    def cover(self, taint: core_v1.Taint) -> bool:
+        """True where one of them tolerates a taint."""
+        value = taint.value or ""
+        for key in {taint.key, ""}:
+            for effect in {taint.effect, ""}:
+                if (key, effect, None) in self._exact or (key, effect, value) in self._exact:
+                    return True
+                above, below = self._bounds.get((key, effect), (None, None))
+                if (above is not None or below is not None) and (number := _number(value)) is not None:
+                    if (above is not None and number > above) or (below is not None and number < below):
+                        return True
+        return False
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
 def first_untolerated(
     taints: Iterable[core_v1.Taint], tolerations: list[core_v1.Toleration], effects: tuple[str, ...]
 ) -> core_v1.Taint | None:

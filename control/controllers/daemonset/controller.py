@@ -14,12 +14,14 @@ from control.controllers import history
 from control.controllers import pods as pod_rules
 from control.controllers.context import Context
 from control.controllers.daemonset.failing import Failures
-from control.controllers.daemonset.plan import GENERATION, GENERATION_LABEL, DaemonPlan, plan, pod_spec
+from control.controllers.daemonset.placement import Placement, pod_spec
+from control.controllers.daemonset.plan import GENERATION, GENERATION_LABEL, DaemonPlan, plan
 from control.controllers.expectations import Expectations
 from control.controllers.overlay import Overlay
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
 from control.controllers.selecting import Selecting
+from control.controllers.turns import Turn
 from kube.api import apps_v1, core_v1
 from kube.client import key_of, name_of
 from kube.controller import Controller
@@ -45,6 +47,7 @@ class DaemonSetController:
         self._latest_revisions = Overlay(self._revisions, context.clock)
         self._expectations = Expectations(self._clock)
         self._failures: dict[str, Failures] = {}
+        self._placements: dict[str, tuple[core_v1.PodSpec, Placement]] = {}
         self._control = PodControl(self._client, self._recorder)
         self.controller = Controller("daemonset", self.reconcile, workers=2, clock=self._clock)
         self._sets.subscribe(self._set_changed)
@@ -60,6 +63,7 @@ class DaemonSetController:
         if change.type == "DELETED":
             self._expectations.forget(change.key)
             self._failures.pop(change.new.metadata.uid or "", None)
+            self._placements.pop(change.key, None)
         self.controller.enqueue(change.key)
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
@@ -100,17 +104,21 @@ class DaemonSetController:
             message = "This daemon set is selecting all pods. A non-empty selector is required."
             self._recorder.event(ds, "Warning", "SelectingAll", message)
             return None
+        verdicts = await self._verdicts(ds)
+        settled = self._expectations.satisfied(
+            key
+        )  # before the pods are looked at: those made meanwhile are not among them
         pods = await claim(self._client, ds, claimable(self._pods, ds), selector.matches)
         known = self._latest_revisions.current(claimable(self._revisions, ds), f"{key}-")
         mine = await claim(self._client, ds, known, selector.matches)
         past = await history.sync(self._client, ds, ds.spec.template, mine, ds.status.collision_count)
         self._latest_revisions.wrote(past.current)
         revision = past.current.metadata.labels[history.HASH_LABEL]
-        nodes = {node.metadata.name or "": node for node in self._nodes.list()}
         failures = self._failures.setdefault(ds.metadata.uid or "", Failures()).at(ds.metadata.generation or 0)
         monotonic = self._clock.monotonic()
-        settled = self._expectations.satisfied(key)
-        todo = plan(ds, pods, nodes, revision, settled, self._clock.now(), lambda node: failures.wait(node, monotonic))
+        todo = plan(
+            ds, pods, verdicts, revision, settled, self._clock.now(), lambda node: failures.wait(node, monotonic)
+        )
         for pod, node in todo.failed:
             if pod.status.phase == "Failed":
                 failures.note(node, monotonic)
@@ -124,6 +132,25 @@ class DaemonSetController:
             raise failure
         available = pod_rules.next_availability(pods, ds.spec.min_ready_seconds or 0, self._clock.now())
         return min((each for each in (available, todo.again) if each is not None), default=None)
+
+    async def _verdicts(self, ds: apps_v1.DaemonSet) -> dict[str, tuple[bool, bool]]:
+        """Return of each node whether it should have a pod, and whether one that is there may stay."""
+        placement, turn, found = self._placement(ds), Turn(), {}
+        for node in self._nodes.list():
+            found[name_of(node)] = placement.belongs(node)
+            await turn.took(placement.steps)
+        return found
+
+    def _placement(self, ds: apps_v1.DaemonSet) -> Placement:
+        """Return where the pods of a template belong; it is read once for each state of the DaemonSet."""
+        spec, key = ds.spec.template.spec, key_of(ds)
+        known = self._placements.get(key)
+        if known is not None and known[0] is spec:
+            return known[1]
+        placement = Placement(spec)
+        if self._sets.get(key) is ds:  # not one that went meanwhile
+            self._placements[key] = spec, placement
+        return placement
 
     async def _apply(self, key: str, ds: apps_v1.DaemonSet, todo: DaemonPlan, revision: str) -> StatusError | None:
         for pod, node in todo.failed:

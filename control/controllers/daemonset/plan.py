@@ -11,24 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import msgspec
-
 from control.controllers import pods as pod_rules
 from control.controllers.history import HASH_LABEL
 from control.controllers.rounding import scaled
 from kube.api import apps_v1, core_v1
-from kube.node_affinity import named_nodes, required_matches
-from kube.taints import NO_EXECUTE, NO_SCHEDULE, first_untolerated
+from kube.node_affinity import named_nodes
 
-_NODE = "node.kubernetes.io/"
-_TOLERATED = (
-    ("not-ready", NO_EXECUTE),
-    ("unreachable", NO_EXECUTE),
-    ("disk-pressure", NO_SCHEDULE),
-    ("memory-pressure", NO_SCHEDULE),
-    ("pid-pressure", NO_SCHEDULE),
-    ("unschedulable", NO_SCHEDULE),
-)
 GENERATION_LABEL, GENERATION = "pod-template-generation", "deprecated.daemonset.template.generation"
 
 
@@ -44,38 +32,6 @@ class DaemonPlan:
     """Seconds after which a failed pod may be replaced that may not be now."""
 
 
-def pod_spec(spec: core_v1.PodSpec, node: str) -> core_v1.PodSpec:
-    """Return a template's pod spec for one node: tolerations that daemons have, and affinity to the node by name."""
-    wanted = list(_TOLERATED) + ([("network-unavailable", NO_SCHEDULE)] if spec.host_network else [])
-    tolerations = list(spec.tolerations)
-    for key, effect in wanted:
-        more = core_v1.Toleration(key=_NODE + key, operator="Exists", effect=effect)
-        if more not in tolerations:
-            tolerations.append(more)
-    by_name = core_v1.NodeSelectorRequirement(key="metadata.name", operator="In", values=[node])
-    affinity = spec.affinity or core_v1.Affinity()
-    of_nodes = affinity.node_affinity or core_v1.NodeAffinity()
-    required = of_nodes.required_during_scheduling_ignored_during_execution
-    terms = required.node_selector_terms if required and required.node_selector_terms else [core_v1.NodeSelectorTerm()]
-    named = [msgspec.structs.replace(term, match_fields=[by_name]) for term in terms]
-    of_nodes = msgspec.structs.replace(
-        of_nodes,
-        required_during_scheduling_ignored_during_execution=core_v1.NodeSelector(node_selector_terms=named),
-    )
-    return msgspec.structs.replace(
-        spec, tolerations=tolerations, affinity=msgspec.structs.replace(affinity, node_affinity=of_nodes)
-    )
-
-
-def belongs(template: core_v1.PodSpec, node: core_v1.Node) -> tuple[bool, bool]:
-    """Return whether a node should get a daemon pod, and whether one that runs there may stay."""
-    spec = pod_spec(template, node.metadata.name or "")
-    if (spec.node_name and spec.node_name != node.metadata.name) or not required_matches(spec, node):
-        return False, False
-    stays = first_untolerated(node.spec.taints, spec.tolerations, (NO_EXECUTE,)) is None
-    return stays and first_untolerated(node.spec.taints, spec.tolerations, (NO_SCHEDULE,)) is None, stays
-
-
 def node_of(pod: core_v1.Pod) -> str:
     """Return the node that a daemon pod is on, or is meant for."""
     if pod.spec.node_name:
@@ -87,7 +43,7 @@ def node_of(pod: core_v1.Pod) -> str:
 def plan(
     ds: apps_v1.DaemonSet,
     pods: Sequence[core_v1.Pod],
-    nodes: Mapping[str, core_v1.Node],
+    verdicts: Mapping[str, tuple[bool, bool]],
     revision: str,
     settled: bool,
     now: datetime,
@@ -95,13 +51,13 @@ def plan(
 ) -> DaemonPlan:
     """Compare a DaemonSet with its pods; `revision` is the hash of the current template.
 
+    `verdicts` tells of each node whether it should have a pod, and whether one there may stay.
     `wait` gives the seconds until a failed pod of a node may be replaced.
     """
     by_node: dict[str, list[core_v1.Pod]] = {}
     for pod in pods:
         by_node.setdefault(node_of(pod), []).append(pod)
     result = DaemonPlan()
-    verdicts = {name: belongs(ds.spec.template.spec, node) for name, node in nodes.items()}
     wanted = {name for name, (should, _) in verdicts.items() if should}
     surge, unavailable = _limits(ds, len(wanted))
     if settled and ds.metadata.deletion_timestamp is None:

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from control.controllers.daemonset.failing import Failures
-from control.controllers.daemonset.plan import belongs, node_of, plan, pod_spec
+from control.controllers.daemonset.placement import Placement, pod_spec
+from control.controllers.daemonset.plan import node_of, plan
 from control.controllers.history import HASH_LABEL
 from kube.api import apps_v1, core_v1, meta_v1
 
@@ -40,8 +41,13 @@ def nodes(*names: str) -> dict[str, core_v1.Node]:
     return {name: node(name) for name in names}
 
 
+def verdicts(wish: apps_v1.DaemonSet, known) -> dict[str, tuple[bool, bool]]:
+    placement = Placement(wish.spec.template.spec)
+    return {name: placement.belongs(where) for name, where in known.items()}
+
+
 def look(wish: apps_v1.DaemonSet, pods, known):
-    return plan(wish, pods, known, "new", True, NOW)
+    return plan(wish, pods, verdicts(wish, known), "new", True, NOW)
 
 
 def names(pods) -> list[str]:
@@ -83,7 +89,7 @@ def test_a_daemon_pod_names_its_node_and_tolerates_what_ails_it() -> None:
     ],
 )
 def test_selector_and_taints_decide_who_gets_and_who_keeps_a_pod(where, expected) -> None:
-    assert belongs(msgspec.structs.replace(template().spec, node_selector={"role": "x"}), where) == expected
+    assert Placement(msgspec.structs.replace(template().spec, node_selector={"role": "x"})).belongs(where) == expected
 
 
 def test_pods_on_nodes_that_should_have_none_and_doubles_are_deleted() -> None:
@@ -112,7 +118,9 @@ def test_pods_that_fail_on_a_node_again_and_again_are_replaced_later_and_later()
     assert waits[:5] == [1, 2, 4, 8, 16] and waits[-3:] == [900, 900, 900]
     assert known.wait("b", now) == 0
     both = [on("a", phase="Failed"), on("b", phase="Failed")]
-    todo = plan(daemon(), both, nodes("a", "b"), "new", True, NOW, lambda name: known.wait(name, now))
+    todo = plan(
+        daemon(), both, verdicts(daemon(), nodes("a", "b")), "new", True, NOW, lambda name: known.wait(name, now)
+    )
     assert names(todo.delete) == ["b-new"] and todo.create == [] and todo.again == 900
     known.note("a", now + 1801)
     assert known.wait("a", now + 1801) == 1
@@ -120,7 +128,9 @@ def test_pods_that_fail_on_a_node_again_and_again_are_replaced_later_and_later()
 
 
 def test_a_pod_that_ended_well_is_replaced_at_once() -> None:
-    todo = plan(daemon(), [on("a", phase="Succeeded")], nodes("a"), "new", True, NOW, lambda name: 60.0)
+    todo = plan(
+        daemon(), [on("a", phase="Succeeded")], verdicts(daemon(), nodes("a")), "new", True, NOW, lambda name: 60.0
+    )
     assert names(todo.delete) == ["a-new"] and todo.failed[0][0].status.phase == "Succeeded"
 
 

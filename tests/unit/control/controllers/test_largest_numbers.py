@@ -125,7 +125,7 @@ def test_daemon_sets(share: int | str) -> None:
     wish.spec.update_strategy.rolling_update.max_surge = wish.spec.update_strategy.rolling_update.max_unavailable = (
         share
     )
-    nodes = {f"n{n}": core_v1.Node(metadata=meta_v1.ObjectMeta(name=f"n{n}")) for n in range(3)}
+    nodes = {f"n{n}": (True, True) for n in range(3)}
     todo = judged(daemonset.plan, wish, members(), nodes, "r2", True, NOW)
     assert len(todo.create) <= len(nodes) and len(todo.delete) <= 3
 
