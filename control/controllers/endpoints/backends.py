@@ -126,8 +126,13 @@ def by_name(port: core_v1.ServicePort) -> bool:
 def find_port(named: Mapping[tuple[str, str], int], port: core_v1.ServicePort) -> int | None:
     """Return the number of the pod's port that a Service's port leads to; None where the pod does not name it."""
     if by_name(port):
-        return named.get((str(port.target_port), port.protocol or "TCP"))
+        return named.get(name_wanted(port))
     return port.target_port if isinstance(port.target_port, int) and port.target_port else port.port
+
+
+def name_wanted(port: core_v1.ServicePort) -> tuple[str, str]:
+    """Return the name and protocol of the pods' port that a Service's port leads to by name."""
+    return str(port.target_port), port.protocol or "TCP"
 
 
 def hostname_of(pod: core_v1.Pod, service: core_v1.Service) -> str | None:

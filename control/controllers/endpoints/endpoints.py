@@ -23,7 +23,8 @@ from control.controllers.endpoints.backends import (
     pods_of,
     target_of,
 )
-from control.controllers.endpoints.slice_plan import HEADLESS, Ports, ports_of
+from control.controllers.endpoints.slice_plan import HEADLESS
+from control.controllers.endpoints.target_ports import Ports, TargetPorts
 from control.controllers.endpoints.trigger_time import ANNOTATION, TriggerTimes
 from control.controllers.overlay import Overlay
 from control.controllers.pace import Pace
@@ -38,24 +39,27 @@ OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
 MOST_ADDRESSES = 1000
 
 
-def subsets_of(service: core_v1.Service, pods: Sequence[core_v1.Pod]) -> list[core_v1.EndpointSubset]:
-    """Return the subsets that the pods give, in a stable order."""
+def subsets_of(
+    service: core_v1.Service, pods: Sequence[core_v1.Pod], target_ports: TargetPorts | None = None
+) -> list[core_v1.EndpointSubset]:
+    """Return the subsets that the pods give, in a stable order; `target_ports` may know the pods' ports already."""
+    target_ports = target_ports or TargetPorts(service)
     publish = bool(service.spec.publish_not_ready_addresses)
     family = (service.spec.ip_families or ["IPv4"])[0]
-    groups: dict[Ports, tuple[list[core_v1.EndpointAddress], list[core_v1.EndpointAddress]]] = {}
+    groups: dict[int, tuple[Ports, list[core_v1.EndpointAddress], list[core_v1.EndpointAddress]]] = {}
     for pod in pods:
         if not is_backend(pod, include_terminating=publish):
             continue
         ip = next((ip for ip in addresses(pod) if (":" in ip) == (family == "IPv6")), None)
         if ip is None:
             continue
-        ports = ports_of(service, pod)
+        ports = target_ports.of(pod)
         if service.spec.ports and not ports:
             continue
         address = core_v1.EndpointAddress(
             ip=ip, hostname=hostname_of(pod, service), node_name=pod.spec.node_name, target_ref=target_of(pod)
         )
-        ready, waiting = groups.setdefault(ports, ([], []))
+        _, ready, waiting = groups.setdefault(id(ports), (ports, [], []))
         (ready if publish or is_ready(pod) else waiting).append(address)
     return [
         core_v1.EndpointSubset(
@@ -66,7 +70,7 @@ def subsets_of(service: core_v1.Service, pods: Sequence[core_v1.Pod]) -> list[co
                 for name, protocol, number, app in ports
             ],
         )
-        for ports, (ready, waiting) in sorted(groups.items(), key=lambda item: str(item[0]))
+        for ports, ready, waiting in sorted(groups.values(), key=lambda group: str(group[0]))
     ]
 
 
@@ -133,9 +137,12 @@ class EndpointsController:
         if service.spec.type == "ExternalName" or not service.spec.selector:
             return
         pods = pods_of(service, self._pods)
+        ports = TargetPorts(service)
+        await ports.read(pods)
+        existing = self._latest.get(key)
         self._pace.saw(key, len(pods))
         trigger_time = self._trigger_times.next(key, service, pods)
-        wanted = _wanted(service, pods, existing, trigger_time)
+        wanted = _wanted(service, subsets_of(service, pods, ports), existing, trigger_time)
         if existing is not None and _same(existing, wanted):
             return
         try:
@@ -163,9 +170,12 @@ class EndpointsController:
 
 
 def _wanted(
-    service: core_v1.Service, pods: Sequence[core_v1.Pod], existing: core_v1.Endpoints | None, trigger_time: str
+    service: core_v1.Service,
+    found: list[core_v1.EndpointSubset],
+    existing: core_v1.Endpoints | None,
+    trigger_time: str,
 ) -> core_v1.Endpoints:
-    subsets, cut = truncated(subsets_of(service, pods))
+    subsets, cut = truncated(found)
     labels = {k: v for k, v in service.metadata.labels.items() if k != HEADLESS}
     if is_headless(service):
         labels[HEADLESS] = ""

@@ -14,15 +14,13 @@ import msgspec
 
 from control.controllers.endpoints.backends import (
     addresses,
-    by_name,
-    find_port,
     hostname_of,
     is_backend,
     is_headless,
     is_ready,
-    named_ports,
     target_of,
 )
+from control.controllers.endpoints.target_ports import Ports, TargetPorts
 from control.controllers.endpoints.trigger_time import ANNOTATION
 from control.controllers.ownership import controller_reference
 from kube.api import core_v1, discovery_v1, meta_v1
@@ -33,9 +31,6 @@ MANAGED_BY, MANAGER = "endpointslice.kubernetes.io/managed-by", "endpointslice-c
 SERVICE_NAME, HEADLESS = "kubernetes.io/service-name", "service.kubernetes.io/headless"
 ZONE = "topology.kubernetes.io/zone"
 MOST_ENDPOINTS = 100
-
-Ports = tuple[tuple[str, str, int, str | None], ...]
-"""(name, protocol, port, app protocol) of each port, sorted."""
 
 
 @dataclass(slots=True)
@@ -55,41 +50,37 @@ def plan(
     nodes: Mapping[str, core_v1.Node],
     existing: Sequence[Slice],
     trigger_time: str = "",
+    ports: TargetPorts | None = None,
 ) -> SlicePlan:
-    """Compare the endpoints that the pods give with the slices that are there."""
-    result = SlicePlan()
+    """Compare the endpoints that the pods give with the slices that are there; `ports` may know the pods' already."""
+    result, ports = SlicePlan(), ports or TargetPorts(service)
     families = service.spec.ip_families or ["IPv4"]
     for family in families:
         mine = [s for s in existing if s.address_type == family]
-        _plan_family(service, family, _wanted(service, family, pods, nodes), mine, trigger_time, result)
+        _plan_family(service, family, _wanted(service, ports, family, pods, nodes), mine, trigger_time, result)
     result.delete += [s for s in existing if s.address_type not in families]
     return result
 
 
 def _wanted(
-    service: core_v1.Service, family: str, pods: Sequence[core_v1.Pod], nodes: Mapping[str, core_v1.Node]
+    service: core_v1.Service,
+    target_ports: TargetPorts,
+    family: str,
+    pods: Sequence[core_v1.Pod],
+    nodes: Mapping[str, core_v1.Node],
 ) -> dict[Ports, dict[str, Endpoint]]:
     """Return the endpoints by ports and identity."""
-    groups: dict[Ports, dict[str, Endpoint]] = {}
+    groups: dict[int, tuple[Ports, dict[str, Endpoint]]] = {}
+    """By the identity of the ports: to hash thousands of them for each pod takes long."""
     for pod in pods:
         if not is_backend(pod, include_terminating=True):
             continue
         own = [ip for ip in addresses(pod) if (":" in ip) == (family == "IPv6")]
         if own:
             endpoint = endpoint_of(service, pod, own[:1], nodes.get(pod.spec.node_name or ""))
-            groups.setdefault(ports_of(service, pod), {})[_identity(endpoint)] = endpoint
-    return groups
-
-
-def ports_of(service: core_v1.Service, pod: core_v1.Pod) -> Ports:
-    """Return the ports of a pod that a Service leads to, in a stable order."""
-    named = named_ports(pod) if any(by_name(port) for port in service.spec.ports) else {}
-    found = []
-    for port in service.spec.ports:
-        number = find_port(named, port)
-        if number is not None:
-            found.append((port.name or "", port.protocol or "TCP", number, port.app_protocol))
-    return tuple(sorted(found, key=lambda p: p[:3]))
+            ports = target_ports.of(pod)
+            groups.setdefault(id(ports), (ports, {}))[1][_identity(endpoint)] = endpoint
+    return dict(groups.values())
 
 
 def endpoint_of(service: core_v1.Service, pod: core_v1.Pod, ips: list[str], node: core_v1.Node | None) -> Endpoint:

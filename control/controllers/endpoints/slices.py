@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from control.controllers.context import Context
 from control.controllers.endpoints.backends import PAIR, ServicesOfPods, by_label_pair, follow_pods, pods_of
 from control.controllers.endpoints.slice_plan import MANAGED_BY, MANAGER, SERVICE_NAME, ZONE, plan
+from control.controllers.endpoints.target_ports import TargetPorts
 from control.controllers.endpoints.trigger_time import TriggerTimes
 from control.controllers.overlay import Overlay
 from control.controllers.pace import Pace
@@ -79,8 +80,6 @@ class EndpointSliceController:
     async def reconcile(self, key: str) -> None:
         """Write the slices of one Service."""
         service = self._services.get(key)
-        existing = self._latest.current(self._slices.by_index(SERVICE, key), f"{key}-")
-        existing = [found for found in existing if key in by_managed_service(found)]
         if service is None or service.spec.type == "ExternalName" or not service.spec.selector:
             self._trigger_times.forget(key)
             self._pace.forget(key)
@@ -88,10 +87,14 @@ class EndpointSliceController:
         if service.metadata.deletion_timestamp is not None:
             return
         pods = pods_of(service, self._pods)
+        ports = TargetPorts(service)
+        await ports.read(pods)
+        existing = self._latest.current(self._slices.by_index(SERVICE, key), f"{key}-")
+        existing = [found for found in existing if key in by_managed_service(found)]
         self._pace.saw(key, len(pods))
         trigger_time = self._trigger_times.next(key, service, pods)
         nodes = {name: node for pod in pods if (name := pod.spec.node_name) and (node := self._nodes.get(name))}
-        changes = plan(service, pods, nodes, existing, trigger_time)
+        changes = plan(service, pods, nodes, existing, trigger_time, ports)
         try:
             await self._apply(changes.create, changes.update)
             await self._delete(changes.delete)

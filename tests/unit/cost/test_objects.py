@@ -9,6 +9,7 @@ import pytest
 from agent.pods import admission
 from agent.pods.taken import Taken
 from control.controllers.endpoints import mirroring, slice_plan
+from control.controllers.endpoints.target_ports import TargetPorts
 from control.scheduler.cluster import Cluster
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.plugins.node_ports import NodePorts
@@ -90,7 +91,7 @@ def mirrored(size: int) -> tuple[list[Any], list[Any]]:
 
 
 CASES = [
-    Case("ports of a Service", service_and_pod, lambda given: slice_plan.ports_of(*given), LARGEST),
+    Case("ports of a Service", service_and_pod, lambda given: TargetPorts(given[0]).of(given[1]), LARGEST),
     Case("mirrored slices", mirrored, lambda given: mirroring.plan(*given), LARGEST),
     Case("slices by ports", slices_of_pods, lambda given: slice_plan.plan(*given), LARGEST),
     Case(
