@@ -35,7 +35,7 @@ class LargeField:
     def build(self, count: int, first: int = 0) -> Object:
         """Make an object whose field has `count` items, numbered from `first` on."""
         item = self.shape.item or shapes.ANY
-        large: Any = [_item(item, n) for n in range(first, first + count)]
+        large: Any = [item_of(item, n) for n in range(first, first + count)]
         if self.shape.kind == "map":
             large = {f"k{n}": value for n, value in enumerate(large)}
         for step in reversed(self.path):
@@ -71,21 +71,21 @@ def _large(
             yield from _large(inner, (*path, name), (*above, shape.struct))
 
 
-def _item(shape: Shape, number: int, depth: int = 2) -> Any:
+def item_of(shape: Shape, number: int, depth: int = 2) -> Any:
     """Make a value of a shape that differs from that of every other number."""
     if shape.kind == "struct" and shape.struct is not None:
         if depth == 0:
             return {}
         return {
             # Numbers of one size: beyond its range a number would make problems only in long lists.
-            name: _item(inner, number % 50 + 1 if inner.go in ("int32", "int64") else number, depth - 1)
+            name: item_of(inner, number % 50 + 1 if inner.go in ("int32", "int64") else number, depth - 1)
             for name, inner in shapes.fields(shape.struct).items()
             if inner.kind == "scalar" or depth > 1
         }
     if shape.kind == "list":
-        return [_item(shape.item or shapes.ANY, number, depth - 1)] if depth > 1 else []
+        return [item_of(shape.item or shapes.ANY, number, depth - 1)] if depth > 1 else []
     if shape.kind == "map":
-        return {f"n{number}": _item(shape.item or shapes.ANY, number, depth - 1)} if depth > 1 else {}
+        return {f"n{number}": item_of(shape.item or shapes.ANY, number, depth - 1)} if depth > 1 else {}
     return _SCALARS.get(shape.go, lambda n: f"n{n}")(number)
 
 

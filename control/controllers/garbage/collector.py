@@ -21,6 +21,7 @@ from control.controllers.context import Context
 from control.controllers.discovery import Served, served
 from control.controllers.garbage.graph import FOREGROUND, ORPHAN, Graph, Item
 from control.controllers.garbage.metadata import MetadataClient, Owner, Partial
+from control.controllers.turns import REQUEST_STEPS, Turn
 from kube import resources
 from kube.api import apiextensions_v1, core_v1
 from kube.client import MERGE
@@ -191,7 +192,7 @@ class GarbageCollector:
             return None
         if item.deleting or not item.owners:
             return None
-        states = {owner: await self._state(item, owner) for owner in item.owners}
+        states = await self._states(item)
         solid = [owner for owner, state in states.items() if state == SOLID]
         waiting = [owner for owner, state in states.items() if state == WAITING]
         dangling = [owner for owner, state in states.items() if state == GONE]
@@ -210,8 +211,18 @@ class GarbageCollector:
             await self._delete(item, policy or "Background")
         return None
 
-    async def _state(self, item: Item, owner: Owner) -> str:
-        """Return whether an owner is there, is waiting for its dependents to go, or is gone."""
+    async def _states(self, item: Item) -> dict[Owner, str]:
+        """Return of each owner whether it is there, is waiting for its dependents to go, or is gone."""
+        asked: dict[tuple[str, str, str], Partial | None] = {}
+        turn, states = Turn(), dict[Owner, str]()
+        for owner in item.owners:
+            before = len(asked)
+            states[owner] = await self._state(item, owner, asked)
+            await turn.took(1 + REQUEST_STEPS * (len(asked) - before))
+        return states
+
+    async def _state(self, item: Item, owner: Owner, asked: dict[tuple[str, str, str], Partial | None]) -> str:
+        """Return an owner's state; `asked` keeps the answers to live look-ups, of which there is one for each name."""
         known = self.graph.items.get(owner.uid)
         if known is not None and known.answers_to(owner, item.namespace):
             return WAITING if known.waits_for_dependents else SOLID
@@ -222,12 +233,10 @@ class GarbageCollector:
         key = (resource.target, namespace, owner.name, owner.uid)
         if key in self._absent:
             return GONE
-        try:
-            live = await self._get(resource, namespace, owner.name)
-        except StatusError as error:
-            if not error.not_found:
-                raise
-            live = None
+        place = resource.target, namespace, owner.name
+        if place not in asked:
+            asked[place] = await self._found(resource, namespace, owner.name)
+        live = asked[place]
         if live is None or live.metadata.uid != owner.uid:
             self._absent[key] = None
             if len(self._absent) > MOST_ABSENT:
@@ -237,11 +246,7 @@ class GarbageCollector:
 
     async def _finish_foreground(self, item: Item) -> None:
         """Let an owner go once no dependent blocks it; else see to it that those are deleted."""
-        blocking = [
-            dependent
-            for dependent in self.graph.dependents(item.uid)
-            if any(owner.uid == item.uid and owner.block_owner_deletion for owner in dependent.owners)
-        ]
+        blocking = self.graph.blocking(item.uid)
         if not blocking:
             await self._drop_finalizer(item, FOREGROUND)
             return
@@ -255,19 +260,20 @@ class GarbageCollector:
         await self._drop_finalizer(item, ORPHAN)
 
     # -- writing ----------------------------------------------------------------------------------------------------
-    async def _get(self, resource: Served, namespace: str, name: str) -> Partial:
-        data = await self._client.call("GET", resource.path(namespace, name))
-        return msgspec.json.decode(data, type=Partial)
-
-    async def _live(self, item: Item) -> Partial | None:
-        """Return the object as it is now; None where it is gone or another has its name."""
+    async def _found(self, resource: Served, namespace: str, name: str) -> Partial | None:
+        """Ask for an object; return None where it is not found."""
         try:
-            live = await self._get(item.resource, item.namespace, item.name)
+            data = await self._client.call("GET", resource.path(namespace, name))
         except StatusError as error:
             if error.not_found:
                 return None
             raise
-        return live if live.metadata.uid == item.uid else None
+        return msgspec.json.decode(data, type=Partial)
+
+    async def _live(self, item: Item) -> Partial | None:
+        """Return the object as it is now; None where it is gone or another has its name."""
+        live = await self._found(item.resource, item.namespace, item.name)
+        return live if live is not None and live.metadata.uid == item.uid else None
 
     async def _patch(self, item: Item, live: Partial, metadata: dict[str, Any]) -> None:
         """Change an object's metadata, if nobody else has changed it since."""

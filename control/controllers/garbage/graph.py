@@ -6,6 +6,7 @@ that have to be looked at because of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from control.controllers.discovery import Served
@@ -49,7 +50,8 @@ class Graph:
 
     def __init__(self) -> None:
         self.items: dict[str, Item] = {}
-        self._dependents: dict[str, set[str]] = {}
+        self._dependents: dict[str, dict[str, tuple[Owner, ...]]] = {}
+        """UIDs of dependents, with their references to the owner, by its UID: an object may have thousands of owners."""
 
     def dependents(self, uid: str) -> list[Item]:
         """Return the items that name an owner."""
@@ -58,22 +60,27 @@ class Graph:
     def has_dependents(self, uid: str) -> bool:
         return bool(self._dependents.get(uid))
 
+    def blocking(self, uid: str) -> list[Item]:
+        """Return the items whose references keep an owner that waits for its dependents."""
+        found = self._dependents.get(uid, {}).items()
+        return [self.items[name] for name, refs in found if _blocks(refs)]
+
     def put(self, item: Item) -> set[str]:
         """Add an object or take in its new state; return the UIDs to look at."""
         old = self.items.get(item.uid)
         self.items[item.uid] = item
         look: set[str] = set()
-        before = {owner.uid: owner for owner in old.owners} if old else {}
-        after = {owner.uid: owner for owner in item.owners}
+        before = _by_uid(old.owners) if old else {}
+        after = _by_uid(item.owners)
         for uid in before.keys() - after.keys():
             self._unlink(uid, item.uid)
-        for uid in after.keys() - before.keys():
-            self._dependents.setdefault(uid, set()).add(item.uid)
+        if after.keys() - before.keys():
             look.add(item.uid)
-        for uid, owner in before.items():
+        for uid, refs in after.items():
+            self._dependents.setdefault(uid, {})[item.uid] = refs
+        for uid, refs in before.items():
             # The owner may have waited for this reference to go, or to stop blocking it.
-            changed = after.get(uid)
-            if owner.block_owner_deletion and (changed is None or not changed.block_owner_deletion):
+            if _blocks(refs) and not _blocks(after.get(uid, ())):
                 look.add(uid)
         if item.waits_for_dependents and not (old is not None and old.waits_for_dependents):
             look |= {item.uid, *self._dependents.get(item.uid, ())}
@@ -90,7 +97,8 @@ class Graph:
         known = {owner.uid for owner in before.owners} if before is not None else set()
         pairs = [(item, owner) for owner in item.owners if owner.uid not in known]
         if before is None:
-            pairs += [(other, owner) for other in self.dependents(uid) for owner in other.owners if owner.uid == uid]
+            found = self._dependents.get(uid, {}).items()
+            pairs += [(self.items[other], owner) for other, owners in found for owner in owners]
         return [(dependent, owner) for dependent, owner in pairs if self._astray(dependent, owner)]
 
     def _astray(self, dependent: Item, owner: Owner) -> bool:
@@ -111,6 +119,18 @@ class Graph:
     def _unlink(self, owner: str, dependent: str) -> None:
         members = self._dependents.get(owner)
         if members is not None:
-            members.discard(dependent)
+            members.pop(dependent, None)
             if not members:
                 del self._dependents[owner]
+
+
+def _by_uid(owners: Iterable[Owner]) -> dict[str, tuple[Owner, ...]]:
+    """Return references by their owner's UID, which several may name."""
+    found: dict[str, list[Owner]] = {}
+    for owner in owners:
+        found.setdefault(owner.uid, []).append(owner)
+    return {uid: tuple(refs) for uid, refs in found.items()}
+
+
+def _blocks(refs: Iterable[Owner]) -> bool:
+    return any(ref.block_owner_deletion for ref in refs)
