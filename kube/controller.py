@@ -58,3 +58,5 @@ class Controller:
                     self.queue.add_after(key, again)
             finally:
                 self.queue.done(key)
+            # Neither what was reconciled nor the queue has waited for anything: thousands of keys would be one stretch of work.
+            await asyncio.sleep(0)
