@@ -10,24 +10,30 @@ from collections.abc import Iterable
 import msgspec
 
 from control.controllers.context import Context
+from control.controllers.turns import Turn
 from kube.api import rbac_v1
+from kube.client import name_of
 from kube.controller import Controller
 from kube.informer import Change
 from kube.selectors import from_label_selector
 
 
-def aggregated(role: rbac_v1.ClusterRole, roles: Iterable[rbac_v1.ClusterRole]) -> list[rbac_v1.PolicyRule]:
+async def aggregated(role: rbac_v1.ClusterRole, roles: Iterable[rbac_v1.ClusterRole]) -> list[rbac_v1.PolicyRule]:
     """Return the rules that an aggregating role should have: by role name, each rule once, its own name left out."""
     if role.aggregation_rule is None:
         return role.rules
-    selectors = [from_label_selector(s) for s in role.aggregation_rule.cluster_role_selectors]
-    rules: list[rbac_v1.PolicyRule] = []
-    ordered = sorted(roles, key=lambda r: r.metadata.name or "")
-    for selector in selectors:
-        for other in ordered:
-            if other.metadata.name != role.metadata.name and selector.matches(other.metadata.labels):
-                rules += [rule for rule in other.rules if rule not in rules]
-    return rules
+    rules: dict[bytes, rbac_v1.PolicyRule] = {}
+    turn = Turn()
+    others = [other for other in sorted(roles, key=name_of) if name_of(other) != name_of(role)]
+    for wish in role.aggregation_rule.cluster_role_selectors:
+        selector = from_label_selector(wish)
+        for other in others:
+            await turn.took()
+            if selector.matches(other.metadata.labels):
+                for rule in other.rules:
+                    await turn.took()
+                    rules.setdefault(msgspec.json.encode(rule), rule)
+    return list(rules.values())
 
 
 class RoleAggregationController:
@@ -54,6 +60,6 @@ class RoleAggregationController:
         role = self._roles.get(key)
         if role is None or role.aggregation_rule is None:
             return
-        rules = aggregated(role, self._roles.list())
+        rules = await aggregated(role, self._roles.list())
         if rules != role.rules:
             await self._client.update(msgspec.structs.replace(role, rules=rules))
