@@ -23,7 +23,7 @@ from kube.informer import Change
 from kube.pod_claims import ClaimError, can_be_reserved, claim_name, is_owner, is_reserved_for
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-_OF_POD, _USERS = "made for pod", "claims of pods"
+_OF_POD, _USERS, _MADE_FROM = "made for pod", "claims of pods", "templates of pods' claims"
 _POD, _CLAIM = "pod:", "claim:"
 
 
@@ -46,6 +46,12 @@ def _claims(pod: core_v1.Pod) -> list[str]:
     return [*found, f"{namespace_of(pod)}/{extended.resource_claim_name}"] if extended is not None else found
 
 
+def _templates(pod: core_v1.Pod) -> set[str]:
+    """Index function: the keys of the templates that a pod's claims are made from."""
+    names = {entry.resource_claim_template_name for entry in pod.spec.resource_claims}
+    return {f"{namespace_of(pod)}/{name}" for name in names if name}
+
+
 class ResourceClaimController:
     """Follows pods, claims and templates."""
 
@@ -57,6 +63,7 @@ class ResourceClaimController:
         self._templates = context.informers.of(resource_v1.ResourceClaimTemplate)
         self._claims.add_index(_OF_POD, _maker)
         self._pods.add_index(_USERS, _claims)
+        self._pods.add_index(_MADE_FROM, _templates)
         self._made: dict[str, dict[str, str]] = {}
         """Pod UID to its entries and the claims made for them, which the informer may not show yet."""
         self.controller = Controller("resource claims", self.reconcile, workers=4, clock=context.clock)
@@ -94,11 +101,8 @@ class ResourceClaimController:
     def _template_changed(self, change: Change[resource_v1.ResourceClaimTemplate]) -> None:
         if change.type != "ADDED":
             return
-        for pod in self._pods.list():
-            if namespace_of(pod) == namespace_of(change.new) and any(
-                entry.resource_claim_template_name == name_of(change.new) for entry in pod.spec.resource_claims
-            ):
-                self.controller.enqueue(_POD + key_of(pod))
+        for pod in self._pods.by_index(_MADE_FROM, change.key):
+            self.controller.enqueue(_POD + key_of(pod))
 
     async def reconcile(self, key: str) -> None:
         """See to one pod's claims, or to one claim."""

@@ -16,7 +16,7 @@ from kube.controller import Controller
 from kube.device_taints import NO_EXECUTE, tolerates
 from kube.informer import Change
 
-_DEVICES = "devices"
+_DEVICES, _DEVICE = "devices", "device"
 Result = resource_v1.DeviceRequestAllocationResult
 
 
@@ -29,6 +29,12 @@ def _pools(claim: resource_v1.ResourceClaim) -> set[str]:
     return {f"{result.driver}/{result.pool}" for result in _results(claim)}
 
 
+def _names(slice_: resource_v1.ResourceSlice) -> list[str]:
+    """Index function: "driver/pool/device" of each device."""
+    pool = slice_.spec.pool.name if slice_.spec.pool is not None else ""
+    return [f"{slice_.spec.driver}/{pool}/{device.name}" for device in slice_.spec.devices]
+
+
 class DeviceTaintEvictionController:
     """Follows slices, claims and pods. Keys are claims."""
 
@@ -39,6 +45,7 @@ class DeviceTaintEvictionController:
         self._claims = context.informers.of(resource_v1.ResourceClaim)
         self._slices = context.informers.of(resource_v1.ResourceSlice)
         self._claims.add_index(_DEVICES, _pools)
+        self._slices.add_index(_DEVICE, _names)
         self.controller = Controller("device taint eviction", self.reconcile, workers=2, clock=context.clock)
         self._claims.subscribe(self._claim_changed)
         self._slices.subscribe(self._slice_changed)
@@ -61,9 +68,9 @@ class DeviceTaintEvictionController:
     def _taints(self, result: Result) -> list[resource_v1.DeviceTaint]:
         """Return the NoExecute taints of an allocated device, as the newest of its slices has them."""
         newest, found = -1, list[resource_v1.DeviceTaint]()
-        for slice_ in self._slices.list():
+        for slice_ in self._slices.by_index(_DEVICE, f"{result.driver}/{result.pool}/{result.device}"):
             spec, pool = slice_.spec, slice_.spec.pool
-            if spec.driver != result.driver or pool is None or pool.name != result.pool or pool.generation < newest:
+            if pool is None or pool.generation < newest:
                 continue
             for device in spec.devices:
                 if device.name == result.device:
