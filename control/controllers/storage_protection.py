@@ -14,14 +14,16 @@ import msgspec
 
 from control.controllers.context import Context
 from kube.api import core_v1, storage_v1
-from kube.client import key_of
+from kube.client import key_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
-from kube.informer import Informer
+from kube.informer import Informer, by_namespace
 
 Used = Callable[[Any], bool]
 RETRY_SECONDS = 30.0
 """After which an object is looked at again whose users the cache does not show."""
+_WAITING = "waiting to go"
+"""Name of the index of what is being deleted."""
 CONFLICT_SECONDS = 1.0
 """After which an object is looked at again that changed while it was looked at."""
 
@@ -38,6 +40,11 @@ def used_claims(pods: Iterable[core_v1.Pod]) -> set[str]:
     return found
 
 
+def _waiting(obj: Any) -> Iterable[str]:
+    """Index function: the namespace of what is being deleted."""
+    return (namespace_of(obj),) if obj.metadata.deletion_timestamp else ()
+
+
 class _Protection:
     """Takes `finalizer` off deleted objects of one kind that have no users. Objects of one group are looked at together.
 
@@ -49,11 +56,12 @@ class _Protection:
         self._client, self._kind, self._finalizer = context.client, kind, finalizer
         self.objects: Informer[Any] = context.informers.of(kind)
         self.controller = Controller(f"{finalizer} finalizer", self.reconcile, workers=1, clock=context.clock)
+        self.objects.add_index(_WAITING, _waiting)
         self.objects.subscribe(lambda change: self._look_at(change.new))
 
-    def look(self) -> None:
-        """Look at what waits to go: one of the users went."""
-        for obj in self.objects.list():
+    def look(self, namespace: str) -> None:
+        """Look at what waits to go in a namespace: one of the users went."""
+        for obj in self.objects.by_index(_WAITING, namespace):
             self._look_at(obj)
 
     def _look_at(self, obj: Any) -> None:
@@ -115,16 +123,17 @@ class ClaimProtectionController(_Protection):
     def __init__(self, context: Context) -> None:
         self._pods = context.informers.of(core_v1.Pod)
         super().__init__(context, core_v1.PersistentVolumeClaim, "kubernetes.io/pvc-protection")
-        self._pods.subscribe(lambda change: self.look() if change.type == "DELETED" else None)
+        self._pods.add_index("namespace", by_namespace)
+        self._pods.subscribe(lambda change: self.look(namespace_of(change.new)) if change.type == "DELETED" else None)
 
     def _group(self, claim: core_v1.PersistentVolumeClaim) -> str:
         return claim.metadata.namespace or ""
 
     def _members(self, namespace: str) -> Iterable[core_v1.PersistentVolumeClaim]:
-        return [claim for claim in self.objects.list() if claim.metadata.namespace == namespace]
+        return self.objects.by_index(_WAITING, namespace)
 
     def _used(self, namespace: str) -> Used:
-        names = used_claims(pod for pod in self._pods.list() if pod.metadata.namespace == namespace)
+        names = used_claims(self._pods.by_index("namespace", namespace))
         return lambda claim: claim.metadata.name in names
 
     async def _used_now(self, namespace: str) -> Used:
@@ -156,7 +165,7 @@ class AttributesClassProtectionController(_Protection):
         self._volumes = context.informers.of(core_v1.PersistentVolume)
         super().__init__(context, storage_v1.VolumeAttributesClass, "kubernetes.io/vac-protection")
         for users in (self._claims, self._volumes):
-            users.subscribe(lambda change: self.look())
+            users.subscribe(lambda change: self.look(""))
 
     def _used(self, name: str) -> Used:
         names = _named_classes(self._claims.list(), self._volumes.list())
