@@ -31,11 +31,11 @@ def data_of(template: core_v1.PodTemplateSpec) -> dict[str, Any]:
     return {"spec": {"template": {"$patch": "replace", **msgspec.to_builtins(template, order="sorted")}}}
 
 
-def hash_of(data: dict[str, Any], collision_count: int | None) -> str:
+async def hash_of(data: dict[str, Any], collision_count: int | None) -> str:
     text = _encoder.encode(data)
     if collision_count is not None:
         text += str(collision_count).encode()
-    return safe_encode(str(fnv32a(text)))
+    return safe_encode(str(await fnv32a(text)))
 
 
 def template_of(revision: Revision) -> core_v1.PodTemplateSpec:
@@ -79,7 +79,7 @@ async def sync(
             current = await client.update(msgspec.structs.replace(current, revision=highest + 1))
         return History(current, old, collision_count)
     while True:
-        digest = hash_of(data, collision_count)
+        digest = await hash_of(data, collision_count)
         wish = Revision(
             metadata=meta_v1.ObjectMeta(
                 name=f"{name_of(owner)}-{digest}",

@@ -87,7 +87,7 @@ class Rollout:
             self._note("FoundNewReplicaSet", f'Found new replica set "{name_of(self.new)}"')
 
     async def _create_new(self, number: int) -> None:
-        wish = self._new_set(number)
+        wish = await self._new_set(number)
         try:
             self.new = await self._client.create(wish)
         except StatusError as error:
@@ -106,9 +106,9 @@ class Rollout:
         self._set_revision(str(number))
         self._note("NewReplicaSetCreated", f'Created new replica set "{name_of(self.new)}"')
 
-    def _new_set(self, number: int) -> apps_v1.ReplicaSet:
+    async def _new_set(self, number: int) -> apps_v1.ReplicaSet:
         deployment = self.deployment
-        digest = template_hash(deployment.spec.template, deployment.status.collision_count)
+        digest = await template_hash(deployment.spec.template, deployment.status.collision_count)
         template = deployment.spec.template
         labels = {**template.metadata.labels, HASH_LABEL: digest}
         template = msgspec.structs.replace(template, metadata=msgspec.structs.replace(template.metadata, labels=labels))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import msgspec
 import pytest
 
 from control.controllers.deployment import revisions, rolling, status
-from control.controllers.deployment.template import same_template, template_hash
+from control.controllers.deployment.template import BYTES_A_TURN, fnv32a, same_template, template_hash
 from kube.api import apps_v1
+from kube.clock import settle
 
 from .makers import NOW, deployment, replica_set, template
 
@@ -18,17 +20,30 @@ def sizes(changes: list[rolling.Resize]) -> dict[str, int]:
     return {change.rs.metadata.name: change.replicas for change in changes}
 
 
-def test_the_hash_is_stable_and_spells_no_word() -> None:
-    assert template_hash(template(), None) == template_hash(template(), None)
-    assert template_hash(template(), None) != template_hash(template(), 1) != template_hash(template(), 2)
-    assert template_hash(template(), None) != template_hash(template("other"), None)
-    assert set(template_hash(template(), None)) <= set("bcdfghjklmnpqrstvwxz2456789")
-    assert len(template_hash(template(), None)) <= 10
+async def test_the_hash_is_stable_and_spells_no_word() -> None:
+    assert await template_hash(template(), None) == await template_hash(template(), None)
+    assert (
+        await template_hash(template(), None)
+        != await template_hash(template(), 1)
+        != await template_hash(template(), 2)
+    )
+    assert await template_hash(template(), None) != await template_hash(template("other"), None)
+    assert set(await template_hash(template(), None)) <= set("bcdfghjklmnpqrstvwxz2456789")
+    assert len(await template_hash(template(), None)) <= 10
 
 
-def test_the_hash_of_a_known_template_never_changes() -> None:
+async def test_the_hash_of_a_known_template_never_changes() -> None:
     # A release that changed it would roll out every Deployment of a cluster anew.
-    assert template_hash(template(), None) == "5776f98846"
+    assert await template_hash(template(), None) == "5776f98846"
+    assert await template_hash(template(image="x" * 3 * BYTES_A_TURN), None) == "559ff8668b"
+
+
+async def test_a_large_template_is_hashed_in_turns() -> None:
+    hashing = asyncio.create_task(fnv32a(b"x" * 10 * BYTES_A_TURN))
+    await settle(8)
+    assert not hashing.done()
+    await settle(8)
+    assert hashing.done()
 
 
 def test_templates_are_compared_without_the_hash_label() -> None:
