@@ -7,7 +7,7 @@ services by kind, everything by count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -84,16 +84,6 @@ def _service(service: Object) -> Usage:
     return found
 
 
-def add_up(quota: Object, target: str, objects: Iterable[Object]) -> Usage:
-    """Return what all objects of a kind use of a quota together."""
-    total: Usage = {}
-    for obj in objects:
-        if matches(quota, target, obj):
-            for name, value in usage(target, obj).items():
-                total[name] = total.get(name, Decimal(0)) + value
-    return total
-
-
 def subtract(new: Usage, old: Usage) -> Usage:
     """Return what a change adds: only rises count."""
     return {name: value - old.get(name, Decimal(0)) for name, value in new.items() if value > old.get(name, Decimal(0))}
@@ -101,7 +91,17 @@ def subtract(new: Usage, old: Usage) -> Usage:
 
 def matches(quota: Object, target: str, obj: Object) -> bool:
     """Say whether a quota's scopes include an object; what is no pod and no volume claim is within none."""
-    return all(in_scope(term, target, obj) for term in scopes(quota))
+    return within(scopes(quota), target, obj)
+
+
+def within(terms: Iterable[Object], target: str, obj: Object) -> bool:
+    """Say whether an object is within all of these scopes."""
+    return all(in_scope(term, target, obj) for term in terms)
+
+
+def terms(quota: Object) -> list[Object]:
+    """Return a quota's scopes as terms to compare many objects with: a value is found without going through all."""
+    return [term | {"values": frozenset(term.get("values") or ())} for term in scopes(quota)]
 
 
 def scopes(quota: Object) -> list[Object]:
@@ -120,7 +120,7 @@ def in_scope(term: Object, target: str, obj: Object) -> bool:
 
 def _pod_in_scope(term: Object, pod: Object) -> bool:
     spec, name, operator = pod["spec"], str(term.get("scopeName")), term.get("operator", "Exists")
-    values: list[str] = list(term.get("values") or ())
+    values: Collection[str] = term.get("values") or ()
     if name in ("Terminating", "NotTerminating"):
         return bool(spec.get("activeDeadlineSeconds") is not None) is (name == "Terminating")
     if name in ("BestEffort", "NotBestEffort"):

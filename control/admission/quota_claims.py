@@ -73,9 +73,9 @@ def volume_in_scope(term: Object, claim: Object) -> bool:
     """Say whether a PersistentVolumeClaim is within a scope; VolumeAttributesClass is the only one for claims."""
     if term.get("scopeName") != "VolumeAttributesClass":
         return False
-    operator, values, names = term.get("operator", "Exists"), set(term.get("values") or ()), attributes_classes(claim)
+    operator, values, names = term.get("operator", "Exists"), term.get("values") or (), attributes_classes(claim)
     if operator == "In":
-        return bool(names & values)
+        return any(name in values for name in names)
     if operator == "NotIn":
-        return not names or bool(names - values)
+        return not names or any(name not in values for name in names)
     return bool(names) is bool(operator == "Exists")

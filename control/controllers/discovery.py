@@ -15,6 +15,8 @@ import msgspec
 from kube.client import Client
 
 _ACCEPT = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+"""Accept of a list of which the metadata alone are wanted, where the server has that form."""
 _PLAIN = ":"
 """Legal in names, and in paths."""
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from control.controllers.context import Context
-from control.controllers.discovery import Served, served
+from control.controllers.discovery import METADATA_LIST, Served, served
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import format_time, parse_time
@@ -228,8 +228,7 @@ async def _list(
 ) -> Sequence[dict[str, Any]]:
     """List a resource's objects, their metadata alone unless `whole`."""
     query = {"limit": str(limit)} if limit else None
-    metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-    accept = "application/json" if whole else metadata
+    accept = "application/json" if whole else METADATA_LIST
     data = await client.call("GET", resource.path(namespace), query=query, accept=accept)
     items: Sequence[dict[str, Any]] = msgspec.json.decode(data).get("items") or ()
     return items

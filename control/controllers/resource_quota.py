@@ -1,14 +1,15 @@
 """Resource quotas: what a namespace uses of what its quotas count.
 
-Admission charges new objects; this controller counts anew when a quota changes, when anything of its namespace goes, and
-every five minutes. What an object costs is said in one place for both (control.admission.quota).
+Admission charges new objects; this controller counts a namespace anew when one of its quotas changes, when anything of it
+goes, and every five minutes: once for all its quotas. Pods, Services and volume claims are followed, device claims are listed
+in pages, and of everything else the server tells the number. What an object costs is said in one place for both
+(control.admission.quota).
 Upstream: pkg/controller/resourcequota.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -17,17 +18,22 @@ import msgspec
 from control.admission import quota as quotas
 from control.admission.quota_claims import DEVICES_OF_CLASS, attributes_classes
 from control.controllers.context import Context
-from control.controllers.discovery import Served, served
+from control.controllers.discovery import METADATA_LIST, Served, served
+from control.controllers.pace import Pace
+from control.controllers.quota_totals import Totals
+from control.controllers.turns import Turn
 from kube import quantity
 from kube.api import core_v1, resource_v1
-from kube.client import Client, key_of
+from kube.client import Client
 from kube.controller import Controller
 from kube.errors import StatusError
-from kube.informer import Change, by_namespace
+from kube.informer import Change, Informer, by_namespace
 
 RESYNC_SECONDS = 300.0
 SETTLE_SECONDS = 2.0
 """How long after a pod appears its namespace is counted again."""
+PAGE = 100
+"""Objects listed at a time."""
 _BARE_COUNTS = {"configmaps", "secrets", "replicationcontrollers", "resourcequotas"}
 """Object counts that are named by the plural alone."""
 
@@ -63,8 +69,9 @@ class ResourceQuotaController:
         self._pods = context.informers.of(core_v1.Pod)
         self._services = context.informers.of(core_v1.Service)
         self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
-        for informer in (self._pods, self._services, self._quotas):
+        for informer in (self._pods, self._services, self._claims, self._quotas):
             informer.add_index("namespace", by_namespace)
+        self._pace = Pace()
         self.controller = Controller("resource quota", self.reconcile, workers=2, clock=context.clock)
         self._quotas.subscribe(self._quota_changed)
         self._pods.subscribe(self._pod_changed)
@@ -79,13 +86,11 @@ class ResourceQuotaController:
     def _quota_changed(self, change: Change[core_v1.ResourceQuota]) -> None:
         # Admission charges before the object is stored: counting at that moment would take the charge back.
         if change.old is None or change.old.spec != change.new.spec:
-            self.controller.enqueue(change.key)
+            self.controller.enqueue(change.new.metadata.namespace or "")
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         if change.type == "ADDED":
-            # A count made between a pod's charge and its being seen here was too low; this one will not be.
-            for quota in self._quotas.by_index("namespace", change.new.metadata.namespace or ""):
-                self.controller.enqueue_after(key_of(quota), SETTLE_SECONDS)
+            self._settle(change.new.metadata.namespace or "")
             return
         done = change.new.status.phase in ("Succeeded", "Failed")
         was_done = change.old is not None and change.old.status.phase in ("Succeeded", "Failed")
@@ -98,49 +103,89 @@ class ResourceQuotaController:
 
     def _claim_changed(self, change: Change[core_v1.PersistentVolumeClaim]) -> None:
         """Count anew where a claim's usage or scope changed: its status is written without admission's charge."""
-        if change.old is not None and _standing(change.old) != _standing(change.new):
+        if change.old is None:
+            self._settle(change.new.metadata.namespace or "")
+        elif change.type == "DELETED" or _standing(change.old) != _standing(change.new):
             self._recount(change.new.metadata.namespace or "")
 
     def _departed(self, namespace: str) -> None:
         """Something of whatever kind is gone: give back its place, and count once more for what was charged meanwhile."""
         self._recount(namespace)
-        for quota in self._quotas.by_index("namespace", namespace):
-            self.controller.enqueue_after(key_of(quota), SETTLE_SECONDS)
+        self._settle(namespace)
 
     def _recount(self, namespace: str) -> None:
-        for quota in self._quotas.by_index("namespace", namespace):
-            self.controller.enqueue(key_of(quota))
+        if self._quotas.by_index("namespace", namespace):
+            self.controller.enqueue_after(namespace, self._pace.wait(namespace))
 
-    async def reconcile(self, key: str) -> float | None:
-        """Write the status of one quota."""
-        quota = self._quotas.get(key)
-        if quota is None or quota.metadata.deletion_timestamp is not None:
+    def _settle(self, namespace: str) -> None:
+        """Count once more: a count made between an object's charge and its being seen here was too low."""
+        if self._quotas.by_index("namespace", namespace):
+            self.controller.enqueue_after(namespace, SETTLE_SECONDS)
+
+    async def reconcile(self, namespace: str) -> float | None:
+        """Write the status of a namespace's quotas."""
+        here = [q for q in self._quotas.by_index("namespace", namespace) if q.metadata.deletion_timestamp is None]
+        if not here:
+            self._pace.forget(namespace)
             return None
+        shapes = [msgspec.to_builtins(quota) for quota in here]
+        failures: dict[str, StatusError] = {}
+        totals = await self._totals(namespace, shapes, failures)
+        # Nothing that is merely counted is within a scope.
+        plain = [quota.spec.hard for quota, shape in zip(here, shapes, strict=True) if not quotas.scopes(shape)]
+        names = sorted({name for hard in plain for name in hard})
+        counts = await count_objects(self._client, namespace, names, failures)
+        problems = []
+        for quota, shape in zip(here, shapes, strict=True):
+            try:
+                for name in quota.spec.hard.keys() & failures.keys():
+                    raise failures[name]
+                await self._write(quota, totals.of(shape) | ({} if quotas.scopes(shape) else counts))
+            except StatusError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+        return RESYNC_SECONDS
+
+    async def _totals(self, namespace: str, shapes: list[dict[str, Any]], failures: dict[str, StatusError]) -> Totals:
+        """Add up what is more than counted; note the failures of kinds that cannot be listed, by quota names."""
+        totals, turn, number = Totals(shapes), Turn(), 0
+        names = {name for shape in shapes for name in shape["spec"].get("hard", ())}
+        for target in sorted({target_of(name) for name in names} - {""}):
+            try:
+                async for obj in self._objects(target, namespace):
+                    totals.add(target, msgspec.to_builtins(obj))
+                    number += 1
+                    await turn.took(totals.steps)
+            except StatusError as error:
+                failures |= {name: error for name in names if target_of(name) == target}
+        self._pace.saw(namespace, number)
+        return totals
+
+    async def _write(self, quota: core_v1.ResourceQuota, used: quotas.Usage) -> None:
         hard = quota.spec.hard
-        namespace = quota.metadata.namespace or ""
-        used: quotas.Usage = {}
-        shape = msgspec.to_builtins(quota)
-        for target in sorted({target_of(name) for name in hard} - {""}):
-            found = map(msgspec.to_builtins, await self._objects(target, namespace))
-            used |= quotas.add_up(shape, target, found)
-        scoped = bool(quotas.scopes(shape))  # nothing that is merely counted is within a scope
-        others = [name for name in hard if not scoped and not target_of(name) and _counted(name) is not None]
-        counts = await count_objects(self._client, namespace, others)
-        used.update({name: Decimal(number) for name, number in counts.items()})
         shown = quotas.render({name: used.get(name, Decimal(0)) for name in hard})
         if quota.status.hard != hard or not _equal(quota.status.used, shown):
             status = core_v1.ResourceQuotaStatus(hard=hard, used=shown)
             await self._client.update_status(msgspec.structs.replace(quota, status=status))
-        return RESYNC_SECONDS
 
-    async def _objects(self, target: str, namespace: str) -> Sequence[Any]:
-        if target == "pods":
-            return self._pods.by_index("namespace", namespace)
-        if target == "services":
-            return self._services.by_index("namespace", namespace)
-        if target == "persistentvolumeclaims":
-            return (await self._client.list(core_v1.PersistentVolumeClaim, namespace)).items
-        return (await self._client.list(resource_v1.ResourceClaim, namespace)).items
+    async def _objects(self, target: str, namespace: str) -> AsyncIterator[Any]:
+        informers: dict[str, Informer[Any]] = {
+            "pods": self._pods,
+            "services": self._services,
+            "persistentvolumeclaims": self._claims,
+        }
+        if target in informers:
+            for obj in informers[target].by_index("namespace", namespace):
+                yield obj
+            return
+        page = await self._client.list(resource_v1.ResourceClaim, namespace, limit=PAGE)
+        while True:
+            for obj in page.items:
+                yield obj
+            if not page.continue_:
+                return
+            page = await self._client.list(resource_v1.ResourceClaim, namespace, limit=PAGE, continue_=page.continue_)
 
 
 def _standing(claim: core_v1.PersistentVolumeClaim) -> tuple[object, ...]:
@@ -163,23 +208,55 @@ def _counted(name: str) -> tuple[str, str] | None:
     return None
 
 
-async def count_objects(client: Client, namespace: str, quota_names: list[str]) -> dict[str, int]:
-    """Count the objects of a namespace that quota names such as "count/deployments.apps" mean."""
-    if not quota_names:
+class _Number(msgspec.Struct):
+    """A page of a list, as far as counting needs it."""
+
+    items: list[msgspec.Raw] | None = None
+    metadata: _Rest = msgspec.field(default_factory=lambda: _Rest())
+
+
+class _Rest(msgspec.Struct, rename="camel"):
+    continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
+
+
+async def count_objects(
+    client: Client, namespace: str, quota_names: Iterable[str], failures: dict[str, StatusError]
+) -> quotas.Usage:
+    """Count the objects of a namespace that quota names such as "count/deployments.apps" mean; others are left out.
+
+    What a kind that cannot be listed raises is noted in `failures`, by quota name.
+    """
+    wanted = {name: counted for name in quota_names if not target_of(name) and (counted := _counted(name)) is not None}
+    if not wanted:
         return {}
     resources, _ = await served(client)
-    by_name: dict[tuple[str, str], Served] = {(r.plural, r.group): r for r in resources if r.namespaced}
-
-    async def one(name: str) -> tuple[str, int]:
-        resource = by_name.get(_counted(name) or ("", ""))
-        if resource is None:
-            return name, 0
+    by_name = {(r.plural, r.group): r for r in resources if r.namespaced}
+    numbers: dict[tuple[str, str], Decimal] = {}
+    for counted in set(wanted.values()):
+        resource = by_name.get(counted)
         try:
-            data = await client.call("GET", resource.path(namespace))
+            numbers[counted] = Decimal(await _number(client, resource, namespace) if resource is not None else 0)
+        except StatusError as error:
+            failures |= {name: error for name, place in wanted.items() if place == counted}
+    return {name: numbers[counted] for name, counted in wanted.items() if counted in numbers}
+
+
+async def _number(client: Client, resource: Served, namespace: str) -> int:
+    """Ask for one object and how many more there are; where the server does not tell, for their metadata in pages."""
+    found, query = 0, {"limit": "1"}
+    while True:
+        try:
+            page = msgspec.json.decode(
+                await client.call("GET", resource.path(namespace), query=query, accept=METADATA_LIST), type=_Number
+            )
         except StatusError as error:
             if error.not_found:
-                return name, 0
+                return 0
             raise
-        return name, len(msgspec.json.decode(data).get("items") or ())
-
-    return dict(await asyncio.gather(*(one(name) for name in quota_names)))
+        found += len(page.items or ())
+        if not page.metadata.continue_:
+            return found
+        if page.metadata.remaining_item_count is not None:
+            return found + page.metadata.remaining_item_count
+        query = {"limit": str(PAGE), "continue": page.metadata.continue_}

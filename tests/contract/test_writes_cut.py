@@ -18,6 +18,7 @@ import pytest_asyncio
 
 from control.admission import quota as quotas
 from control.auth.user import UserInfo
+from control.controllers.quota_totals import Totals
 from kube.client import APPLY, JSON, MERGE
 from tests.support.api_objects import pod
 from tests.support.control import ADMIN, ApiUnderTest, api_server
@@ -264,7 +265,10 @@ async def check_quota(site: Site) -> None:
     (quota,) = await site.objects(f"{NS}/resourcequotas")
     used = quotas.parse(quota["status"]["used"])
     for target, path in (("pods", PODS), ("services", SERVICES), ("persistentvolumeclaims", CLAIMS)):
-        for name, value in quotas.add_up(quota, target, await site.objects(path)).items():
+        totals = Totals([quota])
+        for found in await site.objects(path):
+            totals.add(target, found)
+        for name, value in totals.of(quota).items():
             assert name not in used or used[name] >= value, name
 
 

@@ -15,6 +15,7 @@ from control.admission import quota as quotas
 from control.controllers import disruption, namespace, resource_quota, role_aggregation, token_cleaner
 from control.controllers import ttl_after_finished as ttl
 from control.controllers.certificates import cleaner
+from control.controllers.quota_totals import Totals
 from kube.api import batch_v1, certificates_v1, core_v1, meta_v1, policy_v1, rbac_v1
 from kube.client import Response
 from kube.clock import format_time
@@ -160,7 +161,10 @@ def asking(name: str, cpu: str, **more) -> core_v1.Pod:
 
 def count(target: str, *objects: Any, quota: core_v1.ResourceQuota | None = None) -> quotas.Usage:
     shape = msgspec.to_builtins(quota or core_v1.ResourceQuota())
-    return quotas.add_up(shape, target, map(msgspec.to_builtins, objects))
+    totals = Totals([shape])
+    for obj in objects:
+        totals.add(target, msgspec.to_builtins(obj))
+    return totals.of(shape)
 
 
 def test_quotas_count_requests_and_limits_of_pods_that_have_not_finished() -> None:
@@ -223,7 +227,7 @@ def test_what_uses_a_resource(name: str, target: str) -> None:
     assert resource_quota.target_of(name) == target
 
 
-def test_an_aggregating_role_has_each_rule_once_by_role_name() -> None:
+async def test_an_aggregating_role_has_each_rule_once_by_role_name() -> None:
     def role(name: str, *verbs: str, **labels: str) -> rbac_v1.ClusterRole:
         rules = [rbac_v1.PolicyRule(verbs=[verb], resources=["x"]) for verb in verbs]
         return rbac_v1.ClusterRole(metadata=meta_v1.ObjectMeta(name=name, labels=labels), rules=rules)
@@ -232,7 +236,7 @@ def test_an_aggregating_role_has_each_rule_once_by_role_name() -> None:
     selector = meta_v1.LabelSelector(match_labels={"to": "all"})
     whole.aggregation_rule = rbac_v1.AggregationRule(cluster_role_selectors=[selector])
     parts = [role("b", "list", "get", to="all"), role("a", "get", to="all"), role("c", "delete"), whole]
-    assert [rule.verbs[0] for rule in role_aggregation.aggregated(whole, parts)] == ["get", "list"]
+    assert [rule.verbs[0] for rule in await role_aggregation.aggregated(whole, parts)] == ["get", "list"]
 
 
 def test_a_namespace_tells_what_is_in_its_way() -> None:

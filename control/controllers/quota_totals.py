@@ -1,0 +1,52 @@
+"""What the objects of a namespace use of its quotas, added up in one pass: each object is judged once for all quotas. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from control.admission import quota as quotas
+
+Object = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Scoped:
+    """What is used within certain scopes."""
+
+    terms: list[Object]
+    used: quotas.Usage = field(default_factory=dict)
+
+
+class Totals:
+    """Usage by scopes: quotas of the same scopes share it."""
+
+    def __init__(self, shapes: Iterable[Object]) -> None:
+        self._by_scopes: dict[bytes, _Scoped] = {}
+        for quota in shapes:
+            self._by_scopes.setdefault(_key(quota), _Scoped(quotas.terms(quota)))
+
+    @property
+    def steps(self) -> int:
+        """What one object takes: the terms of all scopes."""
+        return 1 + sum(1 + len(scoped.terms) for scoped in self._by_scopes.values())
+
+    def add(self, target: str, obj: Object) -> None:
+        """Add an object to what it is within the scopes of."""
+        usage = quotas.usage(target, obj)
+        for scoped in self._by_scopes.values():
+            if quotas.within(scoped.terms, target, obj):
+                for name, value in usage.items():
+                    scoped.used[name] = scoped.used.get(name, Decimal(0)) + value
+
+    def of(self, quota: Object) -> quotas.Usage:
+        """Return what is used of a quota, by resource name."""
+        return self._by_scopes[_key(quota)].used
+
+
+def _key(quota: Object) -> bytes:
+    return msgspec.json.encode(quotas.scopes(quota))

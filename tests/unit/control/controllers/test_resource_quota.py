@@ -1,0 +1,178 @@
+"""The quota controller: what it asks the server for, and that all quotas of a namespace share one pass."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+
+from control.admission import quota as quotas
+from control.controllers import quota_totals, resource_quota
+from control.controllers.resource_quota import ResourceQuotaController, count_objects
+from control.controllers.turns import STEPS_A_TURN
+from kube.api import core_v1, meta_v1, resource_v1
+from kube.client import Response
+from kube.clock import FakeClock, settle
+from kube.errors import StatusError
+from tests.support.product_world import World
+from tests.support.working import working
+
+from .makers import pod
+
+
+def quota(name: str, scopes: tuple[str, ...] = (), **hard: str) -> core_v1.ResourceQuota:
+    hard = {resource.replace("_", "/"): amount for resource, amount in hard.items()}
+    spec = core_v1.ResourceQuotaSpec(hard=dict(hard), scopes=list(scopes))
+    return core_v1.ResourceQuota(metadata=meta_v1.ObjectMeta(name=name, namespace="default"), spec=spec)
+
+
+def used(api: World, name: str) -> dict[str, Any]:
+    status = msgspec.json.decode(api.objects["/api/v1/resourcequotas"][f"default/{name}"])["status"]
+    return status.get("used") or {}
+
+
+class Asked(World):
+    """Keeps what was asked for, and answers pages as a server does."""
+
+    refused = ""
+    tells_rest = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, dict[str, str]]] = []
+
+    async def request(self, method: str, path: str, **options: Any) -> Any:
+        query = dict(options.get("query") or {})
+        if method == "GET" and "/namespaces/" in path:
+            self.asked.append((path, query))
+        if self.refused and path.endswith(self.refused):
+            raise StatusError(500, "InternalError", "conversion webhook failed")
+        answer = await super().request(method, path, **options)
+        return self._page(answer, query) if "limit" in query else answer
+
+    def _page(self, answer: Any, query: dict[str, str]) -> Any:
+        body = msgspec.json.decode(answer.body)
+        start, limit = int(query.get("continue", 0)), int(query["limit"])
+        rest = len(body["items"]) - start - limit
+        if rest > 0:
+            body["metadata"]["continue"] = str(start + limit)
+            if self.tells_rest:
+                body["metadata"]["remainingItemCount"] = rest
+        body["items"] = body["items"][start : start + limit]
+        return Response(answer.status, answer.headers, msgspec.json.encode(body))
+
+
+def fill(api: World, kind: Any, number: int) -> None:
+    for n in range(number):
+        api.put(kind(metadata=meta_v1.ObjectMeta(name=f"o{n}", namespace="default")))
+
+
+async def test_what_is_merely_counted_is_asked_for_with_one_object_once_for_all_quotas() -> None:
+    api = Asked()
+    fill(api, core_v1.ConfigMap, 7)
+    api.put(quota("a", configmaps="9", count_secrets="3"))
+    api.put(quota("b", configmaps="5", count_configmaps="5"))
+    async with working(api, FakeClock(), ResourceQuotaController):
+        await settle(200)
+    assert used(api, "a") == {"configmaps": "7", "count/secrets": "0"}
+    assert used(api, "b") == {"configmaps": "7", "count/configmaps": "7"}
+    maps = [query for path, query in api.asked if path.endswith("/configmaps")]
+    assert maps and all(query == {"limit": "1"} for query in maps)
+
+
+@pytest.mark.parametrize(("number", "requests"), [(0, 1), (1, 1), (350, 5)])
+async def test_objects_are_counted_in_pages_where_the_server_does_not_tell_how_many_are_left(
+    number: int, requests: int
+) -> None:
+    api = Asked()
+    api.tells_rest = False
+    fill(api, core_v1.ConfigMap, number)
+    failures: dict[str, StatusError] = {}
+    assert await count_objects(api.client(), "default", ["configmaps"], failures) == {"configmaps": number}
+    assert (len(api.asked), failures) == (requests, {})
+
+
+async def test_claims_for_devices_are_listed_in_pages() -> None:
+    api = Asked()
+    exactly = resource_v1.ExactDeviceRequest(device_class_name="c")
+    devices = resource_v1.DeviceClaim(requests=[resource_v1.DeviceRequest(name="r", exactly=exactly)])
+    for n in range(250):
+        metadata = meta_v1.ObjectMeta(name=f"c{n}", namespace="default")
+        api.put(resource_v1.ResourceClaim(metadata=metadata, spec=resource_v1.ResourceClaimSpec(devices=devices)))
+    name = "c.deviceclass.resource.k8s.io/devices"
+    api.put(quota("a", **{name: "1k"}))
+    async with working(api, FakeClock(), ResourceQuotaController):
+        await settle(400)
+    assert used(api, "a") == {name: "250"}
+    pages = [query for path, query in api.asked if path.endswith("/resourceclaims")]
+    assert [page.get("continue", "") for page in pages[:3]] == ["", "100", "200"]
+
+
+async def test_a_kind_that_cannot_be_listed_holds_up_the_quotas_that_count_it_and_no_others() -> None:
+    api = Asked()
+    api.refused = "/secrets"
+    fill(api, core_v1.ConfigMap, 2)
+    api.put(quota("a", configmaps="9", secrets="3"))
+    api.put(quota("b", configmaps="5"))
+    async with working(api, FakeClock(), ResourceQuotaController):
+        await settle(200)
+    assert (used(api, "a"), used(api, "b")) == ({}, {"configmaps": "2"})
+
+
+async def test_each_object_is_judged_once_however_many_quotas_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = []
+
+    def usage(target: str, obj: Any) -> quotas.Usage:
+        judged.append(obj["metadata"]["name"])
+        return real(target, obj)
+
+    real = quotas.usage
+    monkeypatch.setattr(quota_totals.quotas, "usage", usage)
+    api = World()
+    for n in range(20):
+        api.put(pod(f"p{n}"))
+    for n in range(30):
+        api.put(quota(f"q{n}", pods="100"))
+    api.put(quota("best", ("BestEffort",), pods="100"))
+    api.put(quota("other", ("NotBestEffort",), pods="100"))
+    controllers: list[ResourceQuotaController] = []
+
+    def make(context: Any) -> ResourceQuotaController:
+        controllers.append(ResourceQuotaController(context))
+        return controllers[-1]
+
+    async with working(api, FakeClock(), make):
+        await settle(300)
+        judged.clear()
+        await controllers[0].reconcile("default")
+    assert sorted(judged) == sorted(f"p{n}" for n in range(20))
+    assert {name: used(api, name)["pods"] for name in ("q7", "best", "other")} == {
+        "q7": "20",
+        "best": "20",
+        "other": "0",
+    }
+
+
+async def test_objects_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = World()
+    for n in range(600):
+        api.put(pod(f"p{n}"))
+    api.put(quota("a", pods="1k"))
+    seen: list[int] = []
+    async with working(api, FakeClock(), ResourceQuotaController):
+        added = 0
+
+        def add(self: Any, target: str, obj: Any) -> None:
+            nonlocal added
+            added += 1
+
+        await settle(100)
+        monkeypatch.setattr(resource_quota.Totals, "add", add)
+        api.put(quota("a", pods="2k"))
+        for _ in range(100):
+            await settle(1)
+            seen.append(added)
+    steps = [after - before for before, after in itertools.pairwise(seen)]
+    assert seen[-1] >= 600 and max(steps) <= STEPS_A_TURN
