@@ -95,7 +95,7 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
                 )
                 loop("client certificate", rotation.run)
             parts = await assemble(config, client, runtime, users, limits, own_address(access.server), clock)
-            parts.observed.loops.table, parts.observed.threads = loops.table, threads
+            parts.observed.threads = threads
             await _start(group, loop, parts, config, client, runtime, operations, clock)
             if ready is not None:
                 ready()

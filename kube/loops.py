@@ -1,14 +1,13 @@
 """Loops that outlast their own errors: an unforeseen one is logged, counted, and the loop starts again after a pause.
 
-The table of loops says which live. An error that ends a daemon on purpose (its configuration cannot be used) is named
-when the table is made, and passes.
+Metrics say which run. An error that ends a daemon on purpose (its configuration cannot be used) is named when the loops are
+made, and passes.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from kube.clock import Clock
 from kube.counters import Counter, Gauge
@@ -24,43 +23,28 @@ RUNNING = Gauge(
 FAILURES = Counter("wherry_loop_failures", "Number of times that a loop failed and started again", "loop")
 
 
-@dataclass(slots=True)
-class Loop:
-    """One loop: whether it is at work now, how often it failed, and with what last."""
-
-    name: str
-    running: bool = False
-    failures: int = 0
-    error: str = ""
-
-
 class Loops:
-    """The table of a daemon's loops."""
+    """The loops of a daemon."""
 
     def __init__(self, clock: Clock, fatal: tuple[type[Exception], ...] = ()) -> None:
         self._clock, self._fatal = clock, fatal
-        self.table: dict[str, Loop] = {}
 
     async def run(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run `work` until it returns or is cancelled, again and again where it fails. Raise the fatal errors."""
-        loop = self.table[name] = Loop(name)
+        FAILURES.add(name, amount=0)
         delay = FIRST_RETRY
         while True:
             began = self._clock.monotonic()
-            loop.running = True
             RUNNING.set(name, value=1)
             try:
                 await work()
                 return
             except self._fatal:
                 raise
-            except Exception as error:
-                loop.failures += 1
+            except Exception:
                 FAILURES.add(name)
-                loop.error = f"{type(error).__name__}: {error}"
                 log.exception("%s failed and starts again", name)
             finally:
-                loop.running = False
                 RUNNING.set(name, value=0)
             delay = FIRST_RETRY if self._clock.monotonic() - began > LAST_RETRY else min(delay * 2, LAST_RETRY)
             await self._clock.sleep(delay)

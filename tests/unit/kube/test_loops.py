@@ -5,11 +5,13 @@ import itertools
 
 import pytest
 
+from agent.usage.exposition import Text
+from agent.usage.loop_metrics import LoopMetrics
 from kube.clock import FakeClock, settle
-from kube.loops import LAST_RETRY, Loops
+from kube.loops import FAILURES, LAST_RETRY, RUNNING, Loops
 
 
-async def test_a_loop_that_fails_starts_again_with_growing_pauses_and_is_counted() -> None:
+async def test_a_loop_that_fails_starts_again_with_growing_pauses_and_is_counted(caplog) -> None:
     clock, starts = FakeClock(), []
     loops = Loops(clock)
 
@@ -26,11 +28,15 @@ async def test_a_loop_that_fails_starts_again_with_growing_pauses_and_is_counted
     pauses = [after - before for before, after in itertools.pairwise(starts)]
     assert len(starts) == 12
     assert pauses == sorted(pauses) and max(pauses) <= LAST_RETRY + 1
-    loop = loops.table["housekeeping"]
-    assert (loop.running, loop.failures, loop.error) == (True, 11, "OSError: no space")
+    assert (RUNNING.values["housekeeping",], FAILURES.values["housekeeping",]) == (1, 11)
+    assert "OSError: no space" in caplog.text
+    text = Text()
+    LoopMetrics().write(text)
+    assert 'wherry_loop_running{loop="housekeeping"} 1.0\n' in str(text)
+    assert 'wherry_loop_failures_total{loop="housekeeping"} 11.0\n' in str(text)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert not loop.running
+    assert RUNNING.values["housekeeping",] == 0
 
 
 async def test_a_loop_may_end_and_a_fatal_error_passes() -> None:
@@ -43,6 +49,6 @@ async def test_a_loop_may_end_and_a_fatal_error_passes() -> None:
         raise KeyError("configuration")
 
     await loops.run("ends", ends)
-    assert not loops.table["ends"].running and loops.table["ends"].failures == 0
+    assert (RUNNING.values["ends",], FAILURES.values["ends",]) == (0, 0)
     with pytest.raises(KeyError):
         await loops.run("refuses", refuses)
