@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -59,20 +60,13 @@ class AccountTransport:
         self._asking = asyncio.Lock()
 
     async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        timeout: float | None = 60,
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **options: Any
     ) -> Response:
         """Send a request and return the whole answer. Raises StatusError where there is no token to be had."""
         for last in (False, True):
             ours = await self._headers()
             sent = {**(headers or {}), **ours}
-            answer = await self._transport.request(method, path, query=query, headers=sent, body=body, timeout=timeout)
+            answer = await self._transport.request(method, path, headers=sent, **options)
             if answer.status != 401 or last:
                 break
             self._forget(ours)
