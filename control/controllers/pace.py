@@ -1,13 +1,14 @@
 """How soon something large is looked at again after one of its pods has changed.
 
-Each look at a ReplicaSet, or at a Service, goes through all of its pods. Thousands of pods that become ready one after the
-other would cost the square of their number: beyond some hundreds they are taken together, as many as change in a moment.
+Each look at a ReplicaSet, or at a Service, goes through all of its pods, and through the Service's ports. Thousands of pods
+that become ready one after the other would cost the square of their number: beyond some hundreds they are taken together, as
+many as change in a moment.
 """
 
 from __future__ import annotations
 
 MANY, PACE = 200, 50e-6
-"""Pods that are no trouble; seconds that are waited for each pod where there are more."""
+"""Pods and ports that are no trouble; seconds that are waited for each where there are more."""
 
 
 class Pace:
@@ -16,9 +17,9 @@ class Pace:
     def __init__(self) -> None:
         self._sizes: dict[str, int] = {}
 
-    def saw(self, key: str, pods: int) -> None:
-        """Take in how many pods something has."""
-        self._sizes[key] = pods
+    def saw(self, key: str, size: int) -> None:
+        """Take in how many pods and ports something has."""
+        self._sizes[key] = size
 
     def forget(self, key: str) -> None:
         self._sizes.pop(key, None)

@@ -140,7 +140,7 @@ class EndpointsController:
         ports = TargetPorts(service)
         await ports.read(pods)
         existing = self._latest.get(key)
-        self._pace.saw(key, len(pods))
+        self._pace.saw(key, len(pods) + len(service.spec.ports))
         trigger_time = self._trigger_times.next(key, service, pods)
         wanted = _wanted(service, subsets_of(service, pods, ports), existing, trigger_time)
         if existing is not None and _same(existing, wanted):

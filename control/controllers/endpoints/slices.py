@@ -91,7 +91,7 @@ class EndpointSliceController:
         await ports.read(pods)
         existing = self._latest.current(self._slices.by_index(SERVICE, key), f"{key}-")
         existing = [found for found in existing if key in by_managed_service(found)]
-        self._pace.saw(key, len(pods))
+        self._pace.saw(key, len(pods) + len(service.spec.ports))
         trigger_time = self._trigger_times.next(key, service, pods)
         nodes = {name: node for pod in pods if (name := pod.spec.node_name) and (node := self._nodes.get(name))}
         changes = plan(service, pods, nodes, existing, trigger_time, ports)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from control.controllers.endpoints import target_ports
+import pytest
+
+from control.controllers.context import Context
+from control.controllers.endpoints import EndpointsController, EndpointSliceController, target_ports
 from control.controllers.endpoints.slice_plan import plan
 from control.controllers.endpoints.target_ports import TargetPorts
+from control.controllers.pace import PACE
 from control.controllers.turns import STEPS_A_TURN
 from kube.api import core_v1, meta_v1
-from kube.clock import settle
+from kube.clock import FakeClock, settle
+from tests.support.product_world import World
+from tests.support.working import working
 
 from .makers import pod
 
@@ -59,3 +66,22 @@ async def test_pods_are_read_in_turns() -> None:
     assert not task.done() and 0 < len(ports._known) <= 5
     await task
     assert len(ports._known) == 10
+
+
+@pytest.mark.parametrize("controller", [EndpointSliceController, EndpointsController])
+async def test_changes_of_pods_behind_thousands_of_ports_are_taken_together(controller) -> None:
+    api, made = World(), []
+
+    def make(context: Context) -> Any:
+        made.append(controller(context))
+        return made[0]
+
+    few, many = service(3), service(1000)
+    few.metadata.name = "few"
+    for wish in (few, many):
+        wish.spec.selector = {"app": "web"}
+        api.put(wish)
+    api.put(serving("p", "10.0.0.1", named3=80))
+    async with working(api, FakeClock(), make):
+        await settle(100)
+    assert (made[0]._pace.wait("default/few"), made[0]._pace.wait("default/s")) == (0, 1001 * PACE)
