@@ -64,17 +64,18 @@ _TEMPLATES = dict.fromkeys(_WORKLOADS, ("spec", "template")) | {"CronJob": ("spe
 
 
 def part_of(field: LargeField) -> str:
-    """Return which large fields are filled together: labels demanded, which nothing has; other selectors; metadata; others.
+    """Return which large fields are filled together.
 
-    It is "" for those that cannot be large.
+    An object that demands labels which nothing has, or that has owners, is passed over by many: those are "apart", other
+    selectors "selectors", and all else "spec". It is "" for fields that cannot be large.
     """
     if _SHORT.intersection(field.path):
         return ""
     if "matchLabels" in field.path or field.path[-1] == "selector":
-        return "demanded labels"
+        return "apart"
     if any(step in SELECTORS for step in field.path):
         return "selectors"
-    return "metadata" if "metadata" in field.path and field.path[-1] != "labels" else "spec"
+    return "apart" if "metadata" in field.path and field.path[-1] != "labels" else "spec"
 
 
 def small(resource: Resource, number: int, version: str = "1") -> Any:
