@@ -6,12 +6,14 @@ from collections.abc import Collection, Iterable, Mapping
 
 HostPort = tuple[str, str, int]
 """Host address, protocol, port."""
+Ports = dict[tuple[str, int], set[str]]
+"""The addresses on which a (protocol, port) is taken."""
 EVERY_ADDRESS = "0.0.0.0"
 
 
-def by_number(ports: Iterable[HostPort]) -> dict[tuple[str, int], set[str]]:
+def by_number(ports: Iterable[HostPort]) -> Ports:
     """Return the addresses on which each (protocol, port) is taken."""
-    found: dict[tuple[str, int], set[str]] = {}
+    found: Ports = {}
     for address, protocol, port in ports:
         found.setdefault((protocol, port), set()).add(address)
     return found
@@ -22,5 +24,14 @@ def clash(wanted: Iterable[HostPort], taken: Mapping[tuple[str, int], Collection
     for address, protocol, port in wanted:
         addresses = taken.get((protocol, port))
         if addresses and (address == EVERY_ADDRESS or EVERY_ADDRESS in addresses or address in addresses):
+            return True
+    return False
+
+
+def overlap(some: Ports, others: Ports) -> bool:
+    """True where two pods want the same port; the cost is that of the one with fewer ports."""
+    for key in some.keys() & others.keys():
+        one, other = some[key], others[key]
+        if EVERY_ADDRESS in one or EVERY_ADDRESS in other or not one.isdisjoint(other):
             return True
     return False

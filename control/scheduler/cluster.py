@@ -7,17 +7,17 @@ A placed pod counts from the moment of the decision (assume), is confirmed when 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from control.scheduler.counts import NodeCounts, PodIndexes, Question
 from control.scheduler.nodeinfo import NodeInfo
-from control.scheduler.podinfo import AffinityTerm, PodInfo
+from control.scheduler.podinfo import PodInfo
+from control.scheduler.term_sets import TermSet
 from kube.api import core_v1
 from kube.client import key_of
 from kube.pod_requests import Amounts, held, is_infeasible
 
-K = TypeVar("K", bound=Hashable)
 GIVEN_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 """What a pod is given of its node's labels when it is bound (admission's PodTopologyLabels)."""
 
@@ -32,18 +32,20 @@ class Cluster:
         """Rises when a node comes, goes, or changes labels or taints."""
         self.namespace_labels = namespace_labels
         self.image_nodes: dict[str, int] = {}
-        self.anti_terms: dict[AffinityTerm, NodeCounts] = {}
+        self.label_keys: Counter[str] = Counter()
+        """How many nodes have a label."""
+        self.far: dict[TermSet, NodeCounts] = {}
         """Required anti-affinity of the pods that are there, which a new pod must respect."""
-        self.scored_terms: dict[tuple[AffinityTerm, int], NodeCounts] = {}
-        """Preferred affinity of the pods that are there, with the weight it has for a new pod."""
-        self.hard_terms: dict[AffinityTerm, NodeCounts] = {}
+        self.scored: dict[TermSet, NodeCounts] = {}
+        """Preferred affinity of the pods that are there, with the weights it has for a new pod."""
+        self.near: dict[TermSet, NodeCounts] = {}
         """Required affinity of the pods that are there, which draws a new pod as much as a profile says."""
         self.claim_uses: dict[str, int] = {}
         """How many pods use a claim."""
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         """Pods that are to go to a node as soon as their victims have left it."""
         self._nominations: dict[str, str] = {}
-        self._indexes = PodIndexes()
+        self._indexes = PodIndexes(namespace_labels, self.label_keys.keys())
         self._pods: dict[str, tuple[PodInfo, str]] = {}
         self._assumed: set[str] = set()
         self._homeless: dict[str, dict[str, PodInfo]] = {}
@@ -58,6 +60,7 @@ class Cluster:
             info = self.nodes[name] = NodeInfo(node)
             self.order.append(info)
             self._count_images(info, 1)
+            self._count_labels((), info.labels)
             self.topology_version += 1
             for pod in self._homeless.pop(name, {}).values():
                 self._place(pod, info)
@@ -72,8 +75,9 @@ class Cluster:
         if old_labels != info.labels or old_taints != info.taints:
             self.topology_version += 1
         if old_labels != info.labels:
+            self._count_labels(old_labels, info.labels)
             self._indexes.forget_domains()
-            indexes = [self.anti_terms.values(), self.scored_terms.values(), self.hard_terms.values()]
+            indexes = [self.far.values(), self.scored.values(), self.near.values()]
             for counts in itertools.chain.from_iterable(indexes):
                 counts.forget_domains()
 
@@ -88,7 +92,24 @@ class Cluster:
         self.order.remove(info)
         self._indexes.node_gone(name)
         self._count_images(info, -1)
+        self._count_labels(info.labels, ())
         self.topology_version += 1
+
+    def _count_labels(self, old: Iterable[str], new: Iterable[str]) -> None:
+        """Follow which labels nodes have: terms of others are left out of what is counted."""
+        before = len(self.label_keys)
+        self.label_keys.update(list(new))
+        more = len(self.label_keys) > before
+        for key in old:
+            self.label_keys[key] -= 1
+            if not self.label_keys[key]:
+                del self.label_keys[key]
+        if more:
+            self._indexes.forget()
+
+    def namespaces_changed(self) -> None:
+        """The labels of namespaces are others than before."""
+        self._indexes.namespaces_changed()
 
     def forget_verdicts(self) -> None:
         """Something changed that is no node's own but may change what plugins say of every node."""
@@ -201,14 +222,10 @@ class Cluster:
             self._use_claim(key, sign)
         if pod.pod.spec.affinity is None:
             return
-        for term in pod.anti_affinity.required:
-            _count_term(self.anti_terms, term, info, sign)
-        for term in pod.affinity.required:
-            _count_term(self.hard_terms, term, info, sign)
-        weighted = list(pod.affinity.preferred)
-        weighted += [(term, -weight) for term, weight in pod.anti_affinity.preferred]
-        for pair in weighted:
-            _count_term(self.scored_terms, pair, info, sign)
+        terms = pod.terms
+        for found, counted in ((terms.far, self.far), (terms.near, self.near), (terms.scored, self.scored)):
+            if found is not None:
+                _count_terms(counted, found, info, sign)
 
     def _use_claim(self, key: str, sign: int) -> None:
         number = self.claim_uses.get(key, 0) + sign
@@ -219,31 +236,28 @@ class Cluster:
 
     def count(self, question: Question) -> NodeCounts:
         """Return how many pods fit a question, by node and domain."""
-        return self._indexes.get(question, self.nodes.values())
+        return self._indexes.matching(question, self.nodes.values())
 
-    def namespaces_of(self, term: AffinityTerm, known: Mapping[str, Mapping[str, str]]) -> frozenset[str] | None:
-        """Return the namespaces that a term means now; `known` are all namespaces with their labels."""
-        if term.namespace_selector is None:
-            return term.namespaces
-        chosen = {name for name, labels in known.items() if term.namespace_selector.matches(labels)}
-        return (term.namespaces or frozenset()) | chosen
+    def count_all(self, terms: TermSet) -> NodeCounts:
+        """Return how many pods all of the terms match."""
+        return self._indexes.all_matching(terms, self.nodes.values())
 
-    def term_matches(self, term: AffinityTerm, pod: PodInfo) -> bool:
-        """True where a pod is one of those that a term speaks of."""
-        if term.namespaces is not None and pod.namespace not in term.namespaces:
-            by_label = term.namespace_selector
-            if by_label is None or not by_label.matches(self.namespace_labels(pod.namespace)):
-                return False
-        return term.selector.matches(pod.labels)
+    def weigh(self, terms: TermSet) -> Mapping[str, NodeCounts]:
+        """Return by topology key the sum of the terms' weights, over the pods that they match."""
+        return self._indexes.weighed(terms, self.nodes.values())
+
+    def points(self, terms: TermSet, pod: PodInfo) -> Sequence[tuple[str, int]]:
+        """Return by topology key the sum of the weights of the terms that match a pod."""
+        return terms.points(pod.namespace, pod.labels, self.namespace_labels, self.label_keys.keys())
 
 
-def _count_term(terms: dict[K, NodeCounts], term: K, info: NodeInfo, sign: int) -> None:
-    counts = terms.get(term)
+def _count_terms(counted: dict[TermSet, NodeCounts], terms: TermSet, info: NodeInfo, sign: int) -> None:
+    counts = counted.get(terms)
     if counts is None:
-        counts = terms[term] = NodeCounts()
+        counts = counted[terms] = NodeCounts()
     counts.add(info, sign)
     if not counts.per_node:
-        del terms[term]
+        del counted[terms]
 
 
 def _same(known: PodInfo, new: core_v1.Pod, *, assumed: bool) -> bool:

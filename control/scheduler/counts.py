@@ -8,14 +8,17 @@ dropped when it has not been asked for long; so no pod is placed by looking at a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
+from control.scheduler.term_sets import FEW, LabelsOf, TermSet
 from kube.selectors import LabelSelector
 
-MOST_INDEXES = 512
+MOST_INDEXES, LARGE = 512, 32
+"""Indexes that are kept, each a cost of every pod that comes or goes; one of many terms counts as so many."""
 
 
 class NodeCounts:
@@ -59,51 +62,135 @@ def _add(counts: dict[str, int], key: str, number: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Pods that are in one of the namespaces (None: any) and match the selector, for every pair of them."""
+    """Pods that are in a namespace and match a selector."""
 
-    terms: tuple[tuple[frozenset[str] | None, LabelSelector], ...]
+    namespace: str
+    selector: LabelSelector
     count_terminating: bool = True
 
     def matches(self, pod: PodInfo) -> bool:
+        if pod.namespace != self.namespace:
+            return False
         if not self.count_terminating and pod.pod.metadata.deletion_timestamp is not None:
             return False
-        return all(
-            (namespaces is None or pod.namespace in namespaces) and selector.matches(pod.labels)
-            for namespaces, selector in self.terms
-        )
+        return self.selector.matches(pod.labels)
+
+
+class _Index(Protocol):
+    """Counts that follow the pods. `weight`: how much of the room for indexes it takes."""
+
+    weight: int
+    by_namespace_labels: bool
+
+    def move(self, pod: PodInfo, node: NodeInfo, sign: int) -> None: ...
+
+    def counts(self) -> Iterable[NodeCounts]: ...
+
+
+class _Matching:
+    """Pods that a question means."""
+
+    def __init__(self, matches: Callable[[PodInfo], bool], weight: int = 1, by_namespace_labels: bool = False) -> None:
+        self._matches, self.weight, self.by_namespace_labels = matches, weight, by_namespace_labels
+        self.found = NodeCounts()
+
+    def move(self, pod: PodInfo, node: NodeInfo, sign: int) -> None:
+        if self._matches(pod):
+            self.found.add(node, sign)
+
+    def counts(self) -> Iterable[NodeCounts]:
+        return (self.found,)
+
+
+class _Weighed:
+    """The weights of the terms that match pods, by topology key."""
+
+    def __init__(self, terms: TermSet, labels_of: LabelsOf, keys: Set[str]) -> None:
+        self._terms, self._labels_of, self._keys = terms, labels_of, keys
+        self.weight, self.by_namespace_labels = _weight(terms), terms.by_namespace_labels
+        self.found: dict[str, NodeCounts] = {}
+
+    def move(self, pod: PodInfo, node: NodeInfo, sign: int) -> None:
+        for key, weight in self._terms.points(pod.namespace, pod.labels, self._labels_of, self._keys):
+            counts = self.found.get(key)
+            if counts is None:
+                counts = self.found[key] = NodeCounts()
+            counts.add(node, sign * weight)
+
+    def counts(self) -> Iterable[NodeCounts]:
+        return self.found.values()
+
+
+Found = TypeVar("Found", bound=_Index)
 
 
 class PodIndexes:
-    """The questions that were asked lately, and their counts."""
+    """What was asked lately, and the counts. `keys` are the labels that nodes have."""
 
-    def __init__(self) -> None:
-        self._indexes: OrderedDict[Question, NodeCounts] = OrderedDict()
+    def __init__(self, labels_of: LabelsOf, keys: Set[str]) -> None:
+        self._labels_of, self._keys = labels_of, keys
+        self._indexes: OrderedDict[Hashable, _Index] = OrderedDict()
+        self._room = MOST_INDEXES
 
-    def get(self, question: Question, nodes: Iterable[NodeInfo]) -> NodeCounts:
+    def matching(self, question: Question, nodes: Iterable[NodeInfo]) -> NodeCounts:
         """Return the counts for a question, which stay up to date while it is asked now and then."""
-        counts = self._indexes.get(question)
-        if counts is None:
-            counts = self._indexes[question] = NodeCounts()
-            for node in nodes:
-                number = sum(1 for pod in node.pods.values() if question.matches(pod))
-                if number:
-                    counts.add(node, number)
-            if len(self._indexes) > MOST_INDEXES:
-                self._indexes.popitem(last=False)
-        else:
+        return self._get(question, lambda: _Matching(question.matches), nodes).found
+
+    def all_matching(self, terms: TermSet, nodes: Iterable[NodeInfo]) -> NodeCounts:
+        """Return the counts of the pods that all of the terms match."""
+
+        def matches(pod: PodInfo) -> bool:
+            return terms.all_match(pod.namespace, pod.labels, self._labels_of)
+
+        def make() -> _Matching:
+            return _Matching(matches, _weight(terms), terms.by_namespace_labels)
+
+        return self._get(("all", terms), make, nodes).found
+
+    def weighed(self, terms: TermSet, nodes: Iterable[NodeInfo]) -> Mapping[str, NodeCounts]:
+        """Return by topology key the weights of the terms, each as often as there are pods that it matches."""
+        return self._get(terms, lambda: _Weighed(terms, self._labels_of, self._keys), nodes).found
+
+    def _get(self, question: Hashable, make: Callable[[], Found], nodes: Iterable[NodeInfo]) -> Found:
+        index: Found | None = self._indexes.get(question)  # type: ignore[assignment]
+        if index is not None:
             self._indexes.move_to_end(question)
-        return counts
+            return index
+        index = make()
+        for node in nodes:
+            for pod in node.pods.values():
+                index.move(pod, node, 1)
+        self._indexes[question] = index
+        self._room -= index.weight
+        while self._room < 0:
+            self._room += self._indexes.popitem(last=False)[1].weight
+        return index
 
     def count(self, pod: PodInfo, node: NodeInfo, sign: int) -> None:
-        for question, counts in self._indexes.items():
-            if question.matches(pod):
-                counts.add(node, sign)
+        for index in self._indexes.values():
+            index.move(pod, node, sign)
 
     def node_gone(self, name: str) -> None:
-        for counts in self._indexes.values():
-            counts.per_node.pop(name, None)
-            counts.forget_domains()
+        for index in self._indexes.values():
+            for counts in index.counts():
+                counts.per_node.pop(name, None)
+                counts.forget_domains()
 
     def forget_domains(self) -> None:
-        for counts in self._indexes.values():
-            counts.forget_domains()
+        for index in self._indexes.values():
+            for counts in index.counts():
+                counts.forget_domains()
+
+    def forget(self) -> None:
+        """Count anew what is asked next: nodes have other labels than before."""
+        self._indexes.clear()
+        self._room = MOST_INDEXES
+
+    def namespaces_changed(self) -> None:
+        """Count anew what is asked next and chooses namespaces by their labels."""
+        for question in [question for question, index in self._indexes.items() if index.by_namespace_labels]:
+            self._room += self._indexes.pop(question).weight
+
+
+def _weight(terms: TermSet) -> int:
+    return 1 if len(terms.terms) <= FEW else LARGE

@@ -13,7 +13,6 @@ from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import Hint
 from kube.api import resource_v1
 from kube.informer import Change
-from kube.node_affinity import required_matches
 from kube.pod_claims import ClaimError, claim_name
 
 _TAINTS, _CORDON = TaintToleration(), NodeUnschedulable()
@@ -25,10 +24,10 @@ def of_node(node: NodeInfo) -> Hint:
     def helps(plugin: str, pod: PodInfo) -> bool:
         if plugin == "NodeResourcesFit":
             # Of extended resources nothing is said: devices may stand for them on this node.
-            wanted = [(name, value) for name, value in pod.requests.items() if "/" not in name]
+            wanted = pod.native_requests.items()
             return node.pod_capacity > 0 and all(node.allocatable.get(name, 0) >= value for name, value in wanted)
         if plugin == "NodeAffinity":
-            return required_matches(pod.pod.spec, node.node)
+            return pod.selection.matches(node.node)
         if plugin == "TaintToleration":
             return _TAINTS.filter(pod, node) is None
         if plugin == "NodeUnschedulable":
@@ -46,11 +45,11 @@ def of_departure(gone: PodInfo, node: NodeInfo | None) -> Hint:
 
     def helps(plugin: str, pod: PodInfo) -> bool:
         if plugin == "NodeResourcesFit":
-            return was_full or any(value and pod.requests.get(name) for name, value in gone.requests.items())
+            return was_full or not gone.asked.isdisjoint(pod.asked)
         if plugin == "NodePorts":
-            return bool({port[1:] for port in gone.ports} & {port[1:] for port in pod.ports})
+            return not gone.ports.keys().isdisjoint(pod.ports.keys())
         if plugin == "VolumeRestrictions":
-            return bool(set(gone.claims) & set(pod.claims))
+            return not gone.claim_set.isdisjoint(pod.claim_set)
         if plugin == "NodeVolumeLimits":
             return bool(gone.claims)
         return True

@@ -39,7 +39,7 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.events import EventRecorder
-from kube.informer import Informer, temporary_subscriptions
+from kube.informer import Change, Informer, temporary_subscriptions
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,6 @@ class Scheduler:
         ]
         surroundings = Surroundings(
             self.cluster,
-            self._labels_of_namespaces,
             selectors.of,
             {plugin.name: plugin for plugin in shared},
             extra or {},
@@ -125,8 +124,9 @@ class Scheduler:
         found = self._namespaces.get(name)
         return found.metadata.labels if found else {}
 
-    def _labels_of_namespaces(self) -> dict[str, dict[str, str]]:
-        return {ns.metadata.name or "": ns.metadata.labels for ns in self._namespaces.list()}
+    def _namespace_changed(self, change: Change[core_v1.Namespace]) -> None:
+        if change.old is None or change.type == "DELETED" or change.old.metadata.labels != change.new.metadata.labels:
+            self.cluster.namespaces_changed()
 
     def _of(self, info: PodInfo) -> Served:
         return self._served[info.pod.spec.scheduler_name or DEFAULT_NAME]
@@ -136,6 +136,7 @@ class Scheduler:
         await wait_until_listed("scheduler", self._needed, self._clock)
         for informer in self._storage:
             informer.subscribe(lambda change: self.queue.event(STORAGE))
+        self._namespaces.subscribe(self._namespace_changed)
         watching = self._watching
         self._devices.follow(watching.claim_changed, watching.supply_changed, watching.resources_changed)
         watching.follow(self._pods, self._nodes)

@@ -6,8 +6,9 @@ import itertools
 
 from control.scheduler.podinfo import PodInfo, normalized_image
 from kube.api import core_v1
-from kube.host_ports import HostPort
+from kube.host_ports import Ports
 from kube.pod_requests import Amounts, amounts
+from kube.taints import PREFER_NO_SCHEDULE
 
 _generations = itertools.count(1)
 
@@ -20,14 +21,16 @@ class NodeInfo:
         self.cpu = self.memory = self.score_cpu = self.score_memory = 0
         self.others: Amounts = {}
         self.pods: dict[str, PodInfo] = {}
-        self.ports: dict[tuple[str, int], dict[str, int]] = {}
-        """Protocol and port -> host address -> pods that have it."""
+        self.ports: dict[str, Ports] = {}
+        """The ports of the pods that take some, by the pods' keys."""
         self.set_node(node)
 
     def set_node(self, node: core_v1.Node) -> None:
         self.node = node
         self.labels = node.metadata.labels
         self.taints = node.spec.taints
+        self.hard_taints = [taint for taint in self.taints if taint.effect != PREFER_NO_SCHEDULE]
+        self.soft_taints = [taint for taint in self.taints if taint.effect == PREFER_NO_SCHEDULE]
         self.allocatable: Amounts = amounts(node.status.allocatable)
         self.cpu_capacity = self.allocatable.get("cpu", 0)
         self.memory_capacity = self.allocatable.get("memory", 0)
@@ -43,10 +46,13 @@ class NodeInfo:
 
     def add(self, pod: PodInfo) -> None:
         self.pods[pod.key] = pod
+        if pod.ports:
+            self.ports[pod.key] = pod.ports
         self._count(pod, 1)
 
     def remove(self, pod: PodInfo) -> None:
         if self.pods.pop(pod.key, None) is not None:
+            self.ports.pop(pod.key, None)
             self._count(pod, -1)
 
     def _count(self, pod: PodInfo, sign: int) -> None:
@@ -56,24 +62,4 @@ class NodeInfo:
         self.score_memory += sign * pod.score_memory
         for name, value in pod.others.items():
             self.others[name] = self.others.get(name, 0) + sign * value
-        for port in pod.ports:
-            self._count_port(port, sign)
         self.touch()
-
-    def _count_port(self, port: HostPort, sign: int) -> None:
-        address, protocol, number = port
-        uses = self.ports.setdefault((protocol, number), {})
-        uses[address] = uses.get(address, 0) + sign
-        if uses[address] <= 0:
-            del uses[address]
-        if not uses:
-            del self.ports[protocol, number]
-
-    def without(self, victims: list[PodInfo]) -> NodeInfo:
-        """Return a copy as it would be with some pods gone (for preemption)."""
-        copy = NodeInfo(self.node)
-        gone = {pod.key for pod in victims}
-        for pod in self.pods.values():
-            if pod.key not in gone:
-                copy.add(pod)
-        return copy

@@ -6,17 +6,21 @@ their verdicts on a node can be shared.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import msgspec
 
+from control.scheduler.node_selection import NodeSelection
+from control.scheduler.term_sets import AffinityTerm, TermSet, term_set
+from control.scheduler.toleration_set import Tolerations
 from kube import node_affinity
 from kube.api import core_v1
 from kube.client import key_of
-from kube.host_ports import EVERY_ADDRESS, HostPort
+from kube.host_ports import EVERY_ADDRESS, Ports, by_number
 from kube.pod_requests import Amounts, pod_requests
-from kube.selectors import LabelSelector, from_label_selector
+from kube.selectors import from_label_selector
 from kube.volume_binding import claim_names
 
 UNSET = {"cpu": 100, "memory": 200 * 1024 * 1024}
@@ -24,19 +28,12 @@ UNSET = {"cpu": 100, "memory": 200 * 1024 * 1024}
 
 
 @dataclass(frozen=True, slots=True)
-class AffinityTerm:
-    """A pod affinity term: pods of these namespaces (None: all) with these labels, in one domain of `key`."""
+class PodTerms:
+    """The sets of a pod's affinity terms: `near` and `far` are required, of what is preferred `scored` has the weights."""
 
-    namespaces: frozenset[str] | None
-    namespace_selector: LabelSelector | None
-    selector: LabelSelector
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class AffinityTerms:
-    required: tuple[AffinityTerm, ...] = ()
-    preferred: tuple[tuple[AffinityTerm, int], ...] = ()
+    near: TermSet | None = None
+    far: TermSet | None = None
+    scored: TermSet | None = None
 
 
 class PodInfo:
@@ -57,11 +54,12 @@ class PodInfo:
         self.score_cpu, self.score_memory = asked.get("cpu", 0), asked.get("memory", 0)
 
     @cached_property
-    def ports(self) -> tuple[HostPort, ...]:
+    def ports(self) -> Ports:
+        """The addresses of the node on which the pod takes each (protocol, port)."""
         containers = self.pod.spec.containers + [
             c for c in self.pod.spec.init_containers if c.restart_policy == "Always"
         ]
-        return tuple(
+        return by_number(
             (port.host_ip or EVERY_ADDRESS, port.protocol or "TCP", port.host_port)
             for container in containers
             for port in container.ports
@@ -71,34 +69,51 @@ class PodInfo:
     @cached_property
     def claims(self) -> tuple[str, ...]:
         """The keys of the claims that the pod uses, those of its ephemeral volumes among them."""
-        return tuple(f"{self.namespace}/{name}" for name in claim_names(self.pod))
+        return tuple(f"{self.namespace}/{name}" for name in dict.fromkeys(claim_names(self.pod)))
 
     @cached_property
-    def images(self) -> tuple[str, ...]:
+    def claim_set(self) -> frozenset[str]:
+        return frozenset(self.claims)
+
+    @cached_property
+    def asked(self) -> frozenset[str]:
+        """The resources that the pod takes something of."""
+        return frozenset(name for name, value in self.requests.items() if value)
+
+    @cached_property
+    def native_requests(self) -> Amounts:
+        """The requests for what is no extended resource."""
+        return {name: value for name, value in self.requests.items() if "/" not in name}
+
+    @cached_property
+    def images(self) -> Counter[str]:
+        """How many containers and volumes have an image."""
         containers = self.pod.spec.init_containers + self.pod.spec.containers
         names = [container.image or "" for container in containers]
         names += [v.image.reference or "" for v in self.pod.spec.volumes if v.image is not None]
-        return tuple(normalized_image(name) for name in names)
+        return Counter(normalized_image(name) for name in names)
 
     @cached_property
-    def affinity(self) -> AffinityTerms:
-        found = self.pod.spec.affinity.pod_affinity if self.pod.spec.affinity else None
-        return self._terms(found) if found else NO_TERMS
-
-    @cached_property
-    def anti_affinity(self) -> AffinityTerms:
-        found = self.pod.spec.affinity.pod_anti_affinity if self.pod.spec.affinity else None
-        return self._terms(found) if found else NO_TERMS
-
-    def _terms(self, found: core_v1.PodAffinity | core_v1.PodAntiAffinity) -> AffinityTerms:
-        return AffinityTerms(
-            tuple(self._term(term) for term in found.required_during_scheduling_ignored_during_execution),
-            tuple(
-                (self._term(weighted.pod_affinity_term), weighted.weight)
-                for weighted in found.preferred_during_scheduling_ignored_during_execution
-                if weighted.pod_affinity_term is not None
-            ),
+    def terms(self) -> PodTerms:
+        affinity = self.pod.spec.affinity
+        if affinity is None:
+            return NO_TERMS
+        near, far = affinity.pod_affinity, affinity.pod_anti_affinity
+        return PodTerms(
+            term_set(self._required(near)),
+            term_set(self._required(far)),
+            term_set(self._preferred(near, 1) + self._preferred(far, -1)),
         )
+
+    def _required(self, found: core_v1.PodAffinity | core_v1.PodAntiAffinity | None) -> list[tuple[AffinityTerm, int]]:
+        terms = found.required_during_scheduling_ignored_during_execution if found is not None else ()
+        return [(self._term(term), 1) for term in terms]
+
+    def _preferred(
+        self, found: core_v1.PodAffinity | core_v1.PodAntiAffinity | None, sign: int
+    ) -> list[tuple[AffinityTerm, int]]:
+        terms = found.preferred_during_scheduling_ignored_during_execution if found is not None else ()
+        return [(self._term(t.pod_affinity_term), sign * t.weight) for t in terms if t.pod_affinity_term is not None]
 
     def _term(self, term: core_v1.PodAffinityTerm) -> AffinityTerm:
         namespaces: frozenset[str] | None = frozenset(term.namespaces)
@@ -108,6 +123,14 @@ class PodInfo:
         elif by_label is not None and by_label.empty:
             namespaces, by_label = None, None
         return AffinityTerm(namespaces, by_label, from_label_selector(term.label_selector), term.topology_key)
+
+    @cached_property
+    def selection(self) -> NodeSelection:
+        return NodeSelection(self.pod.spec)
+
+    @cached_property
+    def tolerations(self) -> Tolerations:
+        return Tolerations(self.pod.spec.tolerations)
 
     @cached_property
     def named_nodes(self) -> set[str] | None:
@@ -126,13 +149,13 @@ class PodInfo:
                 self.requests,
                 self.score_cpu,
                 self.score_memory,
-                self.ports,
-                self.images,
+                sorted((*port, *sorted(addresses)) for port, addresses in self.ports.items()),
+                sorted(self.images.items()),
             )
         )
 
 
-NO_TERMS = AffinityTerms()
+NO_TERMS = PodTerms()
 
 
 @dataclass(slots=True)

@@ -72,7 +72,6 @@ class Surroundings:
     """What plugins are made from. `shared` are plugins that all profiles have in common, by name."""
 
     cluster: Cluster
-    namespaces: Callable[[], Mapping[str, Mapping[str, str]]] = field(default=lambda: {})
     kin: KinOf = _no_kin
     shared: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Callable[[Args], Any]] = field(default_factory=dict)
@@ -92,7 +91,7 @@ def build(config: ProfileConfig, given: Surroundings, percentage: int = 0) -> Pr
         "NodePorts": lambda args: NodePorts(),
         "NodeResourcesFit": lambda args: NodeResourcesFit(args, given.ignored_resources, given.backed),
         "PodTopologySpread": lambda args: PodTopologySpread(given.kin, args),
-        "InterPodAffinity": lambda args: InterPodAffinity(given.namespaces, args),
+        "InterPodAffinity": InterPodAffinity,
         "NodeResourcesBalancedAllocation": BalancedAllocation,
         "ImageLocality": lambda args: ImageLocality(given.cluster),
         **given.extra,

@@ -32,9 +32,8 @@ class ImageLocality:
             return 0
         total = len(self._cluster.nodes) or 1
         found = 0
-        for image in pod.images:
-            size = node.images.get(image)
-            if size:
-                found += size * self._cluster.image_nodes.get(image, 1) // total
-        most = MOST * len(pod.images)
+        for image in pod.images.keys() & node.images.keys():
+            share = node.images[image] * self._cluster.image_nodes.get(image, 1) // total
+            found += pod.images[image] * share
+        most = MOST * pod.images.total()
         return MAX_SCORE * (min(max(found, LEAST), most) - LEAST) // (most - LEAST) if pod.images else 0

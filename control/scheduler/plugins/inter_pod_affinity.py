@@ -6,30 +6,33 @@ own required anti-affinity speaks of the new pod. Score: weights of preferred te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import ConfigurationError
-from control.scheduler.counts import Question
 from control.scheduler.framework import MAX_SCORE, Constraint, Rejection
 from control.scheduler.nodeinfo import NodeInfo
-from control.scheduler.podinfo import AffinityTerm, PodInfo
+from control.scheduler.podinfo import PodInfo
+from control.scheduler.term_sets import FEW
 
 NAME = "InterPodAffinity"
 _AFFINITY = Rejection(NAME, ("node(s) didn't match pod affinity rules",), unresolvable=True)
 _ANTI_AFFINITY = Rejection(NAME, ("node(s) didn't match pod anti-affinity rules",))
 _EXISTING = Rejection(NAME, ("node(s) didn't satisfy existing pods anti-affinity rules",))
 
+Places = list[tuple[str, dict[str, int]]]
+"""Labels of nodes, and how many pods are where a label has a value."""
+
+_NOWHERE: Places = [("", {})]
+"""No node has all the labels: nor has any this one."""
+
 
 class InterPodAffinity:
     name = NAME
     weight = 2
 
-    def __init__(
-        self, namespaces: Callable[[], Mapping[str, Mapping[str, str]]], args: Mapping[str, Any] | None = None
-    ) -> None:
-        self._namespaces = namespaces
+    def __init__(self, args: Mapping[str, Any] | None = None) -> None:
         given = args or {}
         self._hard_weight = int(given.get("hardPodAffinityWeight", 1))
         self._deaf = bool(given.get("ignorePreferredTermsOfExistingPods"))
@@ -39,52 +42,55 @@ class InterPodAffinity:
     def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
         """Look up the domains that matter; None where no affinity is in play."""
         forbidden = [
-            (term.key, counts.domains(term.key, cluster.nodes))
-            for term, counts in cluster.anti_terms.items()
-            if cluster.term_matches(term, pod)
+            (key, counts.domains(key, cluster.nodes))
+            for terms, counts in cluster.far.items()
+            for key, _ in cluster.points(terms, pod)
         ]
-        affinity, anti = pod.affinity, pod.anti_affinity
-        if not forbidden and not cluster.scored_terms and not cluster.hard_terms and pod.pod.spec.affinity is None:
+        wishes = pod.terms
+        if not forbidden and not cluster.scored and not cluster.near and pod.pod.spec.affinity is None:
             return None
-        repelled = [
-            (term.key, cluster.count(self._question([term], cluster)).domains(term.key, cluster.nodes))
-            for term in anti.required
-        ]
-        wanted: list[tuple[str, dict[str, int]]] = []
+        repelled: Places = []
+        if wishes.far is not None:
+            repelled = [(key, found.domains(key, cluster.nodes)) for key, found in cluster.weigh(wishes.far).items()]
+        wanted: Places = []
         anywhere = True
-        if affinity.required:
-            counts = cluster.count(self._question(affinity.required, cluster))
-            wanted = [(term.key, counts.domains(term.key, cluster.nodes)) for term in affinity.required]
-            first_of_its_kind = not any(domains for _, domains in wanted) and all(
-                cluster.term_matches(term, pod) for term in affinity.required
-            )
-            anywhere = first_of_its_kind
+        if wishes.near is not None:
+            counts = cluster.count_all(wishes.near)
+            wanted = [(key, counts.domains(key, cluster.nodes)) for key in wishes.near.keys & cluster.label_keys.keys()]
+            itself = wishes.near.all_match(pod.namespace, pod.labels, cluster.namespace_labels)
+            anywhere = itself and not any(domains for _, domains in wanted)
+            if len(wanted) < len(wishes.near.keys):
+                wanted = _NOWHERE
         scores = self._scores(pod, cluster)
         if not (forbidden or repelled or wanted or scores):
             return None
-        return _Check(forbidden, repelled, wanted, anywhere, scores)
-
-    def _question(self, terms: Sequence[AffinityTerm], cluster: Cluster) -> Question:
-        known = self._namespaces()
-        return Question(tuple((cluster.namespaces_of(term, known), term.selector) for term in terms))
+        return _Check(_merged(forbidden), repelled, wanted, anywhere, scores)
 
     def _scores(self, pod: PodInfo, cluster: Cluster) -> dict[str, dict[str, int]]:
         """Return the points of each domain: label key -> value -> points."""
         scores: dict[str, dict[str, int]] = {}
-        weighted = [(term, weight) for term, weight in pod.affinity.preferred]
-        weighted += [(term, -weight) for term, weight in pod.anti_affinity.preferred]
-        for term, weight in weighted:
-            found = cluster.count(self._question([term], cluster)).domains(term.key, cluster.nodes)
-            _add_points(scores, term.key, found, weight)
-        if self._deaf and not weighted:
+        own = pod.terms.scored
+        if own is not None:
+            for key, found in cluster.weigh(own).items():
+                _add_points(scores, key, found.domains(key, cluster.nodes), 1)
+        if self._deaf and own is None:
             return scores
-        for (term, weight), counts in cluster.scored_terms.items():
-            if cluster.term_matches(term, pod):
-                _add_points(scores, term.key, counts.domains(term.key, cluster.nodes), weight)
-        for term, counts in cluster.hard_terms.items() if self._hard_weight else ():
-            if cluster.term_matches(term, pod):
-                _add_points(scores, term.key, counts.domains(term.key, cluster.nodes), self._hard_weight)
+        kinds = [(cluster.scored, 1)] + ([(cluster.near, self._hard_weight)] if self._hard_weight else [])
+        for counted, factor in kinds:
+            for terms, counts in counted.items():
+                for key, weight in cluster.points(terms, pod):
+                    _add_points(scores, key, counts.domains(key, cluster.nodes), weight * factor)
         return scores
+
+
+def _merged(places: Places) -> Places:
+    """Join many domains by their label, so that a node is looked up once for each label that nodes have."""
+    if len(places) <= FEW:
+        return places
+    joined: dict[str, dict[str, int]] = {}
+    for key, domains in places:
+        joined.setdefault(key, {}).update(domains)
+    return list(joined.items())
 
 
 def _add_points(scores: dict[str, dict[str, int]], key: str, domains: Mapping[str, int], weight: int) -> None:
@@ -96,9 +102,9 @@ def _add_points(scores: dict[str, dict[str, int]], key: str, domains: Mapping[st
 class _Check:
     def __init__(
         self,
-        forbidden: list[tuple[str, dict[str, int]]],
-        repelled: list[tuple[str, dict[str, int]]],
-        wanted: list[tuple[str, dict[str, int]]],
+        forbidden: Places,
+        repelled: Places,
+        wanted: Places,
         anywhere: bool,
         scores: dict[str, dict[str, int]],
     ) -> None:

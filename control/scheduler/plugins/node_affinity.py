@@ -7,11 +7,11 @@ from typing import Any
 
 from control.scheduler.configuration import ConfigurationError
 from control.scheduler.framework import Rejection
+from control.scheduler.node_selection import NodeSelection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from kube import serialize
 from kube.api import core_v1
-from kube.node_affinity import preferred_weight, required_matches
 
 
 class NodeAffinity:
@@ -22,7 +22,7 @@ class NodeAffinity:
     _enforced = Rejection(name, ("node(s) didn't match scheduler-enforced node affinity",), unresolvable=True)
 
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:
-        self._added: core_v1.PodSpec | None = None
+        self._added: NodeSelection | None = None
         given = (args or {}).get("addedAffinity")
         if given:
             try:
@@ -30,24 +30,19 @@ class NodeAffinity:
             except ValueError as error:
                 raise ConfigurationError(f"addedAffinity: {error}") from error
             # The added terms are judged as if a pod had them that wants nothing else.
-            self._added = core_v1.PodSpec(affinity=core_v1.Affinity(node_affinity=affinity))
+            self._added = NodeSelection(core_v1.PodSpec(affinity=core_v1.Affinity(node_affinity=affinity)))
 
     def filter(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:
         """Refuse a node that the profile's terms, the selector or the pod's required terms do not match."""
-        if self._added is not None and not required_matches(self._added, node.node):
+        if self._added is not None and not self._added.matches(node.node):
             return self._enforced
-        return None if required_matches(pod.pod.spec, node.node) else self._rejection
+        return None if pod.selection.matches(node.node) else self._rejection
 
     def applies(self, pod: PodInfo) -> bool:
         """True where there are preferred terms."""
-        return _prefers(pod.pod.spec) or (self._added is not None and _prefers(self._added))
+        return pod.selection.prefers or (self._added is not None and self._added.prefers)
 
     def score(self, pod: PodInfo, node: NodeInfo) -> int:
         """Add up the weights of the preferred terms that match."""
-        added = preferred_weight(self._added, node.node) if self._added is not None else 0
-        return added + preferred_weight(pod.pod.spec, node.node)
-
-
-def _prefers(spec: core_v1.PodSpec) -> bool:
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    return affinity is not None and bool(affinity.preferred_during_scheduling_ignored_during_execution)
+        added = self._added.weight(node.node) if self._added is not None else 0
+        return added + pod.selection.weight(node.node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from control.scheduler.framework import Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
-from kube.host_ports import clash
+from kube.host_ports import overlap
 
 
 class NodePorts:
@@ -16,4 +16,4 @@ class NodePorts:
         """Refuse a node where one of the pod's host ports is in use; 0.0.0.0 is in the way of every address."""
         if not pod.ports or not node.ports:
             return None
-        return self._rejection if clash(pod.ports, node.ports) else None
+        return self._rejection if any(overlap(pod.ports, taken) for taken in node.ports.values()) else None

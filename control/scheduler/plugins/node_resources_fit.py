@@ -19,6 +19,9 @@ from control.scheduler.podinfo import PodInfo
 CPU_AND_MEMORY = (("cpu", 1), ("memory", 1))
 _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 
+MOST_REASONS = 32
+"""Resources of one node that are named as short: a pod may ask for tens of thousands, and there is a reason for each node."""
+
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
@@ -115,7 +118,7 @@ class NodeResourcesFit:
         self._ignored_groups = frozenset(given.get("ignoredResourceGroups") or ())
 
     def filter(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:
-        """Name every resource that is short; more than the node has at all cannot be helped by preemption."""
+        """Name the resources that are short; more than the node has at all cannot be helped by preemption."""
         if (
             len(node.pods) < node.pod_capacity
             and pod.cpu <= node.cpu_capacity - node.cpu
@@ -141,6 +144,8 @@ class NodeResourcesFit:
             if wanted > capacity - node.others.get(resource, 0):
                 reasons.append(f"Insufficient {resource}")
                 hopeless |= wanted > capacity
+                if len(reasons) >= MOST_REASONS:
+                    break
         return Rejection(self.name, tuple(reasons), hopeless) if reasons else None
 
     def _left_out(self, resource: str) -> bool:

@@ -6,7 +6,7 @@ from control.scheduler.framework import Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1
-from kube.taints import NO_SCHEDULE, tolerated
+from kube.taints import NO_SCHEDULE
 
 _CORDON = core_v1.Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 
@@ -17,6 +17,6 @@ class NodeUnschedulable:
 
     def filter(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:
         """Refuse spec.unschedulable."""
-        if not node.node.spec.unschedulable or tolerated(_CORDON, pod.pod.spec.tolerations):
+        if not node.node.spec.unschedulable or pod.tolerations.tolerate(_CORDON):
             return None
         return self._rejection

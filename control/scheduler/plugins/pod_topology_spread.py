@@ -21,9 +21,8 @@ from control.scheduler.framework import MAX_SCORE, Constraint, Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1
-from kube.node_affinity import required_matches
 from kube.selectors import LabelSelector, Requirement, from_label_selector
-from kube.taints import NO_EXECUTE, NO_SCHEDULE, first_untolerated
+from kube.taints import NO_EXECUTE, NO_SCHEDULE
 
 NAME = "PodTopologySpread"
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -50,11 +49,12 @@ class Spread:
 
 @dataclass(slots=True)
 class _Eligible:
-    """The nodes that count for a constraint (None: all that have the label), and their domains."""
+    """The nodes that count for constraints (None: all that have the labels), and their domains."""
 
     version: int
     nodes: set[str] | None
-    domains: set[str]
+    domains: dict[str, set[str]]
+    """By label, one of which all eligible nodes have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,37 +121,41 @@ class PodTopologySpread:
         """Return (matching pods by domain, all domains), over the nodes that are eligible and have all labels of `keys`."""
         cluster = spread.cluster
         eligible = self._eligible_nodes(constraint, keys, spread)
-        question = Question(((frozenset({spread.pod.namespace}), constraint.selector),), count_terminating=False)
+        if not eligible.domains:
+            return {}, set()
+        domains = eligible.domains[constraint.key]
+        question = Question(spread.pod.namespace, constraint.selector, count_terminating=False)
         found = cluster.count(question)
         if eligible.nodes is None:
-            return found.domains(constraint.key, cluster.nodes), eligible.domains
+            return found.domains(constraint.key, cluster.nodes), domains
         counts: dict[str, int] = {}
         for name, number in found.per_node.items():
             if name in eligible.nodes:
                 value = cluster.nodes[name].labels[constraint.key]
                 counts[value] = counts.get(value, 0) + number
-        return counts, eligible.domains
+        return counts, domains
 
     def _eligible_nodes(self, constraint: Spread, keys: frozenset[str], spread: _Spreading) -> _Eligible:
-        spec, cluster = spread.pod.pod.spec, spread.cluster
+        pod, cluster = spread.pod, spread.cluster
         by_affinity = constraint.honor_affinity and bool(spread.selection)
         selection = spread.selection if by_affinity else b""
         tolerations = spread.tolerations if constraint.honor_taints else b""
-        memory_key = (constraint.key, keys, selection, tolerations, constraint.honor_taints)
+        memory_key = (keys, selection, tolerations, constraint.honor_taints)
         known = self._eligible.get(memory_key)
         if known is not None and known.version == cluster.topology_version:
             return known
         nodes: set[str] = set()
-        domains: set[str] = set()
+        domains: dict[str, set[str]] = {}
         for node in cluster.order:
-            if any(key not in node.labels for key in keys):
+            if not keys <= node.labels.keys():
                 continue
-            if by_affinity and not required_matches(spec, node.node):
+            if by_affinity and not pod.selection.matches(node.node):
                 continue
-            if constraint.honor_taints and first_untolerated(node.taints, spec.tolerations, (NO_SCHEDULE, NO_EXECUTE)):
+            if constraint.honor_taints and pod.tolerations.first_untolerated(node.taints, (NO_SCHEDULE, NO_EXECUTE)):
                 continue
             nodes.add(node.name)
-            domains.add(node.labels[constraint.key])
+            for key in keys:
+                domains.setdefault(key, set()).add(node.labels[key])
         everything = len(nodes) == len(cluster.order)
         if len(self._eligible) >= MOST_REMEMBERED:
             self._eligible.clear()
@@ -231,8 +235,10 @@ class _Check:
         if not self._soft or not any(self._counts):
             return None
         labels = [node.labels for node in nodes]
-        keys = [constraint.key for constraint in self._soft]
-        counted = [found for found in labels if all(key in found for key in keys)] if self._require_all else labels
+        keys = {constraint.key for constraint in self._soft}
+        counted = [found for found in labels if keys <= found.keys()] if self._require_all else labels
+        if not counted:
+            return None
         points = [0.0] * len(nodes)
         for constraint, counts in zip(self._soft, self._counts, strict=True):
             key, least = constraint.key, constraint.max_skew - 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 from control.scheduler.framework import Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
-from kube.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, first_untolerated, tolerated
+from kube.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE
+
+_SOFT = ("", PREFER_NO_SCHEDULE)
 
 
 class TaintToleration:
@@ -16,9 +18,9 @@ class TaintToleration:
 
     def filter(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:
         """Refuse a node with a taint that the pod does not tolerate."""
-        if not node.taints:
+        if not node.hard_taints:
             return None
-        found = first_untolerated(node.taints, pod.pod.spec.tolerations, (NO_SCHEDULE, NO_EXECUTE))
+        found = pod.tolerations.first_untolerated(node.hard_taints, (NO_SCHEDULE, NO_EXECUTE))
         return self._rejection if found is not None else None
 
     def applies(self, pod: PodInfo) -> bool:
@@ -26,9 +28,8 @@ class TaintToleration:
 
     def score(self, pod: PodInfo, node: NodeInfo) -> int:
         """Count the PreferNoSchedule taints that the pod does not tolerate."""
-        if not node.taints:
+        if not node.soft_taints:
             return 0
-        tolerations = [t for t in pod.pod.spec.tolerations if t.effect in (None, "", PREFER_NO_SCHEDULE)]
-        return sum(
-            1 for taint in node.taints if taint.effect == PREFER_NO_SCHEDULE and not tolerated(taint, tolerations)
-        )
+        if pod.tolerations.effects.isdisjoint(_SOFT):
+            return len(node.soft_taints)
+        return sum(1 for taint in node.soft_taints if not pod.tolerations.tolerate(taint))

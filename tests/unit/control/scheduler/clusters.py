@@ -89,7 +89,7 @@ class World:
     ):
         known = namespaces or {"default": {}}
         self.cluster = Cluster(lambda name: known.get(name, {}))
-        self.profile = build(profile or ProfileConfig(), Surroundings(self.cluster, lambda: known, kin, **more))
+        self.profile = build(profile or ProfileConfig(), Surroundings(self.cluster, kin, **more))
         self.algorithm = Algorithm(self.profile, self.cluster)
         for found in nodes:
             self.cluster.set_node(found)

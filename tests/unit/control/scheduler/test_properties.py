@@ -200,7 +200,7 @@ def test_indexes_that_follow_changes_say_what_counting_anew_says(drawn) -> None:
     known = {f"n{i}": node(f"n{i}", zone=ZONES[i % 3]) for i in range(4)}
     world = World(*known.values())
     there: dict[str, core_v1.Pod] = {}
-    questions = [Question(((frozenset({"default"}), from_map({"app": app})),)) for app in APPS]
+    questions = [Question("default", from_map({"app": app})) for app in APPS]
     for step, number, where, wishes in drawn:
         name, key = f"n{where}", f"p{number}"
         if step == "add" and key not in there and name in known:
@@ -231,9 +231,10 @@ def test_indexes_that_follow_changes_say_what_counting_anew_says(drawn) -> None:
             assert len(world.cluster.nodes[name].pods) == len(mine)
         anti = Counter((str(labels), key) for p in placed for labels, key in wants(p, "pod_anti_affinity"))
         kept: Counter[tuple[str, str]] = Counter()
-        for term, counts in world.cluster.anti_terms.items():
-            labels = {r.key: next(iter(r.values)) for r in term.selector.requirements}
-            kept[str(labels), term.key] += sum(counts.per_node.values())
+        for terms_, counts in world.cluster.far.items():
+            for term, _ in terms_.terms:
+                labels = {r.key: next(iter(r.values)) for r in term.selector.requirements}
+                kept[str(labels), term.key] += sum(counts.per_node.values())
         assert kept == anti
 
 
@@ -254,4 +255,4 @@ def test_a_nominated_pods_anti_affinity_counts_already() -> None:
     apart = affinity(required=[near({"app": "x"}, HOST)], anti=True)
     world.cluster.nominate(PodInfo(pod("waits", priority=3, affinity=apart)), "n1")
     assert world.place(pod("p", labels={"app": "x"})) == "n2"
-    assert not world.cluster.anti_terms  # and looking has left nothing behind
+    assert not world.cluster.far  # and looking has left nothing behind

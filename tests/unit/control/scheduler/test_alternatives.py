@@ -1,0 +1,109 @@
+"""Many terms compared together say what each says by itself, at a cost that their number does not multiply."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control.scheduler.alternatives import Alternatives
+from control.scheduler.podinfo import PodInfo
+from control.scheduler.term_sets import AffinityTerm, TermSet, term_set
+from kube.api import core_v1, meta_v1
+from kube.selectors import LabelSelector, Requirement
+
+from .clusters import ZONE, World, affinity, near, node, pod
+
+KEYS, VALUES = ("a", "b", "namespace"), ("1", "2", "x", "-3")
+labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
+
+
+@st.composite
+def requirements(draw, operators=("in", "notin", "exists", "!", "gt", "lt")) -> Requirement:
+    operator = draw(st.sampled_from(operators))
+    least, most = {"in": (1, 3), "notin": (1, 3), "gt": (1, 1), "lt": (1, 1)}.get(operator, (0, 0))
+    values = draw(st.frozensets(st.sampled_from(VALUES), min_size=least, max_size=most))
+    return Requirement(draw(st.sampled_from(KEYS)), operator, values)
+
+
+def selectors(*operators: str) -> st.SearchStrategy[LabelSelector]:
+    drawn = st.lists(requirements(operators) if operators else requirements(), max_size=4)
+    return st.builds(LabelSelector, drawn.map(tuple), st.just(False)) | st.just(LabelSelector(nothing=True))
+
+
+@given(st.lists(selectors(), max_size=12), st.lists(labels, min_size=1, max_size=4))
+def test_each_conjunction_says_what_its_selector_says(chosen, objects) -> None:
+    together = Alternatives(
+        [None if s.nothing else [(r.key, r.operator, r.values) for r in s.requirements] for s in chosen]
+    )
+    for found in objects:
+        expected = sum(1 << number for number, selector in enumerate(chosen) if selector.matches(found))
+        assert together.matching(found) == expected
+
+
+def test_bounds_are_compared_with_thousands_of_others() -> None:
+    together = Alternatives([[("n", "gt" if i % 2 else "lt", {str(i)})] for i in range(2000)])
+    for value in (-1, 0, 700, 701, 1999, 5000):
+        expected = {i for i in range(2000) if (value > i if i % 2 else value < i)}
+        found = together.matching({"n": str(value)})
+        assert {i for i in range(2000) if found >> i & 1} == expected
+
+
+plain = selectors("in", "notin", "exists", "!")
+terms = st.lists(
+    st.tuples(
+        st.builds(
+            AffinityTerm,
+            st.none() | st.frozensets(st.sampled_from(("n1", "n2"))),
+            st.none() | plain,
+            plain,
+            st.sampled_from(("zone", "host", "rack")),
+        ),
+        st.integers(-2, 2),
+    ),
+    min_size=1,
+    max_size=9,
+)
+
+
+@given(terms, st.sampled_from(("n1", "n2", "n3")), labels, labels)
+def test_a_set_of_terms_says_what_its_terms_say_one_by_one(drawn, namespace, of_pod, of_namespace) -> None:
+    many = TermSet(tuple(drawn))
+    known = {"zone": 1, "host": 1, "rack": 1}
+    hits = [(t, weight) for t, weight in drawn if t.matches(namespace, of_pod, lambda name: of_namespace)]
+    sums = {key: sum(weight for t, weight in hits if t.key == key) for key in {t.key for t, _ in hits}}
+    found = dict(many.points(namespace, of_pod, lambda name: of_namespace, known.keys()))
+    assert found == sums
+    assert many.all_match(namespace, of_pod, lambda name: of_namespace) == (len(hits) == len(drawn))
+
+
+def test_pods_of_one_template_share_their_terms() -> None:
+    spec = affinity(required=[near({"app": f"a{i}"}) for i in range(20)], anti=True)
+    one, other = PodInfo(pod("p1", affinity=spec)).terms.far, PodInfo(pod("p2", affinity=spec)).terms.far
+    assert one is other is not None
+    assert term_set([]) is None
+
+
+def test_terms_for_labels_that_no_node_has_count_once_a_node_has_them() -> None:
+    world = World(node("n1", zone="a"), node("n2", zone="b"))
+    world.put(pod("there", labels={"app": "x"}), "n1")
+    racks = affinity(required=[near({"app": "x"}, f"rack{i}") for i in range(20)], anti=True)
+    assert world.place(pod("first", affinity=racks)) in ("n1", "n2")
+    world.cluster.set_node(node("n1", zone="a", labels={"rack7": "r"}))
+    assert world.place(pod("second", affinity=racks)) == "n2"
+
+
+def test_the_labels_of_a_namespace_are_looked_at_anew_when_they_change() -> None:
+    known = {"default": {}, "team": {"kind": "noisy"}}
+    world = World(node("n1", zone="a"), node("n2", zone="b"), namespaces=known)
+    world.put(pod("there", labels={"app": "x"}, namespace="team"), "n1")
+    away = near({"app": "x"}, ZONE)
+    away.namespace_selector = meta_v1.LabelSelector(match_labels={"kind": "noisy"})
+    wish = core_v1.Affinity(
+        pod_anti_affinity=core_v1.PodAntiAffinity(required_during_scheduling_ignored_during_execution=[away])
+    )
+    assert world.place(pod("p1", affinity=wish)) == "n2"
+    known["team"] = {"kind": "quiet"}
+    world.cluster.namespaces_changed()
+    world.put(pod("full", labels={"app": "x"}, namespace="default"), "n2")
+    assert world.place(pod("p2", "1", affinity=wish)) in ("n1", "n2")
+    assert not world.cluster.weigh(PodInfo(pod("p3", affinity=wish)).terms.far)
