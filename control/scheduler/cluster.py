@@ -44,6 +44,8 @@ class Cluster:
         """How many pods use a claim."""
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         """Pods that are to go to a node as soon as their victims have left it."""
+        self.preemption_start = 0
+        """Where the next search for victims begins: one that compares too much goes on there."""
         self._nominations: dict[str, str] = {}
         self._indexes = PodIndexes(namespace_labels, self.label_keys.keys())
         self._pods: dict[str, tuple[PodInfo, str]] = {}

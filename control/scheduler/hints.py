@@ -11,6 +11,7 @@ from control.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from control.scheduler.plugins.taint_toleration import TaintToleration
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import Hint
+from control.scheduler.term_sets import LabelsOf
 from kube.api import resource_v1
 from kube.informer import Change
 from kube.pod_claims import ClaimError, claim_name
@@ -52,6 +53,20 @@ def of_departure(gone: PodInfo, node: NodeInfo | None) -> Hint:
             return not gone.claim_set.isdisjoint(pod.claim_set)
         if plugin == "NodeVolumeLimits":
             return bool(gone.claims)
+        return True
+
+    return helps
+
+
+def of_arrival(new: PodInfo, labels_of: LabelsOf) -> Hint:
+    """Return the hint of a pod that has come to a node: a pod that was to be near it, or is spread with it, may be helped."""
+
+    def helps(plugin: str, pod: PodInfo) -> bool:
+        if plugin == "InterPodAffinity":
+            near = pod.terms.near
+            return near is not None and near.all_match(new.namespace, new.labels, labels_of)
+        if plugin == "PodTopologySpread":
+            return pod.namespace == new.namespace
         return True
 
     return helps

@@ -7,11 +7,13 @@ at once. The scheduler knows the cluster through informers only and runs whereve
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from control import offload
 from control.controllers.context import SharedInformers, wait_until_listed
 from control.scheduler.algorithm import Algorithm
 from control.scheduler.binding_cycle import BindingCycle
@@ -47,8 +49,8 @@ Factory = Callable[[Mapping[str, Any]], Any]
 """Makes a plugin from its arguments."""
 BINDINGS = 64
 """Bindings under way at once."""
-TURN = 8
-"""Pods placed before others on the loop get their turn."""
+TURN, TURN_SECONDS = 8, 0.01
+"""Pods placed, and time that passes, before others on the loop get their turn."""
 EVENT_WORKERS = 16
 """Events being sent at once: each waits for the disk, and there are as many of them as bindings."""
 
@@ -134,12 +136,7 @@ class Scheduler:
     async def run(self) -> None:
         """Schedule until cancelled; the informers have to be running."""
         await wait_until_listed("scheduler", self._needed, self._clock)
-        for informer in self._storage:
-            informer.subscribe(lambda change: self.queue.event(STORAGE))
-        self._namespaces.subscribe(self._namespace_changed)
-        watching = self._watching
-        self._devices.follow(watching.claim_changed, watching.supply_changed, watching.resources_changed)
-        watching.follow(self._pods, self._nodes)
+        self.follow()
         try:
             async with asyncio.TaskGroup() as group:
                 for recorder in self._recorders:
@@ -150,17 +147,35 @@ class Scheduler:
             for extender in self._extenders:
                 await extender.close()
 
+    def follow(self) -> None:
+        """Keep cache and queue in step with the informers from now on."""
+        for informer in self._storage:
+            informer.subscribe(lambda change: self.queue.event(STORAGE))
+        self._namespaces.subscribe(self._namespace_changed)
+        watching = self._watching
+        self._devices.follow(watching.claim_changed, watching.supply_changed, watching.resources_changed)
+        watching.follow(self._pods, self._nodes)
+
     async def _schedule_all(self, group: asyncio.TaskGroup) -> None:
-        turn = 0
+        loop = asyncio.get_running_loop()
+        turn, began = 0, loop.time()
         while True:
             queued = await self.queue.get()
             await self._slots.acquire()
+            if queued.info.size >= offload.LARGE:
+                await self._prepare(queued)
             asked = [extender for extender in self._extenders if extender.interested(queued.info)]
             decision = await self._cycle.decide_with(asked, queued) if asked else self._cycle.decide(queued)
             group.create_task(self._carry_out(queued, decision), name=f"schedule {queued.key}")
             turn += 1
-            if turn % TURN == 0:
+            if turn == TURN or loop.time() - began > TURN_SECONDS:
                 await asyncio.sleep(0)
+                turn, began = 0, loop.time()
+
+    async def _prepare(self, queued: QueuedPod) -> None:
+        """Have a large pod made ready beside the loop; what is wrong with it shows when it is placed."""
+        with contextlib.suppress(Exception):
+            await offload.apart(queued.info.namespace, queued.info.prepare)
 
     # -- doing ------------------------------------------------------------------------------------------------------
     async def _carry_out(self, queued: QueuedPod, decision: Placed | Failed) -> None:

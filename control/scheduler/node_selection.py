@@ -46,6 +46,10 @@ class NodeSelection:
         self._required = required.node_selector_terms if required is not None else None
         self._preferred = affinity.preferred_during_scheduling_ignored_during_execution if affinity else []
 
+    def prepare(self) -> None:
+        """Work out what comparing many terms needs."""
+        _ = self._alternatives, self._weighed
+
     @property
     def prefers(self) -> bool:
         """True where there are preferred terms."""

@@ -12,7 +12,9 @@ from functools import cached_property
 
 import msgspec
 
+from control.scheduler import disks
 from control.scheduler.node_selection import NodeSelection
+from control.scheduler.spreads import Spreads, spreads_of
 from control.scheduler.term_sets import AffinityTerm, TermSet, term_set
 from control.scheduler.toleration_set import Tolerations
 from kube import node_affinity
@@ -54,6 +56,27 @@ class PodInfo:
         self.score_cpu, self.score_memory = asked.get("cpu", 0), asked.get("memory", 0)
 
     @cached_property
+    def size(self) -> int:
+        """Bytes of the pod's spec and labels."""
+        return len(msgspec.json.encode((self.pod.spec, self.labels)))
+
+    def follow(self, pod: core_v1.Pod) -> bool:
+        """Take in a new state of the pod where all that was worked out still holds; False where it does not."""
+        if pod.spec != self.pod.spec or pod.metadata.labels != self.labels:
+            return False
+        self.pod = pod
+        return True
+
+    def prepare(self) -> None:
+        """Work out what placing the pod needs, all at once; another thread may do it."""
+        for terms in (self.terms.near, self.terms.far, self.terms.scored):
+            if terms is not None:
+                terms.prepare()
+        self.selection.prepare()
+        for name in ("tolerations", "ports", "claims", "disks", "images", "named_nodes", "signature", "spreads"):
+            getattr(self, name)
+
+    @cached_property
     def ports(self) -> Ports:
         """The addresses of the node on which the pod takes each (protocol, port)."""
         containers = self.pod.spec.containers + [
@@ -70,6 +93,10 @@ class PodInfo:
     def claims(self) -> tuple[str, ...]:
         """The keys of the claims that the pod uses, those of its ephemeral volumes among them."""
         return tuple(f"{self.namespace}/{name}" for name in dict.fromkeys(claim_names(self.pod)))
+
+    @cached_property
+    def disks(self) -> disks.Uses:
+        return disks.uses(disks.disks(self.pod))
 
     @cached_property
     def claim_set(self) -> frozenset[str]:
@@ -123,6 +150,10 @@ class PodInfo:
         elif by_label is not None and by_label.empty:
             namespaces, by_label = None, None
         return AffinityTerm(namespaces, by_label, from_label_selector(term.label_selector), term.topology_key)
+
+    @cached_property
+    def spreads(self) -> Spreads:
+        return spreads_of(self.pod.spec.topology_spread_constraints, self.labels)
 
     @cached_property
     def selection(self) -> NodeSelection:

@@ -7,19 +7,26 @@ least: fewest budgets broken, lowest top priority, lowest sum, fewest, youngest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from control.scheduler.algorithm import Algorithm
+from control.scheduler.alternatives import Alternatives, Conjunction
 from control.scheduler.cluster import Cluster
 from control.scheduler.framework import Diagnosis, histogram
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
+from control.scheduler.steps import OutOfSteps, Steps
 from kube.api import policy_v1
-from kube.selectors import LabelSelector, from_label_selector
+from kube.selectors import from_label_selector
 
 NOT_ELIGIBLE = "not eligible"
 """How it begins to be said that a pod may not preempt (any more)."""
+MOST_CHECKS, CHECKED_BYTES = 5000, 4096
+"""How often one attempt may check whether a pod fits; one of so many bytes counts once more for each."""
+FREE_BUDGETS, LIFTED = 64, 8
+"""Budgets of one pod, and pods that are lifted off a node, that cost as much as a check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,80 +100,107 @@ def candidates(
     result: list[Victims] = []
     share, least = algorithm.profile.candidates
     most = max(least, len(cluster.order) * share // 100)
-    disruptions = _Budgets(budgets())
-    for name, rejection in diagnosis.rejections.items():
-        if rejection.unresolvable:
-            continue
+    search = _Search(pod, algorithm, cluster, _Budgets(budgets()))
+    names = [name for name, rejection in diagnosis.rejections.items() if not rejection.unresolvable]
+    start = cluster.preemption_start % len(names) if names else 0
+    for looked, name in enumerate(itertools.chain(names[start:], names[:start])):
         node = cluster.nodes.get(name)
-        found = _victims_on(pod, node, algorithm, cluster, disruptions) if node is not None else None
+        try:
+            found = search.victims_on(node) if node is not None else None
+        except OutOfSteps:
+            cluster.preemption_start = start + max(looked, 1)  # the next attempt begins there
+            return result
         if found is not None:
             result.append(found)
             if len(result) >= most:
                 break
+    cluster.preemption_start = 0
     return result
 
 
-def _victims_on(
-    pod: PodInfo,
-    node: NodeInfo,
-    algorithm: Algorithm,
-    cluster: Cluster,
-    budgets: _Budgets,
-) -> Victims | None:
-    lower = [p for p in node.pods.values() if p.priority < pod.priority]
-    if not lower:
-        return None
-    lower.sort(key=lambda p: (-p.priority, p.pod.status.start_time or ""))
-    violating = budgets.overdrawn_by(lower)
-    lifted = list(lower)
-    for other in lifted:
-        cluster.lift(other, node)
-    try:
-        if not algorithm.fits_with_all(pod, node):
+class _Search:
+    """The search for victims of one pod, over all nodes: so many checks of the pod, the larger it is the fewer."""
+
+    def __init__(self, pod: PodInfo, algorithm: Algorithm, cluster: Cluster, budgets: _Budgets) -> None:
+        self._pod, self._algorithm, self._cluster, self._budgets = pod, algorithm, cluster, budgets
+        self._steps = Steps(MOST_CHECKS)
+        self._price = 1 + pod.size // CHECKED_BYTES
+
+    def victims_on(self, node: NodeInfo) -> Victims | None:
+        """Return whom to evict from a node; raises OutOfSteps."""
+        pod, cluster = self._pod, self._cluster
+        lower = [p for p in node.pods.values() if p.priority < pod.priority]
+        if not lower:
             return None
-        victims: list[PodInfo] = []
-        for other in [p for p in lower if p.key in violating] + [p for p in lower if p.key not in violating]:
-            cluster.put_back(other, node)
-            lifted.remove(other)
-            if not algorithm.fits_with_all(pod, node):
-                cluster.lift(other, node)
-                lifted.append(other)
-                victims.append(other)
-    finally:
-        for other in lifted:
-            cluster.put_back(other, node)
-    if not victims:
-        return None
-    victims.sort(key=lambda p: (-p.priority, p.pod.status.start_time or ""))
-    return Victims(node.name, tuple(victims), sum(1 for p in victims if p.key in violating))
+        lower.sort(key=lambda p: (-p.priority, p.pod.status.start_time or ""))
+        self._steps.take(len(lower) // LIFTED)
+        violating = self._budgets.overdrawn_by(lower, self._steps)
+        lifted = {other.key: other for other in lower}
+        for other in lower:
+            cluster.lift(other, node)
+        try:
+            if not self._fits(node):
+                return None
+            victims: list[PodInfo] = []
+            for other in [p for p in lower if p.key in violating] + [p for p in lower if p.key not in violating]:
+                cluster.put_back(lifted.pop(other.key), node)
+                if not self._fits(node):
+                    cluster.lift(other, node)
+                    lifted[other.key] = other
+                    victims.append(other)
+        finally:
+            for other in lifted.values():
+                cluster.put_back(other, node)
+        if not victims:
+            return None
+        victims.sort(key=lambda p: (-p.priority, p.pod.status.start_time or ""))
+        return Victims(node.name, tuple(victims), sum(1 for p in victims if p.key in violating))
+
+    def _fits(self, node: NodeInfo) -> bool:
+        self._steps.take(self._price)
+        return self._algorithm.fits_with_all(self._pod, node)
 
 
 class _Budgets:
-    """The disruption budgets by namespace. A selector is read once an attempt, where a pod of its namespace may go."""
+    """The disruption budgets by namespace. Selectors are read once an attempt, where a pod of their namespace may go."""
 
     def __init__(self, budgets: Sequence[policy_v1.PodDisruptionBudget]) -> None:
         self._by_namespace: dict[str, list[policy_v1.PodDisruptionBudget]] = {}
         for budget in budgets:
             self._by_namespace.setdefault(budget.metadata.namespace or "", []).append(budget)
-        self._read: dict[str, list[tuple[policy_v1.PodDisruptionBudget, LabelSelector]]] = {}
+        self._read: dict[str, Alternatives] = {}
 
-    def _of(self, namespace: str) -> list[tuple[policy_v1.PodDisruptionBudget, LabelSelector]]:
-        if namespace not in self._read:
-            found = self._by_namespace.get(namespace, ())
-            self._read[namespace] = [(b, from_label_selector(b.spec.selector)) for b in found]
-        return self._read[namespace]
+    def _matching(self, pod: PodInfo) -> Iterator[policy_v1.PodDisruptionBudget]:
+        """Yield the budgets that a pod is counted in."""
+        budgets = self._by_namespace.get(pod.namespace)
+        if not budgets:
+            return
+        if pod.namespace not in self._read:
+            self._read[pod.namespace] = Alternatives([_requirements(budget) for budget in budgets])
+        found = self._read[pod.namespace].matching(pod.labels)
+        while found:
+            lowest = found & -found
+            yield budgets[lowest.bit_length() - 1]
+            found ^= lowest
 
-    def overdrawn_by(self, pods: Sequence[PodInfo]) -> set[str]:
-        """Return the pods whose eviction would overdraw a disruption budget, taking them in order."""
+    def overdrawn_by(self, pods: Sequence[PodInfo], steps: Steps) -> set[str]:
+        """Return the pods whose eviction would overdraw a disruption budget, taking them in order; raises OutOfSteps."""
         left: dict[int, int] = {}
         over: set[str] = set()
         for pod in pods:
-            for budget, selector in self._of(pod.namespace):
-                if selector.empty or not selector.matches(pod.labels):
-                    continue
+            for number, budget in enumerate(self._matching(pod)):
+                if number % FREE_BUDGETS == FREE_BUDGETS - 1:
+                    steps.take()
                 if pod.pod.metadata.name in budget.status.disrupted_pods:
                     continue
                 left[id(budget)] = left.get(id(budget), budget.status.disruptions_allowed or 0) - 1
                 if left[id(budget)] < 0:
                     over.add(pod.key)
         return over
+
+
+def _requirements(budget: policy_v1.PodDisruptionBudget) -> Conjunction | None:
+    """Return what a budget selects; one without any requirement selects nothing here."""
+    selector = budget.spec.selector
+    requirements = from_label_selector(selector).requirements if selector is not None else ()
+    return [(r.key, r.operator, r.values) for r in requirements] or None

@@ -30,6 +30,8 @@ class SchedulingQueue:
         self._clock, self._first, self._last = clock, first, last
         self._active: list[_Entry] = []
         self._backoff: list[tuple[float, int, QueuedPod]] = []
+        self._errors: list[tuple[float, int, QueuedPod]] = []
+        """Back-off of pods whose try failed for another reason than lack of a node."""
         self._unschedulable: dict[str, QueuedPod] = {}
         self._pods: dict[str, QueuedPod] = {}
         self._in_flight: dict[str, set[str]] = {}
@@ -44,7 +46,7 @@ class SchedulingQueue:
     def lengths(self) -> tuple[int, int, int]:
         """Return the number of active, backing-off and unschedulable pods."""
         waiting = len(self._unschedulable)
-        backing_off = sum(1 for _, _, pod in self._backoff if self._pods.get(pod.key) is pod)
+        backing_off = sum(1 for _, _, pod in [*self._backoff, *self._errors] if self._pods.get(pod.key) is pod)
         return len(self._pods) - waiting - backing_off, backing_off, waiting
 
     # -- what informers say -----------------------------------------------------------------------------------------
@@ -52,7 +54,8 @@ class SchedulingQueue:
         """Take in a new pod, or the new state of one that is here."""
         known = self._pods.get(info.key)
         if known is not None and known.info.uid == info.uid:
-            known.info = info
+            if not known.info.follow(info.pod):
+                known.info = info
             return
         queued = QueuedPod(info, self._clock.monotonic())
         self._pods[info.key] = queued
@@ -106,7 +109,7 @@ class SchedulingQueue:
 
     def empty(self) -> bool:
         """True where `get` would have to wait."""
-        return not self._active and not self._backoff
+        return not self._active and not self._backoff and not self._errors
 
     def done(self, pod: QueuedPod) -> None:
         """The pod was placed (or is gone)."""
@@ -132,7 +135,9 @@ class SchedulingQueue:
 
     # -- inside -----------------------------------------------------------------------------------------------------
     def _activate(self, pod: QueuedPod) -> None:
-        heapq.heappush(self._active, (-pod.info.priority, pod.added, next(self._numbers), pod))
+        # One that was tried comes after those that came before that: upstream sets its timestamp anew, too.
+        since = max(pod.added, pod.last_try)
+        heapq.heappush(self._active, (-pod.info.priority, since, next(self._numbers), pod))
         self._ready.set()
 
     def _requeue(self, pod: QueuedPod) -> None:
@@ -141,7 +146,7 @@ class SchedulingQueue:
         if due <= self._clock.monotonic():
             self._activate(pod)
             return
-        heapq.heappush(self._backoff, (due, next(self._numbers), pod))
+        heapq.heappush(self._errors if pod.error else self._backoff, (due, next(self._numbers), pod))
         self._timer_changed.set()
         if not pod.error:
             self._ready.set()
@@ -152,10 +157,9 @@ class SchedulingQueue:
             if self._pods.get(pod.key) is pod and pod.key not in self._unschedulable:
                 return pod
         # Nothing better to do: a pod whose back-off was only to spare the scheduler need not wait it out.
-        for position, (_, _, pod) in enumerate(self._backoff):
-            if self._pods.get(pod.key) is pod and not pod.error:
-                del self._backoff[position]
-                heapq.heapify(self._backoff)
+        while self._backoff:
+            pod = heapq.heappop(self._backoff)[2]
+            if self._pods.get(pod.key) is pod and pod.key not in self._unschedulable:
                 return pod
         return None
 
@@ -163,15 +167,17 @@ class SchedulingQueue:
         while True:
             self._timer_changed.clear()
             now = self._clock.monotonic()
-            while self._backoff and self._backoff[0][0] <= now:
-                pod = heapq.heappop(self._backoff)[2]
-                if self._pods.get(pod.key) is pod:
-                    self._activate(pod)
-            if not self._backoff:
+            for waiting in (self._backoff, self._errors):
+                while waiting and waiting[0][0] <= now:
+                    pod = heapq.heappop(waiting)[2]
+                    if self._pods.get(pod.key) is pod and pod.key not in self._unschedulable:
+                        self._activate(pod)
+            dues = [waiting[0][0] for waiting in (self._backoff, self._errors) if waiting]
+            if not dues:
                 await self._timer_changed.wait()
                 continue
             waiter = asyncio.ensure_future(self._timer_changed.wait())
-            timer = asyncio.ensure_future(self._clock.sleep(self._backoff[0][0] - now))
+            timer = asyncio.ensure_future(self._clock.sleep(min(dues) - now))
             try:
                 await asyncio.wait((waiter, timer), return_when=asyncio.FIRST_COMPLETED)
             finally:

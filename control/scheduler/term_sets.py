@@ -64,6 +64,11 @@ class TermSet:
             found[term.key][weight].append(number)
         return {key: {weight: mask(numbers) for weight, numbers in groups.items()} for key, groups in found.items()}
 
+    def prepare(self) -> None:
+        """Work out what comparing many terms needs."""
+        if len(self.terms) > FEW:
+            _ = self._alternatives, self._weights
+
     def points(
         self, namespace: str, labels: Mapping[str, str], labels_of: LabelsOf, known: Set[str]
     ) -> Sequence[tuple[str, int]]:

@@ -20,8 +20,9 @@ from control.scheduler.counts import Question
 from control.scheduler.framework import MAX_SCORE, Constraint, Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
+from control.scheduler.spreads import Spread
 from kube.api import core_v1
-from kube.selectors import LabelSelector, Requirement, from_label_selector
+from kube.selectors import LabelSelector
 from kube.taints import NO_EXECUTE, NO_SCHEDULE
 
 NAME = "PodTopologySpread"
@@ -33,18 +34,6 @@ _MISSING = Rejection(
 )
 _SKEWED = Rejection(NAME, ("node(s) didn't match pod topology spread constraints",))
 MOST_REMEMBERED = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """One constraint, ready for use."""
-
-    key: str
-    max_skew: int
-    selector: LabelSelector
-    min_domains: int = 1
-    honor_affinity: bool = True
-    honor_taints: bool = False
 
 
 @dataclass(slots=True)
@@ -90,8 +79,7 @@ class PodTopologySpread:
     def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
         """Count the matching pods by domain."""
         declared = pod.pod.spec.topology_spread_constraints
-        hard = [_spread(c, pod) for c in declared if c.when_unsatisfiable == "DoNotSchedule"]
-        soft = [_spread(c, pod) for c in declared if c.when_unsatisfiable == "ScheduleAnyway"]
+        hard, soft = pod.spreads.hard, pod.spreads.soft
         if not declared:
             selector = self._default_selector(pod.pod)
             if selector is not None and self._defaults is None:
@@ -186,22 +174,6 @@ def _defaults(args: Mapping[str, Any]) -> tuple[tuple[str, int, bool], ...] | No
     return tuple(found)
 
 
-def _spread(constraint: core_v1.TopologySpreadConstraint, pod: PodInfo) -> Spread:
-    selector = from_label_selector(constraint.label_selector)
-    same = [key for key in constraint.match_label_keys if key in pod.labels]
-    if same:
-        more = tuple(Requirement(key, "in", frozenset({pod.labels[key]})) for key in same)
-        selector = LabelSelector(selector.requirements + more, selector.nothing)
-    return Spread(
-        constraint.topology_key,
-        constraint.max_skew,
-        selector,
-        constraint.min_domains or 1,
-        constraint.node_affinity_policy != "Ignore",
-        constraint.node_taints_policy == "Honor",
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Filter:
     key: str
@@ -212,7 +184,7 @@ class _Filter:
 
 class _Check:
     def __init__(
-        self, filters: list[_Filter], soft: list[Spread], counts: list[dict[str, int]], require_all: bool
+        self, filters: list[_Filter], soft: Sequence[Spread], counts: list[dict[str, int]], require_all: bool
     ) -> None:
         self._filters, self._soft, self._counts, self._require_all = filters, soft, counts, require_all
 

@@ -15,8 +15,10 @@ import msgspec
 from control.scheduler.cluster import Cluster
 from control.scheduler.framework import BindingFailed, Constraint, PreFilterRejected, Rejection
 from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.plugins.volume_choice import Choice
 from control.scheduler.plugins.volume_provisioning import Provisioning, Room
 from control.scheduler.podinfo import PodInfo
+from control.scheduler.steps import OutOfSteps, Steps
 from kube.api import core_v1, storage_v1
 from kube.client import Client, key_of
 from kube.informer import Informer
@@ -25,7 +27,6 @@ from kube.volume_binding import (
     SELECTED_NODE,
     claim_names,
     class_of,
-    find_match,
     is_bound,
     meant_for,
     node_fits,
@@ -40,6 +41,10 @@ _NO_ROOM = Rejection(NAME, ("node(s) did not have enough free storage",), unreso
 _LOST = Rejection(
     NAME, ("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",), unresolvable=True
 )
+_TOO_MANY = "the pod's claims were compared with too many volumes"
+_UNDECIDED = Rejection(NAME, (_TOO_MANY,), unresolvable=True)
+MOST_STEPS = 500_000
+"""Comparisons of claims with volumes in one attempt to schedule a pod, over all nodes."""
 
 
 class VolumeBinding:
@@ -58,12 +63,14 @@ class VolumeBinding:
         self._client, self._claims, self._volumes, self._classes = client, claims, volumes, classes
         self._reserved: dict[str, dict[str, str]] = {}
         """Pod UID to its claims (by key) and the volumes chosen for them; "" where a provisioner makes one."""
+        self._taken: dict[str, set[str]] = {}
+        """Volumes that are chosen, and the UIDs of the pods."""
         self._changed = asyncio.Event()
         claims.subscribe(lambda change: self._changed.set())
 
     def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
         """Look up the pod's claims; raises PreFilterRejected where they allow no node at all."""
-        names = claim_names(pod.pod)
+        names = list(dict.fromkeys(claim_names(pod.pod)))
         if not names:
             return None
         ephemeral = {f"{pod.pod.metadata.name}-{v.name}" for v in pod.pod.spec.volumes if v.ephemeral is not None}
@@ -89,21 +96,28 @@ class VolumeBinding:
                 waiting.append(claim)
             else:
                 raise PreFilterRejected(NAME, "pod has unbound immediate PersistentVolumeClaims")
-        return _Check(self, pod.uid, bound, waiting)
+        try:
+            return _Check(self, bound, waiting, self.choice(pod.uid, waiting) if waiting else None)
+        except OutOfSteps as error:
+            raise PreFilterRejected(NAME, _TOO_MANY) from error
+
+    def choice(self, uid: str, claims: Sequence[core_v1.PersistentVolumeClaim]) -> Choice:
+        """Sort the volumes for a pod's claims; raises OutOfSteps."""
+
+        def taken(name: str) -> bool:
+            return bool(self._taken.get(name, set()) - {uid})
+
+        return Choice(claims, self._volumes.list(), taken, Steps(MOST_STEPS))
 
     def choose(
-        self, uid: str, claims: Sequence[core_v1.PersistentVolumeClaim], node: core_v1.Node
+        self, choice: Choice, claims: Sequence[core_v1.PersistentVolumeClaim], node: core_v1.Node
     ) -> dict[str, str] | None:
         """Return a volume for each claim on a node ("": to be provisioned); None where one cannot have any."""
-        taken = {v for pod, chosen in self._reserved.items() if pod != uid for v in chosen.values()}
-        result: dict[str, str] = {}
+        result = choice.on(node)
         for claim in claims:
-            unavailable = taken | set(result.values())
-            match = find_match(claim, self._volumes.list(), node=node, taken=unavailable.__contains__)
             storage_class = self._classes.get(class_of(claim))
-            if match is None and not self._provisioning.possible(storage_class, node):
+            if not result[key_of(claim)] and not self._provisioning.possible(storage_class, node):
                 return None
-            result[key_of(claim)] = (match.metadata.name or "") if match is not None else ""
         return result
 
     def room(self, claim: core_v1.PersistentVolumeClaim) -> Room | None:
@@ -116,21 +130,32 @@ class VolumeBinding:
         """Keep the volumes for the pod's waiting claims from others."""
         waiting = [c for c in self._of(pod) if not is_bound(c)]
         if waiting:
-            self._reserved[pod.uid] = self.choose(pod.uid, waiting, node) or {}
+            self.unreserve(pod)
+            try:
+                chosen = self.choose(self.choice(pod.uid, waiting), waiting, node) or {}
+            except OutOfSteps as error:
+                raise BindingFailed(_TOO_MANY) from error
+            self._reserved[pod.uid] = chosen
+            for name in filter(None, chosen.values()):
+                self._taken.setdefault(name, set()).add(pod.uid)
 
     def waits(self, pod: PodInfo) -> bool:
         """True where the pod's claims are still to be bound, which may take a provisioner minutes."""
         return bool(self._reserved.get(pod.uid))
 
     def unreserve(self, pod: PodInfo) -> None:
-        self._reserved.pop(pod.uid, None)
+        for name in self._reserved.pop(pod.uid, {}).values():
+            users = self._taken.get(name, set())
+            users.discard(pod.uid)
+            if not users:
+                self._taken.pop(name, None)
 
     def post_bind(self, pod: PodInfo, node: str) -> None:
         """The claims hold their volumes themselves now."""
-        self._reserved.pop(pod.uid, None)
+        self.unreserve(pod)
 
     def _of(self, pod: PodInfo) -> list[core_v1.PersistentVolumeClaim]:
-        found = [self._claims.get(f"{pod.namespace}/{name}") for name in claim_names(pod.pod)]
+        found = [self._claims.get(key) for key in pod.claims]
         return [claim for claim in found if claim is not None]
 
     async def pre_bind(self, pod: PodInfo, node: str) -> None:
@@ -181,23 +206,34 @@ class _Check:
     def __init__(
         self,
         plugin: VolumeBinding,
-        uid: str,
         bound: list[core_v1.PersistentVolume | None],
         waiting: list[core_v1.PersistentVolumeClaim],
+        choice: Choice | None,
     ) -> None:
-        self._plugin, self._uid, self._bound, self._waiting = plugin, uid, bound, waiting
+        self._plugin, self._waiting, self._choice = plugin, waiting, choice
+        self._lost = None in bound
+        # Volumes that can be reached from the same nodes are asked once.
+        self._bound = {msgspec.json.encode(v.spec.node_affinity): v for v in bound if v is not None}
+        self._steps = Steps(MOST_STEPS)
         self._rooms: dict[str, Room | None] = {}
 
     def filter(self, node: NodeInfo) -> Rejection | None:
         """Check the volumes that are bound, and find some for the claims that wait."""
-        for volume in self._bound:
-            if volume is None:
-                return _LOST
+        try:
+            return self._filter(node)
+        except OutOfSteps:
+            return _UNDECIDED
+
+    def _filter(self, node: NodeInfo) -> Rejection | None:
+        if self._lost:
+            return _LOST
+        for volume in self._bound.values():
+            self._steps.take()
             if not node_fits(volume, node.node):
                 return _UNREACHABLE
-        if not self._waiting:
+        if self._choice is None:
             return None
-        chosen = self._plugin.choose(self._uid, self._waiting, node.node)
+        chosen = self._plugin.choose(self._choice, self._waiting, node.node)
         if chosen is None:
             return _NONE_FREE
         for claim in self._waiting:

@@ -6,11 +6,12 @@ only to nodes of that zone or region. Only pods with claims cost anything here. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from control.scheduler.cluster import Cluster
 from control.scheduler.framework import Constraint, Rejection
 from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.plugins.volume_attachments import Attachments, Handles
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, storage_v1
 from kube.informer import Informer
@@ -47,27 +48,16 @@ class NodeVolumeLimits:
         classes: Informer[storage_v1.StorageClass],
         nodes: Informer[storage_v1.CSINode],
     ) -> None:
-        self._claims, self._volumes, self._classes, self._nodes = claims, volumes, classes, nodes
+        self._nodes = nodes
+        self.attachments = Attachments(claims, volumes, classes)
 
     def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
         """Tell the pod's CSI volumes by driver."""
-        wanted = dict(self.handles(pod))
+        if not pod.claims:
+            return None
+        self.attachments.shed(cluster.nodes)
+        wanted = self.attachments.of(pod)
         return _Limits(self, wanted) if wanted else None
-
-    def handles(self, pod: PodInfo) -> Iterator[tuple[str, str]]:
-        """Yield (volume, driver) of each CSI volume that a pod has or will have."""
-        for key in pod.claims:
-            claim = self._claims.get(key)
-            if claim is None:
-                continue
-            volume = self._volumes.get(claim.spec.volume_name or "") if claim.spec.volume_name else None
-            if volume is not None:
-                if volume.spec.csi is not None:
-                    yield f"{volume.spec.csi.driver}/{volume.spec.csi.volume_handle}", volume.spec.csi.driver
-                continue
-            found = self._classes.get(claim.spec.storage_class_name or "")
-            if found is not None:
-                yield f"{found.provisioner}/{key}", found.provisioner
 
     def limits(self, node: str) -> dict[str, int]:
         """Return how many volumes of each driver a node can hold."""
@@ -81,22 +71,22 @@ class NodeVolumeLimits:
 
 
 class _Limits(_Filter):
-    def __init__(self, plugin: NodeVolumeLimits, wanted: dict[str, str]) -> None:
-        self._plugin, self._wanted = plugin, wanted
+    def __init__(self, plugin: NodeVolumeLimits, wanted: Handles) -> None:
+        self._plugin = plugin
+        self._wanted: dict[str, set[str]] = {}
+        for handle, driver in wanted.items():
+            self._wanted.setdefault(driver, set()).add(handle)
 
     def filter(self, node: NodeInfo) -> Rejection | None:
         """Count the node's volumes of each driver; one that is there already costs nothing."""
         limits = self._plugin.limits(node.name)
-        if not limits:
+        wanted = self._wanted.keys() & limits.keys()
+        if not wanted:
             return None
-        there: dict[str, str] = {}
-        for pod in node.pods.values():
-            if pod.claims:
-                there.update(self._plugin.handles(pod))
-        after = {**there, **self._wanted}
-        for driver, limit in limits.items():
-            new = sum(1 for handle, d in self._wanted.items() if d == driver and handle not in there)
-            if new and sum(1 for d in after.values() if d == driver) > limit:
+        there = self._plugin.attachments.on(node)
+        for driver in wanted:
+            new = len(self._wanted[driver]) - len(self._wanted[driver] & there.uses.keys())
+            if new and there.drivers[driver] + new > limits[driver]:
                 return _FULL
         return None
 
@@ -110,25 +100,28 @@ class VolumeZone:
 
     def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
         """Read the zones of the pod's bound volumes."""
-        places: list[tuple[str, frozenset[str]]] = []
+        places: dict[str, frozenset[str]] = {}
         for key in pod.claims:
             claim = self._claims.get(key)
             volume = self._volumes.get(claim.spec.volume_name) if claim and claim.spec.volume_name else None
             if volume is not None:
                 labels = volume.metadata.labels
-                places += [(key, frozenset(labels[key].split("__"))) for key in ZONE_LABELS if labels.get(key)]
+                for label in ZONE_LABELS:
+                    if labels.get(label):
+                        zones = frozenset(labels[label].split("__"))
+                        places[label] = places.get(label, zones) & zones
         return _Zones(places) if places else None
 
 
 class _Zones(_Filter):
-    def __init__(self, places: list[tuple[str, frozenset[str]]]) -> None:
+    def __init__(self, places: dict[str, frozenset[str]]) -> None:
         self._places = places
 
     def filter(self, node: NodeInfo) -> Rejection | None:
         """Refuse nodes of other zones; a node that names none is of no zone at all."""
         if not any(label in node.labels for label in ZONE_LABELS):
             return None
-        for key, values in self._places:
+        for key, values in self._places.items():
             found = node.labels.get(key) or node.labels.get(_TODAY.get(key, ""))
             if found not in values:
                 return _ELSEWHERE

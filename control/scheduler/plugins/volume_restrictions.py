@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from control.scheduler.cluster import Cluster
+from control.scheduler.disks import Uses
 from control.scheduler.framework import Constraint, Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
@@ -21,10 +22,6 @@ _IN_USE = Rejection(
     NAME, ("node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode",)
 )
 _CONFLICT = Rejection(NAME, ("node(s) had no available disk",))
-Disk = tuple[str, frozenset[str], bool]
-"""Kind and name, its monitors (RBD), and whether it is mounted to read only."""
-Uses = dict[tuple[str, str | None], bool]
-"""By a disk's kind and name and each of its monitors (None without any): whether it is mounted to read only."""
 
 
 class VolumeRestrictions:
@@ -43,7 +40,7 @@ class VolumeRestrictions:
             claim = self._claims.get(key)
             if claim is not None and ONCE_A_POD in claim.spec.access_modes and cluster.claim_uses.get(key):
                 alone.append(key)
-        wanted = _uses(disks(pod.pod))
+        wanted = pod.disks
         return _Check(cluster, alone, wanted) if alone or wanted else None
 
 
@@ -55,37 +52,13 @@ class _Check:
         """Refuse every node while a claim is another pod's, and nodes that have a disk in use."""
         if self._wanted:
             for pod in node.pods.values():
-                if pod.pod.spec.volumes and _clash(self._wanted, _uses(disks(pod.pod))):
+                if pod.pod.spec.volumes and _clash(self._wanted, pod.disks):
                     return _CONFLICT
         # Whatever node it is: a claim is taken until its pod has gone.
         return _IN_USE if any(self._cluster.claim_uses.get(key) for key in self._alone) else None
 
     def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
         return None
-
-
-def disks(pod: core_v1.Pod) -> list[Disk]:
-    """Return the disks that a pod names itself."""
-    found: list[Disk] = []
-    for volume in pod.spec.volumes:
-        if (gce := volume.gce_persistent_disk) is not None:
-            found.append((f"gce {gce.pd_name}", frozenset(), bool(gce.read_only)))
-        elif (aws := volume.aws_elastic_block_store) is not None:
-            found.append((f"aws {aws.volume_id}", frozenset(), False))
-        elif (iscsi := volume.iscsi) is not None:
-            found.append((f"iscsi {iscsi.iqn}", frozenset(), bool(iscsi.read_only)))
-        elif (rbd := volume.rbd) is not None:
-            found.append((f"rbd {rbd.pool or 'rbd'}/{rbd.image}", frozenset(rbd.monitors), bool(rbd.read_only)))
-    return found
-
-
-def _uses(found: Sequence[Disk]) -> Uses:
-    """Two disks are the same where they share a key: so uses are compared without taking them in pairs."""
-    uses: Uses = {}
-    for name, monitors, read_only in found:
-        for monitor in monitors or (None,):
-            uses[name, monitor] = uses.get((name, monitor), True) and read_only
-    return uses
 
 
 def _clash(some: Uses, others: Uses) -> bool:

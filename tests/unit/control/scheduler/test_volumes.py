@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from control.scheduler import disks as disks_of_pods
 from control.scheduler.cluster import Cluster
-from control.scheduler.plugins import volume_restrictions
+from control.scheduler.disks import Disk, disks
 from control.scheduler.plugins.volume_limits import NodeVolumeLimits, VolumeZone
-from control.scheduler.plugins.volume_restrictions import Disk, VolumeRestrictions, disks
+from control.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, meta_v1, storage_v1
+from kube.informer import Change
 
 from .clusters import ZONE, World, node, pod
 
@@ -68,7 +70,7 @@ def test_the_disks_of_two_pods_are_not_compared_in_pairs(monkeypatch: pytest.Mon
         calls.append(found.metadata.name)
         return disks(found)
 
-    monkeypatch.setattr(volume_restrictions, "disks", counted)
+    monkeypatch.setattr(disks_of_pods, "disks", counted)
     world = World(node("n"), shared={"VolumeRestrictions": VolumeRestrictions(Store())})
     world.put(pod("there", volumes=[rbd(f"m{i}") for i in range(50)]), "n")
     assert world.place(pod("p", volumes=[rbd(f"other{i}") for i in range(50)])) == "n"
@@ -87,8 +89,23 @@ class Store:
             f"{o.metadata.namespace}/{o.metadata.name}" if o.metadata.namespace else o.metadata.name: o for o in objects
         }
 
+        self._handlers: list[Any] = []
+
     def get(self, key: str) -> Any:
         return self._objects.get(key)
+
+    def list(self) -> list[Any]:
+        return list(self._objects.values())
+
+    def subscribe(self, handler: Any) -> None:
+        self._handlers.append(handler)
+
+    def change(self, obj: Any) -> None:
+        """Put in an object's new state and tell of it."""
+        key = f"{obj.metadata.namespace}/{obj.metadata.name}" if obj.metadata.namespace else obj.metadata.name
+        old, self._objects[key] = self._objects.get(key), obj
+        for handler in self._handlers:
+            handler(Change("MODIFIED", old, obj))
 
 
 def claim(name: str, volume: str = "", mode: str = "ReadWriteOnce") -> core_v1.PersistentVolumeClaim:
@@ -146,6 +163,30 @@ def test_a_node_holds_as_many_volumes_of_a_driver_as_it_says() -> None:
     assert judge(plugin, user("p", "c2"), world) == "node(s) exceed max volume count"
     assert not judge(plugin, user("p", "c1"), world)
     assert not judge(plugin, user("p", "c2"), world, "b")
+
+
+def test_volumes_on_a_node_follow_its_pods_and_their_claims() -> None:
+    claims = Store(*(claim(f"c{n}", f"v{n}") for n in range(4)))
+    volumes = Store(*(volume(f"v{n}") for n in range(4)))
+    driver = storage_v1.CSINodeDriver(name="d", allocatable=storage_v1.VolumeNodeResources(count=2))
+    nodes = Store(
+        storage_v1.CSINode(metadata=meta_v1.ObjectMeta(name="a"), spec=storage_v1.CSINodeSpec(drivers=[driver]))
+    )
+    plugin = NodeVolumeLimits(claims, volumes, Store(), nodes)  # type: ignore[arg-type]
+    world = cluster(node("a"))
+    world.assume(PodInfo(user("one", "c0")), "a")
+    world.assume(PodInfo(user("two", "c1")), "a")
+    assert judge(plugin, user("p", "c2"), world) == "node(s) exceed max volume count"
+    claims.change(claim("c1", "v0"))
+    assert not judge(plugin, user("p", "c2"), world)  # both have the same volume now
+    claims.change(claim("c1", "v1"))
+    assert judge(plugin, user("p", "c2"), world)
+    volumes.change(core_v1.PersistentVolume(metadata=meta_v1.ObjectMeta(name="v1")))
+    assert not judge(plugin, user("p", "c2"), world)  # it is no CSI volume now
+    world.assume(PodInfo(user("three", "c3")), "a")
+    assert judge(plugin, user("p", "c2"), world)
+    world.remove_pod("default/one")
+    assert not judge(plugin, user("p", "c2"), world)
 
 
 def test_a_volume_of_a_zone_keeps_its_pod_there() -> None:

@@ -1,0 +1,143 @@
+"""The volumes that a pod's waiting claims can get on a node: sorted once a pod, then looked up by the node's labels.
+
+What kube.volume_binding.find_match says of one claim and node, for all claims of a pod and many nodes: the volume that names
+the claim, else the smallest of those that fit.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from control.scheduler.steps import Steps
+from kube import quantity
+from kube.api import core_v1
+from kube.client import key_of
+from kube.selectors import from_label_selector
+from kube.volume_binding import class_of, meant_for, node_fits, other_mode
+
+Claim = core_v1.PersistentVolumeClaim
+Volume = core_v1.PersistentVolume
+Place = tuple[str, str]
+_NAME = ":name"
+"""What the node's name is found by; a colon is in no label's key."""
+
+
+class Choice:
+    """The volumes for some claims; `taken` says which are kept for other pods. Raises OutOfSteps like its methods."""
+
+    def __init__(
+        self, claims: Sequence[Claim], volumes: Sequence[Volume], taken: Callable[[str], bool], steps: Steps
+    ) -> None:
+        self._claims, self._taken, self._steps = claims, taken, steps
+        steps.take(len(volumes))
+        self._named: dict[str, list[Volume]] = {}
+        free: dict[str, list[Volume]] = {}
+        for volume in volumes:
+            if volume.metadata.deletion_timestamp is not None:
+                continue
+            if (ref := volume.spec.claim_ref) is not None:
+                self._named.setdefault(f"{ref.namespace}/{ref.name}", []).append(volume)
+            elif volume.status.phase in ("Available", None):
+                free.setdefault(class_of(volume), []).append(volume)
+        self._pools: dict[bytes, _Pool] = {}
+        self._pool_of = [self._pool(claim, free.get(class_of(claim), [])) for claim in claims]
+
+    def _pool(self, claim: Claim, free: Sequence[Volume]) -> _Pool:
+        """Return the volumes for claims that differ in their size only."""
+        spec = claim.spec
+        kind = msgspec.json.encode((class_of(claim), spec.volume_mode, spec.access_modes, spec.selector))
+        if kind not in self._pools:
+            self._steps.take(len(free))
+            self._pools[kind] = _Pool(claim, free)
+        return self._pools[kind]
+
+    def on(self, node: core_v1.Node) -> dict[str, str]:
+        """Return the volumes for the claims, by their keys, on a node; "" where there is none for a claim."""
+        chosen: dict[str, str] = {}
+        taken: set[str] = set()
+        for claim, pool in zip(self._claims, self._pool_of, strict=True):
+            found = self._own(claim, node) or self._free(claim, pool, node, taken)
+            chosen[key_of(claim)] = found
+            taken.add(found)
+        return chosen
+
+    def _own(self, claim: Claim, node: core_v1.Node) -> str:
+        for volume in self._named.get(key_of(claim), ()):
+            self._steps.take()
+            large = _size(volume.spec.capacity) >= _wanted(claim)
+            if large and meant_for(volume, claim) and not other_mode(volume, claim) and node_fits(volume, node):
+                return volume.metadata.name or ""
+        return ""
+
+    def _free(self, claim: Claim, pool: _Pool, node: core_v1.Node, taken: set[str]) -> str:
+        for volume in pool.near(node, _wanted(claim)):
+            self._steps.take()
+            name = volume.metadata.name or ""
+            if name not in taken and not self._taken(name) and node_fits(volume, node):
+                return name
+        return ""
+
+
+class _Pool:
+    """Volumes that are alike for a claim but for their size, the smallest first."""
+
+    def __init__(self, claim: Claim, free: Sequence[Volume]) -> None:
+        modes = set(claim.spec.access_modes)
+        selector = from_label_selector(claim.spec.selector) if claim.spec.selector is not None else None
+        fitting = [
+            (_size(volume.spec.capacity), volume)
+            for volume in free
+            if not other_mode(volume, claim)
+            and modes <= set(volume.spec.access_modes)
+            and (selector is None or selector.matches(volume.metadata.labels))
+        ]
+        fitting.sort(key=lambda pair: pair[0])
+        self._sizes, self._volumes = [size for size, _ in fitting], [volume for _, volume in fitting]
+        self._anywhere: list[int] = []
+        self._at: dict[Place, list[int]] = {}
+        for rank, volume in enumerate(self._volumes):
+            places = _places(volume)
+            if places is None:
+                self._anywhere.append(rank)
+            for place in places or ():
+                self._at.setdefault(place, []).append(rank)
+
+    def near(self, node: core_v1.Node, size: int) -> Iterator[Volume]:
+        """Yield the volumes of at least a size that may be reachable from a node, the smallest first."""
+        least = bisect_left(self._sizes, size)
+        places: Mapping[str, str] = {**node.metadata.labels, _NAME: node.metadata.name or ""}
+        known = [self._anywhere, *(self._at[place] for place in places.items() if place in self._at)]
+        for rank in heapq.merge(*(_from(ranks, bisect_left(ranks, least)) for ranks in known)):
+            yield self._volumes[rank]
+
+
+def _from(ranks: Sequence[int], start: int) -> Iterator[int]:
+    return (ranks[position] for position in range(start, len(ranks)))
+
+
+def _places(volume: Volume) -> set[Place] | None:
+    """Return labels one of which a node must have to reach a volume; None where its affinity does not say so."""
+    required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
+    if required is None:
+        return None
+    found: set[Place] = set()
+    for term in required.node_selector_terms:
+        places = [[(r.key, v) for v in r.values] for r in term.match_expressions if r.operator == "In"]
+        places += [[(_NAME, v) for v in r.values] for r in term.match_fields if r.operator == "In"]
+        if not places:
+            return None
+        fewest = min(len(place) for place in places)
+        found.update(next(place for place in places if len(place) == fewest))
+    return found
+
+
+def _wanted(claim: Claim) -> int:
+    return _size(claim.spec.resources.requests) if claim.spec.resources else 0
+
+
+def _size(amounts: Mapping[str, str | int | float]) -> int:
+    return quantity.value(amounts["storage"]) if "storage" in amounts else 0
