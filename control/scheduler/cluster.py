@@ -40,8 +40,11 @@ class Cluster:
         """Preferred affinity of the pods that are there, with the weights it has for a new pod."""
         self.near: dict[TermSet, NodeCounts] = {}
         """Required affinity of the pods that are there, which draws a new pod as much as a profile says."""
-        self.claim_uses: dict[str, int] = {}
+        self._claim_uses: dict[str, int] = {}
         """How many pods use a claim."""
+        self._lifted: dict[str, PodInfo] = {}
+        self._guests: dict[str, PodInfo] = {}
+        """Pods that a what-if has taken off their nodes, or put onto one."""
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         """Pods that are to go to a node as soon as their victims have left it."""
         self.preemption_start = 0
@@ -189,10 +192,23 @@ class Cluster:
 
     def lift(self, pod: PodInfo, info: NodeInfo) -> None:
         """Take a pod off its node for a what-if; `put_back` has to follow before anything else runs."""
-        self._displace(pod, info)
+        info.remove(pod)
+        self._move_indexes(pod, info, -1)
+        if self._guests.pop(pod.key, None) is None:
+            self._lifted[pod.key] = pod
 
     def put_back(self, pod: PodInfo, info: NodeInfo) -> None:
-        self._place(pod, info)
+        """Put a pod onto a node: one that was lifted off, or for a what-if one that may come; `lift` then has to follow."""
+        info.add(pod)
+        self._move_indexes(pod, info, 1)
+        if self._lifted.pop(pod.key, None) is None:
+            self._guests[pod.key] = pod
+
+    def claim_users(self, key: str) -> int:
+        """Return how many pods use a claim."""
+        lifted = sum(1 for pod in self._lifted.values() if key in pod.claim_set)
+        guests = sum(1 for pod in self._guests.values() if key in pod.claim_set)
+        return self._claim_uses.get(key, 0) - lifted + guests
 
     # -- nominated pods ---------------------------------------------------------------------------------------------
     def nominate(self, pod: PodInfo, node: str) -> None:
@@ -211,17 +227,17 @@ class Cluster:
 
     def _place(self, pod: PodInfo, info: NodeInfo) -> None:
         info.add(pod)
+        self._use_claims(pod, 1)
         self._move_indexes(pod, info, 1)
 
     def _displace(self, pod: PodInfo, info: NodeInfo) -> None:
         info.remove(pod)
+        self._use_claims(pod, -1)
         self._move_indexes(pod, info, -1)
 
     # -- indexes ----------------------------------------------------------------------------------------------------
     def _move_indexes(self, pod: PodInfo, info: NodeInfo, sign: int) -> None:
         self._indexes.count(pod, info, sign)
-        for key in pod.claims if pod.pod.spec.volumes else ():
-            self._use_claim(key, sign)
         if pod.pod.spec.affinity is None:
             return
         terms = pod.terms
@@ -229,12 +245,13 @@ class Cluster:
             if found is not None:
                 _count_terms(counted, found, info, sign)
 
-    def _use_claim(self, key: str, sign: int) -> None:
-        number = self.claim_uses.get(key, 0) + sign
-        if number > 0:
-            self.claim_uses[key] = number
-        else:
-            self.claim_uses.pop(key, None)
+    def _use_claims(self, pod: PodInfo, sign: int) -> None:
+        for key in pod.claims if pod.pod.spec.volumes else ():
+            number = self._claim_uses.get(key, 0) + sign
+            if number > 0:
+                self._claim_uses[key] = number
+            else:
+                self._claim_uses.pop(key, None)
 
     def count(self, question: Question) -> NodeCounts:
         """Return how many pods fit a question, by node and domain."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Set
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
+from control.scheduler.question import Question
 from control.scheduler.term_sets import FEW, LabelsOf, TermSet
-from kube.selectors import LabelSelector
 
 MOST_INDEXES, LARGE = 512, 32
 """Indexes that are kept, each a cost of every pod that comes or goes; one of many terms counts as so many."""
@@ -58,22 +57,6 @@ def _add(counts: dict[str, int], key: str, number: int) -> None:
         counts[key] = total
     else:
         counts.pop(key, None)
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """Pods that are in a namespace and match a selector."""
-
-    namespace: str
-    selector: LabelSelector
-    count_terminating: bool = True
-
-    def matches(self, pod: PodInfo) -> bool:
-        if pod.namespace != self.namespace:
-            return False
-        if not self.count_terminating and pod.pod.metadata.deletion_timestamp is not None:
-            return False
-        return self.selector.matches(pod.labels)
 
 
 class _Index(Protocol):

@@ -75,13 +75,13 @@ class NodeSelection:
     @cached_property
     def _alternatives(self) -> NodeTerms | None:
         """The required terms; None where they are few or there are none at all."""
-        return NodeTerms(self._required) if self._required is not None and _large(self._required) else None
+        return NodeTerms(self._required) if self._required is not None and is_large(self._required) else None
 
     @cached_property
     def _weighed(self) -> tuple[NodeTerms, dict[int, int]] | None:
         """The preferred terms, and which of them have a weight; None where they are few."""
         terms = [(t.preference, t.weight) for t in self._preferred if t.preference is not None]
-        if not _large(term for term, _ in terms):
+        if not is_large(term for term, _ in terms):
             return None
         groups: dict[int, list[int]] = {}
         for number, (_, weight) in enumerate(terms):
@@ -90,7 +90,8 @@ class NodeSelection:
         return NodeTerms([term for term, _ in terms]), found
 
 
-def _large(terms: Iterable[Term]) -> bool:
+def is_large(terms: Iterable[Term]) -> bool:
+    """True where comparing terms as they stand would cost too much."""
     size = 0
     for term in terms:
         size += 1 + sum(1 + len(r.values) for r in [*term.match_expressions, *term.match_fields])

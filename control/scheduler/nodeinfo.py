@@ -19,7 +19,8 @@ class NodeInfo:
     def __init__(self, node: core_v1.Node) -> None:
         self.name = node.metadata.name or ""
         self.cpu = self.memory = self.score_cpu = self.score_memory = 0
-        self.others: Amounts = {}
+        self._others: dict[str, Amounts] = {}
+        """What pods take of other resources, of those that do, by their keys."""
         self.pods: dict[str, PodInfo] = {}
         self.ports: dict[str, Ports] = {}
         """The ports of the pods that take some, by the pods' keys."""
@@ -44,15 +45,22 @@ class NodeInfo:
         """Let what was said of the node be worked out anew."""
         self.generation = next(_generations)
 
+    def used(self, resource: str) -> int:
+        """Return what the pods take of a resource other than cpu and memory."""
+        return sum(taken.get(resource, 0) for taken in self._others.values())
+
     def add(self, pod: PodInfo) -> None:
         self.pods[pod.key] = pod
         if pod.ports:
             self.ports[pod.key] = pod.ports
+        if pod.others:
+            self._others[pod.key] = pod.others
         self._count(pod, 1)
 
     def remove(self, pod: PodInfo) -> None:
         if self.pods.pop(pod.key, None) is not None:
             self.ports.pop(pod.key, None)
+            self._others.pop(pod.key, None)
             self._count(pod, -1)
 
     def _count(self, pod: PodInfo, sign: int) -> None:
@@ -60,6 +68,4 @@ class NodeInfo:
         self.memory += sign * pod.memory
         self.score_cpu += sign * pod.score_cpu
         self.score_memory += sign * pod.score_memory
-        for name, value in pod.others.items():
-            self.others[name] = self.others.get(name, 0) + sign * value
         self.touch()

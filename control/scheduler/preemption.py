@@ -133,7 +133,7 @@ class _Search:
         if not lower:
             return None
         lower.sort(key=lambda p: (-p.priority, p.pod.status.start_time or ""))
-        self._steps.take(len(lower) // LIFTED)
+        self._steps.take(len(lower) // LIFTED + sum(p.size // CHECKED_BYTES for p in lower))
         violating = self._budgets.overdrawn_by(lower, self._steps)
         lifted = {other.key: other for other in lower}
         for other in lower:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from control.scheduler.question import Question
 from kube.api import core_v1
 from kube.selectors import LabelSelector, Requirement, from_label_selector
 
@@ -19,6 +20,15 @@ class Spread:
     min_domains: int = 1
     honor_affinity: bool = True
     honor_taints: bool = False
+    _asked: Question | None = field(default=None, init=False, repr=False, compare=False)
+
+    def question(self, namespace: str) -> Question:
+        """Return what is asked of the pods of a namespace."""
+        known = self._asked
+        if known is None or known.namespace != namespace:
+            known = Question(namespace, self.selector, count_terminating=False)
+            object.__setattr__(self, "_asked", known)
+        return known
 
 
 @dataclass(frozen=True, slots=True)

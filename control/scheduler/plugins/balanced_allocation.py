@@ -36,7 +36,8 @@ class BalancedAllocation:
         for resource in self._resources:
             capacity = node.allocatable.get(resource, 0)
             if capacity:
-                used = {"cpu": node.cpu, "memory": node.memory}.get(resource, node.others.get(resource, 0))
+                own = {"cpu": node.cpu, "memory": node.memory}
+                used = own[resource] if resource in own else node.used(resource)
                 shares.append(min(1.0, (used + pod.requests.get(resource, 0)) / capacity))
         if len(shares) < 2:
             return MAX_SCORE

@@ -95,7 +95,7 @@ def use(resource: str, pod: PodInfo, node: NodeInfo) -> tuple[int, int]:
         return node.score_memory + pod.score_memory, node.memory_capacity
     if resource not in _NATIVE and not pod.others.get(resource):
         return 0, 0  # an extended resource matters only to pods that ask for it
-    return node.others.get(resource, 0) + pod.others.get(resource, 0), node.allocatable.get(resource, 0)
+    return node.used(resource) + pod.others.get(resource, 0), node.allocatable.get(resource, 0)
 
 
 class NodeResourcesFit:
@@ -141,7 +141,7 @@ class NodeResourcesFit:
             capacity = node.allocatable.get(resource, 0)
             if not capacity and self._backed(resource):
                 continue  # devices stand for it on this node
-            if wanted > capacity - node.others.get(resource, 0):
+            if wanted > capacity - node.used(resource):
                 reasons.append(f"Insufficient {resource}")
                 hopeless |= wanted > capacity
                 if len(reasons) >= MOST_REASONS:

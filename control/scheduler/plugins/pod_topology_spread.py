@@ -16,7 +16,6 @@ import msgspec
 
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import ConfigurationError
-from control.scheduler.counts import Question
 from control.scheduler.framework import MAX_SCORE, Constraint, Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
@@ -112,8 +111,7 @@ class PodTopologySpread:
         if not eligible.domains:
             return {}, set()
         domains = eligible.domains[constraint.key]
-        question = Question(spread.pod.namespace, constraint.selector, count_terminating=False)
-        found = cluster.count(question)
+        found = cluster.count(constraint.question(spread.pod.namespace))
         if eligible.nodes is None:
             return found.domains(constraint.key, cluster.nodes), domains
         counts: dict[str, int] = {}

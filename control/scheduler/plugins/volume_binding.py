@@ -15,7 +15,7 @@ import msgspec
 from control.scheduler.cluster import Cluster
 from control.scheduler.framework import BindingFailed, Constraint, PreFilterRejected, Rejection
 from control.scheduler.nodeinfo import NodeInfo
-from control.scheduler.plugins.volume_choice import Choice
+from control.scheduler.plugins.volume_choice import Choice, Reaches
 from control.scheduler.plugins.volume_provisioning import Provisioning, Room
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.steps import OutOfSteps, Steps
@@ -29,7 +29,6 @@ from kube.volume_binding import (
     class_of,
     is_bound,
     meant_for,
-    node_fits,
     waits_for_pod,
 )
 
@@ -66,7 +65,9 @@ class VolumeBinding:
         self._taken: dict[str, set[str]] = {}
         """Volumes that are chosen, and the UIDs of the pods."""
         self._changed = asyncio.Event()
+        self.reaches = Reaches()
         claims.subscribe(lambda change: self._changed.set())
+        volumes.subscribe(self.reaches.changed)
 
     def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
         """Look up the pod's claims; raises PreFilterRejected where they allow no node at all."""
@@ -107,7 +108,7 @@ class VolumeBinding:
         def taken(name: str) -> bool:
             return bool(self._taken.get(name, set()) - {uid})
 
-        return Choice(claims, self._volumes.list(), taken, Steps(MOST_STEPS))
+        return Choice(claims, self._volumes.list(), self.reaches, taken, Steps(MOST_STEPS))
 
     def choose(
         self, choice: Choice, claims: Sequence[core_v1.PersistentVolumeClaim], node: core_v1.Node
@@ -229,7 +230,7 @@ class _Check:
             return _LOST
         for volume in self._bound.values():
             self._steps.take()
-            if not node_fits(volume, node.node):
+            if not self._plugin.reaches.of(volume).includes(node.node):
                 return _UNREACHABLE
         if self._choice is None:
             return None

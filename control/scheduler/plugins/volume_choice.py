@@ -9,30 +9,83 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 
+from control.scheduler.node_selection import NodeTerms, is_large
 from control.scheduler.steps import Steps
 from kube import quantity
 from kube.api import core_v1
 from kube.client import key_of
+from kube.informer import Change
 from kube.selectors import from_label_selector
 from kube.volume_binding import class_of, meant_for, node_fits, other_mode
 
 Claim = core_v1.PersistentVolumeClaim
 Volume = core_v1.PersistentVolume
 Place = tuple[str, str]
+MOST_PLACES = 16
+"""Labels that one volume is looked up by."""
 _NAME = ":name"
 """What the node's name is found by; a colon is in no label's key."""
+
+
+class Reach:
+    """The nodes from which a volume can be reached."""
+
+    def __init__(self, volume: Volume) -> None:
+        self.volume = volume
+        required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
+        self.terms = required.node_selector_terms if required is not None else None
+        self._many = NodeTerms(self.terms) if self.terms is not None and is_large(self.terms) else None
+
+    def includes(self, node: core_v1.Node) -> bool:
+        return self._many.matching(node) != 0 if self._many is not None else node_fits(self.volume, node)
+
+    @cached_property
+    def places(self) -> set[Place] | None:
+        """Labels one of which a node must have to reach the volume; None where its affinity does not name a few."""
+        found: set[Place] = set()
+        for term in self.terms or ():
+            places = [[(r.key, v) for v in r.values] for r in term.match_expressions if r.operator == "In"]
+            places += [[(_NAME, v) for v in r.values] for r in term.match_fields if r.operator == "In"]
+            if not places:
+                return None
+            fewest = min(len(place) for place in places)
+            found.update(next(place for place in places if len(place) == fewest))
+        return found if self.terms is not None and len(found) <= MOST_PLACES else None
+
+
+class Reaches:
+    """What was worked out of volumes, until they change."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Reach] = {}
+
+    def changed(self, change: Change[Volume]) -> None:
+        self._known.pop(change.key, None)
+
+    def of(self, volume: Volume) -> Reach:
+        name = volume.metadata.name or ""
+        known = self._known.get(name)
+        if known is None or known.volume is not volume:
+            known = self._known[name] = Reach(volume)
+        return known
 
 
 class Choice:
     """The volumes for some claims; `taken` says which are kept for other pods. Raises OutOfSteps like its methods."""
 
     def __init__(
-        self, claims: Sequence[Claim], volumes: Sequence[Volume], taken: Callable[[str], bool], steps: Steps
+        self,
+        claims: Sequence[Claim],
+        volumes: Sequence[Volume],
+        reaches: Reaches,
+        taken: Callable[[str], bool],
+        steps: Steps,
     ) -> None:
-        self._claims, self._taken, self._steps = claims, taken, steps
+        self._claims, self._reaches, self._taken, self._steps = claims, reaches, taken, steps
         steps.take(len(volumes))
         self._named: dict[str, list[Volume]] = {}
         free: dict[str, list[Volume]] = {}
@@ -52,7 +105,7 @@ class Choice:
         kind = msgspec.json.encode((class_of(claim), spec.volume_mode, spec.access_modes, spec.selector))
         if kind not in self._pools:
             self._steps.take(len(free))
-            self._pools[kind] = _Pool(claim, free)
+            self._pools[kind] = _Pool(claim, free, self._reaches)
         return self._pools[kind]
 
     def on(self, node: core_v1.Node) -> dict[str, str]:
@@ -69,7 +122,12 @@ class Choice:
         for volume in self._named.get(key_of(claim), ()):
             self._steps.take()
             large = _size(volume.spec.capacity) >= _wanted(claim)
-            if large and meant_for(volume, claim) and not other_mode(volume, claim) and node_fits(volume, node):
+            if (
+                large
+                and meant_for(volume, claim)
+                and not other_mode(volume, claim)
+                and self._reaches.of(volume).includes(node)
+            ):
                 return volume.metadata.name or ""
         return ""
 
@@ -77,7 +135,7 @@ class Choice:
         for volume in pool.near(node, _wanted(claim)):
             self._steps.take()
             name = volume.metadata.name or ""
-            if name not in taken and not self._taken(name) and node_fits(volume, node):
+            if name not in taken and not self._taken(name) and self._reaches.of(volume).includes(node):
                 return name
         return ""
 
@@ -85,7 +143,7 @@ class Choice:
 class _Pool:
     """Volumes that are alike for a claim but for their size, the smallest first."""
 
-    def __init__(self, claim: Claim, free: Sequence[Volume]) -> None:
+    def __init__(self, claim: Claim, free: Sequence[Volume], reaches: Reaches) -> None:
         modes = set(claim.spec.access_modes)
         selector = from_label_selector(claim.spec.selector) if claim.spec.selector is not None else None
         fitting = [
@@ -100,7 +158,7 @@ class _Pool:
         self._anywhere: list[int] = []
         self._at: dict[Place, list[int]] = {}
         for rank, volume in enumerate(self._volumes):
-            places = _places(volume)
+            places = reaches.of(volume).places
             if places is None:
                 self._anywhere.append(rank)
             for place in places or ():
@@ -117,22 +175,6 @@ class _Pool:
 
 def _from(ranks: Sequence[int], start: int) -> Iterator[int]:
     return (ranks[position] for position in range(start, len(ranks)))
-
-
-def _places(volume: Volume) -> set[Place] | None:
-    """Return labels one of which a node must have to reach a volume; None where its affinity does not say so."""
-    required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
-    if required is None:
-        return None
-    found: set[Place] = set()
-    for term in required.node_selector_terms:
-        places = [[(r.key, v) for v in r.values] for r in term.match_expressions if r.operator == "In"]
-        places += [[(_NAME, v) for v in r.values] for r in term.match_fields if r.operator == "In"]
-        if not places:
-            return None
-        fewest = min(len(place) for place in places)
-        found.update(next(place for place in places if len(place) == fewest))
-    return found
 
 
 def _wanted(claim: Claim) -> int:

@@ -38,7 +38,7 @@ class VolumeRestrictions:
         alone = []
         for key in pod.claims:
             claim = self._claims.get(key)
-            if claim is not None and ONCE_A_POD in claim.spec.access_modes and cluster.claim_uses.get(key):
+            if claim is not None and ONCE_A_POD in claim.spec.access_modes and cluster.claim_users(key):
                 alone.append(key)
         wanted = pod.disks
         return _Check(cluster, alone, wanted) if alone or wanted else None
@@ -55,7 +55,7 @@ class _Check:
                 if pod.pod.spec.volumes and _clash(self._wanted, pod.disks):
                     return _CONFLICT
         # Whatever node it is: a claim is taken until its pod has gone.
-        return _IN_USE if any(self._cluster.claim_uses.get(key) for key in self._alone) else None
+        return _IN_USE if any(self._cluster.claim_users(key) for key in self._alone) else None
 
     def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
         return None

@@ -1,14 +1,15 @@
 """One large object times many others costs the scheduler their sum, not their product.
 
-The scheduler shares the event loop with the server: what is multiplied there stops everybody. For every list and map of the kinds
-that plugins read, a world with one such object and N others is worked through: the large pod is bound, waits, or is to be placed,
-N small pods are placed and go again, nodes change. The lines that are executed are counted for two sizes and two numbers of
-others; what is left when the two sums are taken off is the product. Plugins are those of the default profile, whichever they are.
+The scheduler shares the event loop with the server: what is multiplied there stops everybody. For every list and map of the
+kinds that plugins read, a world with one such object and N others is worked through: the large pod is bound, waits, or is to
+be placed, N small pods are placed and go again, nodes change. The lines that are executed are counted for two sizes and two
+numbers of others; what is left when the two sums are taken off is the product. Plugins are those of the default profile.
 """
 
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 from collections import defaultdict
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from tests.support.large_objects import LargeField, large_fields
 from tests.support.scheduling import Bench
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
-SIZES, NUMBERS = (96, 192), (6, 12)
+SIZES, NUMBERS = (80, 160), (4, 8)
 MOST_PRODUCT = 0.25
 """Lines for each item and each of the others: a comparison of each with each is one at least."""
 READ = (
@@ -79,9 +80,11 @@ def made_valid(value: Any, flavor: str, number: int = 0) -> None:
             value.operator = OPERATORS[flavor]
             value.values = value.values or ["x"]
             value.key = value.key or "app"
-        if isinstance(value, core_v1.PodAffinityTerm | core_v1.TopologySpreadConstraint):
+        if isinstance(value, core_v1.PodAffinityTerm):
             # Of all but the first flavor every term is for a label that nodes have.
             value.topology_key = value.topology_key if flavor == "any" and value.topology_key else HOST
+        if isinstance(value, core_v1.TopologySpreadConstraint):  # no two of them have one key
+            value.topology_key = HOST if number == 0 else value.topology_key
         for name, choice in CHOICES.get(type(value), {}).items():
             setattr(value, name, choice)
         for name in value.__struct_fields__:
@@ -129,6 +132,7 @@ def node(number: int, flavor: str) -> core_v1.Node:
     amounts: dict[str, str | int | float] = {"cpu": "64", "memory": "64Gi", "pods": "2" if flavor == "full" else "500"}
     return core_v1.Node(
         metadata=meta_v1.ObjectMeta(name=f"n{number}", labels=labels),
+        spec=core_v1.NodeSpec(taints=[core_v1.Taint(key="busy", effect="PreferNoSchedule")]),
         status=core_v1.NodeStatus(
             allocatable=amounts, images=[core_v1.ContainerImage(names=[f"i{number}:latest"], size_bytes=1)]
         ),
@@ -274,13 +278,25 @@ def cost(field: LargeField, size: int, number: int, flavor: str) -> int:
             bench.put(node(i, "any"))
             bench.remove(bench.informers.of(core_v1.Pod).get(f"default/there{i}"))
 
-    return steps(Case("", lambda size: size, work), None)
+    gc.collect()
+    gc.disable()  # what other worlds leave behind does not count
+    try:
+        return steps(Case("", lambda size: size, work), None)
+    finally:
+        gc.enable()
+
+
+def differs(field: LargeField, flavor: str) -> bool:
+    """True where a flavor is another world for a field than the first one."""
+    if flavor == "full":
+        return field.resource.type in (core_v1.Pod, policy_v1.PodDisruptionBudget)
+    return flavor == "any" or large(field, 2, flavor) != large(field, 2, "any")
 
 
 def product(field: LargeField, flavor: str) -> float:
     """Return the lines for each item and each of the others."""
     (s, ss), (n, nn) = SIZES, NUMBERS
-    cost(field, 2, 2, flavor)  # what is made once and kept does not count
+    cost(field, ss, 2, flavor)  # what is made once and kept does not count
     mixed = (
         cost(field, ss, nn, flavor)
         - cost(field, s, nn, flavor)
@@ -295,7 +311,7 @@ def product(field: LargeField, flavor: str) -> float:
 def test_one_large_object_and_many_others_cost_their_sum(part: str, flavor: str) -> None:
     logging.disable(logging.ERROR)
     try:
-        found = {str(field): round(product(field, flavor), 2) for field in FIELDS[part]}
+        found = {str(field): round(product(field, flavor), 2) for field in FIELDS[part] if differs(field, flavor)}
     finally:
         logging.disable(logging.NOTSET)
     assert {field: lines for field, lines in found.items() if lines > MOST_PRODUCT} == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from control.scheduler.alternatives import Alternatives
@@ -13,6 +13,7 @@ from kube.selectors import LabelSelector, Requirement
 
 from .clusters import ZONE, World, affinity, near, node, pod
 
+SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 KEYS, VALUES = ("a", "b", "namespace"), ("1", "2", "x", "-3")
 labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
 
@@ -30,6 +31,7 @@ def selectors(*operators: str) -> st.SearchStrategy[LabelSelector]:
     return st.builds(LabelSelector, drawn.map(tuple), st.just(False)) | st.just(LabelSelector(nothing=True))
 
 
+@SETTINGS
 @given(st.lists(selectors(), max_size=12), st.lists(labels, min_size=1, max_size=4))
 def test_each_conjunction_says_what_its_selector_says(chosen, objects) -> None:
     together = Alternatives(
@@ -65,6 +67,7 @@ terms = st.lists(
 )
 
 
+@SETTINGS
 @given(terms, st.sampled_from(("n1", "n2", "n3")), labels, labels)
 def test_a_set_of_terms_says_what_its_terms_say_one_by_one(drawn, namespace, of_pod, of_namespace) -> None:
     many = TermSet(tuple(drawn))

@@ -1,0 +1,35 @@
+"""What is asked again and again of all pods, and so is counted as they come and go (counts.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kube.selectors import LabelSelector
+
+if TYPE_CHECKING:
+    from control.scheduler.podinfo import PodInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Pods that are in a namespace and match a selector."""
+
+    namespace: str
+    selector: LabelSelector
+    count_terminating: bool = True
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.namespace, self.selector, self.count_terminating)))
+
+    def __hash__(self) -> int:
+        """Return what was worked out once: a selector may be as large as a pod."""
+        return self._hash
+
+    def matches(self, pod: PodInfo) -> bool:
+        if pod.namespace != self.namespace:
+            return False
+        if not self.count_terminating and pod.pod.metadata.deletion_timestamp is not None:
+            return False
+        return self.selector.matches(pod.labels)
