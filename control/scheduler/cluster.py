@@ -10,9 +10,10 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from control.scheduler.counts import NodeCounts, PodIndexes, Question
+from control.scheduler.counts import NodeCounts, PodIndexes
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
+from control.scheduler.question import Question
 from control.scheduler.term_sets import TermSet
 from kube.api import core_v1
 from kube.client import key_of

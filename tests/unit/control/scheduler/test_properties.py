@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from control.scheduler import preemption
-from control.scheduler.counts import Question
 from control.scheduler.framework import Unschedulable
 from control.scheduler.podinfo import PodInfo
+from control.scheduler.question import Question
 from kube.api import core_v1, policy_v1
 from kube.selectors import from_map
 
