@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from control.scheduler import node_selection, term_sets, toleration_set
 from control.scheduler.decisions import Failed, Placed
 from control.scheduler.profile import DEFAULTS
 from kube import serialize
@@ -329,3 +330,22 @@ def test_small_pods_are_placed_and_all_plugins_of_the_registry_take_part() -> No
         taking_part |= {plugin.name for plugin in getattr(profile, point)}
     taking_part |= {plugin.name for plugin, _ in profile.scores} | {"PrioritySort", "DefaultPreemption"}
     assert taking_part == set(DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("module", "few", "path"),
+    [
+        (term_sets, "FEW", "pods spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution"),
+        (term_sets, "FEW", "pods spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution"),
+        (
+            node_selection,
+            "SMALL",
+            "pods spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
+        ),
+        (toleration_set, "FEW", "pods spec.tolerations"),
+    ],
+)
+def test_comparing_each_with_each_is_seen(module: Any, few: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    field = next(field for part in FIELDS.values() for field in part if str(field) == path)
+    monkeypatch.setattr(module, few, 10**9)
+    assert product(field, "one") > MOST_PRODUCT
