@@ -135,6 +135,10 @@ class Cluster:
         found = self._pods.get(key)
         return found[1] if found else None
 
+    def pod(self, key: str) -> PodInfo:
+        """Return a pod that is on a node; raises KeyError."""
+        return self._pods[key][0]
+
     def requests_of(self, key: str) -> Amounts:
         """Return what a pod counts for; nothing where it is not known."""
         found = self._pods.get(key)

@@ -116,7 +116,7 @@ class Watching:
         if before is not after and any(after.get(name, 0) < value for name, value in before.items()):
             self._queue.event(RESOURCES)  # resized to less
         if old is None or not old.spec.node_name:
-            self._queue.event(COMPANY, hints.of_arrival(PodInfo(pod), self._cluster.namespace_labels))
+            self._queue.event(COMPANY, hints.of_arrival(self._cluster.pod(key), self._cluster.namespace_labels))
         elif (
             old.metadata.labels != pod.metadata.labels
             or old.metadata.deletion_timestamp != pod.metadata.deletion_timestamp
