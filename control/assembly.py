@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from control import service_repair, start_steps
+from control import offload, service_repair, start_steps
 from control.access import Access
 from control.admission import configuration as admission_configuration
 from control.admission import plugins
@@ -213,6 +213,7 @@ class ApiServer:
                 await server.admission.close()
                 await server.access.close()
                 await server.auditing.close()
+                await offload.close()
         finally:
             await store.close()
             if sealing is not None:

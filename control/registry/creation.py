@@ -30,11 +30,7 @@ GENERATE_ATTEMPTS = 8
 
 async def create(registry: Registry, context: Context, resource: Resource, namespace: str, obj: Object) -> Written:
     """Store a new object; raises 409 AlreadyExists, 422, or what admission says."""
-    meta = obj.setdefault("metadata", {})
-    if meta.get("resourceVersion"):
-        raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
-    metadata.match_namespace(resource, meta, namespace)
-    base = "" if meta.get("name") else meta.get("generateName") or ""
+    base = begin(resource, namespace, obj)
     pristine = codec.encode(obj) if base else b""
     for attempt in range(GENERATE_ATTEMPTS):
         try:
@@ -48,15 +44,20 @@ async def create(registry: Registry, context: Context, resource: Resource, names
     raise AssertionError
 
 
+def begin(resource: Resource, namespace: str, obj: Object) -> str:
+    """Check what an object says of where it belongs, and return the base of the name that it wants, "" where it has one."""
+    meta = obj.setdefault("metadata", {})
+    if meta.get("resourceVersion"):
+        raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+    metadata.match_namespace(resource, meta, namespace)
+    return "" if meta.get("name") else meta.get("generateName") or ""
+
+
 async def _create_once(
     registry: Registry, context: Context, resource: Resource, namespace: str, obj: Object, base: str
 ) -> Written:
     strategy, meta = registry.strategy(resource), obj["metadata"]
-    obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
-    if base:
-        meta["name"] = metadata.generate_name(base)
-    metadata.fill_new(meta, registry.clock.now())
-    await offload.run(context.user.name, context.size, _default, context, strategy, obj, registry.clock.now())
+    await offload.run(context.user.name, context.size, fill, context, strategy, obj, base, registry.clock.now())
     attributes = Attributes(
         resource,
         "CREATE",
@@ -72,13 +73,13 @@ async def _create_once(
         asked=context.asked,
     )
     await registry.admission.admit(attributes)
-    await offload.run(context.user.name, context.size, _prepare, context, strategy, obj)
+    await offload.run(context.user.name, context.size, prepare, context, strategy, obj)
     finish = await strategy.allocate(obj, None, Allocation(registry, context))
     outcome = Outcome.NOT_STORED
     try:
-        await offload.run(context.user.name, context.size, _validate, context, strategy, obj)
+        await offload.run(context.user.name, context.size, validate, context, strategy, obj)
         await registry.admission.validate(attributes)
-        written = await _store_new(registry, context, resource, namespace, obj)
+        written = await _store_new(registry, context, strategy, namespace, obj)
         if not context.dry_run:
             outcome = Outcome.STORED
         return written
@@ -90,13 +91,20 @@ async def _create_once(
             await finish(outcome)
 
 
-def _default(context: Context, strategy: Strategy, obj: Object, now: datetime) -> None:
+def fill(context: Context, strategy: Strategy, obj: Object, base: str, now: datetime) -> None:
+    """Set what the server gives every new object, the kind's defaults, and whose the fields are."""
+    meta = obj["metadata"]
+    obj["kind"], obj["apiVersion"] = strategy.resource.kind, strategy.resource.api_version
+    if base:
+        meta["name"] = metadata.generate_name(base)
+    metadata.fill_new(meta, now)
     strategy.default(obj)
     # Before admission, as upstream: what plugins add belongs to nobody.
     track(strategy.resource, obj, None, context.field_manager, context.operation, "", now)
 
 
-def _prepare(context: Context, strategy: Strategy, obj: Object) -> None:
+def prepare(context: Context, strategy: Strategy, obj: Object) -> None:
+    """Drop what a create may not set, and fill in what admission may have left out."""
     context.warnings += strategy.warnings_as_sent(obj)
     strategy.prepare_create(obj)
     always_status(strategy.resource, obj)
@@ -105,7 +113,7 @@ def _prepare(context: Context, strategy: Strategy, obj: Object) -> None:
         obj["metadata"]["generation"] = 1
 
 
-def _validate(context: Context, strategy: Strategy, obj: Object) -> None:
+def validate(context: Context, strategy: Strategy, obj: Object) -> None:
     """Raise 422 for an object that is wrong, and warn of what is doubtful."""
     resource, meta = strategy.resource, obj["metadata"]
     problems = metadata.validate(resource, meta, strategy.name_errors)
@@ -117,16 +125,28 @@ def _validate(context: Context, strategy: Strategy, obj: Object) -> None:
     context.warnings += strategy.warnings(obj, None)
 
 
-async def _store_new(registry: Registry, context: Context, resource: Resource, namespace: str, obj: Object) -> Written:
-    name = obj["metadata"]["name"]
-    value, key = encode(obj), resource.key(namespace, name)
+async def _store_new(registry: Registry, context: Context, strategy: Strategy, namespace: str, obj: Object) -> Written:
+    name, value = obj["metadata"]["name"], encode(obj)
     if context.dry_run:
-        if registry.cached(resource).get(key) is not None:
-            raise errors.already_exists(resource.group, resource.plural, name)
-        return Written(_without_revision(obj), True)
+        return store_nothing(registry, strategy.resource, namespace, name, without_revision(obj))
+    stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
+    return await store_new(registry, strategy, namespace, name, obj["metadata"]["uid"], value, stored)
+
+
+def store_nothing(registry: Registry, resource: Resource, namespace: str, name: str, shown: bytes) -> Written:
+    """Return what a dry run shows; raises 409 AlreadyExists."""
+    if registry.cached(resource).get(resource.key(namespace, name)) is not None:
+        raise errors.already_exists(resource.group, resource.plural, name)
+    return Written(shown, True)
+
+
+async def store_new(
+    registry: Registry, strategy: Strategy, namespace: str, name: str, uid: str, value: bytes, stored: bytes
+) -> Written:
+    """Store a new object, served as `value`; raises 409 AlreadyExists."""
+    resource = strategy.resource
+    key = resource.key(namespace, name)
     try:
-        strategy = registry.strategy(resource)
-        stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
         item = await registry.store.create(key, stored, ttl(registry, strategy))
     except KeyExists as error:
         found = errors.already_exists(resource.group, resource.plural, name)
@@ -134,7 +154,6 @@ async def _store_new(registry: Registry, context: Context, resource: Resource, n
             found.message = f"object is being deleted: {found.message}"
         raise found from error
     except Unavailable as error:
-        uid = obj["metadata"]["uid"]
         found_item = await settle(registry, key, lambda found: found is not None and uid_of(found) == uid, error)
         assert found_item is not None
         item = found_item
@@ -144,7 +163,8 @@ async def _store_new(registry: Registry, context: Context, resource: Resource, n
     return Written(codec.with_revision(value, item.revision), True)
 
 
-def _without_revision(obj: Object) -> bytes:
+def without_revision(obj: Object) -> bytes:
+    """Return an object as a dry run shows it."""
     shown = dict(obj)
     shown["metadata"] = {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}
     return msgspec.json.encode(shown)

@@ -16,7 +16,7 @@ import msgspec
 from control import offload
 from control.custom.definitions import Definitions
 from control.custom.resource import CustomResource
-from control.registry import deletion, metadata
+from control.registry import deletion, encoded, metadata
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
 from control.registry.registry import Registry
@@ -280,6 +280,10 @@ class ResourceServer:
         """Create an object from the body: 201."""
         context = self.context(request, "CreateOptions")
         form = self.form(request, resource)
+        if len(await request.body(self.max_body)) >= offload.LARGE and encoded.creates(
+            self.registry.strategy(resource)
+        ):
+            return await self._written(request, form, await self._create_large(request, context, resource), 201)
         obj = await self.decoded(request, resource)
         context.size = len(request.sent)
         stored = resource
@@ -287,6 +291,20 @@ class ResourceServer:
             stored, obj, context.requested = found.stored, found.to_stored(obj), resource
         written = await self.registry.create(context, stored, self._namespace(request, resource), obj)
         return await self._written(request, form, written, 201)
+
+    async def _create_large(self, request: Request, context: Context, resource: Resource) -> Written:
+        """Create an object without looking at it here: the helper process does."""
+        validation = directive(request.option("fieldValidation"))
+        namespace, now = self._namespace(request, resource), self.registry.clock.now()
+
+        async def decoded(name: list[Any]) -> encoded.Begun:
+            sent = request.sent, request.header(b"content-type"), validation
+            found: encoded.Begun = await offload.by_helper(
+                context.user.name, "begin_create", name, *sent, namespace, context.field_manager, now
+            )
+            return found
+
+        return await encoded.create(self.registry, context, resource, namespace, decoded)
 
     async def update(self, request: Request, resource: Resource, subresource: str = "") -> Response:
         """Replace an object, or through a subresource a part of it, by the body: 200, or 201 where it was not there."""

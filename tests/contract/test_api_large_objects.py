@@ -43,13 +43,15 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[bool]]:
 
     for owner, name in ((Decoder, "convert"), (patching, "_read"), (Form, "_table"), (Form, "_enveloped")):
         note(owner, name)
-    for module in (creation, updating):
-        for name in ("_default", "_prepare", "_validate"):
-            note(module, name)
+    for name in ("fill", "prepare", "validate"):
+        note(creation, name)
+    for name in ("_default", "_prepare", "_validate"):
+        note(updating, name)
     return seen
 
 
-STEPS = {"convert", "_default", "_prepare", "_validate"}
+CREATION = {"convert", "fill", "prepare", "validate"}
+UPDATE = {"convert", "_default", "_prepare", "_validate"}
 
 
 async def test_a_small_object_is_written_on_the_event_loop(server: ApiUnderTest, apart: dict[str, set[bool]]) -> None:
@@ -57,17 +59,32 @@ async def test_a_small_object_is_written_on_the_event_loop(server: ApiUnderTest,
     await server.request("PUT", f"{CONFIGMAPS}/small", config_map("small", data={"b": "2"}))
     answer = await server.request("PATCH", f"{CONFIGMAPS}/small", {"data": {"c": "3"}}, headers=MERGE)
     assert answer.json["data"] == {"b": "2", "c": "3"}
-    assert apart == {step: {False} for step in STEPS | {"_read"}}
+    assert apart == {step: {False} for step in CREATION | UPDATE | {"_read"}}
 
 
-async def test_a_large_object_is_created_and_replaced_beside_the_event_loop(
+async def test_a_large_object_is_created_by_another_process(server: ApiUnderTest, apart: dict[str, set[bool]]) -> None:
+    answer = await server.request("POST", CONFIGMAPS, config_map("large", data=DATA))
+    assert (answer.status, answer.json["data"]) == (201, DATA)
+    assert apart == {}
+
+
+async def test_a_large_object_whose_creation_needs_others_is_created_beside_the_event_loop(
     server: ApiUnderTest, apart: dict[str, set[bool]]
 ) -> None:
-    assert (await server.request("POST", CONFIGMAPS, config_map("large", data=DATA))).status == 201
-    assert (
-        await server.request("PUT", f"{CONFIGMAPS}/large", config_map("large", data=DATA | {"b": "2"}))
-    ).status == 200
-    assert apart == {step: {True} for step in STEPS}
+    notes = {f"key-{number}": "v" * 1024 for number in range(LARGE // 1024)}
+    service = {"metadata": {"name": "large", "annotations": notes}, "spec": {"ports": [{"port": 80}]}}
+    answer = await server.request("POST", "/api/v1/namespaces/default/services", service)
+    assert answer.json["spec"]["clusterIP"]
+    assert all(True in apart[step] for step in CREATION)  # its IPAddress is a small object
+
+
+async def test_a_large_object_is_replaced_beside_the_event_loop(
+    server: ApiUnderTest, apart: dict[str, set[bool]]
+) -> None:
+    await server.request("POST", CONFIGMAPS, config_map("replaced", data=DATA))
+    replaced = config_map("replaced", data=DATA | {"b": "2"})
+    assert (await server.request("PUT", f"{CONFIGMAPS}/replaced", replaced)).status == 200
+    assert apart == {step: {True} for step in UPDATE}
 
 
 async def test_a_small_patch_of_a_large_object_is_applied_beside_the_event_loop(
@@ -77,7 +94,7 @@ async def test_a_small_patch_of_a_large_object_is_applied_beside_the_event_loop(
     apart.clear()
     answer = await server.request("PATCH", f"{CONFIGMAPS}/patched", {"data": {"c": "3"}}, headers=MERGE)
     assert answer.json["data"] == DATA | {"c": "3"}
-    assert apart == {step: {True} for step in STEPS} | {"_read": {False}}
+    assert apart == {step: {True} for step in UPDATE} | {"_read": {False}}
 
 
 async def test_large_objects_are_shown_in_other_forms_beside_the_event_loop(

@@ -1,0 +1,61 @@
+"""The helper's main function: read a job, do it, write what came out, until the server closes its end.
+
+The server's other work goes before its: its priority is lower. Its memory is bounded, so that an object that expands beyond
+all measure ends the helper alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import sys
+import traceback
+from typing import Any, BinaryIO
+
+import msgspec
+
+from control.helper.client import LENGTH
+from control.helper.jobs import JOBS
+from kube.errors import StatusError
+
+NICE = 5
+MEMORY = 2 << 30
+"""Bytes of address space. The largest body takes a tenth of it."""
+
+
+def main() -> None:
+    """Serve jobs from standard input."""
+    os.nice(NICE)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the server goes on until it has drained
+        signal.signal(number, signal.SIG_IGN)
+    logging.basicConfig(stream=sys.stderr)
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    while (message := _read(source)) is not None:
+        answer = msgspec.msgpack.encode(_done(message))
+        sink.write(len(answer).to_bytes(LENGTH, "big"))
+        sink.write(answer)
+        sink.flush()
+
+
+def _read(source: BinaryIO) -> bytes | None:
+    head = source.read(LENGTH)
+    return source.read(int.from_bytes(head, "big")) if len(head) == LENGTH else None
+
+
+def _done(message: bytes) -> list[Any]:
+    """Return [value, None], or [None, error]: the parts of a StatusError, or a text for a fault of ours."""
+    try:
+        job, args = msgspec.msgpack.decode(message)
+        return [JOBS[job](*args), None]
+    except StatusError as error:
+        return [None, [error.code, error.reason, error.message, error.details]]
+    except Exception as error:
+        traceback.print_exc()
+        return [None, f"{type(error).__name__}: {error}"]
+
+
+if __name__ == "__main__":
+    main()

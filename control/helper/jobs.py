@@ -1,0 +1,53 @@
+"""What the helper can be asked: functions of bytes and plain values, which are all that crosses to it and back."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from control.registry import encoded
+from control.registry.strategies import strategy_for
+from control.registry.strategy import Settings, Strategy
+from control.server.decode import Decoder, FieldValidation
+from kube import resources
+
+
+@functools.cache
+def _strategy(
+    group: str, version: str, plural: str, ranges: tuple[str, ...], low: int, high: int, shared: bool
+) -> Strategy:
+    resource = resources.by_path(group, version, plural)
+    assert resource is not None
+    return strategy_for(resource, Settings(ranges, range(low, high), shared))
+
+
+def _named(name: list[Any]) -> Strategy:
+    group, version, plural, ranges, low, high, shared = name
+    return _strategy(group, version, plural, tuple(ranges), low, high, shared)
+
+
+def begin_create(
+    name: list[Any],
+    body: bytes,
+    content_type: str,
+    validation: FieldValidation,
+    namespace: str,
+    manager: str,
+    now: datetime,
+) -> encoded.Begun:
+    """Decode the body of a create and fill in what comes before admission; raises StatusError."""
+    strategy, warnings = _named(name), list[str]()
+    resource = strategy.resource
+    decoder = Decoder(resource.type, resource.api_version, resource.kind)
+    obj = decoder.decode(body, content_type, validation, warnings)
+    return encoded.begin(strategy, namespace, obj, manager, now, warnings)
+
+
+def finish_create(name: list[Any], data: bytes, dry_run: bool) -> encoded.Finished:
+    """Prepare and validate a new object as admission left it; raises StatusError."""
+    return encoded.finish(_named(name), data, dry_run)
+
+
+JOBS: dict[str, Callable[..., Any]] = {"begin_create": begin_create, "finish_create": finish_create}

@@ -1,0 +1,148 @@
+"""Creating a large object: this process hands bytes on and another one (control/helper) works on what is in them.
+
+The steps are those of creation.py in their order. Between them the object is bytes; it is decoded here only where an admission
+plugin looks at it. What the server hands out (addresses) needs other objects, so kinds that have such are created by
+creation.py, and so are custom ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from control import offload
+from control.admission.plugin import Attributes
+from control.auth.user import UserInfo
+from control.custom.resource import CustomResource
+from control.registry import creation
+from control.registry.context import Context, Written
+from control.registry.conversion import conversion
+from control.registry.storing import encode
+from control.registry.strategy import Settings, Strategy
+from kube.errors import StatusError
+from kube.resources import Resource
+
+if TYPE_CHECKING:
+    from control.registry.registry import Registry
+
+Object = dict[str, Any]
+Begun = tuple[bytes, str, str, bool, list[str]]
+"""The object, its name, its UID, whether the name was generated, warnings."""
+Finished = tuple[bytes, bytes, list[str]]
+"""The object as it is stored, as a dry run shows it, warnings."""
+
+
+class EncodedAttributes(Attributes):
+    """A write whose object is given as bytes and decoded when a plugin asks for it."""
+
+    __slots__ = ("_data", "_decoded")
+
+    _data: bytes
+    _decoded: Object | None
+
+    def hold(self, data: bytes) -> None:
+        """Take these bytes for the object."""
+        self._data, self._decoded = data, None
+
+    @property
+    def data(self) -> bytes:
+        """The object as bytes, with what plugins changed."""
+        return self._data if self._decoded is None else msgspec.json.encode(self._decoded)
+
+    @property
+    def obj(self) -> Object | None:
+        if self._decoded is None and self._data:
+            self._decoded = msgspec.json.decode(self._data)
+        return self._decoded
+
+    @obj.setter
+    def obj(self, value: Object | None) -> None:
+        self._data, self._decoded = b"", value
+
+
+def creates(strategy: Strategy) -> bool:
+    """Say whether objects of a kind can be created without anything but the object itself."""
+    resource = strategy.resource
+    return (
+        not isinstance(resource, CustomResource)
+        and conversion(resource) is None
+        and strategy.stored_as_served
+        and type(strategy).allocate is Strategy.allocate
+    )
+
+
+def named(resource: Resource, settings: Settings) -> list[Any]:
+    """Return what tells the other process which strategy is meant."""
+    ports = settings.node_ports
+    where = [resource.group, resource.version, resource.plural]
+    return [*where, list(settings.service_ranges), ports.start, ports.stop, settings.shared_store]
+
+
+# -- in the other process -----------------------------------------------------------------------------------------------
+def begin(strategy: Strategy, namespace: str, obj: Object, manager: str, now: datetime, warnings: list[str]) -> Begun:
+    """Fill in what comes before admission; raises StatusError."""
+    base = creation.begin(strategy.resource, namespace, obj)
+    creation.fill(Context(UserInfo(""), field_manager=manager), strategy, obj, base, now)
+    meta = obj["metadata"]
+    return msgspec.json.encode(obj), meta.get("name", ""), meta["uid"], bool(base), warnings
+
+
+def finish(strategy: Strategy, data: bytes, dry_run: bool) -> Finished:
+    """Prepare and validate an object as admission left it; raises StatusError."""
+    obj, context = msgspec.json.decode(data), Context(UserInfo(""))
+    creation.prepare(context, strategy, obj)
+    creation.validate(context, strategy, obj)
+    return encode(obj), creation.without_revision(obj) if dry_run else b"", context.warnings
+
+
+# -- in this process ----------------------------------------------------------------------------------------------------
+async def create(
+    registry: Registry,
+    context: Context,
+    resource: Resource,
+    namespace: str,
+    decoded: Callable[[list[Any]], Awaitable[Begun]],
+) -> Written:
+    """Store a new object; `decoded` has the other process begin. Raises 409 AlreadyExists, 422, or what admission says."""
+    name = named(resource, registry.settings)
+    for attempt in range(creation.GENERATE_ATTEMPTS):
+        data, given, uid, generated, warnings = await decoded(name)
+        if attempt == 0:
+            context.warnings += warnings
+        try:
+            return await _create_once(registry, context, resource, namespace, data, given, uid)
+        except StatusError as error:
+            if not (generated and error.already_exists) or attempt == creation.GENERATE_ATTEMPTS - 1:
+                raise
+    raise AssertionError
+
+
+async def _create_once(
+    registry: Registry, context: Context, resource: Resource, namespace: str, data: bytes, name: str, uid: str
+) -> Written:
+    attributes = EncodedAttributes(
+        resource,
+        "CREATE",
+        context.user,
+        namespace,
+        name,
+        options=context.options,
+        dry_run=context.dry_run,
+        warnings=context.warnings,
+        annotations=context.annotations,
+        asked=context.asked,
+    )
+    attributes.hold(data)
+    await registry.admission.admit(attributes)
+    value, shown, warnings = await offload.by_helper(
+        context.user.name, "finish_create", named(resource, registry.settings), attributes.data, context.dry_run
+    )
+    context.warnings += warnings
+    attributes.hold(value)
+    await registry.admission.validate(attributes)
+    if context.dry_run:
+        return creation.store_nothing(registry, resource, namespace, name, shown)
+    return await creation.store_new(registry, registry.strategy(resource), namespace, name, uid, value, value)

@@ -1,0 +1,184 @@
+"""The helper process for large objects: what it says is what the event loop would say, and it holds nobody up."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from control import offload
+from control.helper import client
+from control.helper.client import Helper, HelperFailed
+from control.offload import LARGE
+from kube.errors import StatusError
+from tests.support.api_objects import CONFIGMAPS, PODS, config_map, pod
+from tests.support.control import ApiUnderTest, api_server
+
+CONFIGMAP = ["", "v1", "configmaps", ["10.96.0.0/12"], 30000, 32768, False]
+NEVER = b'{"metadata":{"name":"a","labels":{"a":"b"}}}'
+
+
+# -- the process --------------------------------------------------------------------------------------------------------
+@pytest_asyncio.fixture
+async def helper() -> AsyncIterator[Helper]:
+    helper = Helper()
+    yield helper
+    await helper.close()
+
+
+def finishing(helper: Helper, data: bytes = NEVER) -> Any:
+    return helper.call("finish_create", CONFIGMAP, data, True)
+
+
+async def test_the_process_is_started_by_the_first_job_and_does_the_next_one_too(helper: Helper) -> None:
+    assert helper.pid is None
+    with pytest.raises(StatusError, match=r"metadata\.namespace: Required value"):
+        await finishing(helper)
+    first = helper.pid
+    value, shown, warnings = await finishing(helper, b'{"metadata":{"name":"a","namespace":"b"}}')
+    assert msgspec.json.decode(shown)["metadata"] == {"name": "a", "namespace": "b"}
+    assert b'"resourceVersion":""' in value and warnings == []
+    assert helper.pid == first
+
+
+async def test_a_job_that_takes_too_long_ends_with_its_process(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StatusError):
+        await finishing(helper)
+    assert helper.pid is not None
+    os.kill(helper.pid, signal.SIGSTOP)
+    monkeypatch.setattr(client, "JOB_SECONDS", 0.05)
+    with pytest.raises(TimeoutError):
+        await finishing(helper)
+    assert helper.pid is None
+    monkeypatch.undo()
+    with pytest.raises(StatusError):
+        await finishing(helper)
+
+
+async def test_a_process_that_was_killed_fails_its_job_alone(helper: Helper) -> None:
+    with pytest.raises(StatusError):
+        await finishing(helper)
+    assert helper.pid is not None
+    os.kill(helper.pid, signal.SIGSTOP)
+    waiting = asyncio.ensure_future(finishing(helper))
+    await asyncio.sleep(0)
+    os.kill(helper.pid, signal.SIGKILL)
+    with pytest.raises(HelperFailed):
+        await waiting
+    with pytest.raises(StatusError):
+        await finishing(helper)
+
+
+async def test_a_fault_of_a_job_is_no_refusal(helper: Helper) -> None:
+    with pytest.raises(HelperFailed, match="DecodeError"):
+        await finishing(helper, b"no JSON")
+
+
+async def test_a_process_without_jobs_ends(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "IDLE_SECONDS", 0.01)
+    with pytest.raises(StatusError):
+        await finishing(helper)
+    pid = helper.pid
+    async with asyncio.timeout(10):
+        while helper.pid is not None or os.access(f"/proc/{pid}", os.F_OK):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_job_that_nobody_waits_for_any_more_is_ended_and_the_next_ones_turn_comes() -> None:
+    try:
+        with pytest.raises(StatusError):
+            await offload.by_helper("ann", "finish_create", CONFIGMAP, NEVER, True)
+        pid = offload._places().helper.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        left = asyncio.ensure_future(offload.by_helper("ann", "finish_create", CONFIGMAP, NEVER, True))
+        await asyncio.sleep(0.01)
+        left.cancel()
+        with pytest.raises(StatusError, match="Required value"):
+            await offload.by_helper("bob", "finish_create", CONFIGMAP, NEVER, True)
+    finally:
+        await offload.close()
+
+
+async def test_a_job_that_takes_too_long_is_a_timeout_to_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "JOB_SECONDS", 0.0)
+    with pytest.raises(StatusError) as found:
+        await offload.by_helper("ann", "finish_create", CONFIGMAP, NEVER, True)
+    assert (found.value.code, found.value.reason) == (504, "Timeout")
+
+
+# -- what it says -------------------------------------------------------------------------------------------------------
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path_factory.mktemp("api")) as api:
+        yield api
+
+
+JSON, YAML = {"Content-Type": "application/json"}, {"Content-Type": "application/yaml"}
+GOOD = msgspec.json.encode(config_map("good"))
+CASES: list[tuple[str, str, dict[str, str], bytes]] = [
+    ("good", CONFIGMAPS, JSON, GOOD),
+    ("good dry run", CONFIGMAPS + "?dryRun=All", JSON, msgspec.json.encode(config_map("dry"))),
+    ("manager", CONFIGMAPS + "?fieldManager=me", JSON, msgspec.json.encode(config_map("managed"))),
+    ("in YAML", CONFIGMAPS, YAML, b"metadata:\n  name: yaml\ndata: {a: b}\n"),
+    ("no YAML", CONFIGMAPS, YAML, b"a: b: c\n"),
+    ("no JSON", CONFIGMAPS, JSON, b'{"metadata":'),
+    ("no object", CONFIGMAPS, JSON, b"[]"),
+    ("another kind", CONFIGMAPS, JSON, b'{"kind":"Pod","apiVersion":"v1"}'),
+    ("another content type", CONFIGMAPS, {"Content-Type": "text/html"}, GOOD),
+    ("wrong type", CONFIGMAPS, JSON, b'{"metadata":{"name":"a"},"data":{"a":1}}'),
+    ("unknown field", CONFIGMAPS, JSON, b'{"metadata":{"name":"unknown"},"dat":{}}'),
+    ("unknown field, strict", CONFIGMAPS + "?fieldValidation=Strict", JSON, b'{"metadata":{"name":"b"},"dat":{}}'),
+    ("revision", CONFIGMAPS, JSON, b'{"metadata":{"name":"a","resourceVersion":"1"}}'),
+    ("another namespace", CONFIGMAPS, JSON, b'{"metadata":{"name":"a","namespace":"other"}}'),
+    ("no name", CONFIGMAPS, JSON, b"{}"),
+    ("wrong name and key", CONFIGMAPS, JSON, b'{"metadata":{"name":"A"},"data":{"/":"v"}}'),
+    ("missing namespace", "/api/v1/namespaces/none/configmaps", JSON, GOOD),
+    ("pod", PODS, JSON, msgspec.json.encode(pod("one"))),
+    ("pod without containers", PODS, JSON, b'{"metadata":{"name":"a"},"spec":{}}'),
+]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("path", "headers", "body"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+async def test_a_large_body_is_answered_as_a_small_one_that_says_the_same(
+    server: ApiUnderTest, path: str, headers: dict[str, str], body: bytes
+) -> None:
+    answers = []
+    for blanks in (b"", b" " * LARGE + b"\n"):
+        answer = await server.request("POST", path, body + blanks, headers=headers)
+        answers.append((answer.status, alike(answer.json), answer.headers.get("warning")))
+        if answer.status == 201 and "dryRun" not in path:
+            await server.request(
+                "DELETE", f"{path.partition('?')[0]}/{answer.json['metadata']['name']}?gracePeriodSeconds=0"
+            )
+    small, large = answers
+    assert small == large
+
+
+def alike(obj: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what no two creations have in common, and how a message repeats its body."""
+    meta = obj.get("metadata", {})
+    for part in ("uid", "resourceVersion", "creationTimestamp"):
+        meta.pop(part, None)
+    for manager in meta.get("managedFields", ()):
+        manager.pop("time")
+    if "unrecognized" in obj.get("message", ""):
+        obj["message"] = obj["message"].rpartition(" (")[0]
+    return obj
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_generated_name_that_is_taken_is_generated_anew(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = {"key": "v" * LARGE}
+    body = {"metadata": {"generateName": "generated-"}, "data": data}
+    names = {(await server.request("POST", CONFIGMAPS, body)).json["metadata"]["name"] for _ in range(3)}
+    assert len(names) == 3 and all(name.startswith("generated-") for name in names)
+    taken = await server.request("POST", CONFIGMAPS, {"metadata": {"name": names.pop()}, "data": data})
+    assert (taken.status, taken.json["reason"]) == (409, "AlreadyExists")
