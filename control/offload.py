@@ -11,6 +11,7 @@ else's first one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import weakref
 from collections import deque
@@ -19,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from control import inline
 from control.helper.client import Helper
 from kube import errors
 
@@ -38,6 +40,17 @@ async def run(user: str, size: int, work: Callable[P, T], *args: P.args, **kwarg
     """
     if size < LARGE:
         return work(*args, **kwargs)
+    return await apart(user, work, *args, **kwargs)
+
+
+async def evaluate(user: str, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what `work` returns, as `run`; where its expressions cost too much it is called again by the thread.
+
+    So `work` changes nothing until all is evaluated, or the same each time.
+    """
+    if size < LARGE:
+        with contextlib.suppress(inline.TooMuchHere):
+            return inline.limited(partial(work, *args, **kwargs))
     return await apart(user, work, *args, **kwargs)
 
 

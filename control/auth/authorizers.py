@@ -7,8 +7,9 @@ wait in the middle, are evaluated once more with the answer at hand (`Rememberin
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from control.auth.metrics import AUTHORIZATIONS, DECISIONS
@@ -134,23 +135,29 @@ _RESULTS = {Decision.ALLOW: "allowed", Decision.DENY: "denied", Decision.NO_OPIN
 
 
 class Remembering:
-    """An authorizer for work that cannot wait: what it lacked is asked for, and the work done again from the start."""
+    """An authorizer for work that cannot wait: what it lacked is asked for, and the work done again from the start.
+
+    Another thread, in which the roles may change while they are gone through, is told only what was asked for.
+    """
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
         self._known: list[tuple[AuthzAttributes, Answer]] = []
+        self._thread = threading.get_ident()
 
     def authorize(self, attributes: AuthzAttributes) -> Answer:
         for asked, answer in self._known:
             if asked == attributes:
                 return answer
+        if threading.get_ident() != self._thread:
+            raise Unanswered(attributes)
         return self._authorizer.authorize(attributes)
 
-    async def settled(self, work: Callable[[], T]) -> T:
+    async def settled(self, work: Callable[[], Awaitable[T]]) -> T:
         """Return what `work` returns; it may be called several times."""
         while True:
             try:
-                return work()
+                return await work()
             except Unanswered as question:
                 answer = await decide(self._authorizer, question.attributes)
                 self._known.append((question.attributes, answer))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from control import inline
 from control.cel import conversions, functions, kubernetes, libraries, times
 from control.cel.checker import Checker
 from control.cel.compiler import compiled
@@ -68,17 +69,23 @@ class Program:
         self._conversions = {n: t.convert for n, t in variables.items() if n in used and t.convert is not None}
 
     def evaluate(self, variables: Mapping[str, Any], budget: int = PER_CALL_LIMIT) -> Result:
-        """Return the value for these variables; raises EvaluationError, and BudgetExceeded past `budget`."""
+        """Return the value for these variables; raises EvaluationError, and BudgetExceeded past `budget`.
+
+        Raises TooMuchHere where the work that this belongs to may cost less than that on the event loop.
+        """
         held = dict(variables)
         for name, convert in self._conversions.items():
             if held.get(name) is not None:
                 held[name] = convert(held[name])
-        frame = Frame(held, budget)
+        here = inline.left()
+        frame = Frame(held, budget if here is None else min(budget, here))
         try:
             value = self._closure(frame)
+            inline.spent(frame.cost)
             if frame.cost > budget:
                 raise BudgetExceeded
         except EvaluationError as error:
+            inline.spent(frame.cost)
             error.cost = frame.cost
             raise
         except RecursionError:

@@ -77,7 +77,7 @@ async def _create_once(
     finish = await strategy.allocate(obj, None, Allocation(registry, context))
     outcome = Outcome.NOT_STORED
     try:
-        await offload.run(context.user.name, context.size, validate, context, strategy, obj)
+        await offload.evaluate(context.user.name, context.size, validate, context, strategy, obj)
         await registry.admission.validate(attributes)
         written = await _store_new(registry, context, strategy, namespace, obj)
         if not context.dry_run:

@@ -153,7 +153,7 @@ async def _update_once(
         finish = await strategy.allocate(obj, old, Allocation(registry, context))
     outcome = Outcome.NOT_STORED
     try:
-        await offload.run(user, size, _validate, context, strategy, obj, old, subresource, name)
+        await offload.evaluate(user, size, _validate, context, strategy, obj, old, subresource, name)
         if not context.admitted:
             if projection is not None:
                 attributes.obj = projection.read(obj)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from control.custom.rules import Rules
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.custom_resources import (
     DEFINITIONS,
@@ -429,3 +431,28 @@ async def test_a_streaming_list_ends_with_its_bookmark_in_the_version_asked_for(
         ("BOOKMARK", f"{GROUP}/v2"),
     ]
     assert events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+async def test_rules_that_cost_much_are_evaluated_beside_the_event_loop(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = list[str]()
+    original = Rules.check
+
+    def check(self: Rules, obj: Any, old: Any) -> Any:
+        found = original(self, obj, old)
+        threads.append(threading.current_thread().name.partition("_")[0])
+        return found
+
+    monkeypatch.setattr(Rules, "check", check)
+    made = definition("Costly")
+    tags = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["tags"]
+    tags["items"]["maxLength"], tags["maxItems"] = 8, 300
+    tags["x-kubernetes-validations"] = [{"rule": "self.all(a, self.all(b, a.size() == b.size()))"}]
+    path = await install(server, made)
+    assert (await server.request("POST", path, obj("Costly", "cheap", tags=["a", "b"]))).status == 201
+    tags = [f"tag-{number}" for number in range(100, 200)]
+    assert (await server.request("POST", path, obj("Costly", "x", tags=tags))).status == 201
+    assert (await server.request("POST", path, obj("Costly", "y", tags=["longer", *tags]))).status == 422
+    (cheap, costly, *_) = threads
+    assert cheap != "large-objects" and costly == "large-objects"

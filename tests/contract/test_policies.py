@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from control.cel import Program, Result
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.webhook import webhook
 
@@ -257,6 +259,42 @@ async def test_expressions_may_ask_what_the_requestor_is_allowed(server: ApiUnde
         while (refused := await server.request("POST", MAPS, body, user=("jane", ()))).status == 403:
             await asyncio.sleep(0.02)
     assert refused.status == 422 and "denied request" in refused.json["message"]
+
+
+COSTLY = "object.data.all(a, object.data.all(b, a != '' || b != ''))"
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return the threads in which expressions are evaluated to their end."""
+    seen = set[str]()
+    original = Program.evaluate
+
+    def evaluate(self: Program, *args: Any) -> Result:
+        result = original(self, *args)
+        seen.add(threading.current_thread().name.partition("_")[0])
+        return result
+
+    monkeypatch.setattr(Program, "evaluate", evaluate)
+    return seen
+
+
+@pytest.mark.parametrize("part", ["validations", "matchConditions", "mutations"])
+async def test_expressions_that_cost_much_are_evaluated_beside_the_event_loop(
+    server: ApiUnderTest, threads: set[str], part: str
+) -> None:
+    allowed = "authorizer.group('').resource('configmaps').check('create').allowed()"
+    spec: Object = {"validations": [{"expression": f"{allowed} && {COSTLY} && has(object.data.none)"}]}
+    kind = VALIDATING
+    if part == "matchConditions":
+        spec = {part: [{"name": "c", "expression": COSTLY}], "validations": [{"expression": "1 == 2"}]}
+    elif part == "mutations":
+        kind, patch = MUTATING, f"[JSONPatch{{op: 'add', path: '/data/made', value: string({COSTLY})}}]"
+        spec = {part: [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}]}
+    await establish(server, spec, kind=kind)
+    answer = await create(server, "x", {f"key-{number}": "v" for number in range(100)})
+    assert answer.json["data"]["made"] == "true" if part == "mutations" else answer.status == 422
+    assert "large-objects" in threads
 
 
 @pytest.mark.parametrize(

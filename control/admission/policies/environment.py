@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from control import offload
 from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes
 from control.admission.policies.authorizer import AUTHORIZER, FUNCTIONS, SIGNATURES, Asking
@@ -94,10 +95,13 @@ async def values(lookup: Lookup, authorizer: Authorizer, attributes: Attributes,
     }
 
 
-async def settled(values: Mapping[str, Any], work: Callable[[], T]) -> T:
-    """Do work that evaluates expressions on `values`: again where an authorizer had to be waited for in the middle."""
-    authorizer = values["authorizer"].authorizer
-    return await authorizer.settled(work) if isinstance(authorizer, Remembering) else work()
+async def settled(user: str, values: Mapping[str, Any], work: Callable[[], T]) -> T:
+    """Do work that evaluates expressions on `values`: beside the event loop, at the user's turn, where they cost much.
+
+    It is done again where an authorizer had to be waited for in the middle.
+    """
+    authorizer: Remembering = values["authorizer"].authorizer
+    return await authorizer.settled(lambda: offload.evaluate(user, 0, work))
 
 
 class Lazy:

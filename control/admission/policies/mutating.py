@@ -69,7 +69,9 @@ class MutatingAdmissionPolicy(Plugin):
             for mutation in concern.policy.mutations:
                 given = await values(self._lookup, self._authorizer, attributes, concern.resource)
                 given["params"] = concern.params
-                result = await settled(given, functools.partial(_result, concern, mutation, given))
+                result = await settled(
+                    attributes.user.name, given, functools.partial(_result, concern, mutation, given)
+                )
                 if result is _NOT_CONCERNED:
                     return False
                 made = await self._mutated(mutation, result, concern.resource, attributes)

@@ -65,7 +65,9 @@ class ValidatingAdmissionPolicy(Plugin):
         if concern.problem is not None:
             return [_Failure(f"failed to configure binding: {concern.problem}", "Invalid")] if strict else []
         given = await values(self._lookup, self._authorizer, attributes, concern.resource)
-        return await settled(given, lambda: self._found(concern, attributes, given | {"params": concern.params}))
+        return await settled(
+            attributes.user.name, given, lambda: self._found(concern, attributes, given | {"params": concern.params})
+        )
 
     def _found(self, concern: Concern, attributes: Attributes, given: dict[str, Any]) -> list[_Failure]:
         strict = concern.policy.spec.get("failurePolicy") != "Ignore"

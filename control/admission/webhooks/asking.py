@@ -33,7 +33,7 @@ class Asker:
         given = await values(self.lookup, self._authorizer, attributes, invocation.resource)
         try:
             ready = [of_webhook(condition.get("expression") or "") for condition in conditions]
-            return await settled(given, lambda: met(ready, given))
+            return await settled(attributes.user.name, given, lambda: met(ready, given))
         except Unclear as error:
             if invocation.hook.get("failurePolicy") == "Ignore":
                 return False

@@ -1,0 +1,48 @@
+"""How much a piece of work may cost on the event loop. Work that turns out to cost more is done again beside it.
+
+What an expression costs is known only when it is evaluated: upstream's limits let one policy, or the rules of one object, cost
+ten million units, which are seconds. A unit is mostly between 50 and 500 ns (a call that parses an address 2.5 µs).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+MOST = 5000
+"""Units of cost on the event loop at once: about 2 ms."""
+
+
+class TooMuchHere(Exception):
+    """Work has cost more than it may here. It has changed nothing and is to be done elsewhere, from the start."""
+
+
+class _Here(threading.local):
+    left: int | None = None
+
+
+_here = _Here()
+
+
+def limited(work: Callable[[], T]) -> T:
+    """Return what `work` returns; raises TooMuchHere where its expressions together cost more than MOST."""
+    _here.left = MOST
+    try:
+        return work()
+    finally:
+        _here.left = None
+
+
+def left() -> int | None:
+    """Return what may still be spent here, None where there is no limit."""
+    return _here.left
+
+
+def spent(cost: int) -> None:
+    """Take a cost off what is left; raises TooMuchHere where that was less."""
+    if _here.left is not None:
+        if cost > _here.left:
+            raise TooMuchHere
+        _here.left -= cost
