@@ -28,6 +28,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 LARGE = 32 * 1024
 """Bytes of an object from which on work on it is done by the thread; to go there and back costs 0.1 ms."""
+HUGE = 1 << 20
+"""Bytes of a list from which on it is written by the helper, which may have to start: that takes a quarter of a second."""
 SWITCH_SECONDS = 0.0002
 """How long the thread may keep the interpreter's lock while the event loop wants it."""
 _thread = ThreadPoolExecutor(1, "large-objects")

@@ -7,11 +7,17 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from control.registry import encoded
 from control.registry.strategies import strategy_for
 from control.registry.strategy import Settings, Strategy
 from control.server.decode import Decoder, FieldValidation
+from control.server.forms import Form
+from control.server.negotiate import Wanted
+from control.storage.entry import Entry
 from kube import resources
+from kube.clock import SYSTEM
 
 
 @functools.cache
@@ -50,4 +56,23 @@ def finish_create(name: list[Any], data: bytes, dry_run: bool) -> encoded.Finish
     return encoded.finish(_named(name), data, dry_run)
 
 
-JOBS: dict[str, Callable[..., Any]] = {"begin_create": begin_create, "finish_create": finish_create}
+def show_list(
+    name: list[Any], wanted: dict[str, Any], include: str, objects: list[bytes], metadata: dict[str, Any]
+) -> bytes:
+    """Write a collection in the form that a client wants."""
+    strategy = _named(name)
+    entries = [Entry("", 0, data, strategy.fields) for data in objects]
+    return Form(Wanted(**wanted), strategy, include, SYSTEM).list(entries, metadata)
+
+
+def pretty(data: bytes) -> bytes:
+    """Write JSON with line breaks."""
+    return msgspec.json.format(data, indent=2)
+
+
+JOBS: dict[str, Callable[..., Any]] = {
+    "begin_create": begin_create,
+    "finish_create": finish_create,
+    "show_list": show_list,
+    "pretty": pretty,
+}

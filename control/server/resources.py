@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -198,7 +199,12 @@ class ResourceServer:
         self, request: Request, form: Form, entries: Sequence[Entry], metadata: dict[str, Any]
     ) -> Response:
         size = 0 if form.plain else sum(len(entry.data) for entry in entries)
-        return await self._shown(request, form, size, form.list, entries, metadata)
+        if size < offload.HUGE or form.wanted.protobuf or isinstance(form.strategy.resource, CustomResource):
+            return await self._shown(request, form, size, form.list, entries, metadata)
+        wanted, name = asdict(form.wanted), encoded.named(form.strategy.resource, self.registry.settings)
+        objects = [entry.data for entry in entries]
+        body = await offload.by_helper(request.user.name, "show_list", name, wanted, form.include, objects, metadata)
+        return await self._sent(request, form, body, 200)
 
     async def _shown(
         self, request: Request, form: Form, size: int, write: Callable[..., bytes], *args: Any, status: int = 200
@@ -206,8 +212,16 @@ class ResourceServer:
         """Return the answer that `write` makes of `size` bytes of objects; the plain form takes no time."""
         user = request.user.name
         body = await offload.run(user, 0 if form.plain else size, write, *args)
+        return await self._sent(request, form, body, status)
+
+    async def _sent(self, request: Request, form: Form, body: bytes, status: int) -> Response:
+        """Return an answer with line breaks, and compressed, where its client wants that."""
+        user = request.user.name
         if request.query_string and request.flag("pretty") and form.wanted.content_type == JSON:
-            body = await offload.run(user, len(body), msgspec.json.format, body, indent=2)
+            if len(body) < offload.HUGE:
+                body = await offload.run(user, len(body), msgspec.json.format, body, indent=2)
+            else:
+                body = await offload.by_helper(user, "pretty", body)
         response = Response(status, body, form.wanted.content_type)
         if len(body) >= GZIP_FROM and b"gzip" in request.headers.get(b"accept-encoding", b""):
             response.body = await offload.run(user, len(body), gzip.compress, body, 1)

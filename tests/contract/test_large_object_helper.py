@@ -182,3 +182,39 @@ async def test_a_generated_name_that_is_taken_is_generated_anew(
     assert len(names) == 3 and all(name.startswith("generated-") for name in names)
     taken = await server.request("POST", CONFIGMAPS, {"metadata": {"name": names.pop()}, "data": data})
     assert (taken.status, taken.json["reason"]) == (409, "AlreadyExists")
+
+
+FORMS = [
+    ({"Accept": "application/yaml"}, "", 1),
+    ({"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}, "&includeObject=Object", 1),
+    ({"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}, "", 1),
+    ({"Accept": "application/json"}, "&pretty=1", 1),
+    ({"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}, "&includeObject=Object&pretty=1", 2),
+    ({"Accept": "application/vnd.kubernetes.protobuf"}, "", 0),
+    ({"Accept": "application/json"}, "", 0),
+]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("headers", "options", "jobs"), FORMS)
+async def test_a_huge_list_is_written_by_the_process_and_says_the_same(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], options: str, jobs: int
+) -> None:
+    for number in range(4):
+        body = config_map(f"listed-{number}", data={"key": "v" * 1024}, metadata={"labels": {"list": "huge"}})
+        await server.request("POST", CONFIGMAPS, body)
+    asked = list[str]()
+    original = offload.by_helper
+
+    async def by_helper(user: str, job: str, *args: Any) -> Any:
+        asked.append(job)
+        return await original(user, job, *args)
+
+    monkeypatch.setattr(offload, "by_helper", by_helper)
+    path = f"{CONFIGMAPS}?labelSelector=list%3Dhuge{options}"
+    small = await server.request("GET", path, headers=headers)
+    assert asked == []
+    monkeypatch.setattr(offload, "HUGE", 4096)
+    huge = await server.request("GET", path, headers=headers)
+    assert huge.body == small.body and huge.headers["Content-Type"] == small.headers["Content-Type"]
+    assert len(asked) == jobs
