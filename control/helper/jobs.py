@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
-from control.registry import encoded
+from control.auth.user import UserInfo
+from control.registry import encoded, updating
+from control.registry.context import Context
 from control.registry.strategies import strategy_for
 from control.registry.strategy import Settings, Strategy
 from control.server.decode import Decoder, FieldValidation
@@ -56,6 +58,13 @@ def finish_create(name: list[Any], data: bytes, dry_run: bool) -> encoded.Finish
     return encoded.finish(_named(name), data, dry_run)
 
 
+def validate_update(name: list[Any], data: bytes, old: bytes, subresource: str, given: str) -> list[str]:
+    """Validate a changed object against what it was; returns warnings, raises StatusError."""
+    context = Context(UserInfo(""))
+    updating.validate(context, _named(name), msgspec.json.decode(data), msgspec.json.decode(old), subresource, given)
+    return context.warnings
+
+
 def show_list(
     name: list[Any], wanted: dict[str, Any], include: str, objects: list[bytes], metadata: dict[str, Any]
 ) -> bytes:
@@ -73,6 +82,7 @@ def pretty(data: bytes) -> bytes:
 JOBS: dict[str, Callable[..., Any]] = {
     "begin_create": begin_create,
     "finish_create": finish_create,
+    "validate_update": validate_update,
     "show_list": show_list,
     "pretty": pretty,
 }

@@ -63,15 +63,15 @@ class EncodedAttributes(Attributes):
         self._data, self._decoded = b"", value
 
 
-def creates(strategy: Strategy) -> bool:
-    """Say whether objects of a kind can be created without anything but the object itself."""
+def alone(strategy: Strategy) -> bool:
+    """Say whether objects of a kind can be checked without anything but the object itself."""
     resource = strategy.resource
-    return (
-        not isinstance(resource, CustomResource)
-        and conversion(resource) is None
-        and strategy.stored_as_served
-        and type(strategy).allocate is Strategy.allocate
-    )
+    return not isinstance(resource, CustomResource) and conversion(resource) is None and strategy.stored_as_served
+
+
+def creates(strategy: Strategy) -> bool:
+    """Say whether objects of a kind can be created so, too."""
+    return alone(strategy) and type(strategy).allocate is Strategy.allocate
 
 
 def named(resource: Resource, settings: Settings) -> list[Any]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from control import offload
 from control.admission.plugin import Attributes
-from control.registry import deletion, metadata
+from control.registry import deletion, encoded, metadata
 from control.registry.context import Allocation, Change, Context, Projection, Written
 from control.registry.managed import track
 from control.registry.outcome import OutcomeUnknown, carry_out, delete_stored, newest, settle
@@ -89,6 +91,13 @@ async def update(
             entry, current = fresh, True
 
 
+async def _read(strategy: Strategy, entry: Entry, user: str) -> Object:
+    """Return a stored object to change; a large one is decoded beside the event loop."""
+    if len(entry.data) < offload.LARGE or not strategy.stored_as_served:
+        return await strategy.read(entry)
+    return await offload.apart(user, codec.decode, entry.data)
+
+
 class _Superseded(Exception):
     """An update would change nothing of a state that is not the newest any more; `entry` is the newest."""
 
@@ -113,8 +122,8 @@ async def _update_once(
     """Change a state of an object; `current` says that the store itself has just shown it."""
     resource, user = strategy.resource, context.user.name
     size = context.size = max(context.size, len(entry.data))
-    old = await strategy.read(entry)
-    obj = await change(await strategy.read(entry))
+    old = await _read(strategy, entry, user)
+    obj = await change(await _read(strategy, entry, user))
     obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
     meta, old_meta = obj.setdefault("metadata", {}), old["metadata"]
     _check_revision(strategy, meta, entry, name)
@@ -153,7 +162,12 @@ async def _update_once(
         finish = await strategy.allocate(obj, old, Allocation(registry, context))
     outcome = Outcome.NOT_STORED
     try:
-        await offload.evaluate(user, size, _validate, context, strategy, obj, old, subresource, name)
+        if size >= offload.LARGE and encoded.alone(strategy) and context.requested is None:
+            known = encoded.named(resource, registry.settings)
+            both = msgspec.json.encode(obj), entry.data
+            context.warnings += await offload.by_helper(user, "validate_update", known, *both, subresource, name)
+        else:
+            await offload.evaluate(user, size, validate, context, strategy, obj, old, subresource, name)
         if not context.admitted:
             if projection is not None:
                 attributes.obj = projection.read(obj)
@@ -188,7 +202,7 @@ def _prepare(strategy: Strategy, obj: Object, old: Object, subresource: str) -> 
         obj["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
 
 
-def _validate(context: Context, strategy: Strategy, obj: Object, old: Object, subresource: str, name: str) -> None:
+def validate(context: Context, strategy: Strategy, obj: Object, old: Object, subresource: str, name: str) -> None:
     """Raise 422 for an object that is wrong, and warn of what is doubtful."""
     resource = strategy.resource
     problems = metadata.validate_update(resource, obj["metadata"], old["metadata"], strategy.name_errors)

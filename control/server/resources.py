@@ -341,7 +341,7 @@ class ResourceServer:
         async def change(old: Object | None) -> Object:
             if old is None and uid:
                 raise gone()
-            fresh: Object = msgspec.json.decode(pristine)
+            fresh: Object = await offload.run(request.user.name, len(pristine), msgspec.json.decode, pristine)
             return fresh
 
         try:

@@ -45,13 +45,13 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[bool]]:
         note(owner, name)
     for name in ("fill", "prepare", "validate"):
         note(creation, name)
-    for name in ("_default", "_prepare", "_validate"):
+    for name in ("_default", "_prepare"):
         note(updating, name)
     return seen
 
 
 CREATION = {"convert", "fill", "prepare", "validate"}
-UPDATE = {"convert", "_default", "_prepare", "_validate"}
+UPDATE = {"convert", "_default", "_prepare"}
 
 
 async def test_a_small_object_is_written_on_the_event_loop(server: ApiUnderTest, apart: dict[str, set[bool]]) -> None:

@@ -218,3 +218,39 @@ async def test_a_huge_list_is_written_by_the_process_and_says_the_same(
     huge = await server.request("GET", path, headers=headers)
     assert huge.body == small.body and huge.headers["Content-Type"] == small.headers["Content-Type"]
     assert len(asked) == jobs
+
+
+CHANGES: list[tuple[str, str, dict[str, str], dict[str, Any]]] = [
+    ("PUT", "", JSON, config_map("changed", data={"b": "2"})),
+    ("PUT", "", JSON, config_map("changed", data={"/": "2"})),
+    ("PUT", "", JSON, config_map("changed", metadata={"resourceVersion": "1"})),
+    ("PATCH", "", {"Content-Type": "application/merge-patch+json"}, {"data": {"": "2"}}),
+    ("PATCH", "", {"Content-Type": "application/strategic-merge-patch+json"}, {"data": {"c": "2"}}),
+    (
+        "PATCH",
+        "?fieldManager=me",
+        {"Content-Type": "application/apply-patch+yaml"},
+        config_map("changed", immutable=True),
+    ),
+    ("PATCH", "", {"Content-Type": "application/merge-patch+json"}, {"data": {"d": "2"}}),
+]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_changes_of_a_large_object_are_answered_as_those_of_a_small_one(server: ApiUnderTest) -> None:
+    answers: list[list[Any]] = []
+    for value in ("v", "v" * LARGE):
+        answers.append([])
+        await server.request("POST", CONFIGMAPS, config_map("changed", binaryData={"key": "A" * len(value) * 4}))
+        for method, options, headers, body in CHANGES:
+            sent = body | {"binaryData": {"key": "A" * len(value) * 4}} if method == "PUT" else body
+            answer = await server.request(
+                method, f"{CONFIGMAPS}/changed{options}", msgspec.json.encode(sent), headers=headers
+            )
+            shown = alike(answer.json)
+            shown.pop("binaryData", None)
+            answers[-1].append((answer.status, shown, answer.headers.get("warning")))
+        await server.request("DELETE", f"{CONFIGMAPS}/changed")
+    small, large = answers
+    assert small == large
+    assert [status for status, _, _ in small] == [200, 422, 409, 422, 200, 200, 422]
