@@ -1,6 +1,7 @@
-"""The requirements of a label selector joined by key, so that a match costs the labels of the object.
+"""The requirements of a label selector joined by key, so that a match costs the labels that the object has of those keys.
 
-A selector of 1 MiB has tens of thousands of requirements and is compared with every object of its namespace.
+A selector of 1 MiB has tens of thousands of requirements and is compared with every object of its namespace; an object may
+have as many labels and is compared with the selector of each watch.
 """
 
 from __future__ import annotations
@@ -75,9 +76,7 @@ class Rules:
             self._rules.setdefault(key, _Rule()).add(operator, values)
 
     def match(self, labels: Mapping[str, str]) -> bool:
-        if len(self._needed) > len(labels) or not all(key in labels for key in self._needed):
+        keys = labels.keys()
+        if not self._needed <= keys or not keys.isdisjoint(self._forbidden):
             return False
-        return all(
-            key not in self._forbidden and ((rule := self._rules.get(key)) is None or rule.allows(value))
-            for key, value in labels.items()
-        )
+        return all(self._rules[key].allows(labels[key]) for key in self._rules.keys() & keys)

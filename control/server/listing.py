@@ -29,6 +29,8 @@ MOST = 1 << 31
 """More objects than any list has: a limit beyond it is one that limits nothing."""
 PART = 64 << 10
 """Bytes of objects that become one chunk of a watch."""
+MANY = 16
+"""Terms of a selector up to which a comparison takes a few microseconds."""
 _ALWAYS = frozenset({"metadata.name", "metadata.namespace"})
 
 
@@ -46,6 +48,11 @@ class ListOptions:
     timeout: int | None = None
     bookmarks: bool = False
     send_initial: bool | None = None
+
+    @property
+    def costly(self) -> bool:
+        """Whether to compare one object with the selectors can take milliseconds."""
+        return len(self.labels.requirements) > MANY or len(self.fields.terms) > MANY
 
     def predicate(self) -> Predicate | None:
         """Return what an entry must fulfil; None where the selectors take everything."""
@@ -209,6 +216,7 @@ class Listing:
             match=options.match,
             limit=0 if shown else options.limit,
             continue_token=options.token,
+            costly=options.costly,
         )
         if shown is not None:
             found = await shown.page(found, folder, options.limit)
@@ -244,6 +252,7 @@ class Listing:
             bookmarks=options.bookmarks,
             initial=initial,
             initial_end=bool(options.send_initial) and options.bookmarks,
+            costly=options.costly,
         )
         timeout = float(options.timeout) if options.timeout else self.min_watch_timeout * (1 + random.random())
 

@@ -8,6 +8,7 @@ nothing of the resource has changed since, else from the store's history until c
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
@@ -73,20 +74,22 @@ async def list_objects(
     match: str = "",
     limit: int = 0,
     continue_token: str = "",
+    costly: bool = False,
 ) -> Listing:
     """Answer a list request for a folder; raises StatusError 400, 410 Expired, 504 Timeout.
 
-    The combinations of parameters that upstream refuses as Invalid are the caller's to refuse.
+    The combinations of parameters that upstream refuses as Invalid are the caller's to refuse. A `costly` predicate is asked in
+    slices.
     """
     if continue_token:
         if resource_version not in ("", "0"):
             raise bad_request("specifying resource version is not allowed when using continue")
         revision, start = decode_token(continue_token)
-        return await _next_page(cache, resource, prefix, predicate, limit, revision, prefix + start)
+        return await _next_page(cache, resource, prefix, predicate, limit, revision, prefix + start, costly)
     wanted = parse_revision(resource_version)
     if wanted and (match == "Exact" or (limit and not match)):
         try:
-            return await _at(cache, resource, prefix, predicate, limit, wanted, "")
+            return await _at(cache, resource, prefix, predicate, limit, wanted, "", costly)
         except Compacted as error:
             raise StatusError(410, "Expired", "The resourceVersion for the provided list is too old.") from error
     try:
@@ -99,7 +102,15 @@ async def list_objects(
             await cache.wait_current()
     except FutureRevision as error:
         raise too_large(error.revision, error.current) from error
-    return _listing(resource.list(prefix, predicate, limit), prefix, predicate)
+    return _listing(await _slice(resource, prefix, predicate, limit, "", costly), prefix, predicate)
+
+
+async def _slice(
+    resource: ResourceCache, prefix: str, predicate: Predicate | None, limit: int, start_after: str, costly: bool
+) -> Slice:
+    if costly and predicate is not None:
+        return await resource.choose(prefix, predicate, limit, start_after)
+    return resource.list(prefix, predicate, limit, start_after)
 
 
 async def _next_page(
@@ -110,12 +121,13 @@ async def _next_page(
     limit: int,
     revision: int,
     start_after: str,
+    costly: bool,
 ) -> Listing:
     if revision == LATEST:
         await cache.wait_current()
-        return _listing(resource.list(prefix, predicate, limit, start_after), prefix, predicate)
+        return _listing(await _slice(resource, prefix, predicate, limit, start_after, costly), prefix, predicate)
     try:
-        return await _at(cache, resource, prefix, predicate, limit, revision, start_after)
+        return await _at(cache, resource, prefix, predicate, limit, revision, start_after, costly)
     except Compacted as error:
         raise ContinueExpired(encode_token(LATEST, start_after.removeprefix(prefix))) from error
 
@@ -128,6 +140,7 @@ async def _at(
     limit: int,
     revision: int,
     start_after: str,
+    costly: bool,
 ) -> Listing:
     """List exactly the state of a revision."""
     if resource.changed <= revision <= cache.revision:
@@ -135,7 +148,7 @@ async def _at(
         if revision < cache.revision and revision < (compacted := await cache.store.compacted_revision()):
             raise Compacted(revision, compacted)
         if resource.changed <= revision:  # also after the store was asked, which takes its time
-            found = resource.list(prefix, predicate, limit, start_after)
+            found = await _slice(resource, prefix, predicate, limit, start_after, costly)
             return _listing(Slice(found.entries, revision, found.more, found.remaining), prefix, predicate)
     entries: list[Entry] = []
     folder = prefix.endswith("/")
@@ -150,6 +163,8 @@ async def _at(
         for index, item in enumerate(items):
             if item.failure:
                 raise Unreadable(item.key, item.failure)
+            if costly:
+                await asyncio.sleep(0)
             entry = resource.entry(item.key, item.value, item.revision)
             if predicate is None or predicate(entry):
                 if limit and len(entries) == limit:

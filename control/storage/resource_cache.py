@@ -8,6 +8,7 @@ further back is replayed from the store's history first.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
@@ -19,8 +20,9 @@ import msgspec
 from control.storage import codec
 from control.storage.entry import Entry, Fields, Predicate
 from control.storage.replay import replay
+from control.storage.selecting import chosen
 from control.storage.store import Compacted, Event, FutureRevision, Item, Store, Unreadable, prefix_end
-from control.storage.watcher import CHUNK, CHUNK_BYTES, Change, Notice, Watcher
+from control.storage.watcher import CHUNK, CHUNK_BYTES, QUEUE, Change, Notice, Watcher
 from kube.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,8 @@ class ResourceCache:
         self._ring: deque[Change] = deque()
         self._floor = 0
         self._watchers: dict[str, set[Watcher]] = {}
+        self._turn = asyncio.Lock()
+        """The turn of watchers whose predicates cost much."""
         self.changed = 0
         """The revision of the last change to this resource."""
 
@@ -199,6 +203,15 @@ class ResourceCache:
                 found.append(entry)
         return Slice(found, self._now())
 
+    async def choose(self, prefix: str, predicate: Predicate, limit: int, start_after: str) -> Slice:
+        """Return what `list` does of the present state, for a predicate that costs much: others have their turns."""
+        state = self.list(prefix, None, 0, start_after)
+        found = await chosen(state.entries, predicate)
+        if limit and len(found) > limit:
+            left = len(state.entries) - state.entries.index(found[limit])
+            return Slice(found[:limit], state.revision, True, left)
+        return Slice(found, state.revision)
+
     def count(self, prefix: str = "") -> int:
         """Return how many objects a folder has."""
         low, high = self._bounds(prefix or self.prefix)
@@ -221,11 +234,13 @@ class ResourceCache:
         initial: bool = False,
         initial_end: bool = False,
         limit: int = 0,
+        costly: bool = False,
     ) -> Watcher:
         """Watch a folder for changes after a revision.
 
         `initial` sends the present objects as ADDED first and then what follows, whatever the revision; `initial_end`
-        closes that part with the bookmark of sendInitialEvents. Raises FutureRevision (wait for freshness before), Unreadable.
+        closes that part with the bookmark of sendInitialEvents. A `costly` predicate is asked in turns.
+        Raises FutureRevision (wait for freshness before), Unreadable.
         """
         prefix, now = prefix or self.prefix, self._now()
         if self.unreadable:
@@ -233,7 +248,8 @@ class ResourceCache:
         past: AsyncGenerator[Sequence[Notice], None] | None = None
         recent: list[Change] = []
         if initial:
-            past = self._state(self.list(prefix, predicate), initial_end)
+            state = self.list(prefix, None if costly else predicate)
+            past = self._state(state, initial_end, predicate if costly else None)
         elif after_revision > now:
             raise FutureRevision(after_revision, now)
         elif after_revision >= self._floor:
@@ -247,14 +263,18 @@ class ResourceCache:
             if not watchers and self._watchers.get(prefix) is watchers:
                 del self._watchers[prefix]
 
-        watcher = Watcher(predicate, bookmarks, unregister, past, **({"limit": limit} if limit else {}))
+        watcher = Watcher(predicate, bookmarks, unregister, past, limit or QUEUE, self._turn if costly else None)
         watchers.add(watcher)
         for change in recent:
             if change.key == prefix or (prefix.endswith("/") and change.key.startswith(prefix)):
                 watcher.offer(change)
         return watcher
 
-    async def _state(self, state: Slice, end: bool) -> AsyncGenerator[Sequence[Notice], None]:
+    async def _state(
+        self, state: Slice, end: bool, predicate: Predicate | None
+    ) -> AsyncGenerator[Sequence[Notice], None]:
+        if predicate is not None:
+            state = Slice(await chosen(state.entries, predicate), state.revision)
         start = size = 0
         for index, entry in enumerate(state.entries, 1):
             size += len(entry.data)

@@ -42,6 +42,10 @@ class Notice:
             self._wire = b'{"type":"%b","object":%b}\n' % (self.type.encode(), self.entry.data)
         return self._wire
 
+    @property
+    def size(self) -> int:
+        return len(self.entry.data)
+
     def __repr__(self) -> str:
         return f"Notice({self.type}, {self.entry!r})"
 
@@ -64,6 +68,10 @@ class Change:
         else:
             self.plain = Notice("MODIFIED", entry)
             self.plain.previous = previous
+
+    @property
+    def size(self) -> int:
+        return self.plain.size
 
     def seen_by(self, predicate: Predicate | None) -> Notice | None:
         """Return the change as someone sees it who sees only what matches; None if not at all."""
@@ -96,11 +104,14 @@ class Watcher:
         unregister: Callable[[Watcher], None],
         past: AsyncGenerator[Sequence[Notice], None] | None = None,
         limit: int = QUEUE,
+        turn: asyncio.Lock | None = None,
     ) -> None:
         self.predicate, self.bookmarks = predicate, bookmarks
+        self._turn = turn
+        """Given where the predicate costs much: it is asked when the watcher is read, for one change in a round of the loop."""
         self.dropped = False
         self._unregister, self._past, self._limit = unregister, past, limit
-        self._pending: list[Notice] = []
+        self._pending: list[Notice | Change] = []
         self._size = 0
         self._closed = False
         self._failure: Exception | None = None
@@ -108,14 +119,17 @@ class Watcher:
 
     def offer(self, change: Change) -> None:
         """Queue a change as this watcher sees it."""
+        if self._turn is not None:
+            self.push(change)
+            return
         notice = change.plain if self.predicate is None else change.seen_by(self.predicate)
         if notice is not None:
             self.push(notice)
 
-    def push(self, notice: Notice) -> None:
+    def push(self, notice: Notice | Change) -> None:
         pending = self._pending
         pending.append(notice)
-        self._size += len(notice.entry.data)
+        self._size += notice.size
         if len(pending) > self._limit or (self._size > QUEUE_BYTES and len(pending) > 1):
             self.dropped = True
             self.close()
@@ -132,15 +146,34 @@ class Watcher:
                     break
                 return notices
             self._past = None
-        while not self._pending:
-            if self._failure is not None:
-                raise self._failure
-            if self._closed:
-                raise StopAsyncIteration
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        notices, self._pending, self._size = self._pending, [], 0
-        return notices
+        seen: list[Notice] = []
+        while not seen:
+            while not self._pending:
+                if self._failure is not None:
+                    raise self._failure
+                if self._closed:
+                    raise StopAsyncIteration
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+            pending, self._pending, self._size = self._pending, [], 0
+            seen = await self._seen(pending)
+        return seen
+
+    async def _seen(self, pending: list[Notice | Change]) -> list[Notice]:
+        if self._turn is None:
+            return pending  # type: ignore[return-value]
+        found: list[Notice] = []
+        for item in pending:
+            notice: Notice | None
+            if isinstance(item, Change):
+                async with self._turn:
+                    notice = item.seen_by(self.predicate)
+                    await asyncio.sleep(0)
+            else:
+                notice = item
+            if notice is not None and not self._closed:
+                found.append(notice)
+        return found
 
     def close(self, failure: Exception | None = None) -> None:
         """End the iteration; what is still queued is not delivered. A failure is raised to the iterating task."""

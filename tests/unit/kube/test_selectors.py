@@ -153,3 +153,11 @@ def _steps(selector: selectors.LabelSelector, labels: dict[str, str]) -> int:
 def test_a_match_costs_the_labels_and_not_the_requirements(one: str) -> None:
     few, many = (selectors.parse_labels(",".join(one.format(i + 100) for i in range(n))) for n in (20, 4000))
     assert _steps(many, LABELS) == _steps(few, LABELS)
+
+
+@pytest.mark.parametrize("one", ["!k{}", "k{}!=v", "k{}", "k{}=v", "k{}>1", "app!=v{}"])
+def test_a_match_costs_the_labels_that_the_selector_names_and_no_others(one: str) -> None:
+    selector = selectors.parse_labels(",".join(one.format(i) for i in range(20)))
+    few = {f"k{i}": "v" for i in range(20)} | {"app": "web"}
+    many = few | {f"other-{i}": "v" for i in range(4000)}
+    assert _steps(selector, many) == _steps(selector, few)

@@ -192,10 +192,11 @@ async def test_a_watch_of_a_folder_sees_only_that_folder(bench: Bench) -> None:
         await watcher.aclose()
 
 
-async def test_a_selector_turns_changes_into_appearing_and_leaving(bench: Bench) -> None:
+@pytest.mark.parametrize("costly", [False, True])
+async def test_a_selector_turns_changes_into_appearing_and_leaving(bench: Bench, costly: bool) -> None:
     web, other = {"app": "web"}, {"app": "db"}
     start = bench.cache.revision
-    live = bench.pods.watch(start, predicate=is_web)
+    live = bench.pods.watch(start, predicate=is_web, costly=costly)
     items = [await bench.create(pod("a", labels=other))]
     for labels in (web, {**web, "v": "2"}, other, web):
         items.append(await bench.update(pod("a", labels=labels)))
@@ -208,13 +209,51 @@ async def test_a_selector_turns_changes_into_appearing_and_leaving(bench: Bench)
         ("ADDED", "a", r[4]),
         ("DELETED", "a", r[5]),
     ]
-    late = bench.pods.watch(start, predicate=is_web)
+    late = bench.pods.watch(start, predicate=is_web, costly=costly)
     for watcher in (live, late):
         notices = await take(watcher, 5)
         assert told(notices) == expected
         # What leaves is told as it last matched, under the revision at which it left.
         assert json.loads(notices[2].wire)["object"]["metadata"]["labels"] == {**web, "v": "2"}
         await watcher.aclose()
+
+
+async def test_watchers_with_costly_selectors_are_asked_one_in_a_round_of_the_loop(bench: Bench) -> None:
+    rounds, asked = [0], list[int]()
+
+    def predicate(entry: Entry) -> bool:
+        asked.append(rounds[0])
+        return True
+
+    def next_round() -> None:
+        rounds[0] += 1
+        asyncio.get_running_loop().call_soon(next_round)
+
+    watchers = [bench.pods.watch(bench.cache.revision, predicate=predicate, costly=True) for _ in range(50)]
+    waiting = [asyncio.create_task(take(watcher, 1)) for watcher in watchers]
+    await bench.create(pod("a"))
+    assert asked == []
+    next_round()
+    assert all(told(notices)[0][:2] == ("ADDED", "a") for notices in await asyncio.gather(*waiting))
+    assert len(asked) == len(set(asked)) == 50
+
+
+async def test_a_costly_watcher_that_does_not_keep_up_is_dropped(bench: Bench) -> None:
+    watcher = bench.pods.watch(bench.cache.revision, predicate=is_web, costly=True, limit=3)
+    for number in range(4):
+        await bench.create(pod(f"p{number}"))
+    with pytest.raises(StopAsyncIteration):
+        await anext(watcher)
+    assert watcher.dropped
+
+
+async def test_initial_events_of_a_costly_watch_are_those_that_match(bench: Bench) -> None:
+    await bench.create(pod("a", labels={"app": "web"}))
+    await bench.create(pod("b", labels={"app": "db"}))
+    watcher = bench.pods.watch(0, predicate=is_web, initial=True, initial_end=True, bookmarks=True, costly=True)
+    await bench.create(pod("c", labels={"app": "web"}))
+    notices = await take(watcher, 3)
+    assert [(kind, name) for kind, name, _ in told(notices)] == [("ADDED", "a"), ("BOOKMARK", ""), ("ADDED", "c")]
 
 
 async def test_a_watch_from_before_the_ring_is_replayed_from_the_store(

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Any
 
 import pytest
 
+from control.storage import selecting
+from control.storage.entry import Entry
 from control.storage.listing import Listing, decode_token, encode_token, list_objects, parse_revision
 from kube.errors import StatusError
 
@@ -163,3 +166,39 @@ def test_revisions_up_to_64_bits_are_read() -> None:
         7,
         (1 << 64) - 1,
     ]
+
+
+@pytest.mark.parametrize("options", [{}, {"limit": 3}, {"limit": 4}, {"limit": 5}, {"resource_version": "0"}])
+async def test_a_costly_selector_lists_the_same_pages(bench: Bench, options: dict[str, Any]) -> None:
+    await fill(bench, 9)
+    cheap = await listed(bench, predicate=is_web, **options)
+    costly = await listed(bench, predicate=is_web, costly=True, **options)
+    assert costly == cheap and names(cheap)
+    if cheap.continue_token:
+        options["continue_token"] = cheap.continue_token
+        more = await listed(bench, predicate=is_web, costly=True, **options)
+        assert more == await listed(bench, predicate=is_web, **options)
+        await bench.create(pod("p9"))  # the page is read from the store
+        later = await listed(bench, predicate=is_web, costly=True, **options)
+        assert names(later) == names(more) and later.revision == more.revision
+
+
+async def test_others_have_their_turns_while_a_costly_selector_is_compared(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(bench, 20)
+    seconds, rounds, seen = [0.0], [0], set[int]()
+
+    def costs_a_millisecond(entry: Entry) -> bool:
+        seconds[0] += 0.001
+        seen.add(rounds[0])
+        return True
+
+    def next_round() -> None:
+        rounds[0] += 1
+        asyncio.get_running_loop().call_soon(next_round)
+
+    monkeypatch.setattr(selecting.time, "perf_counter", lambda: seconds[0])
+    next_round()
+    assert len(names(await listed(bench, predicate=costs_a_millisecond, costly=True))) == 20
+    assert len(seen) >= 10
