@@ -15,6 +15,7 @@ import msgspec
 from control.registry.conversion import conversion
 from control.registry.strategy import Column, Strategy
 from control.server.negotiate import Wanted
+from control.server.shared_events import SharedEvents
 from control.server.yaml_answer import dump_yaml
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
@@ -24,6 +25,7 @@ from kube.schema import wire, wire_encode
 
 encode = msgspec.json.encode
 Include = Literal["None", "Metadata", "Object"]
+_events = SharedEvents()
 
 
 class Form:
@@ -134,6 +136,15 @@ class Form:
         """Show one watch event as a line."""
         if self.plain:
             return notice.wire
+        if self.wanted.protobuf and self.wanted.form == "object":
+            return self._wire_event(notice)
+        columns = self.wanted.form == "table" and not self._columns_sent
+        self._columns_sent = True
+        form = (notice.type, self.strategy, self.wanted, self.include, columns)
+        now = self._clock.now().timestamp()
+        return _events.get(notice.entry, form, now, lambda: self._event(notice, columns))
+
+    def _event(self, notice: Notice, columns: bool) -> bytes:
         if self.wanted.protobuf:
             return self._wire_event(notice)
         obj = self._served(notice.entry.obj)
@@ -142,13 +153,12 @@ class Form:
         elif self.wanted.form == "table":
             revision = obj["metadata"].get("resourceVersion", "")
             rows = [] if notice.type == "BOOKMARK" else [obj]
-            shown = self._table(rows, {"resourceVersion": revision}, columns=not self._columns_sent)
+            shown = self._table(rows, {"resourceVersion": revision}, columns)
             if notice.type == "BOOKMARK":
                 annotations = obj["metadata"].get("annotations")
                 if annotations:
                     row = {"cells": [None] * len(self.strategy.columns), "object": self._partial(obj)}
                     shown["rows"] = [row]
-            self._columns_sent = True
         else:
             shown = obj
         return self._write({"type": notice.type, "object": shown}) + (b"" if self.wanted.yaml else b"\n")

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from control.registry.strategies import strategy_for
 from control.server.forms import Form
 from control.server.negotiate import Wanted
+from control.server.shared_events import MOST_BYTES, MOST_EVENTS, SharedEvents
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
 from kube import resources
@@ -22,3 +24,66 @@ async def test_ages_in_a_watched_table_count_to_when_the_row_is_made() -> None:
     await clock.advance(60)
     second = msgspec.json.decode(form.event(notice))
     assert [event["object"]["rows"][0]["cells"] for event in (first, second)] == [["a", 0, "5s"], ["a", 0, "65s"]]
+
+
+def watched(form: str, include: str = "Object", protobuf: bool = False) -> Form:
+    return Form(Wanted(form=form, protobuf=protobuf), STRATEGY, include, CLOCK)  # type: ignore[arg-type]
+
+
+CONFIGMAPS = resources.by_path("", "v1", "configmaps")
+assert CONFIGMAPS is not None
+STRATEGY, CLOCK = strategy_for(CONFIGMAPS), FakeClock()
+
+
+def change(name: str = "a") -> Notice:
+    data = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"%b","resourceVersion":"2"}}' % name.encode()
+    return Notice("MODIFIED", Entry(f"/registry/configmaps/default/{name}", 2, data, lambda obj: {}))
+
+
+@pytest.mark.parametrize(("form", "protobuf"), [("table", False), ("metadata", False), ("metadata", True)])
+def test_an_event_is_written_once_for_all_watchers_that_want_the_same_form(
+    form: str, protobuf: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, original = list[Notice](), Form._event
+
+    def write(self: Form, notice: Notice, columns: bool) -> bytes:
+        written.append(notice)
+        return original(self, notice, columns)
+
+    monkeypatch.setattr(Form, "_event", write)
+    notice = change()
+    watchers = [watched(form, protobuf=protobuf) for _ in range(1000)]
+    assert len({watcher.event(notice) for watcher in watchers}) == 1 and len(written) == 1
+    for watcher in watchers:
+        watcher.event(change("b"))
+    again = change()
+    assert len({watcher.event(again) for watcher in watchers}) == 1
+
+
+def test_watchers_that_want_different_forms_are_not_told_the_same() -> None:
+    notice = change()
+    told = [msgspec.json.decode(watched("table", include).event(notice))["object"] for include in ("Object", "None")]
+    assert told[0]["rows"][0]["object"]["kind"] == "ConfigMap" and told[1]["rows"][0]["object"] is None
+    late = watched("table")
+    first, second = (msgspec.json.decode(late.event(notice))["object"] for _ in range(2))
+    assert first["columnDefinitions"] and not second["columnDefinitions"]
+    deleted = Notice("DELETED", notice.entry)
+    assert msgspec.json.decode(watched("table").event(deleted))["type"] == "DELETED"
+    other = Notice("MODIFIED", Entry(notice.entry.key, 3, notice.entry.data.replace(b'"2"', b'"3"'), lambda obj: {}))
+    assert msgspec.json.decode(watched("table").event(other))["object"]["metadata"]["resourceVersion"] == "3"
+
+
+def test_few_events_are_kept_and_only_for_a_moment() -> None:
+    events, entry = SharedEvents(), change().entry
+    assert events.get(entry, "a", 1.0, lambda: b"1") == b"1"
+    assert events.get(entry, "a", 1.5, lambda: b"2") == b"1"
+    assert events.get(entry, "a", 2.0, lambda: b"3") == b"3"
+    assert events.get(entry, "a", 0.5, lambda: b"4") == b"4"
+    for number in range(10 * MOST_EVENTS):
+        events.get(entry, number, 1.0, lambda: b"x")
+    assert len(events._kept) == MOST_EVENTS and events._size == MOST_EVENTS
+    for number in range(10):
+        events.get(entry, f"large {number}", 1.0, lambda: bytes(MOST_BYTES // 3 + 1))
+    assert len(events._kept) == 2
+    assert events.get(entry, "larger", 1.0, lambda: bytes(MOST_BYTES + 1)) == bytes(MOST_BYTES + 1)
+    assert not events._kept and events._size == 0
