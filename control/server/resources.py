@@ -310,9 +310,12 @@ class ResourceServer:
         """Create an object without looking at it here: the helper process does."""
         validation = directive(request.option("fieldValidation"))
         namespace, now = self._namespace(request, resource), self.registry.clock.now()
+        note = auditing.note_of(request)
+        if note is not None and note.shows_request:
+            await request.document(self.max_body)  # the audit log shows YAML as JSON
 
         async def decoded(name: list[Any]) -> encoded.Begun:
-            sent = request.sent, request.header(b"content-type"), validation
+            sent = bytes(request.sent), request.header(b"content-type"), validation
             found: encoded.Begun = await offload.by_helper(
                 context.user.name, "begin_create", name, *sent, namespace, context.field_manager, now
             )

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ from control import offload
 from control.helper import client
 from control.helper.client import Helper, HelperFailed
 from control.offload import LARGE
+from control.server import yaml_body
 from kube.errors import StatusError
 from tests.support.api_objects import CONFIGMAPS, PODS, config_map, pod
 from tests.support.control import ApiUnderTest, api_server
@@ -254,3 +257,30 @@ async def test_changes_of_a_large_object_are_answered_as_those_of_a_small_one(se
     small, large = answers
     assert small == large
     assert [status for status, _, _ in small] == [200, 422, 409, 422, 200, 200, 422]
+
+
+async def test_large_yaml_that_the_audit_log_shows_is_not_read_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, log = tmp_path / "audit.yaml", tmp_path / "audit.log"
+    policy.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request, verbs: [create]}]\n")
+    threads, original = list[str](), yaml_body.parse
+
+    def parse(body: bytes) -> Any:
+        threads.append(threading.current_thread().name.partition("_")[0])
+        return original(body)
+
+    monkeypatch.setattr(yaml_body, "parse", parse)
+    async with api_server(tmp_path, audit_policy_file=policy, audit_log_file=log) as api:
+        body = b"metadata: {name: large}\ndata:\n" + b"".join(b"  k%d: v\n" % n for n in range(LARGE // 8))
+        assert (await api.request("POST", CONFIGMAPS, body, headers=YAML)).status == 201
+    assert threads == ["large-objects"]
+    events = [msgspec.json.decode(line) for line in log.read_bytes().splitlines()]
+    (shown,) = [
+        e["requestObject"]
+        for e in events
+        if e["objectRef"].get("namespace") == "default"
+        and e["stage"] == "ResponseComplete"
+        and e.get("requestObject", {}).get("metadata") == {"name": "large"}
+    ]
+    assert len(shown["data"]) == LARGE // 8
