@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from control.offload import LARGE
 from control.registry import creation, updating
+from control.registry.encoded import EncodedAttributes
 from control.server import patching
 from control.server.decode import Decoder
 from control.server.forms import Form
@@ -62,10 +63,14 @@ async def test_a_small_object_is_written_on_the_event_loop(server: ApiUnderTest,
     assert apart == {step: {False} for step in CREATION | UPDATE | {"_read"}}
 
 
-async def test_a_large_object_is_created_by_another_process(server: ApiUnderTest, apart: dict[str, set[bool]]) -> None:
+async def test_a_large_object_is_created_by_another_process(
+    server: ApiUnderTest, apart: dict[str, set[bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = list[EncodedAttributes]()
+    monkeypatch.setattr(EncodedAttributes, "obj", property(looked_at.append, lambda self, value: None))
     answer = await server.request("POST", CONFIGMAPS, config_map("large", data=DATA))
     assert (answer.status, answer.json["data"]) == (201, DATA)
-    assert apart == {}
+    assert apart == {} and looked_at == []
 
 
 async def test_a_large_object_whose_creation_needs_others_is_created_beside_the_event_loop(

@@ -44,9 +44,10 @@ class MutatingAdmissionPolicy(Plugin):
         self._prepared = Prepared()
 
     async def admit(self, attributes: Attributes) -> None:
-        if exempt(attributes) or attributes.obj is None or attributes.operation not in ("CREATE", "UPDATE"):
+        if exempt(attributes) or attributes.operation not in ("CREATE", "UPDATE"):
             return
-        if not list(self._lookup.list(BINDINGS)):
+        # The object comes last: that of a large creation is decoded by who looks at it.
+        if not list(self._lookup.list(BINDINGS)) or attributes.obj is None:
             return
         rounds = attributes.reinvocation
         async for concern in concerns(self._lookup, self._prepared, POLICIES, BINDINGS, attributes):
