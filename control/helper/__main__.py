@@ -20,7 +20,7 @@ from control.helper.client import LENGTH
 from control.helper.jobs import JOBS
 from kube.errors import StatusError
 
-NICE = 5
+NICE = 10
 MEMORY = 2 << 30
 """Bytes of address space. The largest body takes a tenth of it."""
 
