@@ -6,6 +6,8 @@ import functools
 import re
 from collections.abc import Callable
 
+from kube.remembering import remembered
+
 Check = Callable[[str], list[str]]
 _LONGEST_REMEMBERED = 320
 
@@ -56,13 +58,13 @@ def _against(value: str, limit: int, pattern: str, message: str) -> list[str]:
 
 def _remembered(check: Check) -> Check:
     """Keep the answers for the names seen last: clients use the same few thousand again and again."""
-    answers = functools.lru_cache(maxsize=4096)(lambda value: tuple(check(value)))
+    answers = remembered(4096, _LONGEST_REMEMBERED)(lambda value: tuple(check(value)))
 
     @functools.wraps(check)
-    def remembered(value: str) -> list[str]:
-        return list(answers(value)) if len(value) <= _LONGEST_REMEMBERED else check(value)
+    def listed(value: str) -> list[str]:
+        return list(answers(value))
 
-    return remembered
+    return listed
 
 
 @_remembered

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+_clear: list[Callable[[], object]] = []
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -38,6 +39,18 @@ def remembered(entries: int, longest: int = LONGEST) -> Callable[[Callable[P, R]
             return kept(*args, **kwargs)
 
         answer.cache_info = kept.cache_info  # type: ignore[attr-defined]
+        on_forget(kept.cache_clear)  # type: ignore[attr-defined]
         return answer
 
     return decorate
+
+
+def on_forget(clear: Callable[[], object]) -> None:
+    """Have a cache of this process, one for its whole life, cleared by `forget_all`."""
+    _clear.append(clear)
+
+
+def forget_all() -> None:
+    """Clear the caches: after a load their entries are of no use, and each keeps memory around it from being given back."""
+    for clear in _clear:
+        clear()

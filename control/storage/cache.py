@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 ROOT = "/registry/"
 PAGE = 2000
 BOOKMARK_SECONDS = 60.0
+FORGET_SECONDS = 5.0
+"""Between removals of changes that are older than RING_SECONDS: after a load no further change would remove them."""
 REREAD_SECONDS = 3.0
 """How often values that could not be decrypted are read again: upstream asks a plugin that failed every three seconds."""
 FRESH_SECONDS = 3.0
@@ -85,6 +87,7 @@ class WatchCache:
         """Follow the store until cancelled; after a gap everything is listed anew and watchers must start again."""
         bookmarks = asyncio.create_task(self._tell_progress(), name="cache-bookmarks")
         rereading = asyncio.create_task(self._reread(), name="cache-rereads")
+        forgetting = asyncio.create_task(self._forget_old(), name="cache-old-changes")
         try:
             while True:
                 try:
@@ -99,6 +102,7 @@ class WatchCache:
         finally:
             bookmarks.cancel()
             rereading.cancel()
+            forgetting.cancel()
             for cache in self._resources.values():
                 cache.end_watches()
 
@@ -193,6 +197,11 @@ class WatchCache:
             await self.clock.sleep(BOOKMARK_SECONDS)
             for cache in tuple(self._resources.values()):
                 cache.tell_progress()
+
+    async def _forget_old(self) -> None:
+        while True:
+            await self.clock.sleep(FORGET_SECONDS)
+            for cache in tuple(self._resources.values()):
                 cache.forget_old()
 
     # -- values that cannot be decrypted --------------------------------------------------------------------------

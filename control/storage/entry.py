@@ -12,16 +12,37 @@ from collections.abc import Callable
 from typing import Any
 
 from control.storage import codec
+from kube import remembering
 
-KEPT_VIEWS = 1024
 Fields = Callable[[dict[str, Any]], dict[str, str]]
 Predicate = Callable[["Entry"], bool]
 
-KEPT_WIRE = 4 * 1024 * 1024
+KEPT_VIEWS, KEPT_VIEWS_BYTES = 1024, 8 << 20
+"""Decoded views: objects, and bytes of their JSON. The views take several times as much."""
+KEPT_WIRE_BYTES = 4 << 20
 
-_views: deque[Entry] = deque()
-_wires: deque[Entry] = deque()
-_wire_size = 0
+
+class _Recent:
+    """The entries that something was made of most recently; it is dropped from older ones beyond a count and a size."""
+
+    def __init__(self, drop: Callable[[Entry], None], most: Callable[[], tuple[int, int]]) -> None:
+        self._drop, self._most = drop, most
+        self._entries: deque[tuple[Entry, int]] = deque()
+        self._bytes = 0
+        remembering.on_forget(lambda: self._shrink(0, 0))
+
+    def add(self, entry: Entry, size: int) -> None:
+        self._entries.append((entry, size))
+        self._bytes += size
+        self._shrink(*self._most())
+
+    def _shrink(self, entries: int, size: int) -> None:
+        while self._entries and (len(self._entries) > entries or self._bytes > size):
+            entry, freed = self._entries.popleft()
+            self._bytes -= freed
+            self._drop(entry)
+
+
 _NONE: dict[str, str] = {}
 
 
@@ -44,24 +65,17 @@ class Entry:
     @property
     def obj(self) -> dict[str, Any]:
         """The object as a dict that nobody may change; `codec.decode(entry.data)` makes one to change."""
-        if self._obj is None:
-            self._obj = codec.decode(self.data)
-            _views.append(self)
-            while len(_views) > KEPT_VIEWS:
-                _views.popleft()._obj = None
-        return self._obj
+        obj = self._obj
+        if obj is None:
+            obj = self._obj = codec.decode(self.data)
+            _views.add(self, len(self.data))
+        return obj
 
     def keep_wire(self, wire: bytes) -> None:
         """Keep the protobuf form for others, for as long as it is among the most recent ones."""
-        global _wire_size
         if self.wire is None:
             self.wire = wire
-            _wires.append(self)
-            _wire_size += len(wire)
-            while _wire_size > KEPT_WIRE:
-                oldest = _wires.popleft()
-                _wire_size -= len(oldest.wire or b"")
-                oldest.wire = None
+            _wires.add(self, len(wire))
 
     @property
     def labels(self) -> dict[str, str]:
@@ -96,3 +110,13 @@ class Entry:
 
     def __repr__(self) -> str:
         return f"Entry({self.key!r}, {self.revision})"
+
+    def _drop_view(self) -> None:
+        self._obj = None
+
+    def _drop_wire(self) -> None:
+        self.wire = None
+
+
+_views = _Recent(Entry._drop_view, lambda: (KEPT_VIEWS, KEPT_VIEWS_BYTES))
+_wires = _Recent(Entry._drop_wire, lambda: (KEPT_WIRE_BYTES, KEPT_WIRE_BYTES))

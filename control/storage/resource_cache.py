@@ -28,8 +28,8 @@ from kube.clock import Clock
 log = logging.getLogger(__name__)
 
 RING = 2048
-RING_SECONDS = 75.0
-"""How long a change stays in the ring (upstream's eventFreshDuration): a load that is over must not stay in memory."""
+RING_SECONDS = 30.0
+"""How long a change stays in the ring: long enough for a client that reconnects; others are replayed from the store."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Gives free memory back to the kernel after a load.
 
 glibc keeps what was freed for the next need, unless it lies at the end of its heap; after a flood that is most of what the
-flood took. A look at glibc's own count of free bytes every half minute decides whether to have the pages given back. Both
+flood took. A look at glibc's own count of free bytes every ten seconds decides whether to have the pages given back. Both
 take some milliseconds where there are hundreds of MiB, and are done in a thread.
 """
 
@@ -12,9 +12,11 @@ import ctypes
 import logging
 import time
 
+from kube import remembering
+
 log = logging.getLogger(__name__)
 
-EVERY = 30.0
+EVERY = 10.0
 GROWN = 8 << 20
 """Free bytes since the last time that are worth giving back."""
 
@@ -44,6 +46,7 @@ async def give_back() -> None:
         free: int = (await asyncio.to_thread(library.mallinfo2)).fordblks
         known = min(known, free)
         if free - known > GROWN:
+            remembering.forget_all()
             start = time.perf_counter()
             await asyncio.to_thread(library.malloc_trim, 0)
             log.debug("%d MiB of free memory given back in %.3f s", (free - known) >> 20, time.perf_counter() - start)

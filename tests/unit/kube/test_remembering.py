@@ -1,6 +1,6 @@
 """Caches keyed by clients' text keep short keys alone."""
 
-from kube.remembering import LONGEST, is_short, remembered
+from kube.remembering import LONGEST, forget_all, is_short, remembered
 
 
 def test_short_arguments_are_computed_once_and_long_ones_each_time() -> None:
@@ -24,6 +24,21 @@ def test_no_more_entries_are_kept_than_asked_for() -> None:
     for text in "abcdef":
         same(text)
     assert same.cache_info().currsize == 2  # type: ignore[attr-defined]
+
+
+def test_all_is_computed_anew_once_everything_was_forgotten() -> None:
+    calls = []
+
+    @remembered(8)
+    def noted(text: str) -> str:
+        calls.append(text)
+        return text
+
+    for _ in range(2):
+        noted("a")
+        noted("a")
+        forget_all()
+    assert calls == ["a", "a"]
 
 
 def test_the_texts_of_a_key_count_together() -> None:

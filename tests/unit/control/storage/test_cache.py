@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from control.storage import codec, entry, resource_cache
-from control.storage.cache import BOOKMARK_SECONDS
+from control.storage.cache import FORGET_SECONDS
 from control.storage.entry import Entry
 from control.storage.store import Batch, Compacted, FutureRevision, Unavailable, Watch
 from control.storage.watcher import Notice, Watcher
+from kube import remembering
 
 from .conftest import PODS, Bench, make_bench, pod
 
@@ -150,6 +151,26 @@ async def test_only_some_decoded_views_are_kept(bench: Bench, monkeypatch: pytes
     views = [e.obj for e in entries]
     assert entries[-1].obj is views[-1]
     assert entries[0].obj is not views[0] and entries[0].obj == views[0]
+
+
+async def test_decoded_views_of_large_objects_are_fewer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = (
+        bench.pods.entry(PODS + name, codec.encode(pod(name, labels={"x": "x" * size})), 1)
+        for name, size in (("small", 10), ("large", 5000))
+    )
+    monkeypatch.setattr(entry, "KEPT_VIEWS_BYTES", 5000)
+    assert small.obj is small.obj
+    assert large.obj is not large.obj and large.obj == codec.decode(large.data)
+    assert small._obj is None  # it had to go first
+
+
+async def test_what_was_made_of_an_object_is_forgotten_with_the_other_caches(bench: Bench) -> None:
+    kept = bench.pods.entry(PODS + "d/a", codec.encode(pod("a")), 1)
+    view = kept.obj
+    kept.keep_wire(b"wire")
+    remembering.forget_all()
+    assert kept.wire is None
+    assert kept.obj is not view and kept.obj == view
 
 
 # -- watches ----------------------------------------------------------------------------------------------------------
@@ -461,7 +482,7 @@ async def test_a_watch_opened_while_everything_is_listed_anew_has_no_gap(
 async def test_changes_of_a_resource_that_is_quiet_since_are_forgotten_and_told_from_the_store(bench: Bench) -> None:
     made = await bench.create(pod("gone"))
     deleted = await bench.delete("gone")
-    await bench.clock.advance(resource_cache.RING_SECONDS + BOOKMARK_SECONDS)
+    await bench.clock.advance(resource_cache.RING_SECONDS + FORGET_SECONDS)
     assert [each for each in gc.get_objects() if isinstance(each, Entry) and each.key == made.key] == []
     watcher = bench.pods.watch(after_revision=made.revision)
     assert told(await take(watcher, 1)) == [("DELETED", "gone", str(deleted.revision))]
