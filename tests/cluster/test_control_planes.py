@@ -129,6 +129,7 @@ STANDSTILL = 60.0
 """Longer than the 50 s after which a node that does not renew its lease is given up (seconds)."""
 
 
+@pytest.mark.long
 def test_a_machine_whose_daemons_stand_still_for_a_minute_goes_on_as_if_nothing_had_been(
     made: tuple[Machines, Etcd],
 ) -> None:
