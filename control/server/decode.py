@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 from control.server import canonical, shapes
-from control.server.decode_errors import duplicates, go_message, json_problem, json_type, most_keys, summary
+from control.server.decode_errors import go_message, json_problem, json_type, most_keys, strict_problems, summary
 from control.server.yaml_body import duplicate_keys, load_yaml, strict_error
 from kube import errors, resources, serialize
 from kube.nesting import check_nesting
@@ -134,10 +134,9 @@ class Decoder:
         unknown, keys, overflow = shapes.inspect(raw, self.struct)
         if validation == "Ignore":
             return [], overflow
-        problems = [f'unknown field "{path}"' for path in unknown]
         if body and media_type(content_type) in JSON_TYPES and most_keys(body) > keys:
-            problems = [f'duplicate field "{path}"' for path in duplicates(body)] + problems
-        return problems, overflow
+            return strict_problems(body, unknown), overflow
+        return [f'unknown field "{path}"' for path in unknown], overflow
 
     def _check_kind(self, api_version: str, kind: str) -> None:
         if api_version != self.api_version:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,27 +68,46 @@ def least_keys(value: Any) -> int:
 
 def duplicates(body: bytes) -> list[str]:
     """Return the paths of fields that appear more than once in an object of a JSON text, MOST_PROBLEMS of them."""
+    return [path for path, repeated in _strange(body, frozenset()) if repeated]
+
+
+def strict_problems(body: bytes, unknown: Iterable[str]) -> list[str]:
+    """Word the repeated and the unknown fields of a JSON text, in the order of the text (sigs.k8s.io/json)."""
+    found = _strange(body, frozenset(map(bounded, unknown)))
+    return [f'{"duplicate" if repeated else "unknown"} field "{path}"' for path, repeated in found]
+
+
+def _strange(body: bytes, unknown: frozenset[str]) -> list[tuple[str, bool]]:
+    """Return paths of unknown fields with False, and of repeated ones with True; nothing within unknown fields."""
 
     class Pairs(list[tuple[str, Any]]):
         pass
 
-    found: dict[str, None] = {}
+    found: dict[tuple[str, bool], None] = {}
 
     def walk(value: Any, path: str) -> None:
         if isinstance(value, Pairs):
             seen: set[str] = set()
             for key, item in value:
-                repeated = key in seen and len(found) < MOST_PROBLEMS
+                repeated = key in seen
                 seen.add(key)
-                if repeated or isinstance(item, list):
-                    where = bounded(f"{path}.{key}" if path else key)
-                    if repeated:
-                        found[where] = None
-                    walk(item, where)
+                if not (repeated or unknown or isinstance(item, list)):
+                    continue
+                where = bounded(f"{path}.{key}" if path else key)
+                if where in unknown:
+                    note(where, False)
+                    continue
+                if repeated:
+                    note(where, True)
+                walk(item, where)
         elif isinstance(value, list):
             for index, item in enumerate(value):
                 if isinstance(item, list):
                     walk(item, f"{path}[{index}]")
+
+    def note(where: str, repeated: bool) -> None:
+        if len(found) < MOST_PROBLEMS:
+            found[where, repeated] = None
 
     walk(json.loads(body, object_pairs_hook=Pairs), "")
     return list(found)

@@ -23,7 +23,7 @@ from control.patch.strategic import strategic_merge
 from control.registry.context import Context
 from control.registry.managed import reset_fields, shape_of
 from control.server.decode import Decoder, directive, load_json, media_type
-from control.server.decode_errors import duplicates
+from control.server.decode_errors import strict_problems
 from control.server.exchange import Request
 from control.server.patch_refusals import converter_message, decoder_message, go_text, unprocessable
 from control.server.yaml_body import duplicate_keys, load_yaml, strict_error
@@ -134,13 +134,15 @@ def _read(
 
 def _strict_problems(kind: str, body: bytes, patch: Any) -> list[str]:
     """Return what a patch says twice, and what a JSON patch's operations should not say."""
-    found = [f'duplicate field "{path}"' for path in duplicates(body)]
     if kind != JSON_PATCH:
-        return found
-    for index, operation in enumerate(patch if isinstance(patch, list) else ()):
-        strange = operation.keys() - _OPERATION if isinstance(operation, dict) else ()
-        found += [f'unknown field "[{index}].{key}"' for key in sorted(strange)]
-    return [f"json patch {problem}" for problem in found]
+        return strict_problems(body, ())
+    unknown = [
+        f"[{index}].{key}"
+        for index, operation in enumerate(patch if isinstance(patch, list) else ())
+        for key in (operation if isinstance(operation, dict) else ())
+        if key not in _OPERATION
+    ]
+    return [f"json patch {problem}" for problem in strict_problems(body, unknown)]
 
 
 _OPERATION = frozenset({"op", "path", "from", "value"})

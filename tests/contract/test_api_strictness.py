@@ -122,7 +122,7 @@ async def test_what_a_patch_says_twice_or_strangely_is_named(server: ApiUnderTes
     strict = await server.request("PATCH", f"{path}?fieldValidation=Strict", operations, headers=JSON_PATCH)
     assert strict.status == 422
     assert strict.json["message"].endswith(
-        'strict decoding error: json patch duplicate field "[0].op", json patch unknown field "[0].why"'
+        'strict decoding error: json patch unknown field "[0].why", json patch duplicate field "[0].op"'
     )
 
 

@@ -120,6 +120,23 @@ def test_strict_tells_all_at_once() -> None:
     assert refused.value.message == f'Deployment in version "v1" cannot be handled as a Deployment: {said}'
 
 
+def test_strict_tells_unknown_and_repeated_fields_in_the_order_of_the_text() -> None:
+    body = b"""{"metadata": {"name": "a"}, "spec": {"unknownField": {"x": 1, "x": 2}, "replicas": 1, "replicas": 2, "odd": 1},
+        "more": 1, "metadata": {"name": "b", "odd": 1}}"""
+    with pytest.raises(StatusError) as refused:
+        DEPLOYMENTS.decode(body, "application/json", "Strict", [])
+    fields = (
+        ("unknown", "spec.unknownField"),
+        ("duplicate", "spec.replicas"),
+        ("unknown", "spec.odd"),
+        ("unknown", "more"),
+        ("duplicate", "metadata"),
+        ("unknown", "metadata.odd"),
+    )
+    said = ", ".join(f'{what} field "{path}"' for what, path in fields)
+    assert refused.value.message.endswith(f"strict decoding error: {said}")
+
+
 def test_json_problem_speaks_of_what_it_found() -> None:
     assert json_problem(b'{"a":tru}', ValueError()) == "invalid character 't' looking for beginning of value"
 
