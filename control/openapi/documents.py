@@ -90,7 +90,7 @@ class Documents:
             served.update(paths.of(resource, "v3"))
         names = [*_names(built_in), *(publishing.REFERENCES if custom else ())]
         schemas = {n: definitions.convert(n, found[n], "v3") for n in definitions.closure(names, found)}
-        schemas |= publishing.schemas(custom, "v3")
+        schemas |= publishing.schemas(custom, "v3", found)
         return {
             "openapi": "3.0.0",
             "info": {"title": TITLE, "version": definitions.VERSION},
@@ -106,7 +106,8 @@ class Documents:
         for resource in (*every, *custom):
             served.update(paths.of(resource, "v2"))
         names = definitions.closure([*_names(every), *publishing.REFERENCES], found)
-        schemas = {n: definitions.convert(n, found[n], "v2") for n in names} | publishing.schemas(custom, "v2")
+        schemas = {n: definitions.convert(n, found[n], "v2") for n in names}
+        schemas |= publishing.schemas(custom, "v2", found)
         return {
             "swagger": "2.0",
             "info": {"title": TITLE, "version": definitions.VERSION},

@@ -7,7 +7,7 @@ say is left out, and where a field may be null or hold unknown fields, so is wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from control.custom.resource import CustomResource
@@ -26,8 +26,8 @@ REFERENCES = (
 )
 """The built-in definitions that documents with custom resources refer to."""
 _PLACE = {"v2": "#/definitions/", "v3": "#/components/schemas/"}
-_VERSION = "The version of the schema that this object is written in, such as apps/v1."
-_KIND = "What this object is, a name in CamelCase."
+_OBJECT, _LIST = "io.k8s.api.core.v1.ConfigMap", "io.k8s.api.core.v1.ConfigMapList"
+"""The built-in definitions whose apiVersion, kind and metadata are described as those of custom resources are."""
 _SHAPE = ("type", "items", "properties", "additionalProperties")
 _NOT_IN_V2 = (
     "oneOf",
@@ -53,47 +53,46 @@ def identity(resource: CustomResource) -> str:
     return f"{metadata.get('uid')} {metadata.get('generation')} {resource.version} {resource.kind} {resource.list_kind}"
 
 
-def schemas(resources: Iterable[CustomResource], style: Style) -> dict[str, Schema]:
-    """Return the definitions of kinds and their lists, by name."""
+def schemas(resources: Iterable[CustomResource], style: Style, built_in: Mapping[str, Schema]) -> dict[str, Schema]:
+    """Return the definitions of kinds and their lists, by name; what all objects have is described as in `built_in`."""
+    of_object, of_list = _common(OBJECT_META, style, built_in[_OBJECT]), _common(LIST_META, style, built_in[_LIST])
     found: dict[str, Schema] = {}
     for resource in resources:
         kind = name(resource)
-        found[kind] = _object(resource, style)
-        found[f"{kind}List"] = _list(resource, kind, style)
+        found[kind] = _object(resource, style, of_object)
+        found[f"{kind}List"] = _list(resource, kind, style, of_list)
     return found
 
 
-def _reference(target: str, style: Style, description: str) -> Schema:
-    reference = {"$ref": _PLACE[style] + target}
-    return {"description": description, **({"allOf": [reference]} if style == "v3" else reference)}
+def _common(meta: str, style: Style, like: Schema) -> Schema:
+    """Return the properties that every object has, or every list."""
+    said = {name: like["properties"][name]["description"] for name in ("apiVersion", "kind", "metadata")}
+    reference = {"$ref": _PLACE[style] + meta}
+    return {
+        "apiVersion": {"description": said["apiVersion"], "type": "string"},
+        "kind": {"description": said["kind"], "type": "string"},
+        "metadata": {"description": said["metadata"], **({"allOf": [reference]} if style == "v3" else reference)},
+    }
 
 
 def _gvk(resource: CustomResource, kind: str) -> list[dict[str, str]]:
     return [{"group": resource.group, "kind": kind, "version": resource.version}]
 
 
-def _object(resource: CustomResource, style: Style) -> Schema:
+def _object(resource: CustomResource, style: Style, common: Schema) -> Schema:
     source = resource.parts.schema.source
     gvk = _gvk(resource, resource.kind)
     if style == "v2" and source.get("x-kubernetes-preserve-unknown-fields"):
         # Fields that are named would make a client of v2 refuse all others.
         return {"type": "object", "x-kubernetes-group-version-kind": gvk}
     shown = _v2(source) if style == "v2" else dict(source)
-    properties = dict(shown.get("properties") or {})
-    properties["apiVersion"] = {"description": _VERSION, "type": "string"}
-    properties["kind"] = {"description": _KIND, "type": "string"}
-    properties["metadata"] = _reference(OBJECT_META, style, "Standard object's metadata.")
+    properties = {**(shown.get("properties") or {}), **common}
     return {**shown, "type": "object", "properties": properties, "x-kubernetes-group-version-kind": gvk}
 
 
-def _list(resource: CustomResource, kind: str, style: Style) -> Schema:
+def _list(resource: CustomResource, kind: str, style: Style, common: Schema) -> Schema:
     items = {"$ref": _PLACE[style] + kind}
-    properties = {
-        "apiVersion": {"description": _VERSION, "type": "string"},
-        "items": {"description": f"List of {resource.plural}.", "items": items, "type": "array"},
-        "kind": {"description": _KIND, "type": "string"},
-        "metadata": _reference(LIST_META, style, "Standard list metadata."),
-    }
+    properties = {**common, "items": {"description": f"List of {resource.plural}.", "items": items, "type": "array"}}
     return {
         "description": f"{resource.list_kind} is a list of {resource.kind}",
         "type": "object",

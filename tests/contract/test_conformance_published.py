@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from control.openapi import definitions
 from tests.support.hollow import eventually
 from tests.support.reenacted import JSON_PATCH, MERGE, Object, Site, condition, has, place, site, template
 
@@ -124,6 +125,10 @@ async def test_kubectl_checks_and_explains_what_is_published(at: Site, group: st
         assert published == {"type": "object", "x-kubernetes-group-version-kind": [gvk]}
     explained = await at.kubectl("explain", "waldos", f"--api-version={api}")
     assert "KIND:       Waldo" in explained and "DESCRIPTION:" in explained
+    built_in = definitions.load()["io.k8s.api.core.v1.ConfigMap"]["properties"]
+    for field in ("apiVersion", "kind", "metadata"):
+        words = built_in[field]["description"].split()
+        assert " ".join(words[:12]) in " ".join(explained.split())
     await at.delete(path)
 
 
