@@ -29,6 +29,7 @@ BOUNDED = frozenset(
         "EventRecorder",  # the last 4096 events, by whom they are about
         "_Similar",
         "Fairness",  # the last 8192 flows
+        "GarbageCollector",  # the last 500 owners that were not there
         "Writer",  # when stored events expire
         "WorkQueue",  # until a delay is over
         "Requirement",  # of selectors that were asked for last
