@@ -422,3 +422,21 @@ async def test_an_etcd_without_space_refuses_writes_in_its_words_and_is_read_and
         await store.delete("/k0")
         assert await store.get("/k0") is None
         await store.close()
+
+
+async def test_of_writes_that_meet_the_end_of_the_space_those_that_are_stored_are_acknowledged(tmp_path: Path) -> None:
+    """etcd carries out the write that takes it past its quota, and refuses it: writes beside each other show that."""
+    async with etcd(tmp_path / "etcd", quota=1 << 20) as cluster:
+        store = await open_etcd(cluster)
+        old = [await store.create(f"/old{number}", b"") for number in range(60)]
+        acknowledged, refused = set[str](), 0
+        for wave in range(30):
+            writes = [store.update(item.key, b"x" * 60_000, item.revision) for item in old[wave * 2 : wave * 2 + 2]]
+            writes += [store.create(f"/new{wave}-{number}", b"x" * 60_000) for number in range(2)]
+            answers = await asyncio.gather(*writes, return_exceptions=True)
+            assert all(isinstance(answer, Item | NoSpace) for answer in answers), answers
+            acknowledged |= {answer.key for answer in answers if isinstance(answer, Item)}
+            refused += sum(isinstance(answer, NoSpace) for answer in answers)
+        assert refused
+        assert acknowledged == {item.key for item in (await store.list("/")).items if item.value}
+        await store.close()

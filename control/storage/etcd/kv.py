@@ -29,7 +29,7 @@ from control.storage.etcd.messages import (
     TxnResponse,
 )
 from control.storage.etcd.outcome import Outcomes
-from control.storage.store import Item, KeyExists, KeyNotFound, Page, RevisionConflict, Unavailable
+from control.storage.store import Item, KeyExists, KeyNotFound, NoSpace, Page, RevisionConflict, Unavailable
 
 _RANGE, _TXN = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn"
 _NEVER = -1
@@ -71,6 +71,8 @@ class KV:
             before = self._at.revision(self._cluster.revision)
             try:
                 answer, _ = await self._put(key, value, 0, ttl, not_abandoned)
+            except NoSpace as error:
+                return await self._stored_despite(error, key, value, before)
             except Unclear as error:
                 abandoned = await self._outcomes.abandon(attempt)
                 stored = await self._outcomes.find(key, value, before, abandoned)
@@ -86,7 +88,10 @@ class KV:
 
     async def update(self, key: str, value: bytes, expected: int, ttl: int) -> Item:
         before = max(expected, self._at.revision(self._cluster.revision))
-        answer, unsure = await self._put(key, value, self._at.wire(expected) if expected else _NEVER, ttl)
+        try:
+            answer, unsure = await self._put(key, value, self._at.wire(expected) if expected else _NEVER, ttl)
+        except NoSpace as error:
+            return await self._stored_despite(error, key, value, before)
         current = self._found(answer, key)
         if answer.succeeded:
             assert current is not None
@@ -142,6 +147,17 @@ class KV:
                 return await self._cluster.once(_TXN, request, TxnResponse), False
             except LeaseGone:
                 self._leases.forget(lease)
+
+    async def _stored_despite(self, error: NoSpace, key: str, value: bytes, before: int) -> Item:
+        """Return what a refused put has stored all the same, else raise the refusal.
+
+        etcd carries out the write that takes it past its quota, and refuses it afterwards (its quotaApplierV3).
+        """
+        answer = await self._cluster.call(_RANGE, _look(self._at.key(key), False).request_range, RangeResponse)
+        stored = await self._outcomes.find(key, value, before, self._at.revision(answer.header.revision))
+        if stored is None:
+            raise error
+        return stored
 
     def _found(self, answer: TxnResponse, key: str) -> Item | None:
         kvs = answer.responses[0].response_range.kvs
