@@ -1,7 +1,8 @@
 """Watch events in other forms than the plain one, made once for all watchers that want the same form.
 
 A thousand watchers hear of a change in the same round of the event loop: to write a table of an object of a megabyte takes
-milliseconds. What was written is kept for a moment only, since tables have ages in them.
+milliseconds. What was written is kept for a moment only, since tables have ages in them. The object that it was made of is kept
+with it, to tell it from others, and counts among its bytes: a row of a table is a few bytes of an object of a megabyte.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 from control.storage.entry import Entry
+from kube import remembering
 
 SECONDS = 1.0
 MOST_BYTES = 4 << 20
+"""Bytes of events and of the objects that they were made of."""
 MOST_EVENTS = 256
 
 
@@ -20,23 +23,38 @@ class SharedEvents:
     """The newest events that were written."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int, Hashable], tuple[Entry, float, bytes]] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, Hashable], tuple[bytes, float, bytes]] = OrderedDict()
+        """Objects, when their events were written, and these, by the objects' identities and by form; the oldest first."""
         self._size = 0
+        remembering.on_forget(self._forget)
 
     def get(self, entry: Entry, form: Hashable, now: float, write: Callable[[], bytes]) -> bytes:
         """Return what `write` returned for an entry in a form less than SECONDS before `now`, or what it returns."""
-        key = (id(entry), form)
+        self._drop_old(now)
+        key = (id(entry.data), form)
         found = self._kept.get(key)
-        if found is not None and found[0] is entry and 0 <= now - found[1] < SECONDS:
+        if found is not None and 0 <= now - found[1] < SECONDS:
             return found[2]
         data = write()
         if found is not None:
             self._drop(key)
-        self._kept[key] = (entry, now, data)
-        self._size += len(data)
+        self._kept[key] = (entry.data, now, data)
+        self._size += len(entry.data) + len(data)
         while self._size > MOST_BYTES or len(self._kept) > MOST_EVENTS:
             self._drop(next(iter(self._kept)))
         return data
 
+    def _drop_old(self, now: float) -> None:
+        while self._kept:
+            key, (_, written, _) = next(iter(self._kept.items()))
+            if now - written < SECONDS:
+                return
+            self._drop(key)
+
     def _drop(self, key: tuple[int, Hashable]) -> None:
-        self._size -= len(self._kept.pop(key)[2])
+        obj, _, event = self._kept.pop(key)
+        self._size -= len(obj) + len(event)
+
+    def _forget(self) -> None:
+        self._kept.clear()
+        self._size = 0

@@ -6,10 +6,10 @@ import pytest
 from control.registry.strategies import strategy_for
 from control.server.forms import Form
 from control.server.negotiate import Wanted
-from control.server.shared_events import MOST_BYTES, MOST_EVENTS, SharedEvents
+from control.server.shared_events import MOST_BYTES, MOST_EVENTS, SECONDS, SharedEvents
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
-from kube import resources
+from kube import remembering, resources
 from kube.clock import FakeClock
 
 
@@ -81,9 +81,54 @@ def test_few_events_are_kept_and_only_for_a_moment() -> None:
     assert events.get(entry, "a", 0.5, lambda: b"4") == b"4"
     for number in range(10 * MOST_EVENTS):
         events.get(entry, number, 1.0, lambda: b"x")
-    assert len(events._kept) == MOST_EVENTS and events._size == MOST_EVENTS
+    assert len(events._kept) == MOST_EVENTS and events._size == MOST_EVENTS * (len(entry.data) + 1)
     for number in range(10):
         events.get(entry, f"large {number}", 1.0, lambda: bytes(MOST_BYTES // 3 + 1))
     assert len(events._kept) == 2
     assert events.get(entry, "larger", 1.0, lambda: bytes(MOST_BYTES + 1)) == bytes(MOST_BYTES + 1)
     assert not events._kept and events._size == 0
+
+
+class Large(bytes):
+    """An object's bytes; `held` counts those that somebody holds."""
+
+    held = 0
+
+    def __init__(self, size: int) -> None:
+        Large.held += 1
+
+    def __del__(self) -> None:
+        Large.held -= 1
+
+
+def large_changes(events: SharedEvents, count: int, moment: float) -> None:
+    """Have small events of large objects written. Nothing else holds such objects then."""
+    remembering.forget_all()
+    for revision in range(count):
+        entry = Entry("/registry/configmaps/default/a", revision, Large(MOST_BYTES // 8), lambda obj: {})
+        assert events.get(entry, "table", moment, lambda: b"row") == b"row"
+
+
+def test_the_objects_of_kept_events_count_among_their_bytes() -> None:
+    events = SharedEvents()
+    large_changes(events, 100, 1.0)
+    assert Large.held == len(events._kept) == 7, "eight of them and their events are larger than MOST_BYTES"
+
+
+def test_events_are_dropped_by_age_and_with_what_is_forgotten_after_a_load() -> None:
+    events = SharedEvents()
+    large_changes(events, 5, 1.0)
+    assert Large.held == 5
+    assert events.get(change().entry, "table", 1.0 + SECONDS, lambda: b"row") == b"row"
+    assert Large.held == 0 and len(events._kept) == 1
+    large_changes(events, 5, 3.0)
+    remembering.forget_all()
+    assert Large.held == 0 and not events._kept and events._size == 0
+
+
+def test_events_of_equal_objects_and_revisions_are_not_taken_for_each_other() -> None:
+    """What is shown of one state depends on its version too."""
+    events, first = SharedEvents(), change().entry
+    assert events.get(first, "table", 1.0, lambda: b"v1") == b"v1"
+    other = first.shown_as(first.data.replace(b'"v1"', b'"v2"'))
+    assert events.get(other, "table", 1.0, lambda: b"v2") == b"v2"
