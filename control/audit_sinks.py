@@ -42,6 +42,8 @@ class Auditing:
 
     async def close(self) -> None:
         """Deliver what waits."""
+        if self.auditor is not None:
+            await self.auditor.close()
         if self._webhook is not None:
             await self._webhook.close()
         if self._log is not None:

@@ -6,7 +6,9 @@ Every request pays for it, so that a user's part is encoded once and not with ea
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+import asyncio
+import logging
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -25,7 +27,10 @@ REJECTED = Counter("apiserver_audit_requests_rejected", "Requests refused becaus
 Object = dict[str, Any]
 Stamp = datetime | str
 MOST_USERS = 1024
-_encode = msgspec.json.Encoder().encode
+CLOSING = 5.0
+"""Seconds that the last stages may take to be written when the server ends."""
+log = logging.getLogger(__name__)
+_encode, _encode_lines = msgspec.json.Encoder().encode, msgspec.json.Encoder().encode_lines
 
 
 class Reference(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
@@ -82,6 +87,13 @@ class Note:
     pending: list[Awaitable[None]] = field(default_factory=list)
     """What the sinks want waited for."""
 
+    def later(self, writing: Coroutine[Any, Any, None]) -> None:
+        """Have the request wait for what writes a stage of it, which ends also where the request is cancelled."""
+        task = asyncio.create_task(writing, name="audit event")
+        self.auditor.writing.add(task)
+        task.add_done_callback(self.auditor.written)
+        self.pending.append(asyncio.shield(task))
+
     async def settled(self) -> None:
         """Wait for the sinks that want it; raises StatusError where one of them does not let the request through."""
         while self.pending:
@@ -108,8 +120,14 @@ class Note:
 
     def stage(self, name: str, code: int = 0, answer: Any = None) -> None:
         """Write one stage; `code` and the value `answer` are the answer's, where there is one by now."""
-        if name in self.verdict.omit_stages:
-            return
+        if self.wants(name):
+            self.pending += self.write(self.line(name, code, answer))
+
+    def wants(self, stage: str) -> bool:
+        return stage not in self.verdict.omit_stages
+
+    def line(self, name: str, code: int, answer: Any) -> bytes:
+        """Return one stage's line; nothing else of this process is changed."""
         event = self.event
         event.stage, event.stage_timestamp = name, _stamp(self.auditor.clock.now())
         if code:
@@ -120,12 +138,12 @@ class Note:
         if name == "ResponseComplete" and self.verdict.level == "RequestResponse" and answer is not None:
             event.response_object = _object(answer, bare)
         event.annotations = self.annotations
+        return _encode_lines((event,))
+
+    def write(self, line: bytes) -> list[Awaitable[None]]:
+        """Give a line to the sinks and return what they want waited for."""
         EVENTS.add()
-        line = _encode(event) + b"\n"
-        for sink in self.auditor.sinks:
-            wait = sink.write(line)
-            if wait is not None:
-                self.pending.append(wait)
+        return [wait for sink in self.auditor.sinks if (wait := sink.write(line)) is not None]
 
 
 class Auditor:
@@ -133,8 +151,21 @@ class Auditor:
 
     def __init__(self, policy: Policy, sinks: Sequence[Sink], clock: Clock) -> None:
         self.policy, self.sinks, self.clock = policy, tuple(sinks), clock
+        self.writing: set[asyncio.Task[None]] = set()
+        """What writes the stages that are made beside the event loop."""
         self._users: dict[tuple[Any, ...], msgspec.Raw] = {}
         """How users are written, by all that is written of them."""
+
+    def written(self, task: asyncio.Task[None]) -> None:
+        """Take note that a stage is written, or that it cannot be: its request says so, if it is still there."""
+        self.writing.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("an audit event is lost: %s", task.exception())
+
+    async def close(self) -> None:
+        """Wait until all stages are written, at most CLOSING seconds."""
+        if self.writing:
+            await asyncio.wait(self.writing, timeout=CLOSING)
 
     def begin(
         self, attributes: AuthzAttributes, audit_id: str, uri: str, sources: list[str], user_agent: str
@@ -187,10 +218,23 @@ def _status(code: int, answer: Any) -> Object:
 
 
 def _object(found: Any, bare: bool) -> Any:
-    """Return a value as it is noted: without managedFields where the policy says so."""
-    if bare and isinstance(found, dict):
-        items = found.get("items")
-        for obj in (found, *(items if isinstance(items, list) else ())):
-            if isinstance(obj, dict) and isinstance(obj.get("metadata"), dict):
-                obj["metadata"].pop("managedFields", None)
+    """Return a value as it is noted: without managedFields where the policy says so, and a list's items encoded.
+
+    Each item is encoded and freed on its own: the interpreter is held for as long as one of these takes.
+    """
+    if not isinstance(found, dict):
+        return found
+    if bare:
+        _bare(found)
+    items = found.get("items")
+    if isinstance(items, list):
+        for number, item in enumerate(items):
+            if bare:
+                _bare(item)
+            items[number] = msgspec.Raw(_encode(item))
     return found
+
+
+def _bare(obj: Any) -> None:
+    if isinstance(obj, dict) and isinstance(obj.get("metadata"), dict):
+        obj["metadata"].pop("managedFields", None)

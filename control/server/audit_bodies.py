@@ -1,13 +1,13 @@
 """Bodies as the audit log shows them: JSON values, whichever encoding they were sent in (upstream encodes them anew).
 
-What cannot be read, and what is no object (logs, proxied answers), is left out.
+What cannot be read, and what is no object (logs, proxied answers), is left out. JSON that this server wrote goes into a line as
+it is: a list of a thousand objects takes seconds to be decoded, and the interpreter is held for all of it.
 """
 
 from __future__ import annotations
 
-import gzip
 import zlib
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +19,10 @@ from kube.schema import wire
 
 _YAML = (*YAML_TYPES, "application/apply-patch+yaml")
 Object = dict[str, Any]
+T = TypeVar("T")
+_FIELDS = dict[str, msgspec.Raw]
+MOST_UNPACKED = 16 << 20
+"""Bytes of a compressed answer of another server (a pod's, an aggregated API's) that are shown."""
 
 
 def sent(request: Request) -> Any:
@@ -29,15 +33,64 @@ def sent(request: Request) -> Any:
     return _value(request.sent, media_type(request.header(b"content-type")), expected)
 
 
+def compressed(answer: Response) -> bool:
+    return (b"content-encoding", b"gzip") in answer.headers
+
+
 def answered(answer: Response) -> Any:
-    """Return the value of an answer, None where there is none to show."""
+    """Return the value of an answer that others may have written, None where there is none to show."""
     body = answer.body
-    try:
-        if (b"content-encoding", b"gzip") in answer.headers:
-            body = gzip.decompress(body)
-    except (OSError, EOFError, zlib.error):
-        return None
+    if compressed(answer):
+        unpack = zlib.decompressobj(wbits=31)
+        try:
+            body = unpack.decompress(body, MOST_UNPACKED)
+        except zlib.error:
+            return None
+        if not unpack.eof:
+            return None
     return _value(body, media_type(answer.content_type.decode("latin-1")), ("", ""))
+
+
+def own(body: bytes, content_type: bytes, bare: bool) -> Any:
+    """Return the value of a body that this server wrote, `bare` without managedFields; None where there is none to show."""
+    kind = media_type(content_type.decode("latin-1"))
+    end = len(body) - body.endswith(b"\n")
+    if kind != "application/json" or body.find(b"\n", 0, end) >= 0:
+        return _value(body, kind, ("", ""))
+    if bare and b'"managedFields"' in body:
+        return _stripped(body)
+    return msgspec.Raw(memoryview(body)[:end])
+
+
+def _stripped(body: bytes) -> Any:
+    """Return an object or a list without the managedFields, the rest as it is."""
+    fields: dict[str, Any] | None = _read(body, _FIELDS)
+    if fields is None:
+        return msgspec.Raw(body)
+    items = _read(fields["items"], list[msgspec.Raw]) if "items" in fields else None
+    if items is not None:
+        fields["items"] = [_object_stripped(item) for item in items]
+    return _without(fields)
+
+
+def _object_stripped(item: msgspec.Raw) -> msgspec.Raw:
+    fields = _read(item, _FIELDS)
+    return item if fields is None else msgspec.Raw(msgspec.json.encode(_without(fields)))
+
+
+def _without(fields: dict[str, Any]) -> dict[str, Any]:
+    metadata = _read(fields["metadata"], _FIELDS) if "metadata" in fields else None
+    if metadata is not None and metadata.pop("managedFields", None) is not None:
+        fields["metadata"] = metadata
+    return fields
+
+
+def _read(value: bytes | msgspec.Raw, shape: type[T]) -> T | None:
+    """Return JSON's parts, undecoded; None where it has another shape."""
+    try:
+        return msgspec.json.decode(value, type=shape)
+    except msgspec.ValidationError:
+        return None
 
 
 def _value(body: bytes, kind: str, expected: tuple[str, str]) -> Any:

@@ -2,6 +2,9 @@
 
 A stream's or an upgraded connection's end comes later than its answer; it is noted when its last chunk is sent or its
 splice is over.
+
+Lines with large bodies are made beside the event loop, and the request waits for its own: what a client does once it has an
+answer comes after that answer's line, and no more bodies wait to be written than there are requests.
 """
 
 from __future__ import annotations
@@ -9,13 +12,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from control import offload
 from control.auth.audit import Auditor, Note
 from control.auth.user import AuthzAttributes, UserInfo
 from control.server import audit_bodies
 from control.server.exchange import Answer, Request, Response, Stream
 from control.server.requestinfo import RequestInfo
 
-_NOTE = "audit"
+_NOTE, _BODY = "audit", "audit body"
 
 
 def begin(auditor: Auditor | None, request: Request, info: RequestInfo, user: UserInfo) -> None:
@@ -58,20 +62,26 @@ async def settled(request: Request) -> None:
         await note.settled()
 
 
+def keep(request: Request, body: bytes) -> None:
+    """Keep an answer's own body as it is before line breaks are put into it and it is compressed, for what `end` shows."""
+    note = note_of(request)
+    if note is not None and note.shows_response(200):
+        request.extensions[_BODY] = body
+
+
 def end(request: Request, answer: Answer) -> None:
     """Note the answer, and arrange for the end of what goes on after it."""
     note = note_of(request)
     if note is None:
         return
-    if note.shows_request and request.sent:
-        note.request_object = audit_bodies.sent(request)
+    own = request.extensions.pop(_BODY, None)
     if isinstance(answer, Response):
-        value = audit_bodies.answered(answer) if note.shows_response(answer.status) else None
-        note.stage("ResponseComplete", answer.status, value)
+        _stage(note, request, "ResponseComplete", answer.status, answer, own)
     elif isinstance(answer, Stream):
-        note.stage("ResponseStarted", answer.status)
+        _stage(note, request, "ResponseStarted", answer.status)
         answer.chunks = _until_end(answer.chunks, note, answer.status)
     else:
+        note.request_object = _sent(note, request)
         splice = answer.splice
 
         async def spliced(connection: Any) -> Any:
@@ -83,6 +93,47 @@ def end(request: Request, answer: Answer) -> None:
                 await note.settled()
 
         answer.splice = spliced
+
+
+def _stage(
+    note: Note, request: Request, name: str, code: int, answer: Response | None = None, own: bytes | None = None
+) -> None:
+    """Write the first stage that shows bodies: at once where they are small."""
+    if answer is not None and not note.shows_response(code):
+        answer = None
+    if code >= 400:
+        own = None  # something went wrong after it was made
+
+    def value() -> Any:
+        note.request_object = _sent(note, request)
+        bare = note.verdict.omit_managed_fields
+        if answer is None:
+            return None
+        return audit_bodies.answered(answer) if own is None else audit_bodies.own(own, answer.content_type, bare)
+
+    size = len(request.sent) if note.shows_request else 0
+    if answer is not None:
+        size += len(answer.body) if own is None else len(own)
+        if own is None and audit_bodies.compressed(answer):
+            size += offload.LARGE
+    if size < offload.LARGE:
+        note.stage(name, code, value())
+        return
+
+    def line() -> bytes:
+        return note.line(name, code, value())
+
+    async def write() -> None:
+        user = getattr(request, "user", None)
+        for wait in note.write(await offload.apart(user.name if user is not None else "", line)):
+            await wait
+
+    if note.wants(name):
+        note.later(write())
+
+
+def _sent(note: Note, request: Request) -> Any:
+    return audit_bodies.sent(request) if note.shows_request and request.sent else None
 
 
 async def _until_end(chunks: AsyncIterator[bytes], note: Note, status: int) -> AsyncIterator[bytes]:

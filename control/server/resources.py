@@ -146,6 +146,7 @@ class ResourceServer:
             and not request.query_string
             and conversion(resource) is None
         ):
+            auditing.keep(request, entry.data)
             return Response(200, entry.data)
         form = self.form(request, resource)
         return await self._shown(request, form, len(entry.data), form.entry, entry)
@@ -217,6 +218,7 @@ class ResourceServer:
     async def _sent(self, request: Request, form: Form, body: bytes, status: int) -> Response:
         """Return an answer with line breaks, and compressed, where its client wants that."""
         user = request.user.name
+        auditing.keep(request, body)
         if request.query_string and request.flag("pretty") and form.wanted.content_type == JSON:
             if len(body) < offload.HUGE:
                 body = await offload.run(user, len(body), msgspec.json.format, body, indent=2)
