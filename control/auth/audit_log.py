@@ -1,8 +1,8 @@
 """The file of the audit log: lines in the order in which they came, rotated by size.
 
-Lines are made on the event loop and written by one thread, so that a slow disk slows down the log and not the API; past
-`QUEUE` unwritten lines new ones are dropped and counted. To wake a thread costs more than to make a line, so lines are handed
-over together: `BATCH` of them, or those of `WAIT_SECONDS`. Old files go by number and age, as with upstream's
+Lines are written by one thread, so that a slow disk slows down the log and not the API; past `QUEUE` unwritten lines, or
+`QUEUE_BYTES` of such, new ones are dropped and counted. To wake a thread costs more than to make a line, so lines are handed
+over together: `BATCH` of them, `BATCH_BYTES`, or those of `WAIT_SECONDS`. Old files go by number and age, as with upstream's
 --audit-log-maxsize, -maxbackup and -maxage.
 
 Lines that a full or failing disk does not take are dropped and counted, as upstream's are; the file has whole lines only, and
@@ -25,8 +25,8 @@ from pathlib import Path
 from control.auth.audit import ERRORS
 
 log = logging.getLogger(__name__)
-QUEUE = 10_000
-BATCH, WAIT_SECONDS = 256, 0.05
+QUEUE, QUEUE_BYTES = 10_000, 128 << 20
+BATCH, BATCH_BYTES, WAIT_SECONDS = 256, 1 << 20, 0.05
 
 
 class LogFile:
@@ -39,6 +39,7 @@ class LogFile:
         self._timer: asyncio.TimerHandle | None = None
         self._taken = self._done = 0
         """How many lines were taken, on the loop, and how many of them the thread is done with."""
+        self._taken_bytes = self._done_bytes = self._held_bytes = 0
         self.dropped = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: int | None = _open(path)
@@ -48,14 +49,16 @@ class LogFile:
         self._thread.start()
 
     def write(self, line: bytes) -> None:
-        """Take a line; drop it where the disk is too far behind."""
-        if self._taken - self._done >= QUEUE:
+        """Take a line, of any size; drop it where the disk is too far behind."""
+        if self._taken - self._done >= QUEUE or self._taken_bytes - self._done_bytes >= QUEUE_BYTES:
             self.dropped += 1
             ERRORS.add("log")
             return
         self._taken += 1
+        self._taken_bytes += len(line)
+        self._held_bytes += len(line)
         self._held.append(line)
-        if len(self._held) >= BATCH:
+        if len(self._held) >= BATCH or self._held_bytes >= BATCH_BYTES:
             self._hand_over()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WAIT_SECONDS, self._hand_over)
@@ -66,7 +69,7 @@ class LogFile:
             self._timer = None
         if self._held:
             self._batches.put(self._held)
-            self._held = []
+            self._held, self._held_bytes = [], 0
 
     def close(self) -> None:
         """Write what was taken and close the file. Blocks."""
@@ -78,13 +81,23 @@ class LogFile:
 
     def _work(self) -> None:
         while (lines := self._batches.get()) is not None:
-            together, taken = b"".join(lines), 0
-            if self._max_bytes <= 0 or self._size + len(together) <= self._max_bytes:
-                with contextlib.suppress(OSError):
-                    taken = self._append(together)
-            for line in together[taken:].splitlines(keepends=True):
-                self._write(line)
+            self._write_together(lines)
+            self._done_bytes += sum(map(len, lines))
             self._done += len(lines)
+            del lines  # they would be held until the next ones come
+
+    def _write_together(self, lines: list[bytes]) -> None:
+        """Append some lines at once where they fit, and those that the disk did not take one by one."""
+        together, taken = b"".join(lines), 0
+        if self._max_bytes <= 0 or self._size + len(together) <= self._max_bytes:
+            with contextlib.suppress(OSError):
+                taken = self._append(together)
+        del together
+        for line in lines:
+            if taken < len(line):
+                self._write(line)
+            else:
+                taken -= len(line)
 
     def _write(self, line: bytes) -> None:
         """Append a line, in a new file where this one is large enough; drop it where the disk does not take it."""

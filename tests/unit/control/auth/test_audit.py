@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from control.auth import audit_log
-from control.auth.audit import MOST_USERS, Auditor
+from control.auth.audit import ERRORS, MOST_USERS, Auditor
 from control.auth.audit_log import QUEUE, LogFile
 from control.auth.audit_policy import Policy, PolicyError
 from control.auth.user import AuthzAttributes, UserInfo
@@ -193,6 +194,55 @@ def test_lines_that_a_disk_does_not_take_in_time_are_dropped_and_counted(
 
     assert asyncio.run(write()) == 5
     assert (tmp_path / "audit.log").read_bytes() == b"x\n" * QUEUE
+
+
+@pytest.mark.parametrize("batch", [2, 10_000])
+def test_waiting_lines_are_bounded_by_their_bytes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    monkeypatch.setattr(audit_log, "BATCH", batch)
+    monkeypatch.setattr(audit_log, "QUEUE_BYTES", 100)
+    free, path = threading.Event(), tmp_path / "audit.log"
+    original = LogFile._append
+
+    def append(self: LogFile, text: bytes) -> int:
+        free.wait(10)
+        return original(self, text)
+
+    monkeypatch.setattr(LogFile, "_append", append)
+    before = ERRORS.values.get(("log",), 0)
+
+    async def write() -> int:
+        file = LogFile(path)
+        file.write(b"a" * 149 + b"\n")  # a single line may be of any size
+        for _ in range(3):
+            file.write(b"b" * 9 + b"\n")
+        assert file.dropped == 3
+        free.set()
+        async with asyncio.timeout(10):
+            while file._done < file._taken:
+                await asyncio.sleep(0.005)
+        for _ in range(12):
+            file.write(b"c" * 9 + b"\n")
+        file.close()
+        return file.dropped
+
+    dropped = asyncio.run(write())
+    kept = path.read_bytes().splitlines()
+    assert kept[0] == b"a" * 149 and set(kept[1:]) == {b"c" * 9} and dropped == 3 + 12 - len(kept[1:])
+    assert ERRORS.values.get(("log",), 0) - before == dropped and len(kept) >= 11
+
+
+def test_a_large_line_is_handed_over_at_once(tmp_path: Path) -> None:
+    async def write() -> bool:
+        file = LogFile(tmp_path / "audit.log")
+        file.write(bytes(audit_log.BATCH_BYTES) + b"\n")
+        waits = file._timer is not None or bool(file._held)
+        file.close()
+        return waits
+
+    assert asyncio.run(write()) is False
+    assert (tmp_path / "audit.log").stat().st_size == audit_log.BATCH_BYTES + 1
 
 
 @pytest.mark.parametrize(
