@@ -2,8 +2,10 @@
 
 In batches, the default: events wait for others, at most `max_wait` seconds, and go up to `max_size` at a time and
 `qps` times a second; a batch that cannot be delivered is tried again with growing pauses and then lost. What finds
-the buffer full is lost too, and counted. Blocking: each event is posted alone and the request waits for it;
-blocking-strict: one that cannot be noted when it comes in is refused.
+the buffer full, or BUFFER_BYTES of events that wait or are being sent, is lost too, and counted.
+
+Blocking: each event is posted alone and the request waits for it; blocking-strict: one that cannot be noted when it
+comes in is refused.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from kube.errors import internal
 
 log = logging.getLogger(__name__)
 MODES = ("batch", "blocking", "blocking-strict")
+BUFFER_BYTES = 128 << 20
+BATCH_BYTES = 10 << 20
+"""Bytes of a batch of more than one event, as upstream's where it truncates (--audit-webhook-truncate-max-batch-size)."""
 CLOSING = 5.0
 """Seconds that the last batch may take when the server ends."""
 
@@ -43,17 +48,22 @@ class BatchWebhook(Sink):
     def __init__(self, client: ReviewClient, clock: Clock, batching: Batching) -> None:
         self._client, self._clock, self._batching = client, clock, batching
         self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = self._sending_bytes = 0
         self._some, self._full = asyncio.Event(), asyncio.Event()
         self._tokens, self._refilled = float(batching.burst), clock.monotonic()
         self._sending: set[asyncio.Task[None]] = set()
 
     def write(self, line: bytes) -> Awaitable[None] | None:
-        if len(self._waiting) >= self._batching.buffer_size:
+        if (
+            len(self._waiting) >= self._batching.buffer_size
+            or self._waiting_bytes + self._sending_bytes >= BUFFER_BYTES
+        ):
             ERRORS.add("webhook")
             return None
         self._waiting.append(line)
+        self._waiting_bytes += len(line)
         self._some.set()
-        if len(self._waiting) >= self._batching.max_size:
+        if self._is_batch():
             self._full.set()
         return None
 
@@ -89,12 +99,24 @@ class BatchWebhook(Sink):
             await self._clock.sleep((1 - self._tokens) / self._batching.qps)
 
     def _batch(self) -> list[bytes]:
-        found = [self._waiting.popleft() for _ in range(min(self._batching.max_size, len(self._waiting)))]
-        if len(self._waiting) < self._batching.max_size:
+        """Take the next batch, which the caller sends."""
+        found, size = list[bytes](), 0
+        while self._waiting and len(found) < self._batching.max_size:
+            if found and size + len(self._waiting[0]) > BATCH_BYTES:
+                break
+            found.append(self._waiting.popleft())
+            size += len(found[-1])
+        self._waiting_bytes -= size
+        self._sending_bytes += size
+        if not self._is_batch():
             self._full.clear()
         if not self._waiting:
             self._some.clear()
         return found
+
+    def _is_batch(self) -> bool:
+        """Say whether as much waits as goes at a time."""
+        return len(self._waiting) >= self._batching.max_size or self._waiting_bytes >= BATCH_BYTES
 
     async def _send(self, lines: list[bytes]) -> None:
         try:
@@ -102,6 +124,8 @@ class BatchWebhook(Sink):
         except ReviewFailed as error:
             ERRORS.add("webhook", amount=len(lines))
             log.error("%d audit events are lost: %s", len(lines), error)
+        finally:
+            self._sending_bytes -= sum(map(len, lines))
 
     async def close(self) -> None:
         """Send what waits, as far as it goes quickly."""
@@ -140,5 +164,7 @@ class BlockingWebhook(Sink):
 
 def event_list(lines: list[bytes]) -> bytes:
     """Make one document of events."""
-    items = b",".join(line.rstrip(b"\n") for line in lines)
-    return b'{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[' + items + b"]}"
+    parts = [b'{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[']
+    for line in lines:
+        parts += (line, b",")
+    return b"".join((*parts[:-1], b"]}"))
