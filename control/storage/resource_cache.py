@@ -28,6 +28,8 @@ from kube.clock import Clock
 log = logging.getLogger(__name__)
 
 RING = 2048
+RING_BYTES = 32 << 20
+"""Of changed objects in the ring; their events, once made for watchers, take as much again."""
 RING_SECONDS = 30.0
 """How long a change stays in the ring: long enough for a client that reconnects; others are replayed from the store."""
 
@@ -62,6 +64,7 @@ class ResourceCache:
         self.unreadable: dict[str, tuple[int, str]] = {}
         """Keys whose values cannot be decrypted now: their revision and why. Reads that would show them raise Unreadable."""
         self._ring: deque[Change] = deque()
+        self._ring_bytes = 0
         self._floor = 0
         self._watchers: dict[str, set[Watcher]] = {}
         self._turn = asyncio.Lock()
@@ -154,16 +157,22 @@ class ResourceCache:
 
     def _remember(self, change: Change) -> None:
         ring = self._ring
+        self._ring_bytes = change.size + (self._ring_bytes if ring else 0)
         ring.append(change)
-        while len(ring) > RING:
-            self._floor = ring.popleft().revision
+        while len(ring) > RING or self._ring_bytes > RING_BYTES:
+            self._forget_oldest()
         self.forget_old()
+
+    def _forget_oldest(self) -> None:
+        change = self._ring.popleft()
+        self._floor = change.revision
+        self._ring_bytes -= change.size
 
     def forget_old(self) -> None:
         """Forget changes that happened long ago; watches from before them are replayed from the store."""
         ring, oldest = self._ring, self._clock.monotonic() - RING_SECONDS
         while ring and ring[0].at < oldest:
-            self._floor = ring.popleft().revision
+            self._forget_oldest()
 
     # -- reading --------------------------------------------------------------------------------------------------
     def get(self, key: str) -> Entry | None:

@@ -294,6 +294,23 @@ async def test_a_watch_from_before_the_ring_is_replayed_from_the_store(
             expected += more
 
 
+async def test_the_ring_is_bounded_by_the_bytes_of_its_objects(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_cache, "RING_BYTES", 5000)
+    start, expected = bench.cache.revision, []
+    for number in range(20):
+        item = await bench.create(pod(f"p{number}", labels={"large": "x" * 1000}))
+        expected.append(("ADDED", f"p{number}", str(item.revision)))
+    assert sum(change.size for change in bench.pods._ring) == bench.pods._ring_bytes <= 5000
+    assert len(bench.pods._ring) == 4
+    async with aclosing(bench.pods.watch(start)) as watcher:
+        assert told(await take(watcher, 20)) == expected, "the store has what the ring has not"
+    await bench.clock.advance(resource_cache.RING_SECONDS + 1)
+    bench.pods.forget_old()
+    assert not bench.pods._ring and bench.pods._ring_bytes == 0
+    await bench.create(pod("huge", labels={"large": "x" * 6000}))
+    assert not bench.pods._ring and bench.pods._ring_bytes == 0
+
+
 async def test_a_watch_from_a_compacted_revision_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_cache, "RING", 1)
     first = await bench.create(pod("a"))
