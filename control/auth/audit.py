@@ -19,6 +19,7 @@ from control.auth.audit_policy import Policy, Verdict
 from control.auth.user import AuthzAttributes, UserInfo, user_info
 from kube.clock import Clock, format_micro_time
 from kube.counters import Counter
+from kube.remembering import LONGEST_USER
 
 EVENTS = Counter("apiserver_audit_event", "Audit events made.")
 LEVELS = Counter("apiserver_audit_level", "Requests by how fully they are noted.", "level")
@@ -199,9 +200,12 @@ class Auditor:
         key = (user.name, user.uid, user.groups, tuple(user.extra.items()))
         found = self._users.get(key)
         if found is None:
-            if len(self._users) >= MOST_USERS:
-                self._users.clear()
-            found = self._users[key] = msgspec.Raw(_encode(user_info(user) if user.name else {}))
+            text = _encode(user_info(user) if user.name else {})
+            found = msgspec.Raw(text)
+            if len(text) <= LONGEST_USER:
+                if len(self._users) >= MOST_USERS:
+                    self._users.clear()
+                self._users[key] = found
         return found
 
 

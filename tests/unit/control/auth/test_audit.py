@@ -16,6 +16,7 @@ from control.auth.audit_log import QUEUE, LogFile
 from control.auth.audit_policy import Policy, PolicyError
 from control.auth.user import AuthzAttributes, UserInfo
 from kube.clock import FakeClock
+from kube.remembering import LONGEST_USER
 
 JANE = UserInfo("jane", "", ("dev", "system:authenticated"))
 
@@ -280,3 +281,8 @@ def test_users_are_written_as_they_are_however_many_there_are() -> None:
         note.stage("ResponseComplete", 200)
     assert [json.loads(line)["user"] for line in lines] == [{"username": n, "uid": "u", "groups": ["g"]} for n in names]
     assert len(auditor._users) <= MOST_USERS
+    known = dict(auditor._users)
+    groups = tuple(f"group-{number}" for number in range(LONGEST_USER // 8))
+    for long in (UserInfo("ann", "u", groups), UserInfo("ann", "u", (), {"scopes": groups})):
+        assert auditor.begin(AuthzAttributes(long, "get", path="/"), "id", "/", [], "") is not None
+    assert auditor._users == known, "what is written of a user is as long as the provider of identities has it"
