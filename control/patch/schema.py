@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from kube import schema as facts_of
+from kube.remembering import remembered
 
 JSONSchema = Mapping[str, Any]
 
@@ -102,6 +103,8 @@ _PLAIN = {
     "ContainerStatus.state",
     "ContainerStatus.lastState",
 }
+LONGEST_SCHEMA = 32 * 1024
+"""Characters of a custom resource's schema whose shape is kept here; a definition keeps its own shape, however large."""
 # Defaults of fields that are list keys (+default in the API's Go types; OpenAPI v2 does not carry them).
 _KEY_DEFAULTS = {"ContainerPort": {"protocol": "TCP"}, "ServicePort": {"protocol": "TCP"}}
 # Bookkeeping of the API server in the metadata of an object (not of a template), as upstream's stripmeta has it.
@@ -116,9 +119,9 @@ def of_object(kind: Any) -> Node:
     return _without_bookkeeping(of_struct(kind))
 
 
-@functools.lru_cache(maxsize=256)
+@remembered(256, longest=LONGEST_SCHEMA)
 def of_custom(schema: str) -> Node:
-    """Return the shape of a custom resource from its OpenAPI v3 schema, given as JSON text so that it can be kept."""
+    """Return the shape of a custom resource from its OpenAPI v3 schema, given as JSON text so that a short one can be kept."""
     from kube.api.meta_v1 import ObjectMeta
 
     root = from_openapi(msgspec.json.decode(schema))
