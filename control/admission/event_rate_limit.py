@@ -6,6 +6,7 @@ the least recently used ones are forgotten past `cacheSize`. A bucket that is em
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import aggregate
 from control.auth.fields import ConfigurationError, known, list_at
 from kube.errors import too_many_requests
+from kube.remembering import is_short
 
 Object = dict[str, Any]
 GROUP = "eventratelimit.admission.k8s.io"
@@ -53,15 +55,16 @@ class Limit:
             raise ConfigurationError(f"{path}.cacheSize: must not be negative")
         self._size, self._monotonic = (1 if self.type == "Server" else size or CACHE_SIZE), monotonic
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Key -> (tokens, when they were counted)."""
+        """Key, or a long one's digest -> (tokens, when they were counted). A source may be a megabyte long."""
 
     def refusal(self, attributes: Attributes) -> str:
         """Take a token; return what to say where there is none."""
         key, now = KEYS[self.type](attributes), self._monotonic()
-        tokens, counted = self._buckets.pop(key, (float(self._burst), now))
+        bucket = key if is_short(key) else hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+        tokens, counted = self._buckets.pop(bucket, (float(self._burst), now))
         tokens = min(float(self._burst), tokens + (now - counted) * self._qps)
         allowed = tokens >= 1
-        self._buckets[key] = (tokens - 1 if allowed else tokens, now)
+        self._buckets[bucket] = (tokens - 1 if allowed else tokens, now)
         if len(self._buckets) > self._size:
             self._buckets.popitem(last=False)
         return "" if allowed else f"limit reached on type {self.type} for key {key}"

@@ -203,6 +203,28 @@ async def test_events_past_their_rate_are_refused_and_others_are_not() -> None:
     assert not plugin.handles(attributes("pods", obj=pod()))
 
 
+async def test_the_buckets_of_events_with_long_sources_are_kept_under_short_keys() -> None:
+    told = {
+        "apiVersion": "eventratelimit.admission.k8s.io/v1alpha1",
+        "kind": "Configuration",
+        "limits": [{"type": "SourceAndObject", "qps": 1, "burst": 1}],
+    }
+    plugin = EventRateLimit(told, FakeClock().monotonic)
+
+    def event(component: str) -> Attributes:
+        return attributes(
+            "events", obj={"metadata": {"name": "e", "namespace": "a"}, "source": {"component": component}}
+        )
+
+    sources = ["short", *(f"{number}{'x' * 100_000}" for number in range(5))]
+    for source in sources:
+        assert await through(plugin, event(source)) == ""
+        said = await through(plugin, event(source))
+        assert said == f"Too many requests: limit reached on type SourceAndObject for key {source}"
+    keys = list(plugin.limits[0]._buckets)
+    assert len(keys) == len(sources) and sum(map(len, keys)) < 1000
+
+
 async def test_what_is_scarce_by_configuration_needs_a_quota() -> None:
     told = {
         "apiVersion": "apiserver.config.k8s.io/v1",
