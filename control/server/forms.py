@@ -25,6 +25,7 @@ from kube.schema import wire, wire_encode
 
 encode = msgspec.json.encode
 Include = Literal["None", "Metadata", "Object"]
+_INCLUDE: dict[str, Include] = {"": "Metadata", "Metadata": "Metadata", "Object": "Object"}
 _events = SharedEvents()
 
 
@@ -33,7 +34,8 @@ class Form:
 
     def __init__(self, wanted: Wanted, strategy: Strategy, include: str, clock: Clock) -> None:
         self.wanted, self.strategy, self._clock = wanted, strategy, clock
-        self.include = include or "Metadata"
+        # Text of a client, which would be part of the key of each event that is kept.
+        self.include: Include = _INCLUDE.get(include, "None")
         self._columns_sent = False
         found = conversion(strategy.resource)
         self._convert = found.to_served if found is not None else None

@@ -73,6 +73,15 @@ def test_watchers_that_want_different_forms_are_not_told_the_same() -> None:
     assert msgspec.json.decode(watched("table").event(other))["object"]["metadata"]["resourceVersion"] == "3"
 
 
+def test_what_a_client_asks_to_include_is_no_part_of_what_is_kept() -> None:
+    notice = change()
+    shown = {watched("table", word).event(notice) for word in ("None", "x" * 60_000, "y" * 60_000)}
+    assert len(shown) == 1 and msgspec.json.decode(shown.pop())["object"]["rows"][0]["object"] is None
+    assert {watched("table", word).include for word in ("x" * 60_000, "None", "Object", "Metadata", "")} == {
+        *("None", "Object", "Metadata")
+    }
+
+
 def test_few_events_are_kept_and_only_for_a_moment() -> None:
     events, entry = SharedEvents(), change().entry
     assert events.get(entry, "a", 1.0, lambda: b"1") == b"1"
