@@ -35,6 +35,11 @@ def hosts(slices: Iterable[discovery_v1.EndpointSlice], families: Sequence[str] 
                 yield Host((endpoint.hostname or dashed(ip)).lower(), ip)
 
 
+def headless(service: core_v1.Service) -> bool:
+    """Tell whether a Service has no address of its own, so that its names stand for its endpoints."""
+    return service.spec.cluster_ip in (None, "", "None")
+
+
 def dashed(ip: str) -> str:
     """Return the host label of an endpoint without a hostname."""
     return ip.replace(".", "-").replace(":", "-")

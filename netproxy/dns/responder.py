@@ -26,8 +26,6 @@ up any number of others."""
 TCP_LIMIT = 65535
 LONGEST_READ = 300
 """Bytes of a message whose reading is kept: a name of 255 bytes, a type, and EDNS without padding."""
-LEAST_RECORD = 16
-"""Bytes of the shortest record of the zone, an IPv4 address."""
 
 
 class Responder:
@@ -88,7 +86,7 @@ class Responder:
             return reply.message(query, kept.body, kept.turn)
         if not self._ready():
             return reply.bare(query, wire.SERVFAIL)
-        answer = self._zone.answer(query.name, key[1], limit // LEAST_RECORD)
+        answer = self._zone.answer(query.name, key[1], key[2])
         if answer is None or answer.follow:
             return answer
         self._zone_counter.inc()

@@ -15,14 +15,16 @@ from typing import Protocol
 
 from kube.api import core_v1, discovery_v1
 from netproxy.dns import wire
-from netproxy.dns.endpoints import FAMILIES, Host, Ports, hosts, unique
+from netproxy.dns.endpoints import BOTH, FAMILIES, Host, Ports, headless, hosts, unique
 from netproxy.dns.wire import Record
 
 SPEC_VERSION = "1.1.0"
 TYPES = frozenset((wire.A, wire.NS, wire.CNAME, wire.SOA, wire.PTR, wire.TXT, wire.AAAA, wire.SRV, wire.ANY))
 """What the zone tells apart: it answers the same to all other types."""
-MOST = 4096
-"""Records made for an answer over TCP: the shortest takes 16 bytes, so fewer fill its 64 KiB."""
+ROOM = 65535
+"""Bytes of the longest answer, over TCP."""
+SRV_BYTES = 20
+"""Of an SRV record, beside the text of its target."""
 WEIGHTS = 101
 """SRV records that are counted for their weight, a share of 100 that is 1 at least."""
 
@@ -32,10 +34,14 @@ class Directory(Protocol):
 
     def service(self, key: str) -> core_v1.Service | None: ...
     def slices(self, key: str) -> Iterable[discovery_v1.EndpointSlice]: ...
-    def slices_by_host(self, key: str, label: str) -> Iterable[discovery_v1.EndpointSlice]: ...
+    def hosts(self, key: str, families: Sequence[str] = BOTH, label: str | None = None) -> Iterator[Host]:
+        """Go through the ready endpoints of a Service, those with a label where one is given."""
+
     def has_namespace(self, namespace: str) -> bool | None: ...
     def service_by_ip(self, ip: str) -> core_v1.Service | None: ...
-    def slices_by_ip(self, ip: str) -> Iterable[discovery_v1.EndpointSlice]: ...
+    def names(self, address: str) -> Iterable[tuple[str, str]]:
+        """Return what headless Services call an address of a ready endpoint: the Service's key and a label."""
+
     def has_pod(self, namespace: str, ip: str) -> bool: ...
 
 
@@ -73,19 +79,19 @@ class Zone:
         self._owner = wire.encode_name(self.domain)
         self._ports = Ports()
 
-    def answer(self, name: str, kind: int, most: int = MOST) -> Answer | None:
+    def answer(self, name: str, kind: int, room: int = ROOM) -> Answer | None:
         """Answer a question (name in lower case, no last dot); None where the name is not of this zone.
 
-        Of each kind of record about `most` are made: as many as the answer can hold.
+        Records are made until they fill `room` bytes, and one beyond, by which it is seen that not all fit.
         """
         if name == self.domain:
             return self._apex(kind)
         if name.endswith(self._suffix):
-            return self._inside(name.removesuffix(self._suffix).split("."), kind, most, 0)
+            return self._inside(name.removesuffix(self._suffix).split("."), kind, room, 0)
         if name.endswith(".arpa"):
             address = wire.reverse_address(name)
             if address is not None:
-                return self._reverse(address, kind, most)
+                return self._reverse(address, kind, room)
         return None
 
     # -- shapes of an answer --------------------------------------------------------------------------------------
@@ -97,13 +103,18 @@ class Zone:
         return Answer(wire.NXDOMAIN, authority=(self._soa(),), about=about)
 
     def _records(
-        self, records: Iterable[Record], kind: int, about: str = "*", additional: Iterable[Record] = ()
+        self,
+        records: Iterable[Record],
+        kind: int,
+        about: str = "*",
+        additional: Iterable[Record] = (),
+        room: int = ROOM,
     ) -> Answer:
         """The records of the type asked for; a name that exists without any answers NOERROR and the SOA."""
-        chosen = tuple(record for record in records if kind in (record.type, wire.ANY))
+        chosen, left = _fill(room, (record for record in records if kind in (record.type, wire.ANY)))
         if not chosen:
             return Answer(wire.NOERROR, authority=(self._soa(),), about=about)
-        return Answer(wire.NOERROR, chosen, additional=tuple(additional), about=about)
+        return Answer(wire.NOERROR, chosen, additional=_fill(left, additional)[0], about=about)
 
     def _address(self, ip: str, owner: bytes | None = None) -> Record:
         kind, rdata = wire.address_rdata(ip)
@@ -116,10 +127,10 @@ class Zone:
         own.append(Record(wire.NS, wire.encode_name(f"ns.dns.{self.domain}"), None, self._ttl))
         return self._records(own, kind)
 
-    def _inside(self, labels: list[str], kind: int, most: int, depth: int) -> Answer:
+    def _inside(self, labels: list[str], kind: int, room: int, depth: int) -> Answer:
         match labels:
             case [*_, "svc"]:
-                return self._service_name(labels[:-1], kind, most, depth)
+                return self._service_name(labels[:-1], kind, room, depth)
             case [*_, "pod"]:
                 return self._pod_name(labels[:-1], kind)
             case ["dns-version"]:
@@ -152,7 +163,7 @@ class Zone:
                     return self._records([self._address(ip)], kind)
         return self._missing()
 
-    def _service_name(self, labels: list[str], kind: int, most: int, depth: int) -> Answer:
+    def _service_name(self, labels: list[str], kind: int, room: int, depth: int) -> Answer:
         match labels:
             case []:
                 return self._records((), kind)
@@ -163,48 +174,42 @@ class Zone:
                 service = self._directory.service(key)
                 if service is None:
                     return self._missing(key)
-                return self._of_service(service, key, rest, kind, most, depth)
+                return self._of_service(service, key, rest, kind, room, depth)
         return self._missing()
 
     def _of_service(
-        self, service: core_v1.Service, key: str, rest: list[str], kind: int, most: int, depth: int
+        self, service: core_v1.Service, key: str, rest: list[str], kind: int, room: int, depth: int
     ) -> Answer:
         spec = service.spec
         if spec.type == "ExternalName":
             if rest:
                 return self._missing(key)
-            return self._external_name(spec.external_name or "", key, kind, most, depth)
-        headless = spec.cluster_ip in (None, "", "None")
+            return self._external_name(spec.external_name or "", key, kind, room, depth)
         if not rest:
             # A headless Service without ready endpoints does not exist in DNS, as upstream's server has it.
-            if headless and next(hosts(self._directory.slices(key)), None) is None:
+            if headless(service) and next(self._directory.hosts(key), None) is None:
                 return self._missing(key)
             if kind == wire.SRV:
-                return self._srv(service, key, headless, most)
-            if headless:
-                return self._of_hosts(self._directory.slices(key), kind, most, key)
+                return self._srv(service, key, room)
+            if headless(service):
+                return self._of_hosts(key, kind, room)
             return self._records([self._address(ip) for ip in dict.fromkeys(self._cluster_ips(service))], kind, key)
         if rest[-1].startswith("_"):
             protocol = rest[-1]
             port = rest[-2] if len(rest) == 2 and rest[-2].startswith("_") else None
             if len(rest) > 1 and port is None:
                 return self._missing(key)
-            return self._srv(service, key, headless, most, port, protocol, kind)
-        if len(rest) == 1:
-            slices = self._directory.slices_by_host(key, rest[0])
-            if any(host.hostname == rest[0] for host in hosts(slices)):
-                return self._of_hosts(slices, kind, most, key, rest[0])
+            return self._srv(service, key, room, port, protocol, kind)
+        if len(rest) == 1 and next(self._directory.hosts(key, label=rest[0]), None) is not None:
+            return self._of_hosts(key, kind, room, rest[0])
         return self._missing(key)
 
-    def _of_hosts(
-        self, slices: Iterable[discovery_v1.EndpointSlice], kind: int, most: int, key: str, hostname: str = ""
-    ) -> Answer:
-        """The addresses of ready endpoints, those with a hostname where one is given."""
-        found = hosts(slices, FAMILIES[kind]) if kind in FAMILIES else ()
-        ips = unique(host.ip for host in found if hostname in ("", host.hostname))
-        return self._records([self._address(ip) for ip in itertools.islice(ips, most)], kind, key)
+    def _of_hosts(self, key: str, kind: int, room: int, label: str | None = None) -> Answer:
+        """The addresses of ready endpoints, those with a label where one is given."""
+        found = self._directory.hosts(key, FAMILIES[kind], label) if kind in FAMILIES else ()
+        return self._records((self._address(ip) for ip in unique(host.ip for host in found)), kind, key, room=room)
 
-    def _external_name(self, target: str, key: str, kind: int, most: int, depth: int) -> Answer:
+    def _external_name(self, target: str, key: str, kind: int, room: int, depth: int) -> Answer:
         try:
             alias = Record(wire.CNAME, wire.encode_name(target), None, self._ttl)
         except ValueError:
@@ -216,7 +221,7 @@ class Zone:
             return Answer(wire.NOERROR, (alias,), about=key, follow=inner)
         if depth > 7:
             return Answer(wire.SERVFAIL, about=key)
-        onward = self._inside(inner.removesuffix(self._suffix).split("."), kind, most, depth + 1)
+        onward = self._inside(inner.removesuffix(self._suffix).split("."), kind, room, depth + 1)
         owner = wire.encode_name(inner)
         moved = tuple(
             Record(record.type, record.rdata, owner if record.owner is None else record.owner, record.ttl)
@@ -233,18 +238,19 @@ class Zone:
         self,
         service: core_v1.Service,
         key: str,
-        headless: bool,
-        most: int,
+        room: int,
         port_label: str | None = None,
         protocol_label: str | None = None,
         kind: int = wire.SRV,
     ) -> Answer:
         """`_port._protocol.service...`, or every port where no label narrows it; targets' addresses go along."""
-        most = max(most, WEIGHTS)
+        if protocol_label is not None and kind not in (wire.SRV, wire.ANY):
+            room = 0  # it matters only whether there is a record
         name = f"{service.metadata.name}.{service.metadata.namespace}.svc.{self.domain}"
+        most = max(WEIGHTS, room // (SRV_BYTES + len(name)) + 1)
         targets: dict[tuple[str, int], None] = {}
         extra: dict[tuple[str, str], None] = {}
-        for host, port in self._ends(service, key, headless, port_label, protocol_label):
+        for host, port in self._ends(service, key, port_label, protocol_label):
             target = f"{host.hostname}.{name}" if host.hostname else name
             targets[target, port] = None
             extra[target, host.ip] = None
@@ -255,17 +261,17 @@ class Zone:
         if protocol_label is not None and port_label is None:
             return self._records((), kind, key)
         weight = max(1, 100 // len(targets))
-        records = [
+        records = (
             Record(wire.SRV, wire.srv_rdata(0, weight, port, target), None, self._ttl) for target, port in targets
-        ]
-        additional = [self._address(ip, wire.encode_name(target)) for target, ip in extra]
-        return self._records(records, kind, key, additional)
+        )
+        additional = (self._address(ip, wire.encode_name(target)) for target, ip in extra)
+        return self._records(records, kind, key, additional, room)
 
     def _ends(
-        self, service: core_v1.Service, key: str, headless: bool, port: str | None, protocol: str | None
+        self, service: core_v1.Service, key: str, port: str | None, protocol: str | None
     ) -> Iterator[tuple[Host, int]]:
         """Go through the ends that SRV records name: ports of endpoints, or of the Service itself, which has no hostname."""
-        if not headless:
+        if not headless(service):
             for number in self._ports.numbers(service, port, protocol):
                 for ip in self._cluster_ips(service):
                     yield Host("", ip), number
@@ -276,23 +282,35 @@ class Zone:
                 for number in numbers:
                     yield host, number
 
-    def _reverse(self, address: str, kind: int, most: int) -> Answer | None:
-        names = list(itertools.islice(unique(self._names_of(address)), most))
-        if not names:
+    def _reverse(self, address: str, kind: int, room: int) -> Answer | None:
+        names = self._names_of(address)
+        first = next(names, None)
+        if first is None:
             ip = ipaddress.ip_address(address)
             return self._missing() if any(ip in network for network in self._ranges) else None
-        return self._records([Record(wire.PTR, wire.encode_name(name), None, self._ttl) for name in names], kind)
+        if kind not in (wire.PTR, wire.ANY):
+            return self._records((), kind)
+        found = itertools.chain((first,), names)
+        return self._records(
+            (Record(wire.PTR, wire.encode_name(name), None, self._ttl) for name in found), kind, room=room
+        )
 
     def _names_of(self, address: str) -> Iterator[str]:
         service = self._directory.service_by_ip(address)
         if service is not None:
             yield f"{service.metadata.name}.{service.metadata.namespace}.svc.{self.domain}"
             return
-        for slice_ in self._directory.slices_by_ip(address):
-            owner = slice_.metadata.labels.get("kubernetes.io/service-name")
-            known = self._directory.service(f"{slice_.metadata.namespace}/{owner}")
-            if known is None or known.spec.cluster_ip not in (None, "", "None"):
-                continue
-            for host in hosts((slice_,)):
-                if host.ip == address:
-                    yield f"{host.hostname}.{owner}.{slice_.metadata.namespace}.svc.{self.domain}"
+        for key, label in self._directory.names(address):
+            namespace, _, name = key.partition("/")
+            yield f"{label}.{name}.{namespace}.svc.{self.domain}"
+
+
+def _fill(room: int, records: Iterable[Record]) -> tuple[tuple[Record, ...], int]:
+    """Return the records that fit in so many bytes and, where some do not, one more; and the bytes that are left."""
+    made = []
+    for record in records:
+        made.append(record)
+        room -= record.size
+        if room < 0:
+            break
+    return tuple(made), room

@@ -53,6 +53,89 @@ def cluster(endpoints: int) -> Responder:
 SERVERS = {size: cluster(size) for size in (FEW, MANY)}
 
 
+def shared(services_count: int) -> Responder:
+    """Answer for so many headless Services of the same pods, and as many that have addresses."""
+    client = MemoryAPI().client()
+    services, slices = Informer(client, core_v1.Service), Informer(client, discovery_v1.EndpointSlice)
+    directory = InformerDirectory(services, slices)
+    pods = [endpoint(f"10.244.0.{n}", hostname=f"pod-{n}" if n % 2 else None) for n in range(1, PODS + 1)]
+    others = [endpoint(f"10.244.1.{n}") for n in range(1, PODS + 1)]
+    for number in range(services_count):
+        name = f"same-{number:05}"
+        services._set(f"default/{name}", service(name, "None", ips=["None"]))
+        slices._set(f"default/{name}", slice_of(name, *pods))
+        name = f"addressed-{number:05}"
+        services._set(f"default/{name}", service(name, "10.96.5.1"))
+        slices._set(f"default/{name}", slice_of(name, *others))
+    return Responder(Zone(directory, DOMAIN, ranges=["10.96.0.0/12", "10.244.0.0/16"]), Forwarder(list))
+
+
+PODS = 50
+SOME, THOUSAND = 100, 1000
+"""Services of the same pods."""
+SHARED = {count: shared(count) for count in (SOME, THOUSAND)}
+
+
+def lines(server: Responder, name: str, kind: str, *, tcp: bool = False) -> int:
+    """Return the lines executed for an answer that is not kept."""
+    question = dns.message.make_query(name, kind).to_wire()
+    counted = Case("question", lambda _: question, lambda data: server.quick(data, tcp=tcp))
+    server.forget("default/same-00007")
+    first = steps(counted, question)
+    server.forget("default/same-00007")
+    return min(first, steps(counted, question))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("50.0.244.10.in-addr.arpa", "PTR"),
+        ("49.0.244.10.in-addr.arpa", "ANY"),
+        ("50.0.244.10.in-addr.arpa", "A"),
+        ("50.0.244.10.in-addr.arpa", "MX"),
+        ("50.1.244.10.in-addr.arpa", "PTR"),
+        ("99.0.244.10.in-addr.arpa", "PTR"),
+        ("10-244-0-50.same-00007.default.svc.cluster.local", "A"),
+        ("pod-49.same-00007.default.svc.cluster.local", "A"),
+        ("10-244-0-49.same-00007.default.svc.cluster.local", "A"),
+        ("10-244-1-50.same-00007.default.svc.cluster.local", "A"),
+        ("same-00007.default.svc.cluster.local", "SRV"),
+        ("made-up.default.svc.cluster.local", "A"),
+        ("default.svc.cluster.local", "A"),
+        ("10-244-0-1.default.pod.cluster.local", "A"),
+    ],
+)
+def test_an_answer_does_not_cost_what_other_services_of_the_same_pods_have(name: str, kind: str) -> None:
+    few, many = (lines(SHARED[count], name, kind) for count in (SOME, THOUSAND))
+    assert many <= few + 20
+    assert many < 2000
+
+
+def test_the_names_of_an_address_cost_what_fits_in_the_answer() -> None:
+    few, many = (lines(SHARED[count], "50.0.244.10.in-addr.arpa", "PTR", tcp=True) for count in (SOME, THOUSAND))
+    assert many - few < 100 * (THOUSAND - SOME)
+
+
+@pytest.mark.parametrize("kind", ["SRV", "A"])
+def test_a_long_answer_costs_the_records_that_fit(kind: str) -> None:
+    assert lines(SERVERS[MANY], "crowd.default.svc.cluster.local", kind, tcp=True) < 140_000
+
+
+def test_an_index_costs_the_endpoints_that_change() -> None:
+    """A pod of many Services that comes or goes changes a slice of each."""
+    informer = Informer(MemoryAPI().client(), discovery_v1.EndpointSlice)
+    InformerDirectory(Informer(MemoryAPI().client(), core_v1.Service), informer)
+    pods = [endpoint(address(n)) for n in range(1000)]
+    costs = []
+    for count in (100, 1000):
+        informer._remove("default/web", slice_of("web"))
+        for revision, made in enumerate((slice_of("web", *pods[: count - 1]), slice_of("web", *pods[:count]))):
+            made.metadata.resource_version = f"{count}.{revision}"
+            costs.append(steps(Case("change", lambda _: None, lambda each: informer._set("default/web", each)), made))
+    added_to_100, added_to_1000 = costs[1], costs[3]
+    assert added_to_1000 - added_to_100 < 25 * 900  # both are read; one is put into the index
+
+
 def cost(size: int, name: str, kind: str, **options: object) -> int:
     """Return the lines executed for an answer that is not kept."""
     server = SERVERS[size]
@@ -100,5 +183,5 @@ def test_where_nothing_is_found_a_slice_is_looked_at_and_not_its_endpoints(name:
 
 
 def test_an_address_that_many_services_share_gives_no_more_names_than_there_is_room_for() -> None:
-    answer = SERVERS[MANY]._zone.answer("1.0.245.10.in-addr.arpa", 12, 32)
-    assert answer is not None and len(answer.answers) == 32
+    answer = SERVERS[MANY]._zone.answer("1.0.245.10.in-addr.arpa", 12, 1000)
+    assert answer is not None and 1000 < sum(record.size for record in answer.answers) < 1100

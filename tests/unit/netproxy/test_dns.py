@@ -2,7 +2,7 @@
 
 import random
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import dns.flags
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from kube.api import core_v1, discovery_v1
 from kube.clock import FakeClock
 from netproxy.dns import forward, wire
+from netproxy.dns.endpoints import BOTH, Host, hosts
 from netproxy.dns.forward import Forwarder, ResolvConf
 from netproxy.dns.responder import Responder
 from netproxy.dns.zone import Zone
@@ -46,8 +47,8 @@ class Directory:
         name = key.split("/")[1]
         return [each for each in self.all_slices if each.metadata.labels["kubernetes.io/service-name"] == name]
 
-    def slices_by_host(self, key: str, label: str) -> Iterable[discovery_v1.EndpointSlice]:
-        return self.slices(key)
+    def hosts(self, key: str, families: Sequence[str] = BOTH, label: str | None = None) -> Iterator[Host]:
+        return (host for host in hosts(self.slices(key), families) if label in (None, host.hostname))
 
     def has_namespace(self, namespace: str) -> bool | None:
         return any(key.startswith(namespace + "/") for key in self.services) or None
@@ -58,8 +59,9 @@ class Directory:
     def has_pod(self, namespace: str, ip: str) -> bool:
         return (namespace, ip) == ("default", "10.244.1.2")
 
-    def slices_by_ip(self, ip: str) -> Iterable[discovery_v1.EndpointSlice]:
-        return [each for each in self.all_slices if any(ip in one.addresses for one in each.endpoints)]
+    def names(self, address: str) -> Iterable[tuple[str, str]]:
+        found = [key for key, each in self.services.items() if each.spec.cluster_ip in (None, "", "None")]
+        return {(key, host.hostname): None for key in found for host in self.hosts(key) if host.ip == address}
 
 
 CLUSTER = Directory(

@@ -50,9 +50,9 @@ class CountingZone(Zone):
         super().__init__(directory, DOMAIN, addresses=["10.96.0.10"], ranges=["10.96.0.0/12"])
         self.asked: Counter[str] = Counter()
 
-    def answer(self, name: str, kind: int, *most: int) -> Answer | None:
+    def answer(self, name: str, kind: int, *room: int) -> Answer | None:
         self.asked[name] += 1
-        return super().answer(name, kind, *most)
+        return super().answer(name, kind, *room)
 
 
 def spelled(name: str, mask: int) -> str:

@@ -1,0 +1,144 @@
+"""The index of endpoints: the same as the slices say, after any changes, in bounded memory."""
+
+import random
+import tracemalloc
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube.api import core_v1, discovery_v1
+from kube.informer import Informer
+from netproxy.dns import wire
+from netproxy.dns.directory import InformerDirectory
+from netproxy.dns.zone import Zone
+from tests.support.memory_api import MemoryAPI
+from tests.support.services import endpoint, service, slice_of
+from tests.unit.netproxy.test_dns import DOMAIN, Directory
+
+IPV4 = ["10.244.0.1", "10.244.0.2", "10.244.0.3"]
+IPV6 = ["fd00::1", "FD00::A"]
+HOSTNAMES = [None, "db-0", "10-244-0-1", "DB-1"]
+MX = 15
+NAMES = ["a", "b", "c"]
+LABELS = ["db-0", "db-1", "10-244-0-1", "10-244-0-2", "10-244-0-3", "fd00--1", "fd00--a", "made-up"]
+QUESTIONS = [
+    *(f"{name}.default.svc.{DOMAIN}" for name in NAMES),
+    *(f"{label}.{name}.default.svc.{DOMAIN}" for label in LABELS for name in NAMES),
+    *(f"{last}.0.244.10.in-addr.arpa" for last in (1, 2, 3, 4)),
+    "1." + "0." * 27 + "0.0.d.f.ip6.arpa",
+]
+
+
+class Cluster:
+    """Services and slices that change at random."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance, self.revision = random.Random(seed), 0
+        self.services, self.slices = informers()
+        self.directory = InformerDirectory(self.services, self.slices)
+
+    def change(self) -> None:
+        name, self.revision = self.chance.choice(NAMES), self.revision + 1
+        if self.chance.random() < 0.3:
+            self._service(name)
+        else:
+            self._slice(name, self.chance.choice("xyz"))
+
+    def _service(self, name: str) -> None:
+        made = self.chance.choice(
+            [
+                service(name, "None", ips=["None"]),
+                service(name, "10.96.0.1"),
+                service(name, "", type="ExternalName", external_name="x.org"),
+            ]
+        )
+        self._apply(self.services, f"default/{name}", made)
+
+    def _slice(self, name: str, suffix: str) -> None:
+        family, ips = self.chance.choice([("IPv4", IPV4), ("IPv6", IPV6), ("FQDN", ["example.org"])])
+        ends = []
+        for _ in range(self.chance.randrange(4)):
+            end = endpoint(
+                self.chance.choice(ips), hostname=self.chance.choice(HOSTNAMES), ready=self.chance.random() < 0.8
+            )
+            end.addresses = self.chance.sample(ips, self.chance.randrange(len(ips) + 1))
+            ends.append(end)
+        made = slice_of(name, *ends, suffix=suffix, address_type=family)
+        # The label that names the Service may change, too.
+        self._apply(self.slices, f"default/{suffix}", made)
+
+    def _apply(self, informer: Informer, key: str, made: core_v1.Service | discovery_v1.EndpointSlice) -> None:  # type: ignore[type-arg]
+        made.metadata.resource_version = str(self.revision)
+        if isinstance(made, discovery_v1.EndpointSlice):
+            made.metadata.name = key.split("/")[1]
+        if self.chance.random() < 0.2:
+            informer._remove(key, made)
+        else:
+            informer._set(key, made)
+
+
+def informers() -> tuple[Informer[core_v1.Service], Informer[discovery_v1.EndpointSlice]]:
+    client = MemoryAPI().client()
+    return Informer(client, core_v1.Service), Informer(client, discovery_v1.EndpointSlice)
+
+
+def said(zone: Zone) -> dict[tuple[str, int], object]:
+    """Return what a zone answers to every question, whatever the order."""
+    found: dict[tuple[str, int], object] = {}
+    for name in QUESTIONS:
+        for kind in (wire.A, wire.AAAA, wire.ANY, wire.PTR, MX):
+            answer = zone.answer(name, kind)
+            found[name, kind] = answer and (answer.rcode, sorted(each.encode() for each in answer.answers))
+    return found
+
+
+def held(directory: InformerDirectory) -> tuple[object, ...]:
+    """Return what an index holds, without the form that it holds it in."""
+    index = directory._endpoints
+    hosts = {
+        (family, key, label): set(table.get(label))
+        for family, tables in index._hosts.items()
+        for key, table in tables.items()
+        for label in table
+    }
+    return hosts, {ip: set(index._names.get(ip)) for ip in index._names}, index._headless
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1 << 32), changes=st.integers(1, 60))
+def test_the_index_says_what_the_slices_say_after_any_changes(seed: int, changes: int) -> None:
+    cluster = Cluster(seed)
+    for _ in range(changes):
+        cluster.change()
+    anew = InformerDirectory(cluster.services, cluster.slices)
+    assert held(cluster.directory) == held(anew)
+    plain = Directory(*cluster.services.list(), *cluster.slices.list())
+    assert said(Zone(cluster.directory, DOMAIN)) == said(Zone(plain, DOMAIN))
+
+
+def test_nothing_is_left_of_what_is_gone() -> None:
+    cluster = Cluster(7)
+    for _ in range(300):
+        cluster.change()
+    for informer in (cluster.services, cluster.slices):
+        for key in tuple(informer.keys()):
+            informer._remove(key, informer.get(key))  # type: ignore[arg-type]
+    assert held(cluster.directory) == ({}, {}, set())
+    assert not any(cluster.directory._endpoints._hosts.values())
+
+
+def test_an_endpoint_takes_a_bounded_number_of_bytes() -> None:
+    services, slices = informers()
+    directory = InformerDirectory(services, slices)
+    made = []
+    for number in range(200):
+        name = f"same-{number}"
+        services._set(f"default/{name}", service(name, "None", ips=["None"]))
+        made.append(slice_of(name, *(f"10.244.0.{last}" for last in range(1, 101))))
+    tracemalloc.start()
+    for each in made:
+        slices._set(f"default/{each.metadata.name}", each)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(list(directory.names("10.244.0.1"))) == 200
+    assert taken / 20_000 < 300
