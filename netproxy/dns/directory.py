@@ -9,6 +9,7 @@ from kube.informer import Informer, by_namespace
 from netproxy.dns.endpoint_index import EndpointIndex, Name
 from netproxy.dns.endpoints import BOTH, Host
 from netproxy.dns.namespaces import Namespaces
+from netproxy.dns.port_index import PortIndex
 from netproxy.model import owner_of
 from netproxy.policy.objects import FINISHED, SlimPod
 
@@ -31,15 +32,16 @@ class InformerDirectory:
         services.add_index("cluster-ip", _cluster_ips)
         slices.add_index("service", _owner)
         self._endpoints = EndpointIndex(services, slices, by_service="service")
+        self._ports = PortIndex(slices)
 
     def service(self, key: str) -> core_v1.Service | None:
         return self._services.get(key)
 
-    def slices(self, key: str) -> Iterable[discovery_v1.EndpointSlice]:
-        return self._slices.by_index("service", key)
-
     def hosts(self, key: str, families: Sequence[str] = BOTH, label: str | None = None) -> Iterator[Host]:
         return self._endpoints.hosts(key, families, label)
+
+    def ends(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
+        return self._ports.ends(key, port, protocol)
 
     def names(self, address: str) -> Iterable[Name]:
         return self._endpoints.names(address)

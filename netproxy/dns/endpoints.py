@@ -54,43 +54,39 @@ def unique(items: Iterable[T]) -> Iterator[T]:
             yield item
 
 
-_WithPorts = core_v1.Service | discovery_v1.EndpointSlice
-_Table = dict[tuple[str | None, str | None], list[int]]
+Labels = tuple[str | None, str | None]
+"""Of a port's name and protocol in an SRV name ("_http", "_tcp"); None stands for any."""
+_Table = dict[Labels, list[int]]
 
 
 class Ports:
-    """Finds ports by the labels of SRV names ("_http", "_tcp"); the tables of the latest objects are kept.
+    """Finds ports of Services by the labels of SRV names; the tables of the latest Services are kept.
 
-    A made-up name costs one look-up, however many ports there are. The slices of a Service mostly share a table.
+    A made-up name costs one look-up, however many ports there are.
     """
 
     def __init__(self) -> None:
-        self._tables: Bounded[int, tuple[_WithPorts, _Table]] = Bounded(1000, 4 << 20)
-        self._latest: tuple[_WithPorts, _Table] | None = None
+        self._tables: Bounded[int, tuple[core_v1.Service, _Table]] = Bounded(1000, 4 << 20)
 
-    def numbers(self, of: _WithPorts, port: str | None, protocol: str | None) -> Sequence[int]:
-        """Return the numbers of an object's ports with these labels; None stands for every one."""
+    def numbers(self, of: core_v1.Service, port: str | None, protocol: str | None) -> Sequence[int]:
+        """Return the numbers of a Service's ports with these labels."""
         found = self._tables.get(id(of))
         if found is None or found[0] is not of:
-            shared = self._latest is not None and _ports(self._latest[0]) == _ports(of)
-            found = of, self._latest[1] if self._latest is not None and shared else _table(_ports(of))
-            self._tables.put(id(of), found, 0 if shared else PORT_BYTES * len(_ports(of)))
-        self._latest = found
+            found = of, _table(of.spec.ports)
+            self._tables.put(id(of), found, PORT_BYTES * len(of.spec.ports))
         return found[1].get((port, protocol), ())
 
 
-def _ports(of: _WithPorts) -> Sequence[core_v1.ServicePort | discovery_v1.EndpointPort]:
-    return of.spec.ports if isinstance(of, core_v1.Service) else of.ports
-
-
-def _table(ports: Iterable[core_v1.ServicePort | discovery_v1.EndpointPort]) -> _Table:
+def _table(ports: Iterable[core_v1.ServicePort]) -> _Table:
     table: _Table = {}
     for port in ports:
-        if port.port:
-            protocol = f"_{(port.protocol or 'TCP').lower()}"
-            keys: list[tuple[str | None, str | None]] = [(None, None), (None, protocol)]
-            if port.name:  # one without a name has no SRV record of its own
-                keys.append((f"_{port.name}", protocol))
-            for key in keys:
-                table.setdefault(key, []).append(port.port)
+        for labels in port_labels(port) if port.port else ():
+            table.setdefault(labels, []).append(port.port)
     return table
+
+
+def port_labels(port: core_v1.ServicePort | discovery_v1.EndpointPort) -> list[Labels]:
+    """Return all labels that lead to a port; one without a name has no SRV record of its own."""
+    protocol = f"_{(port.protocol or 'TCP').lower()}"
+    found: list[Labels] = [(None, None), (None, protocol)]
+    return [*found, (f"_{port.name}", protocol)] if port.name else found

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kube.api import core_v1, discovery_v1
+from kube.api import core_v1
 from netproxy.dns import wire
-from netproxy.dns.endpoints import BOTH, FAMILIES, Host, Ports, headless, hosts, unique
+from netproxy.dns.endpoints import BOTH, FAMILIES, Host, Ports, headless, unique
 from netproxy.dns.wire import Record
 
 SPEC_VERSION = "1.1.0"
@@ -33,9 +33,11 @@ class Directory(Protocol):
     """The cluster's objects as the zone looks them up."""
 
     def service(self, key: str) -> core_v1.Service | None: ...
-    def slices(self, key: str) -> Iterable[discovery_v1.EndpointSlice]: ...
     def hosts(self, key: str, families: Sequence[str] = BOTH, label: str | None = None) -> Iterator[Host]:
         """Go through the ready endpoints of a Service, those with a label where one is given."""
+
+    def ends(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
+        """Go through the ports with these labels of SRV names (None: any) of the ready endpoints of a Service."""
 
     def has_namespace(self, namespace: str) -> bool | None: ...
     def service_by_ip(self, ip: str) -> core_v1.Service | None: ...
@@ -271,16 +273,12 @@ class Zone:
         self, service: core_v1.Service, key: str, port: str | None, protocol: str | None
     ) -> Iterator[tuple[Host, int]]:
         """Go through the ends that SRV records name: ports of endpoints, or of the Service itself, which has no hostname."""
-        if not headless(service):
-            for number in self._ports.numbers(service, port, protocol):
-                for ip in self._cluster_ips(service):
-                    yield Host("", ip), number
+        if headless(service):
+            yield from self._directory.ends(key, port, protocol)
             return
-        for slice_ in self._directory.slices(key):
-            numbers = self._ports.numbers(slice_, port, protocol)
-            for host in hosts((slice_,)) if numbers else ():
-                for number in numbers:
-                    yield host, number
+        for number in self._ports.numbers(service, port, protocol):
+            for ip in self._cluster_ips(service):
+                yield Host("", ip), number
 
     def _reverse(self, address: str, kind: int, room: int) -> Answer | None:
         names = self._names_of(address)

@@ -59,6 +59,13 @@ class Directory:
     def has_pod(self, namespace: str, ip: str) -> bool:
         return (namespace, ip) == ("default", "10.244.1.2")
 
+    def ends(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
+        for slice_ in self.slices(key):
+            for each in slice_.ports:
+                name = f"_{each.name}" if each.name else None
+                if each.port and port in (None, name) and protocol in (None, f"_{(each.protocol or 'TCP').lower()}"):
+                    yield from ((host, each.port) for host in hosts((slice_,)))
+
     def names(self, address: str) -> Iterable[tuple[str, str]]:
         found = [key for key, each in self.services.items() if each.spec.cluster_ip in (None, "", "None")]
         return {(key, host.hostname): None for key in found for host in self.hosts(key) if host.ip == address}

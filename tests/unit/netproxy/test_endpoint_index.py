@@ -1,4 +1,4 @@
-"""The index of endpoints: the same as the slices say, after any changes, in bounded memory."""
+"""The indexes of endpoints and ports: the same as the slices say, after any changes, in bounded memory."""
 
 import random
 import tracemalloc
@@ -21,7 +21,10 @@ HOSTNAMES = [None, "db-0", "10-244-0-1", "DB-1"]
 MX = 15
 NAMES = ["a", "b", "c"]
 LABELS = ["db-0", "db-1", "10-244-0-1", "10-244-0-2", "10-244-0-3", "fd00--1", "fd00--a", "made-up"]
+PORTS = {"http": 80, "sql": 5432, "": 9, "none": 0}
+PREFIXES = ["_http._tcp", "_sql._udp", "_tcp", "_udp", "_made-up._tcp", "_._tcp"]
 QUESTIONS = [
+    *(f"{prefix}.{name}.default.svc.{DOMAIN}" for prefix in PREFIXES for name in NAMES),
     *(f"{name}.default.svc.{DOMAIN}" for name in NAMES),
     *(f"{label}.{name}.default.svc.{DOMAIN}" for label in LABELS for name in NAMES),
     *(f"{last}.0.244.10.in-addr.arpa" for last in (1, 2, 3, 4)),
@@ -63,7 +66,9 @@ class Cluster:
             )
             end.addresses = self.chance.sample(ips, self.chance.randrange(len(ips) + 1))
             ends.append(end)
-        made = slice_of(name, *ends, suffix=suffix, address_type=family)
+        ports = self.chance.sample(sorted(PORTS.items()), self.chance.randrange(1, 4))
+        made = slice_of(name, *ends, suffix=suffix, address_type=family, ports=dict(ports))
+        made.ports[0].protocol = self.chance.choice(["TCP", "UDP", None])
         # The label that names the Service may change, too.
         self._apply(self.slices, f"default/{suffix}", made)
 
@@ -86,7 +91,7 @@ def said(zone: Zone) -> dict[tuple[str, int], object]:
     """Return what a zone answers to every question, whatever the order."""
     found: dict[tuple[str, int], object] = {}
     for name in QUESTIONS:
-        for kind in (wire.A, wire.AAAA, wire.ANY, wire.PTR, MX):
+        for kind in (wire.A, wire.AAAA, wire.ANY, wire.PTR, wire.SRV, MX):
             answer = zone.answer(name, kind)
             found[name, kind] = answer and (answer.rcode, sorted(each.encode() for each in answer.answers))
     return found
@@ -101,7 +106,8 @@ def held(directory: InformerDirectory) -> tuple[object, ...]:
         for key, table in tables.items()
         for label in table
     }
-    return hosts, {ip: set(index._names.get(ip)) for ip in index._names}, index._headless
+    ports = {key: {labels: dict(each) for labels, each in t.items()} for key, t in directory._ports._tables.items()}
+    return ports, hosts, {ip: set(index._names.get(ip)) for ip in index._names}, index._headless
 
 
 @settings(max_examples=60, deadline=None)
@@ -123,7 +129,7 @@ def test_nothing_is_left_of_what_is_gone() -> None:
     for informer in (cluster.services, cluster.slices):
         for key in tuple(informer.keys()):
             informer._remove(key, informer.get(key))  # type: ignore[arg-type]
-    assert held(cluster.directory) == ({}, {}, set())
+    assert held(cluster.directory) == ({}, {}, {}, set())
     assert not any(cluster.directory._endpoints._hosts.values())
 
 
