@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from kube.api import core_v1, discovery_v1
+from kube.client import key_of
 from kube.informer import Informer, by_namespace
 from netproxy.dns.endpoint_index import EndpointIndex, Name
 from netproxy.dns.endpoints import BOTH, Host
 from netproxy.dns.namespaces import Namespaces
-from netproxy.dns.port_index import PortIndex
+from netproxy.dns.port_index import PortIndex, ServicePorts
 from netproxy.model import owner_of
 from netproxy.policy.objects import FINISHED, SlimPod
 
@@ -32,7 +33,7 @@ class InformerDirectory:
         services.add_index("cluster-ip", _cluster_ips)
         slices.add_index("service", _owner)
         self._endpoints = EndpointIndex(services, slices, by_service="service")
-        self._ports = PortIndex(slices)
+        self._ports, self._service_ports = PortIndex(slices), ServicePorts(services)
 
     def service(self, key: str) -> core_v1.Service | None:
         return self._services.get(key)
@@ -42,6 +43,9 @@ class InformerDirectory:
 
     def ends(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
         return self._ports.ends(key, port, protocol)
+
+    def numbers(self, service: core_v1.Service, port: str | None, protocol: str | None) -> Iterable[int]:
+        return self._service_ports.numbers(key_of(service), service.spec.ports, port, protocol)
 
     def names(self, address: str) -> Iterable[Name]:
         return self._endpoints.names(address)

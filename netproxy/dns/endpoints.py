@@ -7,13 +7,11 @@ from typing import NamedTuple, TypeVar
 
 from kube.api import core_v1, discovery_v1
 from netproxy.dns import wire
-from netproxy.dns.kept import Bounded
 
 T = TypeVar("T", bound=Hashable)
 FAMILIES = {wire.A: ("IPv4",), wire.AAAA: ("IPv6",), wire.ANY: ("IPv4", "IPv6")}
 """The families of the addresses in an answer, by the type that is asked for."""
 BOTH = FAMILIES[wire.ANY]
-PORT_BYTES = 300
 
 
 class Host(NamedTuple):
@@ -56,33 +54,6 @@ def unique(items: Iterable[T]) -> Iterator[T]:
 
 Labels = tuple[str | None, str | None]
 """Of a port's name and protocol in an SRV name ("_http", "_tcp"); None stands for any."""
-_Table = dict[Labels, list[int]]
-
-
-class Ports:
-    """Finds ports of Services by the labels of SRV names; the tables of the latest Services are kept.
-
-    A made-up name costs one look-up, however many ports there are.
-    """
-
-    def __init__(self) -> None:
-        self._tables: Bounded[int, tuple[core_v1.Service, _Table]] = Bounded(1000, 4 << 20)
-
-    def numbers(self, of: core_v1.Service, port: str | None, protocol: str | None) -> Sequence[int]:
-        """Return the numbers of a Service's ports with these labels."""
-        found = self._tables.get(id(of))
-        if found is None or found[0] is not of:
-            found = of, _table(of.spec.ports)
-            self._tables.put(id(of), found, PORT_BYTES * len(of.spec.ports))
-        return found[1].get((port, protocol), ())
-
-
-def _table(ports: Iterable[core_v1.ServicePort]) -> _Table:
-    table: _Table = {}
-    for port in ports:
-        for labels in port_labels(port) if port.port else ():
-            table.setdefault(labels, []).append(port.port)
-    return table
 
 
 def port_labels(port: core_v1.ServicePort | discovery_v1.EndpointPort) -> list[Labels]:

@@ -1,21 +1,50 @@
-"""Ports of slices by Service and the labels of SRV names, kept current change by change.
+"""Ports by Service and the labels of SRV names, kept current change by change.
 
 Pods that give different numbers to a port's name get a slice each, so a Service may have thousands. Only slices with a ready
-endpoint are held: each leads to a record. A port of a slice takes some 100 bytes.
+endpoint are held: each leads to a record. A port takes some 100 bytes; those of a Service of few ports are read where they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from sys import intern
 
-from kube.api import discovery_v1
+from kube.api import core_v1, discovery_v1
 from kube.informer import Change, Informer
 from netproxy.dns.endpoints import Host, Labels, hosts, port_labels
 from netproxy.model import owner_of
 
 _Relation = tuple[str, Labels, int]
 """The key of a Service, the labels that lead to a port, and its number."""
+FEW = 16
+"""Ports of a Service that are read one by one."""
+
+
+class ServicePorts:
+    """Follows Services."""
+
+    def __init__(self, services: Informer[core_v1.Service]) -> None:
+        self._tables: dict[str, dict[str, core_v1.ServicePort]] = {}
+        """Of Services of many ports: these by name, and one of each protocol by its label, which is no name ("_tcp")."""
+        services.subscribe(self._changed)
+
+    def numbers(
+        self, key: str, ports: Sequence[core_v1.ServicePort], port: str | None, protocol: str | None
+    ) -> Iterator[int]:
+        """Go through the ports of a Service with these labels (None: any); of a protocol alone one may stand for all."""
+        table = self._tables.get(key)
+        if table is not None and protocol is not None:
+            found = table.get(protocol if port is None else port.removeprefix("_"))
+            ports = () if found is None else (found,)
+        return (each.port for each in ports if each.port and (port, protocol) in port_labels(each))
+
+    def _changed(self, change: Change[core_v1.Service]) -> None:
+        ports = change.new.spec.ports
+        if change.type == "DELETED" or len(ports) <= FEW:
+            self._tables.pop(change.key, None)
+            return
+        table = self._tables[change.key] = {port.name: port for port in ports if port.name and port.port}
+        table |= {f"_{(port.protocol or 'TCP').lower()}": port for port in ports if port.port}
 
 
 class PortIndex:

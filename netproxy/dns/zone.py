@@ -15,7 +15,7 @@ from typing import Protocol
 
 from kube.api import core_v1
 from netproxy.dns import wire
-from netproxy.dns.endpoints import BOTH, FAMILIES, Host, Ports, headless, unique
+from netproxy.dns.endpoints import BOTH, FAMILIES, Host, headless, unique
 from netproxy.dns.wire import Record
 
 SPEC_VERSION = "1.1.0"
@@ -38,6 +38,9 @@ class Directory(Protocol):
 
     def ends(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
         """Go through the ports with these labels of SRV names (None: any) of the ready endpoints of a Service."""
+
+    def numbers(self, service: core_v1.Service, port: str | None, protocol: str | None) -> Iterable[int]:
+        """Go through the numbers of a Service's ports with these labels; of a protocol alone one may stand for all."""
 
     def has_namespace(self, namespace: str) -> bool | None: ...
     def service_by_ip(self, ip: str) -> core_v1.Service | None: ...
@@ -79,7 +82,6 @@ class Zone:
         self._addresses = addresses
         self._ranges = [ipaddress.ip_network(cidr, strict=False) for cidr in ranges]
         self._owner = wire.encode_name(self.domain)
-        self._ports = Ports()
 
     def answer(self, name: str, kind: int, room: int = ROOM) -> Answer | None:
         """Answer a question (name in lower case, no last dot); None where the name is not of this zone.
@@ -276,7 +278,7 @@ class Zone:
         if headless(service):
             yield from self._directory.ends(key, port, protocol)
             return
-        for number in self._ports.numbers(service, port, protocol):
+        for number in self._directory.numbers(service, port, protocol):
             for ip in self._cluster_ips(service):
                 yield Host("", ip), number
 

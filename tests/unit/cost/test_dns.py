@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import dns.message
 import pytest
 
@@ -76,8 +78,10 @@ SOME, THOUSAND = 100, 1000
 SHARED = {count: shared(count) for count in (SOME, THOUSAND)}
 
 
-def lines(server: Responder, name: str, kind: str, *, tcp: bool = False) -> int:
-    """Return the lines executed for an answer that is not kept."""
+def lines(
+    server: Responder, name: str, kind: str, *, tcp: bool = False, chosen: Callable[[list[int]], int] = min
+) -> int:
+    """Return the lines executed for an answer that is not kept; `chosen` takes one of the first and the second time."""
     question = dns.message.make_query(name, kind).to_wire()
     counted = Case("question", lambda _: question, lambda data: server.quick(data, tcp=tcp))
     found = []
@@ -85,7 +89,7 @@ def lines(server: Responder, name: str, kind: str, *, tcp: bool = False) -> int:
         for key in ("default/same-00007", "default/own", "default/crowd"):
             server.forget(key)
         found.append(steps(counted, question))
-    return min(found)
+    return chosen(found)
 
 
 @pytest.mark.parametrize(
@@ -201,6 +205,18 @@ def sliced(count: int) -> Responder:
 def test_a_question_of_ports_does_not_cost_the_slices_of_others(name: str) -> None:
     few, many = (lines(sliced(count), f"{name}.default.svc.cluster.local", "SRV") for count in (10, 1500))
     assert many <= few + 20
+
+
+@pytest.mark.parametrize("name", ["_made-up._tcp", "_p7._tcp", "_udp", "_made-up"])
+def test_a_port_of_a_service_does_not_cost_the_others_whichever_service_was_asked_of_before(name: str) -> None:
+    services = Informer(MemoryAPI().client(), core_v1.Service)
+    directory = InformerDirectory(services, Informer(MemoryAPI().client(), discovery_v1.EndpointSlice))
+    for number in range(20):
+        made = service(f"ports-{number}", "10.96.5.1", *(port(f"p{n}", n) for n in range(1, 1000)))
+        services._set(f"default/ports-{number}", made)
+    server = Responder(Zone(directory, DOMAIN), Forwarder(list))
+    for number in range(20):
+        assert lines(server, f"{name}.ports-{number}.default.svc.cluster.local", "SRV", chosen=max) < 500
 
 
 def test_an_address_that_many_services_share_gives_no_more_names_than_there_is_room_for() -> None:

@@ -28,6 +28,18 @@ from tests.support.services import endpoint, port, service, slice_of
 DOMAIN = "cluster.local"
 
 
+def matching(
+    ports: Iterable[core_v1.ServicePort | discovery_v1.EndpointPort], port: str | None, protocol: str | None
+) -> list[int]:
+    return [
+        each.port
+        for each in ports
+        if each.port
+        and (port is None or (each.name and port == f"_{each.name}"))
+        and protocol in (None, f"_{(each.protocol or 'TCP').lower()}")
+    ]
+
+
 class Directory:
     """Objects in plain dictionaries."""
 
@@ -61,10 +73,11 @@ class Directory:
 
     def ends(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
         for slice_ in self.slices(key):
-            for each in slice_.ports:
-                name = f"_{each.name}" if each.name else None
-                if each.port and port in (None, name) and protocol in (None, f"_{(each.protocol or 'TCP').lower()}"):
-                    yield from ((host, each.port) for host in hosts((slice_,)))
+            for number in matching(slice_.ports, port, protocol):
+                yield from ((host, number) for host in hosts((slice_,)))
+
+    def numbers(self, service: core_v1.Service, port: str | None, protocol: str | None) -> Iterable[int]:
+        return matching(service.spec.ports, port, protocol)
 
     def names(self, address: str) -> Iterable[tuple[str, str]]:
         found = [key for key, each in self.services.items() if each.spec.cluster_ip in (None, "", "None")]

@@ -12,7 +12,7 @@ from netproxy.dns import wire
 from netproxy.dns.directory import InformerDirectory
 from netproxy.dns.zone import Zone
 from tests.support.memory_api import MemoryAPI
-from tests.support.services import endpoint, service, slice_of
+from tests.support.services import endpoint, port, service, slice_of
 from tests.unit.netproxy.test_dns import DOMAIN, Directory
 
 IPV4 = ["10.244.0.1", "10.244.0.2", "10.244.0.3"]
@@ -52,10 +52,17 @@ class Cluster:
             [
                 service(name, "None", ips=["None"]),
                 service(name, "10.96.0.1"),
+                service(name, "10.96.0.1", *self._many_ports()),
                 service(name, "", type="ExternalName", external_name="x.org"),
             ]
         )
         self._apply(self.services, f"default/{name}", made)
+
+    def _many_ports(self) -> list[core_v1.ServicePort]:
+        some = [
+            port(name, 80, self.chance.choice(["TCP", "UDP"])) for name in ("http", "sql") if self.chance.random() < 0.6
+        ]
+        return [*some, *(port(f"p{number}", 1000 + number) for number in range(self.chance.choice([1, 15, 20])))]
 
     def _slice(self, name: str, suffix: str) -> None:
         family, ips = self.chance.choice([("IPv4", IPV4), ("IPv6", IPV6), ("FQDN", ["example.org"])])
@@ -107,7 +114,8 @@ def held(directory: InformerDirectory) -> tuple[object, ...]:
         for label in table
     }
     ports = {key: {labels: dict(each) for labels, each in t.items()} for key, t in directory._ports._tables.items()}
-    return ports, hosts, {ip: set(index._names.get(ip)) for ip in index._names}, index._headless
+    tables = {key: dict(table) for key, table in directory._service_ports._tables.items()}
+    return tables, ports, hosts, {ip: set(index._names.get(ip)) for ip in index._names}, index._headless
 
 
 @settings(max_examples=60, deadline=None)
@@ -129,7 +137,7 @@ def test_nothing_is_left_of_what_is_gone() -> None:
     for informer in (cluster.services, cluster.slices):
         for key in tuple(informer.keys()):
             informer._remove(key, informer.get(key))  # type: ignore[arg-type]
-    assert held(cluster.directory) == ({}, {}, {}, set())
+    assert held(cluster.directory) == ({}, {}, {}, {}, set())
     assert not any(cluster.directory._endpoints._hosts.values())
 
 
