@@ -11,7 +11,6 @@ from netproxy.dns.endpoint_index import EndpointIndex, Name
 from netproxy.dns.endpoints import BOTH, Host
 from netproxy.dns.namespaces import Namespaces
 from netproxy.dns.port_index import PortIndex, ServicePorts
-from netproxy.model import owner_of
 from netproxy.policy.objects import FINISHED, SlimPod
 
 
@@ -26,13 +25,12 @@ class InformerDirectory:
         namespaces: Namespaces | None = None,
     ) -> None:
         self._namespaces = namespaces
-        self._services, self._slices, self._pods = services, slices, pods
+        self._services, self._pods = services, pods
         if pods is not None:
             pods.add_index("address", _pod_addresses)
         services.add_index("namespace", by_namespace)
         services.add_index("cluster-ip", _cluster_ips)
-        slices.add_index("service", _owner)
-        self._endpoints = EndpointIndex(services, slices, by_service="service")
+        self._endpoints = EndpointIndex(services, slices)
         self._ports, self._service_ports = PortIndex(slices), ServicePorts(services)
 
     def service(self, key: str) -> core_v1.Service | None:
@@ -72,8 +70,3 @@ def _pod_addresses(pod: SlimPod) -> Iterable[str]:
 
 def _cluster_ips(service: core_v1.Service) -> Iterable[str]:
     return [ip for ip in service.spec.cluster_ips or [service.spec.cluster_ip or ""] if ip and ip != "None"]
-
-
-def _owner(slice_: discovery_v1.EndpointSlice) -> Iterable[str]:
-    owner = owner_of(slice_)
-    return (owner,) if owner else ()

@@ -13,15 +13,13 @@ from typing import Generic, TypeVar
 
 from kube.api import core_v1, discovery_v1
 from kube.informer import Change, Informer
-from netproxy.dns.endpoints import BOTH, Host, headless, hosts
+from netproxy.dns.endpoints import BOTH, Host, headless, hosts_of
 from netproxy.model import owner_of
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", str, tuple[str, str])
 Name = tuple[str, str]
 """The key of a headless Service, and the label of an endpoint."""
-_Relation = tuple[str, str, str, str]
-"""Family, key of the Service, label and address of a ready endpoint in a slice."""
 
 
 class _Table(Generic[K, V]):
@@ -41,34 +39,38 @@ class _Table(Generic[K, V]):
         held = self._held.get(key)
         return () if held is None else held.keys() if isinstance(held, dict) else (held,)
 
-    def put(self, key: K, value: V) -> None:
+    def put(self, key: K, value: V) -> bool:
+        """Tell whether the key did not have the value before."""
         held = self._held.get(key)
         if held is None:
             self._held[key] = value
-            return
+            return True
         if not isinstance(held, dict):
             held = self._held[key] = {held: 1}
-        held[value] = held.get(value, 0) + 1
+        held[value] = count = held.get(value, 0) + 1
+        return count == 1
 
-    def drop(self, key: K, value: V) -> None:
+    def drop(self, key: K, value: V) -> bool:
+        """Tell whether the key does not have the value any more."""
         held = self._held[key]
         if isinstance(held, dict):
             held[value] -= 1
-            if not held[value]:
-                del held[value]
+            if held[value]:
+                return False
+            del held[value]
             if held:
-                return
+                return True
         del self._held[key]
+        return True
 
 
 class EndpointIndex:
-    """Follows Services and slices. A change of a slice costs what it holds; one that makes a Service headless, its slices."""
+    """Follows Services and slices.
 
-    def __init__(
-        self, services: Informer[core_v1.Service], slices: Informer[discovery_v1.EndpointSlice], by_service: str
-    ) -> None:
-        """`by_service` is the index of the slices by their Service's key."""
-        self._slices, self._by_service = slices, by_service
+    A change of a slice costs the endpoints from the first to the last that differ, one that makes a Service headless its own.
+    """
+
+    def __init__(self, services: Informer[core_v1.Service], slices: Informer[discovery_v1.EndpointSlice]) -> None:
         self._hosts: dict[str, dict[str, _Table[str, str]]] = {family: {} for family in BOTH}
         self._names: _Table[str, Name] = _Table()
         self._headless: set[str] = set()
@@ -89,36 +91,58 @@ class EndpointIndex:
         return self._names.get(address)
 
     def _slice_changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
-        old = _relations(change.old) if change.old is not None else set()
-        new = _relations(change.new) if change.type != "DELETED" else set()
-        for family, key, label, ip in old - new:
-            table = self._hosts[family][key]
-            table.drop(label, ip)
-            if not table:
-                del self._hosts[family][key]
-            if key in self._headless:
+        old, new = change.old, change.new if change.type != "DELETED" else None
+        gone: Sequence[discovery_v1.Endpoint] = old.endpoints if old is not None else ()
+        came: Sequence[discovery_v1.Endpoint] = new.endpoints if new is not None else ()
+        if old and new and (owner_of(old), old.address_type) == (owner_of(new), new.address_type):
+            gone, came = _without_common(gone, came)
+        if old is not None:
+            self._drop(owner_of(old), old.address_type, gone)
+        if new is not None:
+            self._put(owner_of(new), new.address_type, came)
+
+    def _put(self, key: str, family: str, endpoints: Sequence[discovery_v1.Endpoint]) -> None:
+        if not key or family not in BOTH or not endpoints:
+            return
+        # The same label and address of many Services are one string, also when slices are replaced.
+        key = intern(key)
+        table = self._hosts[family].setdefault(key, _Table())
+        for label, ip in hosts_of(endpoints):
+            label, ip = intern(label), intern(ip)
+            if table.put(label, ip) and key in self._headless:
+                self._names.put(ip, (key, label))
+        if not table:
+            del self._hosts[family][key]
+
+    def _drop(self, key: str, family: str, endpoints: Sequence[discovery_v1.Endpoint]) -> None:
+        table = self._hosts[family].get(key) if family in BOTH else None
+        if table is None:
+            return
+        for label, ip in hosts_of(endpoints):
+            if table.drop(label, ip) and key in self._headless:
                 self._names.drop(ip, (key, label))
-        for family, key, label, ip in new - old:
-            # The same label and address of many Services are one string, also when slices are replaced.
-            table = self._hosts[family].setdefault(intern(key), _Table())
-            table.put(intern(label), intern(ip))
-            if key in self._headless:
-                self._names.put(intern(ip), (intern(key), intern(label)))
+        if not table:
+            del self._hosts[family][key]
 
     def _service_changed(self, change: Change[core_v1.Service]) -> None:
-        key = change.key
+        key = intern(change.key)
         now = change.type != "DELETED" and headless(change.new)
         if now == (key in self._headless):
             return
         (self._headless.add if now else self._headless.discard)(key)
-        for slice_ in self._slices.by_index(self._by_service, key):
-            for _, _, label, ip in _relations(slice_):
-                if now:
-                    self._names.put(intern(ip), (intern(key), intern(label)))
-                else:
-                    self._names.drop(ip, (key, label))
+        apply = self._names.put if now else self._names.drop
+        for label, ip in self.hosts(key, BOTH):
+            apply(ip, (key, label))
 
 
-def _relations(slice_: discovery_v1.EndpointSlice) -> set[_Relation]:
-    key = owner_of(slice_)
-    return {(slice_.address_type, key, label, ip) for label, ip in hosts((slice_,))} if key else set()
+def _without_common(
+    old: Sequence[discovery_v1.Endpoint], new: Sequence[discovery_v1.Endpoint]
+) -> tuple[Sequence[discovery_v1.Endpoint], Sequence[discovery_v1.Endpoint]]:
+    """Return two sequences without what both begin and end with."""
+    start, most = 0, min(len(old), len(new))
+    while start < most and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < most - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    return old[start : len(old) - end], new[start : len(new) - end]

@@ -24,13 +24,17 @@ class Host(NamedTuple):
 def hosts(slices: Iterable[discovery_v1.EndpointSlice], families: Sequence[str] = BOTH) -> Iterator[Host]:
     """Go through the addresses of ready endpoints."""
     for slice_ in slices:
-        if slice_.address_type not in families:
+        if slice_.address_type in families:
+            yield from hosts_of(slice_.endpoints)
+
+
+def hosts_of(endpoints: Iterable[discovery_v1.Endpoint]) -> Iterator[Host]:
+    """Go through the addresses of those endpoints that are ready."""
+    for endpoint in endpoints:
+        if endpoint.conditions is not None and endpoint.conditions.ready is False:
             continue
-        for endpoint in slice_.endpoints:
-            if endpoint.conditions is not None and endpoint.conditions.ready is False:
-                continue
-            for ip in endpoint.addresses:
-                yield Host((endpoint.hostname or dashed(ip)).lower(), ip)
+        for ip in endpoint.addresses:
+            yield Host((endpoint.hostname or dashed(ip)).lower(), ip)
 
 
 def headless(service: core_v1.Service) -> bool:

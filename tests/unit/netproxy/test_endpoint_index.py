@@ -15,8 +15,11 @@ from tests.support.memory_api import MemoryAPI
 from tests.support.services import endpoint, port, service, slice_of
 from tests.unit.netproxy.test_dns import DOMAIN, Directory
 
-IPV4 = ["10.244.0.1", "10.244.0.2", "10.244.0.3"]
-IPV6 = ["fd00::1", "FD00::A"]
+ADDRESSES = {
+    "IPv4": ["10.244.0.1", "10.244.0.2", "10.244.0.3"],
+    "IPv6": ["fd00::1", "FD00::A"],
+    "FQDN": ["example.org"],
+}
 HOSTNAMES = [None, "db-0", "10-244-0-1", "DB-1"]
 MX = 15
 NAMES = ["a", "b", "c"]
@@ -65,14 +68,19 @@ class Cluster:
         return [*some, *(port(f"p{number}", 1000 + number) for number in range(self.chance.choice([1, 15, 20])))]
 
     def _slice(self, name: str, suffix: str) -> None:
-        family, ips = self.chance.choice([("IPv4", IPV4), ("IPv6", IPV6), ("FQDN", ["example.org"])])
+        known = self.slices.get(f"default/{suffix}") if self.chance.random() < 0.5 else None
+        family = known.address_type if known is not None else self.chance.choice(sorted(ADDRESSES))
+        ips = ADDRESSES[family]
         ends = []
-        for _ in range(self.chance.randrange(4)):
+        for _ in range(self.chance.randrange(6)):
             end = endpoint(
                 self.chance.choice(ips), hostname=self.chance.choice(HOSTNAMES), ready=self.chance.random() < 0.8
             )
             end.addresses = self.chance.sample(ips, self.chance.randrange(len(ips) + 1))
             ends.append(end)
+        if known is not None:  # most endpoints stay
+            place = self.chance.randrange(len(known.endpoints) + 1)
+            ends = [*known.endpoints[:place], *ends[:1], *known.endpoints[place + self.chance.randrange(2) :]]
         ports = self.chance.sample(sorted(PORTS.items()), self.chance.randrange(1, 4))
         made = slice_of(name, *ends, suffix=suffix, address_type=family, ports=dict(ports))
         made.ports[0].protocol = self.chance.choice(["TCP", "UDP", None])
