@@ -1,7 +1,7 @@
 """Ready endpoints by Service and host label, and by address, kept current change by change.
 
 Any number of Services may have the same pods, so what an address or a label leads to must not be found by going through
-slices. An endpoint takes 40 to 200 bytes, up to 270 where its Service is headless: only such a Service gives its endpoints
+slices. An endpoint takes 40 to 200 bytes, up to 280 where its Service is headless: only such a Service gives its endpoints
 names that an address leads back to.
 """
 
