@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import socket
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple
 
 A, NS, CNAME, SOA, PTR, TXT, AAAA, SRV, OPT, ANY = 1, 2, 5, 6, 12, 16, 28, 33, 41, 255
@@ -62,8 +61,7 @@ class Query(NamedTuple):
         return OUR_UDP_SIZE if self.udp_size >= OUR_UDP_SIZE else LEAST_UDP_SIZE
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """A resource record; `owner` None stands for the question's name."""
 
     type: int
