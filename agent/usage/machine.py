@@ -110,25 +110,29 @@ def disk_use(path: Path) -> tuple[int, int]:
     own = top.st_blocks * 512
     if not stat.S_ISDIR(top.st_mode):
         return own, 1
-    most = 0, 0
+    size = inodes = 0
     for _ in range(_WALKS):
         found = _Sum()
-        try:
+        # Where a folder was moved under way, what was found is there all the same.
+        with contextlib.suppress(OSError):
             found.add(path)
-            return own + found.size, 1 + found.inodes
-        except OSError:  # a folder was moved under way: what was found so far is there all the same
-            most = max(most, (found.size, found.inodes))
-    return own + most[0], 1 + most[1]
+        size, inodes = max(size, found.size), max(inodes, found.inodes)
+        if found.whole:
+            break
+    return own + size, 1 + inodes
 
 
 class _Sum:
     def __init__(self) -> None:
         self.size = self.inodes = 0
+        self.whole = False
+        """Whether no folder was moved, or gone before it was read: it may have been moved."""
+        self._vanished = False
 
     def add(self, folder: Path) -> None:
         """Add what is below a folder. Raise OSError where the walk cannot go on."""
         began = time.perf_counter()
-        for descriptor, name, _ in entries_below(folder):
+        for descriptor, name, _ in entries_below(folder, self._miss):
             if (self.inodes + 1) % ENTRIES_A_TURN == 0:
                 # Of millions of files the agent counts half of the time at most: threads share one interpreter.
                 _pause(time.perf_counter() - began)
@@ -136,6 +140,10 @@ class _Sum:
             with contextlib.suppress(FileNotFoundError):
                 found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                 self.size, self.inodes = self.size + found.st_blocks * 512, self.inodes + 1
+        self.whole = not self._vanished
+
+    def _miss(self, name: str) -> None:
+        self._vanished = True
 
 
 def _pause(seconds: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,7 +81,7 @@ def test_disk_use_counts_what_it_found_before_a_folder_was_moved(
 ) -> None:
     (tmp_path / "file").write_bytes(bytes(1 << 16))
 
-    def interrupted(folder: Path) -> Iterator[tuple[int, str, bool]]:
+    def interrupted(folder: Path, on_vanished: Any) -> Iterator[tuple[int, str, bool]]:
         yield from entries_below(folder)
         raise OSError(errno.ESTALE, "folder was moved during the walk")
 
@@ -171,7 +172,8 @@ def test_the_walk_goes_up_only_to_where_it_came_from(tmp_path: Path) -> None:
     assert next(found)[1:] == ("file", False)
     (root / "a" / "b").rename(elsewhere / "b")
     with pytest.raises(OSError, match="moved"):
-        next(found)
+        for _, name, _ in found:
+            assert name == "a"
     assert (elsewhere / "kept").exists()
 
 
@@ -229,3 +231,94 @@ def test_a_folder_of_many_files_is_counted_in_little_memory_and_in_turns(
         tracemalloc.stop()
     assert inodes == names + 1 and most < 1 << 20
     assert len(pauses) == names // machine.ENTRIES_A_TURN
+
+
+@pytest.mark.parametrize("depth", [1, walk.OPEN - 1, walk.OPEN, walk.OPEN + 5])
+def test_a_walk_goes_on_where_a_folder_is_moved_and_says_so_at_the_end(tmp_path: Path, depth: int) -> None:
+    root = tmp_path / "root"
+    above = root.joinpath(*("d" * depth))
+    (tmp_path / "elsewhere").mkdir()
+    expected = set()
+    for folder in [above, *above.parents][: depth + 1]:
+        for number in range(3):
+            (folder / f"m{number}").mkdir(parents=True)
+            (folder / f"m{number}" / "in").touch()
+            (folder / f"f{number}").touch()
+            expected.add((str(folder), f"f{number}"))
+    found, moved = set(), 0
+    open_files = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="moved") as raised:
+        for at, name, _ in entries_below(root):
+            path = os.readlink(f"/proc/self/fd/{at}")
+            found.add((path, name))
+            if name == "in":
+                Path(path).rename(tmp_path / "elsewhere" / str(moved))
+                moved += 1
+    assert raised.value.errno == errno.ESTALE and moved == 3 * (depth + 1)
+    assert expected <= found
+    assert len(os.listdir("/proc/self/fd")) == open_files
+    assert len(list((tmp_path / "elsewhere").iterdir())) == moved
+
+
+def test_a_walk_goes_on_above_a_folder_that_was_moved_with_what_the_walk_was_in(tmp_path: Path) -> None:
+    low = tmp_path.joinpath("root", *("d" * (walk.OPEN + 6)))
+    low.mkdir(parents=True)
+    (low / "in").touch()
+    up = low.parents[2]
+    (up.parent / "kept").touch()
+    found = []
+    with pytest.raises(OSError, match="moved"):
+        for _, name, _ in entries_below(tmp_path / "root"):
+            found.append(name)
+            if name == "in":
+                up.rename(tmp_path / "up")
+                low = (tmp_path / "up").joinpath(*low.relative_to(up).parts)
+                low.rename(tmp_path / "low")
+    assert "kept" in found and found[-1] == "d"
+
+
+def test_a_pod_that_moves_folders_hides_nothing_that_it_does_not_move(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*("d" * (walk.OPEN + 3)))
+    movers = [tmp_path / f"m{number}" for number in range(6)] + [deep / f"m{number}" for number in range(6)]
+    for mover in movers:
+        (mover / "a" / "D").mkdir(parents=True)
+        (mover / "b").mkdir()
+        for name in range(100):
+            (mover / "a" / "D" / str(name)).touch()
+    for number, mover in enumerate(movers):
+        for folder in (tmp_path, deep, mover):
+            (folder / f"data{number}").write_bytes(bytes(1 << 16))
+    least, ended = disk_use(tmp_path)[0] - len(movers) * (1 << 14), threading.Event()
+
+    def move() -> None:
+        while not ended.is_set():
+            for here, there in ("ab", "ba"):
+                for mover in movers:
+                    (mover / here / "D").rename(mover / there / "D")
+
+    thread = threading.Thread(target=move)
+    thread.start()
+    try:
+        seen = [disk_use(tmp_path)[0] for _ in range(30)]
+    finally:
+        ended.set()
+        thread.join()
+    assert min(seen) >= least
+
+
+def test_the_largest_of_some_attempts_counts_where_folders_vanish_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_bytes(bytes(1 << 16))
+    opened, attempts = walk._Walk.down, list[int]()
+
+    def down(self: walk._Walk, name: str, position: int) -> bool:
+        attempts.append(1)
+        if len(attempts) != 2:
+            raise FileNotFoundError(name)
+        return opened(self, name, position)
+
+    monkeypatch.setattr(walk._Walk, "down", down)
+    size, inodes = disk_use(tmp_path)
+    assert size >= 1 << 16 and inodes == 3
