@@ -14,7 +14,7 @@ from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RecordingWriter
 from netproxy.model import ServicePort, plan_service
 from tests.support.churn import Churn
-from tests.support.services import service, slice_of
+from tests.support.services import port, service, slice_of
 
 SETTINGS = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
 
@@ -61,6 +61,21 @@ async def test_a_deleted_service_leaves_nothing() -> None:
     assert await writer.read() != empty
     await proxy.apply({"default/web": (), "default/none": ()})
     assert await writer.read() == empty
+
+
+@pytest.mark.parametrize(("count", "deleted"), [(shadow.MANY_DELETED, shadow.MANY_DELETED), (300, 0)])
+async def test_many_entries_of_a_shared_chain_are_not_deleted_one_by_one(count: int, deleted: int) -> None:
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    numbers = {f"p{n}": n + 1 for n in range(count)}
+    many = service("many", "10.96.5.1", *(port(*each) for each in numbers.items()))
+    await proxy.start({"default/web": web("web", "10.96.5.2", "10.244.1.2")})
+    before = await writer.read()
+    await proxy.apply({"default/many": plan_service(many, [slice_of("many", "10.244.1.3", ports=numbers)])})
+    await proxy.apply({"default/many": ()})
+    assert writer.applied[-1].count("-D KUBE-SERVICES") == deleted
+    assert await writer.read() == before
+    assert not await proxy._compare("test")
 
 
 async def test_translation_is_in_force_before_the_refusal_goes() -> None:
