@@ -7,6 +7,7 @@ from typing import Protocol
 
 from netproxy.iptables.static import StaticSettings
 from netproxy.model import ServicePort
+from netproxy.service_limits import ModeCost
 
 Services = Mapping[str, tuple[ServicePort, ...]]
 """The desired state of some Services by key; an empty tuple for one that is gone."""
@@ -27,8 +28,8 @@ class Backend(Remover, Protocol):
     def family(self) -> int: ...
 
     @property
-    def ranges_multiply(self) -> bool:
-        """Whether each source range of a load balancer is written for each of its ports."""
+    def cost(self) -> ModeCost:
+        """What a Service may take."""
         ...
 
     @property

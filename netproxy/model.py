@@ -16,7 +16,7 @@ from kube.api import core_v1, discovery_v1
 from kube.ip_addresses import network
 from netproxy import endpoints as selection
 from netproxy.endpoints import Endpoint, NodeView
-from netproxy.service_limits import check_cost
+from netproxy.service_limits import PAIRS, ModeCost, check_cost
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name"
@@ -96,7 +96,7 @@ def plan_service(
     elsewhere: Collection[str] = (),
     taken: Collection[tuple[str, str, int]] = (),
     before: Sequence[ServicePort] = (),
-    ranges_multiply: bool = False,
+    cost: ModeCost = PAIRS,
 ) -> tuple[ServicePort, ...]:
     """Return the desired state of one Service, families apart; ServiceError for one that costs too much.
 
@@ -105,7 +105,7 @@ def plan_service(
     balancer they are served where they are, and to take them in here could cut the node off from its neighbours.
     `taken` are (address, protocol, port) of this node's own daemons, which no load balancer hides. `before` is what was
     returned last: equal lists are the same objects again, for thousands of ports are compared with what they were.
-    `ranges_multiply`: the proxy mode writes each source range for each port.
+    `cost` is what the proxy mode writes for a port.
     """
     if not is_proxied(service):
         return ()
@@ -117,8 +117,8 @@ def plan_service(
         if family not in families or cluster_ip in served_here:
             continue
         shared = _shared(service, family, elsewhere, before)
-        multiplied = len(shared.load_balancer_ips) * len(shared.source_ranges) if ranges_multiply else 0
-        check_cost(spec.ports, family, shared.addresses, multiplied, slice_ports)
+        balanced = len(shared.load_balancer_ips), len(shared.source_ranges)
+        check_cost(spec.ports, family, shared.addresses, balanced, slice_ports, cost)
         for port in spec.ports:
             result.append(_plan_port(service, port, cluster_ip, shared, slice_ports, node, taken))
     return tuple(result)

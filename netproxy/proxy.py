@@ -25,6 +25,7 @@ from netproxy.health import Health
 from netproxy.left_out import LIMIT, LeftOut
 from netproxy.listeners import Listeners, listening
 from netproxy.model import ServicePort, owner_of
+from netproxy.service_limits import PAIRS
 from netproxy.service_table import ServiceTable, Taken
 from netproxy.service_writer import ServiceWriter
 
@@ -63,8 +64,8 @@ class ServiceProxy:
     ) -> None:
         families = tuple(backend.family for backend in backends)
         metrics.begin(families)
-        multiply = any(backend.ranges_multiply for backend in backends)
-        self.table = ServiceTable(NodeView(node_name), families, frozenset(served_here), ranges_multiply=multiply)
+        cost = next((backend.cost for backend in backends), PAIRS)
+        self.table = ServiceTable(NodeView(node_name), families, frozenset(served_here), cost=cost)
         self._services, self._slices, self._backends = services, slices, backends
         self._left_out = LeftOut(self._report_left_out)
         self._writers = [self._writer(backend, clock) for backend in backends]

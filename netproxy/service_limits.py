@@ -7,6 +7,7 @@ Upstream writes whatever comes of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kube.api import core_v1
 from netproxy.endpoints import SlicePorts
@@ -15,30 +16,59 @@ from netproxy.errors import ServiceError
 MAX_RULES = 100_000
 """Pairs of a port's address and an endpoint, of one Service and family: so many are written in some seconds. A Service of three
 ports that a node port and a load balancer lead to may have 11 000 endpoints."""
+MAX_CHAIN_RULES = 20_000
+"""Rules of iptables: iptables-nft writes so many in about two seconds and compares them in one, and all other Services wait
+meanwhile. A Service of three ports may have 2200 endpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModeCost:
+    """What a proxy mode writes for a Service, and how much of that at most."""
+
+    max_rules: int = MAX_RULES
+    endpoint_rules: int = 0
+    """Rules that an endpoint of a port takes, at however many addresses the port is served; 0: one at each."""
+    ranges_multiply: bool = False
+    """Whether each source range of a load balancer is written for each of its ports."""
+
+    def of_port(self, addresses: int, endpoints: int) -> int:
+        """Return how many rules a port takes."""
+        if self.endpoint_rules:
+            return addresses + self.endpoint_rules * endpoints
+        return addresses * max(1, endpoints)
+
+
+CHAINS = ModeCost(MAX_CHAIN_RULES, endpoint_rules=3)
+"""The iptables mode: one rule leads to an endpoint, two are in its chain."""
+PAIRS = ModeCost()
+VIRTUAL_SERVERS = ModeCost(ranges_multiply=True)
+"""The IPVS mode: its sets know no groups of ports."""
 
 
 def check_cost(
     ports: Sequence[core_v1.ServicePort],
     family: int,
     addresses: int,
-    balanced: int,
+    balanced: tuple[int, int],
     slice_ports: SlicePorts,
+    cost: ModeCost = PAIRS,
 ) -> None:
     """Raise ServiceError for ports that would need too many rules; nothing is multiplied out for that.
 
-    Each port is served at `addresses`, node ports counted; `balanced` is how many pairs of a load balancer's address and a
-    source range a port needs, where the mode cannot share them.
+    Each port is served at `addresses`, node ports counted; `balanced` is how many of those are a load balancer's, and to how
+    many source ranges they are open.
     """
     kind, sizes = "IPv4" if family == 4 else "IPv6", dict[tuple[str, str], int]()
-    count = 0
+    balancers, ranges = balanced
+    count, of_port = (0, balancers * ranges) if cost.ranges_multiply else (ranges, 0)
     for port in ports:
         key = port.name or "", port.protocol or "TCP"
         if key not in sizes:
             sizes[key] = _endpoints(slice_ports, key, kind)
-        count += addresses * max(1, sizes[key]) + balanced
-    if count > MAX_RULES:
+        count += cost.of_port(addresses, sizes[key]) + of_port
+    if count > cost.max_rules:
         raise ServiceError(
-            f"its ports, addresses and endpoints multiply to {count} rules of {kind}; {MAX_RULES} are written at most"
+            f"its ports, addresses and endpoints multiply to {count} rules of {kind}; {cost.max_rules} are written at most"
         )
 
 

@@ -10,6 +10,7 @@ from netproxy.endpoints import NodeView
 from netproxy.errors import ServiceError
 from netproxy.listeners import Listeners
 from netproxy.model import HEADLESS_LABEL, ServicePort, owner_of, plan_service
+from netproxy.service_limits import PAIRS, ModeCost
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,11 +35,11 @@ class ServiceTable:
         families: Collection[int] = (4,),
         served_here: Collection[str] = (),
         *,
-        ranges_multiply: bool = False,
+        cost: ModeCost = PAIRS,
     ) -> None:
-        """`ranges_multiply`: the proxy mode writes each source range for each port."""
+        """`cost` is what the proxy mode writes for a port."""
         self._node, self._families, self._served_here = node, families, served_here
-        self._ranges_multiply = ranges_multiply
+        self._cost = cost
         self._planned: dict[str, tuple[ServicePort, ...]] = {}
         self.too_large: dict[str, str] = {}
         """Services that are not served because of what they would cost, and why."""
@@ -167,7 +168,7 @@ class ServiceTable:
                 self._elsewhere,
                 self._taken_sockets,
                 before,
-                self._ranges_multiply,
+                self._cost,
             )
         except ServiceError as error:
             self.too_large[key] = str(error)

@@ -21,6 +21,7 @@ from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.shadow import Shadow
 from netproxy.iptables.writer import Writer
 from netproxy.model import ServicePort
+from netproxy.service_limits import CHAINS, ModeCost
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +56,8 @@ class IPTablesBackend:
         return self._rules.family
 
     @property
-    def ranges_multiply(self) -> bool:
-        return False
+    def cost(self) -> ModeCost:
+        return CHAINS
 
     @property
     def starving(self) -> bool:

@@ -25,6 +25,7 @@ from netproxy.ipvs.kernel import Kernel
 from netproxy.ipvs.state import Settings, State
 from netproxy.ipvs.wanted import Wanted
 from netproxy.model import ServicePort
+from netproxy.service_limits import VIRTUAL_SERVERS, ModeCost
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +69,8 @@ class IPVSBackend:
         return self._rules.family
 
     @property
-    def ranges_multiply(self) -> bool:
-        return True  # the sets know no groups of ports
+    def cost(self) -> ModeCost:
+        return VIRTUAL_SERVERS
 
     @property
     def starving(self) -> bool:

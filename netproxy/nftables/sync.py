@@ -13,6 +13,7 @@ from netproxy.nftables.elements import fragment
 from netproxy.nftables.keeper import TableKeeper
 from netproxy.nftables.shadow import Shadow
 from netproxy.nftables.writer import Writer
+from netproxy.service_limits import PAIRS, ModeCost
 
 
 class NFTablesBackend:
@@ -27,8 +28,8 @@ class NFTablesBackend:
         return self._shadow.settings.family
 
     @property
-    def ranges_multiply(self) -> bool:
-        return False
+    def cost(self) -> ModeCost:
+        return PAIRS
 
     @property
     def starving(self) -> bool:

@@ -15,7 +15,7 @@ from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.writer import RecordingWriter
 from netproxy.model import plan_service
 from netproxy.nftables import elements as nftables
-from netproxy.service_limits import MAX_RULES
+from netproxy.service_limits import CHAINS, MAX_RULES, VIRTUAL_SERVERS
 from netproxy.service_table import ServiceTable
 from tests.support.memory_api import MemoryAPI
 from tests.support.services import port, service, slice_of
@@ -76,7 +76,25 @@ def test_source_ranges_count_for_each_port_where_the_mode_writes_them_so() -> No
     made = balanced(100, 1001)
     assert len(plan_service(made, [])) == 100
     with pytest.raises(ServiceError, match="multiply to 100400 rules"):
-        plan_service(made, [], ranges_multiply=True)
+        plan_service(made, [], cost=VIRTUAL_SERVERS)
+
+
+def test_the_iptables_mode_takes_as_many_rules_as_are_written_in_seconds() -> None:
+    def planned(ports: int, *endpoints: str) -> int:
+        made = service("web", "10.96.5.1", *many_ports(ports))
+        numbers = {f"p{n}": n + 1 for n in range(ports)}
+        found = plan_service(made, [slice_of("web", *endpoints, ports=numbers)], cost=CHAINS)
+        fragment = iptables.fragment(found, RuleSettings(node_addresses=("10.0.0.1",)))
+        return len(fragment.entries) + sum(len(rules) for rules in fragment.chains.values())
+
+    six = [f"10.244.1.{n}" for n in range(6)]
+    assert 19_000 <= planned(1000, *six) <= 20_000
+    assert 19_000 // 5 <= planned(4000, *six[:1]) <= 20_000
+    for ports, endpoints in ((1001, 6), (4001, 1), (8000, 6)):
+        with pytest.raises(ServiceError, match="rules of IPv4; 20000 are written at most"):
+            planned(ports, *six[:endpoints])
+    with pytest.raises(ServiceError, match="multiply to 20009 rules"):
+        plan_service(balanced(3, 20_000), [], cost=CHAINS)
 
 
 def test_lists_that_are_equal_are_the_same_after_a_change() -> None:
