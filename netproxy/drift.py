@@ -34,6 +34,7 @@ class DriftWatch:
         self._compared_at = float("-inf")
         self._cost = 0.0
         self._void = 0
+        self._unmoved = False
         self.writes = 0
         """Moves when a write is asked for and when it begins; a comparison is void if this moved under it."""
 
@@ -51,10 +52,21 @@ class DriftWatch:
             before = self._read()
             known = not self._suspect and self._fingerprint == before
             self._suspect = True
+            self._unmoved = known and bool(before)
             yield
             self._fingerprint = self._read()
             alone = _moved(before, self._fingerprint) in (None, transactions)
             self._suspect = not (alone and (known or before == since))
+
+    def took_nothing(self) -> bool:
+        """Return whether a write that failed left all as it was, and all was as it should be.
+
+        What it was to bring about must then be wanted no longer: to the backend nothing is suspect.
+        """
+        unmoved = self._unmoved and self._read() == self._fingerprint
+        if unmoved:
+            self._suspect = False
+        return unmoved
 
     @property
     def clean(self) -> bool:

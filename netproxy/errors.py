@@ -15,6 +15,10 @@ class WriteError(Exception):
     """The kernel refused a change of rules; nothing of that change is in force in the table that refused it."""
 
 
+class WriteTimeout(WriteError):
+    """A change of rules took too long: it says nothing of whether the kernel would take it."""
+
+
 class ServiceError(Exception):
     """A Service cannot be served as it is written; the message says why."""
 

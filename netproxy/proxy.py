@@ -87,7 +87,10 @@ class ServiceProxy:
         def refused(key: str, why: str) -> None:
             self._left_out.add(key, family, f"the kernel refuses its {family} rules", why)
 
-        return ServiceWriter(backend, clock, refused, lambda key: self._left_out.remove(key, family))
+        def late(key: str, why: str) -> None:
+            self._left_out.add(key, family, f"its {family} rules take too long to write", why)
+
+        return ServiceWriter(backend, clock, refused, lambda key: self._left_out.remove(key, family), late)
 
     def _report_left_out(self, key: str, why: str) -> None:
         service = self.table.service(key)
@@ -305,7 +308,7 @@ class ServiceProxy:
             try:
                 async with self._lock if backend.starving else contextlib.nullcontext():
                     repaired = await backend.verify() or repaired
-                if writer.due:
+                if writer.due and not self._wake.is_set() and not self._lock.locked():  # changes go first
                     async with self._lock:
                         await writer.retry()
             except WriteError as error:

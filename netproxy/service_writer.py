@@ -4,6 +4,9 @@ A change is one transaction, and a full comparison has the rules of all: one bad
 every later change. So where a change is refused, first everything it changes is put back as it was. If even that fails, no
 Service is at fault: it is tried again later as a whole. Otherwise halves of it are tried, and halves of the halves that are
 refused, until the Services are found; what is taken stays. They are tried again after a back-off, sooner where they change.
+
+A change that takes too long is no refusal. The largest Service of it is tried apart from the others, and one that alone takes
+too long is left out at once. It is tried again by itself, later, and sooner only where it has become much smaller.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass, field
 
 from kube.clock import Clock
 from netproxy.backend import Backend
-from netproxy.errors import WriteError
+from netproxy.errors import WriteError, WriteTimeout
 from netproxy.model import ServicePort
 
 log = logging.getLogger(__name__)
@@ -23,6 +26,8 @@ ATTEMPTS = 32
 """Writes to find who is refused; one of 10 000 Services takes 27. Who is not tried by then has its turn at the next look."""
 FIRST_RETRY, LAST_RETRY = 10.0, 600.0
 """Seconds until a refused Service is tried again: the first time, or where it changed; and at most."""
+LATE_RETRY = 120.0
+"""Seconds until a Service whose rules take too long is tried again the first time: all others wait for up to a minute then."""
 PLAIN_STARTS = 2
 """Failed starts after which Services are left out: until all are tried, those not yet taken have no rules."""
 
@@ -35,12 +40,23 @@ class Found:
 
     taken: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    late: dict[str, str] = field(default_factory=dict)
+    """Those that took too long alone."""
     untried: list[str] = field(default_factory=list)
 
 
-async def search(keys: Sequence[str], write: Callable[[Sequence[str], Found], Awaitable[None]]) -> Found:
-    """Return which Services are taken and which refused; `write` tries some in addition to those taken so far."""
-    found, parts, attempts = Found(), [list(keys)], ATTEMPTS
+async def search(
+    services: Mapping[str, Ports],
+    write: Callable[[Sequence[str], Found], Awaitable[None]],
+    late: WriteTimeout | None = None,
+) -> Found:
+    """Return which Services are taken and which refused; `write` tries some in addition to those taken so far.
+
+    `late` is what came of trying all.
+    """
+    found, parts, attempts = Found(), [list(services)], ATTEMPTS
+    if late is not None:
+        parts = _apart(list(services), services, found, late)
     while parts:
         part = parts.pop()
         if not attempts:
@@ -49,6 +65,8 @@ async def search(keys: Sequence[str], write: Callable[[Sequence[str], Found], Aw
         attempts -= 1
         try:
             await write(part, found)
+        except WriteTimeout as error:
+            parts += _apart(part, services, found, error)
         except WriteError as error:
             if len(part) == 1:
                 found.refused[part[0]] = str(error)[:500]
@@ -60,11 +78,36 @@ async def search(keys: Sequence[str], write: Callable[[Sequence[str], Found], Aw
     return found
 
 
+def _apart(part: Sequence[str], services: Mapping[str, Ports], found: Found, error: WriteTimeout) -> list[list[str]]:
+    """Return the larger and the smaller Services of a part, about half of its rules each; note one that is alone."""
+    if len(part) == 1:
+        found.late[part[0]] = str(error)[:500]
+        return []
+    ordered = sorted(part, key=lambda key: _size(services[key]))
+    half, sum_, count = sum(_size(services[key]) for key in ordered) / 2, 0, 0
+    for key in ordered[:-1]:
+        sum_ += _size(services[key])
+        if count and sum_ > half:
+            break
+        count += 1
+    return [ordered[count:], ordered[:count]]
+
+
+def _size(ports: Ports) -> int:
+    """Return about how many rules ports take."""
+    return sum(
+        2 + len(port.endpoints) + len(port.local_endpoints) + len(port.external_ips) + len(port.load_balancer_ips)
+        for port in ports
+    )
+
+
 @dataclass(slots=True)
 class _Refusal:
     tried_at: float
     delay: float
     retry_at: float
+    late: int | None
+    """The size of a Service whose rules took too long."""
 
 
 class ServiceWriter:
@@ -76,9 +119,10 @@ class ServiceWriter:
         clock: Clock,
         on_refused: Callable[[str, str], None] = lambda key, why: None,
         on_taken: Callable[[str], None] = lambda key: None,
+        on_late: Callable[[str, str], None] = lambda key, why: None,
     ) -> None:
         self.backend, self._clock = backend, clock
-        self._on_refused, self._on_taken = on_refused, on_taken
+        self._on_refused, self._on_taken, self._on_late = on_refused, on_taken, on_late
         self.in_force: dict[str, Ports] = {}
         """Services as the backend has them."""
         self._behind: dict[str, Ports] = {}
@@ -89,11 +133,19 @@ class ServiceWriter:
     @property
     def due(self) -> bool:
         """Whether Services are to be tried again."""
-        return bool(self._due())
+        return bool(self._due(late=False) or self._due(late=True))
 
-    def _due(self) -> dict[str, Ports]:
+    def _due(self, *, late: bool) -> dict[str, Ports]:
         now = self._clock.monotonic()
-        return {key: ports for key, ports in self._behind.items() if self._retry_at(key) <= now}
+        return {
+            key: ports
+            for key, ports in self._behind.items()
+            if self._retry_at(key) <= now and self._is_late(key) == late
+        }
+
+    def _is_late(self, key: str) -> bool:
+        refusal = self._refused.get(key)
+        return refusal is not None and refusal.late is not None
 
     def _retry_at(self, key: str) -> float:
         refusal = self._refused.get(key)
@@ -115,7 +167,7 @@ class ServiceWriter:
             chosen = {*found.taken, *part}
             await self.backend.start({key: ports if key in chosen else () for key, ports in services.items()})
 
-        found = await search(list(services), write)
+        found = await search(services, write)
         await write((), found)
         self._settle(services, found)
 
@@ -126,17 +178,22 @@ class ServiceWriter:
             refusal = self._refused.get(key)
             if refusal and not ports:
                 self._forget(key)
-            elif refusal:
+            elif refusal and (refusal.late is None or _size(ports) <= refusal.late // 2):
                 refusal.retry_at = min(refusal.retry_at, refusal.tried_at + FIRST_RETRY)
-        await self.retry()
+        await self._try(self._due(late=False))
 
     async def retry(self) -> None:
-        """Try what is behind, but for refused Services whose time has not come."""
-        due = self._due()
+        """Try what is behind, but for refused Services whose time has not come; one that took too long by itself."""
+        await self._try(self._due(late=False) or dict(list(self._due(late=True).items())[:1]))
+
+    async def _try(self, due: Mapping[str, Ports]) -> None:
         if not due:
             return
         try:
             await self.backend.apply(due)
+        except WriteTimeout as error:
+            log.warning("IPv%d rules take too long to write: %s", self.backend.family, str(error)[:500])
+            found = await self._isolate(due, error)
         except WriteError as error:
             log.warning("IPv%d rules were refused, looking for the Service: %s", self.backend.family, str(error)[:500])
             found = await self._isolate(due)
@@ -144,9 +201,10 @@ class ServiceWriter:
             found = Found(taken=list(due))
         self._settle(due, found)
 
-    async def _isolate(self, due: Mapping[str, Ports]) -> Found:
+    async def _isolate(self, due: Mapping[str, Ports], late: WriteTimeout | None = None) -> Found:
         before = {key: self.in_force.get(key, ()) for key in due}
-        await self.backend.apply(before)
+        if late is None or len(due) > 1:
+            await self.backend.apply(before)
         back: dict[str, Ports] = {}
 
         async def write(part: Sequence[str], found: Found) -> None:
@@ -156,12 +214,14 @@ class ServiceWriter:
             await self.backend.apply(tried)
             back.clear()
 
-        found = await search(list(due), write)
-        rest: dict[str, Ports] = {**back, **dict.fromkeys(found.refused, ())}
+        found = await search(due, write, late)
+        rest: dict[str, Ports] = {**back, **dict.fromkeys((*found.refused, *found.late), ())}
         try:
             if rest:
                 await self.backend.apply(rest)
         except WriteError:
+            for key, why in found.late.items():
+                self._refuse(key, due[key], why, late=True)
             # Nothing is written at present: to be as before seemed to be taken, for it took no write.
             await self.backend.apply({key: before[key] for key in rest})
             raise
@@ -172,15 +232,20 @@ class ServiceWriter:
             self._behind.pop(key, None)
             self._forget(key)
             self._hold(key, services[key])
-        now = self._clock.monotonic()
         for key, why in found.refused.items():
-            known = self._refused.get(key)
-            delay = min(known.delay * 2, LAST_RETRY) if known else FIRST_RETRY
-            self._refused[key] = _Refusal(now, delay, now + delay)
-            self._behind[key] = services[key]
+            self._refuse(key, services[key], why, late=False)
+        for key, why in found.late.items():
+            self._refuse(key, services[key], why, late=True)
+        for key in (*found.refused, *found.late):
             self._hold(key, ())
-            self._on_refused(key, why)
         self._behind |= {key: services[key] for key in found.untried}
+
+    def _refuse(self, key: str, ports: Ports, why: str, *, late: bool) -> None:
+        now, known = self._clock.monotonic(), self._refused.get(key)
+        delay = max(min(known.delay * 2, LAST_RETRY) if known else 0.0, LATE_RETRY if late else FIRST_RETRY)
+        self._refused[key] = _Refusal(now, delay, now + delay, _size(ports) if late else None)
+        self._behind[key] = ports
+        (self._on_late if late else self._on_refused)(key, why)
 
     def _hold(self, key: str, ports: Ports) -> None:
         if ports:

@@ -98,6 +98,10 @@ class Shadow:
             self._fragments[key] = fragment
             self.rule_counts.update(_count(fragment))
 
+    def fragment(self, key: str) -> Fragment:
+        """Return a Service's rules as they were last taken in."""
+        return self._fragments.get(key) or Fragment()
+
     # -- deltas ---------------------------------------------------------------------------------------------------
     def delta(self, changes: Mapping[str, Fragment]) -> str:
         """Take in the new fragment of each Service named and return the text that brings the kernel along.
@@ -110,7 +114,7 @@ class Shadow:
         removed: dict[tuple[str, str, str], None] = {}
         added: dict[tuple[str, str, str], None] = {}
         for key, new in changes.items():
-            old = self._fragments.get(key) or Fragment()
+            old = self.fragment(key)
             for chain, rules in new.chains.items():
                 if old.chains.get(chain) != rules:
                     fresh[chain] = rules

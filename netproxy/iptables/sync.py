@@ -13,7 +13,7 @@ from dataclasses import replace
 from kube.clock import SYSTEM, Clock
 from netproxy import metrics
 from netproxy.drift import DriftWatch
-from netproxy.errors import WriteError
+from netproxy.errors import WriteError, WriteTimeout
 from netproxy.iptables import shadow, static
 from netproxy.iptables.packet_counters import PacketCounters
 from netproxy.iptables.rules import fragment
@@ -72,7 +72,22 @@ class IPTablesBackend:
         await self._compare("start")
 
     async def apply(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
-        """Bring the kernel to the new desired state of the Services named; WriteError where even a full write fails."""
+        """Bring the kernel to the new desired state of the Services named; WriteError where even a full write fails.
+
+        WriteTimeout where the change takes too long: what is desired is then as before, if nothing of it was written.
+        """
+        before = {key: (self._ports.get(key, ()), self._shadow.fragment(key)) for key in services}
+        try:
+            await self._apply(services)
+        except WriteTimeout:
+            if not self._torn:
+                self._take_in({key: ports for key, (ports, _) in before.items()})
+                for key, (_, rules) in before.items():
+                    self._shadow.put(key, rules)
+                self._count_rules()
+            raise
+
+    async def _apply(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         if self._take_in(services):
             services = {**self._ports, **services}
         text = self._shadow.delta({key: fragment(ports, self._rules) for key, ports in services.items()})
@@ -107,7 +122,10 @@ class IPTablesBackend:
                 await self._write(text)
 
     async def _write(self, text: str) -> None:
-        """Apply a delta; one that is refused is made up for by a comparison of everything, and so is a refusal of that."""
+        """Apply a delta; one that is refused is made up for by a comparison of everything, and so is a refusal of that.
+
+        One that takes too long is not: a comparison would take as long again.
+        """
         if self._torn:
             await self._compare("refused change")
             return
@@ -119,6 +137,11 @@ class IPTablesBackend:
                 await self._writer.apply(text)
             for table, count in shadow.lines_by_table(text).items():
                 metrics.IPTABLES_LAST.labels(table, metrics.family_label(self.family)).set(count)
+        except WriteTimeout:
+            metrics.PARTIAL_RESTORE_FAILURES.labels(metrics.family_label(self.family)).inc()
+            # What is killed in a later table has written those before. Only a count of transactions tells.
+            self._torn = not (self._writer.tells_all and self._drift.took_nothing())
+            raise
         except WriteError as error:
             metrics.PARTIAL_RESTORE_FAILURES.labels(metrics.family_label(self.family)).inc()
             log.warning("a change of rules was refused, comparing everything: %s", error)

@@ -19,7 +19,7 @@ import struct
 from typing import Protocol
 
 from kube.process import CommandError, run
-from netproxy.errors import WriteError
+from netproxy.errors import WriteError, WriteTimeout
 from netproxy.iptables.shadow import Tables, parse_save
 
 
@@ -27,7 +27,7 @@ class Writer(Protocol):
     """Changes and reads one IP family's tables."""
 
     async def apply(self, text: str) -> None:
-        """Apply a delta in iptables-restore's form; WriteError where the kernel refuses it."""
+        """Apply a delta in iptables-restore's form; WriteError where the kernel refuses it, WriteTimeout after a minute."""
         ...
 
     async def read(self) -> Tables:
@@ -75,7 +75,7 @@ class RestoreWriter:
         try:
             await run([self._restore, "--noflush", "-w", "5"], input=text, timeout=60)
         except CommandError as error:
-            raise WriteError(str(error)) from error
+            raise (WriteTimeout if isinstance(error.__cause__, TimeoutError) else WriteError)(str(error)) from error
 
     async def read(self) -> Tables:
         try:

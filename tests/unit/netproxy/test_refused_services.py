@@ -12,14 +12,14 @@ from kube.api import core_v1
 from kube.clock import FakeClock, settle
 from netproxy import metrics, service_writer
 from netproxy.backend import Backend
-from netproxy.errors import WriteError
+from netproxy.errors import WriteError, WriteTimeout
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RecordingWriter
 from netproxy.ipvs.sync import IPVSBackend
 from netproxy.model import ServicePort, plan_service
 from netproxy.nftables.sync import NFTablesBackend
 from netproxy.nftables.writer import RecordingWriter as NftRecordingWriter
-from netproxy.service_writer import FIRST_RETRY, LAST_RETRY, PLAIN_STARTS, ServiceWriter
+from netproxy.service_writer import FIRST_RETRY, LAST_RETRY, LATE_RETRY, PLAIN_STARTS, ServiceWriter
 from tests.support.ipvs import MemoryKernel
 from tests.support.memory_api import MemoryAPI
 from tests.support.packet_cases import FIXED, RULES
@@ -35,7 +35,8 @@ class Refusing:
     def __init__(self) -> None:
         self.addresses: set[str] = set()
         self.everything = False
-        self.attempts = 0
+        self.attempts = self.reads = 0
+        self.error: type[WriteError] = WriteError
 
     def check(self, text: str) -> None:
         self.attempts += 1
@@ -43,7 +44,7 @@ class Refusing:
             raise WriteError("refused")
         for address in self.addresses:
             if f"{address} " in text or f"{address}:" in text:
-                raise WriteError(f"refused: {address}")
+                raise self.error(f"refused: {address}")
 
     def check_lines(self, text: str) -> None:
         """Refuse lines; what removes something is taken."""
@@ -60,6 +61,10 @@ class Tables(RecordingWriter):
     async def apply(self, text: str) -> None:
         self.refusing.check(text)
         await super().apply(text)
+
+    async def read(self) -> Any:
+        self.refusing.reads += 1
+        return await super().read()
 
 
 class Table(NftRecordingWriter):
@@ -156,15 +161,21 @@ def without(refused: set[int]) -> dict[str, tuple[ServicePort, ...]]:
     return {key: ports for key, ports in every().items() if int(key[-1]) not in refused}
 
 
+@pytest.mark.parametrize("error", [WriteError, WriteTimeout])
 @pytest.mark.parametrize("make", SITES)
 @given(refused=st.sets(st.integers(0, COUNT - 1)), old=st.sets(st.integers(0, COUNT - 1)))
 @settings(max_examples=25, deadline=None)
 async def test_all_others_are_programmed_and_the_refused_once_they_are_taken(
-    make: Make, refused: set[int], old: set[int]
+    make: Make, error: type[WriteError], refused: set[int], old: set[int]
 ) -> None:
     clock, told, taken = FakeClock(), list[str](), list[str]()
     site = make(clock)
-    writer = ServiceWriter(site.backend, clock, lambda key, why: told.append(key), taken.append)
+    site.refusing.error = error
+
+    def on_refused(key: str, why: str) -> None:
+        told.append(key)
+
+    writer = ServiceWriter(site.backend, clock, on_refused, taken.append, on_refused)
     await writer.start({key: ports for key, ports in every("10.244.1.2").items() if int(key[-1]) in old})
     site.refusing.addresses = {address(number) for number in refused}
     await writer.apply(every())
@@ -174,8 +185,9 @@ async def test_all_others_are_programmed_and_the_refused_once_they_are_taken(
 
     site.refusing.addresses = set()
     assert not writer.due
-    await clock.advance(FIRST_RETRY)
-    await writer.retry()
+    await clock.advance(FIRST_RETRY if error is WriteError else LATE_RETRY)
+    while writer.due:
+        await writer.retry()
     assert site.held() == await fresh(make, every())
     assert sorted(taken) == sorted(told)
 
@@ -247,6 +259,117 @@ async def test_a_refused_service_is_tried_ever_more_seldom_and_soon_where_it_cha
     assert writer.due
     await writer.apply({"default/s1": ()})
     assert not writer.due and writer.in_force == {}
+
+
+def late(*numbers: int) -> Site:
+    """Return tables in which the rules of some Services take too long to write."""
+    site = iptables(FakeClock())
+    site.refusing.error, site.refusing.addresses = WriteTimeout, {address(number) for number in numbers}
+    return site
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_service_that_takes_too_long_is_tried_once_and_nothing_is_compared(known: bool) -> None:
+    site, told = late(1), list[str]()
+    writer = ServiceWriter(site.backend, FakeClock(), on_late=lambda key, why: told.append(key))
+    await writer.start({"default/s1": planned(1, "10.244.1.2")} if known else {})
+    site.refusing.attempts = site.refusing.reads = 0
+    await writer.apply({"default/s1": planned(1)})
+    assert told == ["default/s1"] and writer.in_force == {} and not writer.due
+    # What was in force is taken away: its endpoints may be gone.
+    assert (site.refusing.attempts, site.refusing.reads) == (1 + known, 0)
+    assert not await site.backend.verify() and site.refusing.reads == 0
+    await writer.apply({"default/s2": planned(2)})
+    assert site.refusing.attempts == 2 + known and site.held() == await fresh(iptables, {"default/s2": planned(2)})
+
+
+async def test_a_large_service_that_takes_too_long_holds_up_others_for_two_writes() -> None:
+    site = late(1)
+    writer = ServiceWriter(site.backend, FakeClock())
+    await writer.start({})
+    site.refusing.attempts = site.refusing.reads = 0
+    services = every() | {"default/s1": planned(1, address(1), *(f"10.244.2.{n}" for n in range(40)))}
+    await writer.apply(services)
+    assert (site.refusing.attempts, site.refusing.reads) == (3, 0)  # all, the others, the large one
+    assert writer.in_force == without({1}) and site.held() == await fresh(iptables, without({1}))
+
+
+async def test_a_change_that_was_cut_off_between_tables_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    site, whole = late(), RecordingWriter.apply
+    writer = ServiceWriter(site.backend, FakeClock())
+    await writer.start(every("10.244.1.2"))
+    before = site.held()
+
+    async def cut(self: RecordingWriter, text: str) -> None:
+        first, commit, _ = text.partition("COMMIT\n")
+        await whole(self, first + commit)
+        if "*filter" in text and "10.244.1.2" not in text:
+            raise WriteTimeout("still running")
+
+    monkeypatch.setattr(RecordingWriter, "apply", cut)
+    await writer.apply({"default/s1": plan_service(service("s1", "10.96.5.2"), [])})
+    monkeypatch.setattr(RecordingWriter, "apply", whole)
+    assert "was refused" not in caplog.text  # as what is made from tables that were taken for whole would be
+    assert site.held() == await fresh(iptables, {k: v for k, v in every("10.244.1.2").items() if k != "default/s1"})
+    assert site.held() != before
+
+
+async def test_a_start_leaves_out_a_service_that_takes_too_long() -> None:
+    site = late(1)
+    writer = ServiceWriter(site.backend, FakeClock())
+    for _ in range(PLAIN_STARTS):
+        with pytest.raises(WriteTimeout):
+            await writer.start(every())
+    await writer.start(every())
+    assert writer.in_force == without({1}) and not writer.due
+
+
+async def test_a_service_that_takes_too_long_is_tried_sooner_only_where_it_shrinks() -> None:
+    site, clock = late(1), FakeClock()
+    writer = ServiceWriter(site.backend, clock)
+    await writer.start({})
+    many = [address(1), *(f"10.244.2.{n}" for n in range(40))]
+    await writer.apply({"default/s1": planned(1, *many)})
+    waits = []
+    for turn in range(5):
+        before = clock.monotonic()
+        while not writer.due:
+            await clock.advance(5)
+            await writer.apply({"default/s1": planned(1, *many[: 40 - turn])})
+        waits.append(clock.monotonic() - before)
+        await writer.retry()
+    assert waits == [120, 240, 480, 600, 600]
+    await writer.apply({"default/s1": planned(1, *many[:15])})
+    await clock.advance(FIRST_RETRY)
+    assert writer.due
+    site.refusing.addresses = set()
+    await writer.apply({"default/s2": planned(2)})  # others' changes are not written together with it
+    assert writer.in_force.keys() == {"default/s2"}
+    await writer.retry()
+    assert writer.in_force.keys() == {"default/s1", "default/s2"}
+
+
+async def test_a_retry_waits_until_no_change_does() -> None:
+    api, refusing, clock = MemoryAPI(), Refusing(), FakeClock()
+    refusing.error, refusing.addresses = WriteTimeout, {address(1)}
+    told = list[str]()
+    async with proxying(api, Tables(refusing), clock=clock, on_left_out=lambda left, why: told.append(why)) as proxy:
+        api.put(service("s1", "10.96.5.2"))
+        api.put(slice_of("s1", address(1)))
+        await settle(100)
+        assert told == ["its IPv4 rules take too long to write"]
+        await clock.advance(LATE_RETRY)
+        attempts = refusing.attempts
+        async with proxy.exclusive():
+            await proxy.verify()
+        proxy._wake.set()
+        await proxy.verify()
+        proxy._wake.clear()
+        assert refusing.attempts == attempts
+        await proxy.verify()
+        assert refusing.attempts == attempts + 1
 
 
 async def test_a_refused_service_is_reported_once_and_all_others_follow(caplog: pytest.LogCaptureFixture) -> None:
