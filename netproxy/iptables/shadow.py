@@ -103,10 +103,10 @@ class Shadow:
         return self._fragments.get(key) or Fragment()
 
     # -- deltas ---------------------------------------------------------------------------------------------------
-    def delta(self, changes: Mapping[str, Fragment]) -> str:
-        """Take in the new fragment of each Service named and return the text that brings the kernel along.
+    def difference(self, changes: Mapping[str, Fragment]) -> str:
+        """Return the text that brings the kernel to the new fragment of each Service named; empty where none changes.
 
-        The text is empty where nothing changed. A fragment without rules forgets the Service.
+        It changes nothing here: a thread may call it.
         """
         batches = _Batches()
         gone: dict[Chain, None] = {}
@@ -121,14 +121,14 @@ class Shadow:
             gone.update(dict.fromkeys(chain for chain in old.chains if chain not in new.chains))
             removed.update(dict.fromkeys(entry for entry in old.entries if entry not in new.entries))
             added.update(dict.fromkeys(entry for entry in new.entries if entry not in old.entries))
-            self.put(key, new)
         for chain, rules in fresh.items():
             batches.rewrite(chain, rules)
         for chain in gone:
             if chain not in fresh:
                 batches.drop(chain)
         counts = Counter((table, name) for table, name, _ in removed)
-        anew = self._shared({chain for chain, count in counts.items() if count > MANY_DELETED})
+        many = {chain for chain, count in counts.items() if count > MANY_DELETED}
+        anew = self._shared(many, {**self._fragments, **changes}.values()) if many else {}
         for chain, rules in anew.items():
             batches.rewrite(chain, rules)
         for table, name, rule in removed:
@@ -156,14 +156,12 @@ class Shadow:
         chains = dict(self._layout.fixed(self.settings))
         for each in self._fragments.values():
             chains.update(each.chains)
-        return chains | self._shared(self._layout.shared)
+        return chains | self._shared(self._layout.shared, self._fragments.values())
 
-    def _shared(self, chains: Collection[Chain]) -> dict[Chain, tuple[str, ...]]:
+    def _shared(self, chains: Collection[Chain], fragments: Iterable[Fragment]) -> dict[Chain, tuple[str, ...]]:
         """Return some of the chains that Services share, with their rules."""
-        if not chains:
-            return {}
         shared: dict[Chain, list[str]] = {chain: [] for chain in chains}
-        for each in self._fragments.values():
+        for each in fragments:
             for table, name, rule in each.entries:
                 if (table, name) in shared:
                     shared[table, name].append(rule)

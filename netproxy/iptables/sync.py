@@ -6,9 +6,11 @@ write the difference. When one is due is drift.py's business.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from kube.clock import SYSTEM, Clock
 from netproxy import metrics
@@ -16,7 +18,7 @@ from netproxy.drift import DriftWatch
 from netproxy.errors import WriteError, WriteTimeout
 from netproxy.iptables import shadow, static
 from netproxy.iptables.packet_counters import PacketCounters
-from netproxy.iptables.rules import fragment
+from netproxy.iptables.rules import Fragment, fragment
 from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.shadow import Shadow
 from netproxy.iptables.writer import Writer
@@ -27,6 +29,9 @@ log = logging.getLogger(__name__)
 
 MANY_ENDPOINTS = 1000
 """From here on rules in tables that are copied whole at each change are kept lean; upstream's bound for the same."""
+
+LARGE = 500
+"""Ports and endpoints of a change from which on a thread makes its rules: cluster DNS answers in this event loop meanwhile."""
 
 
 class IPTablesBackend:
@@ -66,8 +71,8 @@ class IPTablesBackend:
     async def start(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Take over whatever the kernel holds: write only what differs, so that a restart causes no gap."""
         self._take_in(services)
-        for key, ports in services.items():
-            self._shadow.put(key, fragment(ports, self._rules))
+        for key, rules in (await self._made(services, lambda rules: ""))[0].items():
+            self._shadow.put(key, rules)
         self._count_rules()
         await self._compare("start")
 
@@ -90,10 +95,25 @@ class IPTablesBackend:
     async def _apply(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         if self._take_in(services):
             services = {**self._ports, **services}
-        text = self._shadow.delta({key: fragment(ports, self._rules) for key, ports in services.items()})
+        made, text = await self._made(services, self._shadow.difference)
+        for key, rules in made.items():
+            self._shadow.put(key, rules)
         if text:
             self._count_rules()
         await self._write(text)
+
+    async def _made(
+        self, services: Mapping[str, tuple[ServicePort, ...]], text: Callable[[Mapping[str, Fragment]], str]
+    ) -> tuple[dict[str, Fragment], str]:
+        """Return the rules of Services and a text made of them."""
+        rules = self._rules
+
+        def make() -> tuple[dict[str, Fragment], str]:
+            made = {key: fragment(ports, rules) for key, ports in services.items()}
+            return made, text(made)
+
+        large = sum(len(ports) for ports in services.values()) + _endpoints(chain(*services.values())) > LARGE
+        return await asyncio.to_thread(make) if large else make()
 
     def _count_rules(self) -> None:
         for table, count in self._shadow.rule_counts.items():
@@ -199,5 +219,5 @@ class IPTablesBackend:
         return bool(text)
 
 
-def _endpoints(ports: Sequence[ServicePort]) -> int:
+def _endpoints(ports: Iterable[ServicePort]) -> int:
     return sum(len(port.endpoints) + len(port.local_endpoints) for port in ports)

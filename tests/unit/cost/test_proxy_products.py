@@ -19,6 +19,7 @@ from kube.api import core_v1, discovery_v1, networking_v1
 from kube.client import key_of
 from kube.clock import FakeClock
 from kube.informer import Change
+from netproxy.iptables import sync
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RecordingWriter
 from netproxy.ipvs.sync import IPVSBackend
@@ -41,6 +42,12 @@ APART = 0.25
 """The most lines that an item of the large object may count in a change of a small one."""
 NOT_OURS = ("asyncio", "logging", "prometheus_client", "tests", "writer.py", "contextlib.py")
 """What stands in for the kernel, and what takes as long whatever is large."""
+
+
+@pytest.fixture(autouse=True)
+def in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all rules made where steps are counted."""
+    monkeypatch.setattr(sync, "LARGE", 1 << 60)
 
 
 class Steps:

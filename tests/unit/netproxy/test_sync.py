@@ -2,12 +2,14 @@
 
 import asyncio
 import dataclasses
+import threading
 
 import pytest
 
 from kube.clock import FakeClock
 from netproxy.errors import WriteError
 from netproxy.iptables import shadow, sync
+from netproxy.iptables.rules import Fragment
 from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
@@ -75,6 +77,24 @@ async def test_many_entries_of_a_shared_chain_are_not_deleted_one_by_one(count: 
     await proxy.apply({"default/many": ()})
     assert writer.applied[-1].count("-D KUBE-SERVICES") == deleted
     assert await writer.read() == before
+    assert not await proxy._compare("test")
+
+
+@pytest.mark.parametrize("count", [100, 600])
+async def test_a_thread_makes_the_rules_of_a_large_service(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, make = list[bool](), sync.fragment
+
+    def watched(ports: tuple[ServicePort, ...], rules: RuleSettings) -> Fragment:
+        made.append(threading.current_thread() is threading.main_thread())
+        return make(ports, rules)
+
+    monkeypatch.setattr(sync, "fragment", watched)
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    many = plan_service(service("many", "10.96.5.1", *(port(f"p{n}", n + 1) for n in range(count))), [])
+    await proxy.start({"default/many": many[:-1]})
+    await proxy.apply({"default/many": many})
+    assert made == [count < sync.LARGE] * 2
     assert not await proxy._compare("test")
 
 
