@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from agent.links import resolve
 from agent.server.log_files import open_beneath
 from kube.clock import format_time, parse_time
 from kube.errors import FieldError, invalid_value, required, too_many
@@ -183,11 +184,11 @@ def _there(folder: Path, name: str) -> bool:
 
 def _first(folder: Path, names: Iterable[str]) -> int | None:
     """Open the first of the files below the folder that is there; a link is followed only where it ends inside."""
-    root = Path(os.path.realpath(folder))
+    root = resolve(folder)
     for name in names:
         try:
-            wanted = os.path.realpath(root / name.replace("\\", "/").lstrip("/"), strict=True)
-            descriptor = open_beneath(root, Path(wanted))
+            wanted = resolve(root / name.replace("\\", "/").lstrip("/"))
+            descriptor = open_beneath(root, wanted)
         except (OSError, ValueError):
             continue
         if stat.S_ISREG(os.fstat(descriptor).st_mode):

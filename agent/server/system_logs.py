@@ -22,6 +22,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
+from agent.links import resolve
 from agent.server.log_files import open_beneath
 from agent.server.log_query import LogQuery, QueryError
 from agent.server.protocol import be_patient
@@ -81,8 +82,8 @@ class SystemLogs:
 
 def look_up(folder: Path, path: str) -> _Found:
     """Open a file below the folder, or list a folder. Raise OSError; ValueError where it leads outside. Blocks."""
-    root = Path(os.path.realpath(folder))
-    wanted = Path(os.path.realpath(root / path.strip("/"), strict=True))
+    root = resolve(folder)
+    wanted = resolve(root / path.strip("/"))
     if not wanted.is_relative_to(root):
         raise ValueError(f"{path} leads out of {folder}")
     if wanted == root:

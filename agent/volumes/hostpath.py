@@ -32,7 +32,9 @@ def prepare(path: str, kind: str) -> Path:
     try:
         if not target.exists():
             if kind == "DirectoryOrCreate":
-                target.mkdir(parents=True, mode=0o755)
+                for parent in reversed(target.parents):  # mkdir(parents=True) calls itself for each
+                    parent.mkdir(exist_ok=True)
+                target.mkdir(mode=0o755)
                 target.chmod(0o755)
             elif kind == "FileOrCreate":
                 os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from agent.links import resolve
 from agent.podspec.environment import ConfigError, expand, names_in
 from agent.volumes import mounts
 from agent.volumes.payload import VolumeError
@@ -44,8 +45,8 @@ def bind(volume: Path, sub_path: str, target: Path, table: mounts.MountTable) ->
     """
     if sub_path.startswith("/") or ".." in sub_path.split("/"):
         raise VolumeError(f"subPath must be a relative path without '..': {sub_path}")
-    root = Path(os.path.realpath(volume))
-    wanted = Path(os.path.realpath(root / sub_path))
+    root = resolve(volume)
+    wanted = resolve(root / sub_path)
     if not wanted.is_relative_to(root):
         raise VolumeError(f"subpath {sub_path!r} is not within the volume path")
     if not wanted.exists():
