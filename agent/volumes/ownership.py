@@ -35,18 +35,15 @@ def _has(folder: Path, group: int, bits: int) -> bool:
 
 
 def _change(name: str, folder: int | None, group: int, bits: int) -> None:
+    # By descriptor: between look and change nobody puts a link, or a file of another mode, in the name's place.
     try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        os.chown(name, -1, group, dir_fd=folder, follow_symlinks=False)
+        opened = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
         return  # another pod of the volume removed it
-    if stat.S_ISLNK(found.st_mode):
-        return
-    mode = stat.S_IMODE(found.st_mode) | bits | (_FOLDER if stat.S_ISDIR(found.st_mode) else 0)
-    # By descriptor: between look and change nobody puts a link in the name's place.
-    opened = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
-        if not stat.S_ISLNK(os.fstat(opened).st_mode):
-            os.chmod(f"/proc/self/fd/{opened}", mode)
+        found, path = os.fstat(opened), f"/proc/self/fd/{opened}"
+        os.chown(path, -1, group)  # of a link itself, which the descriptor stands for
+        if not stat.S_ISLNK(found.st_mode):
+            os.chmod(path, stat.S_IMODE(found.st_mode) | bits | (_FOLDER if stat.S_ISDIR(found.st_mode) else 0))
     finally:
         os.close(opened)

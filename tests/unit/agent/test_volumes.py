@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import stat
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from agent.pods.references import references_of
 from agent.pods.static import ManifestError, parse
 from agent.pods.termination_messages import read_message, tail_log
 from agent.podspec.environment import ConfigError
-from agent.volumes import atomic, cleanup, hostpath, mounts, subpath
+from agent.volumes import atomic, cleanup, hostpath, mounts, ownership, subpath
 from agent.volumes.atomic import File
 from agent.volumes.manager import MountsFailed, VolumeManager
 from agent.volumes.payload import MOST_BYTES, Sources, VolumeError, single_user, volume_payload
@@ -347,3 +348,40 @@ def test_the_list_of_mounts_is_read_once_for_all_volumes_and_subpaths(
         table.clear(tmp_path / str(number))
     table.clear(target)
     assert reads == [tmp_path] and unmounted == [target, target]
+
+
+@pytest.mark.parametrize("swapped", ["file", "link"])
+def test_a_file_put_in_anothers_place_while_it_is_given_keeps_its_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str
+) -> None:
+    volume, other = tmp_path / "volume", tmp_path / "other"
+    volume.mkdir()
+    (volume / "open").touch()
+    (volume / "open").chmod(0o4777)
+    other.touch()
+    other.chmod(0o600)
+    if swapped == "link":
+        (tmp_path / "link").symlink_to(other)
+    look, swaps = os.open, list[str]()
+
+    def put(name: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        if name == "open" and not swaps:
+            swaps.append(name)
+            (other if swapped == "file" else tmp_path / "link").rename(volume / "open")
+        return look(name, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", put)
+    ownership.give(volume, os.getgid())
+    assert swaps
+    assert stat.S_IMODE((volume / "open").stat().st_mode) == (0o660 if swapped == "file" else 0o600)
+
+
+def test_links_in_a_volume_get_the_group_and_what_they_lead_to_does_not(tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "other").touch()
+    (tmp_path / "volume" / "link").symlink_to(tmp_path / "other")
+    before, group = (tmp_path / "other").stat(), os.getgid() + (1 if os.geteuid() == 0 else 0)
+    ownership.give(tmp_path / "volume", group)
+    after = (tmp_path / "other").stat()
+    assert (tmp_path / "volume" / "link").lstat().st_gid == group
+    assert (after.st_gid, after.st_mode) == (before.st_gid, before.st_mode)
