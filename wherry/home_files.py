@@ -8,19 +8,23 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_FILE_CLOCK = 5
+"""CLOCK_REALTIME_COARSE, which files' times come from (linux/time.h)."""
 
 
 def give(path: Path, data: bytes, uid: int, gid: int) -> bool:
     """Write a file that is not there, in a folder of the home that is made where it is missing, and give both away.
 
-    False where there is something of that name already, or the folder is a link or no folder.
+    False where there is something of that name already, or the folder is a link or no folder, or another than was made.
     """
     home = os.open(path.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        made = False
+        made, now = False, time.clock_gettime_ns(_FILE_CLOCK)
         with contextlib.suppress(FileExistsError):
             os.mkdir(path.parent.name, 0o750, dir_fd=home)
             made = True
@@ -30,11 +34,22 @@ def give(path: Path, data: bytes, uid: int, gid: int) -> bool:
     finally:
         os.close(home)
     try:
+        if made and not _is_new(folder, now):
+            return False
         if made:
             os.fchown(folder, uid, gid)
         return _write(folder, path.name, data, uid, gid)
     finally:
         os.close(folder)
+
+
+def _is_new(folder: int, since: int) -> bool:
+    """Tell whether an open folder was made here since a time in nanoseconds, and holds nothing.
+
+    Another of root's may have been put in its place by then. A change of name changes no folder's own time.
+    """
+    found = os.fstat(folder)
+    return found.st_uid == os.geteuid() and found.st_mtime_ns >= since and not os.listdir(folder)
 
 
 def _write(folder: int, name: str, data: bytes, uid: int, gid: int) -> bool:

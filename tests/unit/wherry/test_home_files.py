@@ -63,6 +63,27 @@ def test_a_folder_that_was_there_keeps_its_owner(tmp_path: Path, given: list[tup
     assert given == [(str(target), 7, 8)]
 
 
+@pytest.mark.parametrize("content", ["file", "nothing"])
+def test_a_folder_put_in_the_place_of_the_one_that_was_made_is_not_given_away(
+    tmp_path: Path, given: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    other, make = tmp_path / "backup", os.mkdir
+    other.mkdir()
+    if content == "file":
+        (other / "secret").touch()
+    else:
+        os.utime(other, (1, 1))
+
+    def mkdir(name: str, mode: int, *, dir_fd: int) -> None:
+        make(name, mode, dir_fd=dir_fd)
+        (tmp_path / ".kube").rename(tmp_path / "made")
+        other.rename(tmp_path / ".kube")
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    assert not home_files.give(tmp_path / ".kube" / "config", b"data", 7, 8)
+    assert given == [] and not (tmp_path / ".kube" / "config").exists()
+
+
 def test_pipes_and_endless_devices_hold_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zero").symlink_to("/dev/zero")
